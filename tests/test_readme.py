@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
@@ -106,3 +107,15 @@ def test_the_line_for_transformers_stands_in_a_trainer(tmp_path):
 def test_what_readme_installs_for_the_recipes_reads_a_tokenizer_that_they_train() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert {"sentencepiece", "protobuf"} <= set(extras["project"]["optional-dependencies"]["hf"])
+
+
+def test_the_badges_say_what_is_true():
+    drawn = runpy.run_path(str(ROOT / "docs" / "images" / "badges.py"))
+    for name, svg in drawn["badges"]().items():
+        assert f"docs/images/{name}" in README
+        kept = (ROOT / "docs" / "images" / name).read_text(encoding="utf-8")
+        if name == "badge_tests.svg":  # at least as many as it says; it need not be drawn again for every test
+            kept_count, count = (int(re.search(r": ([\d,]+)\+", text)[1].replace(",", "")) for text in (kept, svg))
+            assert count >= kept_count
+        else:
+            assert kept == svg, "run: python docs/images/badges.py"

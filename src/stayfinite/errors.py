@@ -1,6 +1,4 @@
-"""Everything that stayfinite raises on purpose.
-
-::
+"""Everything that stayfinite raises on purpose:
 
     StayfiniteError
     ├── UsageError (ValueError)        the call cannot work as it is written
@@ -30,7 +28,15 @@ from typing import Any
 
 
 class StayfiniteError(Exception):
-    """The root: catch this to catch everything that stayfinite raises on purpose."""
+    """The root: catch this to catch everything that stayfinite raises on purpose.
+
+    Examples:
+        >>> try:
+        ...     Guard(model, optimizer, max_norm=-1.0)
+        ... except stayfinite.StayfiniteError as error:
+        ...     print(error.fix)
+        clip at 1.0, which suits most models; None switches clipping off
+    """
 
     def __init__(self, message: str, *, fix: str = "") -> None:
         super().__init__(f"{message}\n  fix: {fix}" if fix else message)

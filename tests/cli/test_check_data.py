@@ -36,7 +36,7 @@ def test_json_is_one_object_with_tables(pairs, capsys):
     pairs.write_text(pairs.read_text() + "a \ufffd b \x00 c and so on,d\n")
     assert run(["--data", str(pairs), "--json"]) == 1
     answer = json.loads(capsys.readouterr().out)
-    assert answer["verdict"] == "unhealthy"
+    assert answer["verdict"] == "sick"
     assert [finding["cause"] for finding in answer["findings"]] == ["corrupt-encoding"]
     assert {"Lengths", "Characters"} <= {table["title"] for table in answer["tables"]}
 

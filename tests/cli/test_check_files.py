@@ -36,7 +36,7 @@ def test_json_is_json_and_nothing_else(here: Path, capsys: pytest.CaptureFixture
     (here / "train.yaml").write_text(SICK)
     assert main(["check", "train.yaml", "--json", "--gpu", "t4"]) == 1
     found = json.loads(capsys.readouterr().out)
-    assert (found["verdict"], found["findings"][0]["cause"]) == ("unhealthy", "fp16-overflow-model-family")
+    assert (found["verdict"], found["findings"][0]["cause"]) == ("sick", "fp16-overflow-model-family")
     assert found["banner"]["card"].startswith("T4, Turing, 15 GiB")
 
 

@@ -34,7 +34,7 @@ def test_a_sick_run_ends_with_1_and_the_cause_first(tmp_path, capsys):
     log.write_text(SICK)
     code, found = answer(capsys, log)
     first = found["findings"][0]
-    assert (code, found["verdict"], first["cause"], first["where"]) == (1, "unhealthy", "double-fp16", f"{log}:1")
+    assert (code, found["verdict"], first["cause"], first["where"]) == (1, "sick", "double-fp16", f"{log}:1")
     assert set(first) == {"code", "cause", "severity", "confidence", "where", "title", "evidence", "fix"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 from command_cost import CODE
@@ -80,3 +81,20 @@ def test_a_config_beside_a_log_tells_causes_apart_as_it_does_for_diagnose(tmp_pa
     assert (second["name"], "fp16-overflow-model-family" in second["causes"]) == ("other.log", False)
     assert run([paths[0], "--tell", "precision=fp16", "-o", str(tmp_path / "report.html"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][0]["causes"][0] == "fp16-overflow"
+
+
+def test_a_log_on_standard_input_is_drawn_with_the_config_beside_it(tmp_path, capsys, monkeypatch):
+    log = "".join(f"{{'loss': {2.0 - step / 10}, 'grad_norm': 1.2}}\n" for step in range(5))
+    log += "{'loss': 0.0, 'grad_norm': nan}\n" * 3
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(log.encode())))
+    (tmp_path / "train.yaml").write_text("fp16: true\n")
+    assert run(["-", str(tmp_path / "train.yaml"), "-o", str(tmp_path / "report.html"), "--json"]) == 0
+    (drawn,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (drawn["name"], drawn["verdict"], drawn["causes"][0]) == ("stdin", "sick", "fp16-overflow")
+
+
+def test_standard_input_without_a_measurement_is_wrong_use(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    assert run(["-", "-o", str(tmp_path / "report.html")]) == 2
+    assert "no measurement" in capsys.readouterr().err
+    assert not (tmp_path / "report.html").exists()

@@ -39,7 +39,7 @@ def test_the_json_is_the_contract_and_nothing_else_is_printed(sick, capsys):
     assert main(["scan", str(sick), "--json"]) == 1
     record = json.loads(capsys.readouterr().out)
     assert list(record) == ["schema", "verdict", "findings", "newest_good", "poison_entered", "checkpoints"]
-    assert record["verdict"] == "unhealthy"
+    assert record["verdict"] == "sick"
     assert list(record["findings"][0]) == [
         "code", "cause", "severity", "confidence", "where", "title", "evidence", "fix",
     ]  # fmt: skip

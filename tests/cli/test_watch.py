@@ -58,9 +58,7 @@ def test_a_log_in_the_directory_of_a_run_is_judged_with_the_run_and_that_is_said
     log.write_text("".join(f"step {step} loss {'nan' if step == 31 else 2.0}\n" for step in range(1, 151)))
     assert run([str(log), "--once"]) == 0
     shown = capsys.readouterr()
-    assert shown.err == (
-        f"stayfinite watch: {log} belongs to {healthy.directory}, which is already watched\n"
-    )
+    assert shown.err == (f"stayfinite watch: {log} belongs to {healthy.directory}, which is already watched\n")
     assert "first: healthy" in shown.out
 
 
@@ -133,10 +131,10 @@ def test_the_last_word_is_on_all_of_the_run_however_late_it_was_read(healthy, ca
     assert (last["step"], last["health"], last["ended"]) == (81, "critical", "closed")
 
 
-def test_stop_leaves_at_the_first_unhealthy_run(healthy, capsys):
+def test_stop_leaves_at_the_first_sick_run(healthy, capsys):
     healthy.refuse(4)
     assert run([str(healthy.directory), "--poll", "0.01", "--stop", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["health"] == "unhealthy"
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["health"] == "sick"
 
 
 def test_a_pipe_gets_a_line_for_a_veto_soon_after_it_happened(healthy):

@@ -8,8 +8,9 @@ import pytest
 
 from stayfinite import diagnose
 from stayfinite.diagnosis.asking import next_question
-from stayfinite.diagnosis.diagnose import context_of, judge_reading, read_text
+from stayfinite.diagnosis.diagnose import context_of, judge_reading
 from stayfinite.diagnosis.diagnosis import Diagnosis
+from stayfinite.diagnosis.reading import read_text
 from stayfinite.diagnosis.telling import Told, understand_told
 from stayfinite.errors import UsageError
 from stayfinite.rules.experiments import EXPERIMENTS

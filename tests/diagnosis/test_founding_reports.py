@@ -42,7 +42,7 @@ def test_the_report_is_diagnosed_right_from_its_few_lines(name, tmp_path):
     settings = tmp_path / ("train.py" if "(" in config else "config.yaml")
     settings.write_text(config)
     found = diagnose(tmp_path / "train.log", settings)
-    assert found.verdict == "unhealthy"
+    assert found.verdict == "sick"
     assert found.cause.cause == cause
 
 
@@ -56,6 +56,6 @@ def test_nan_from_one_step_on_after_a_long_healthy_start_is_dated_and_not_blamed
     config = tmp_path / "train.yaml"
     config.write_text("precision: bf16\non_nan: zero the gradients and continue\nmodel: mmdit\n")
     found = diagnose(log, config)
-    assert found.verdict == "unhealthy"
+    assert found.verdict == "sick"
     assert "the loss is NaN or inf from step 92,261, after 114 good points" in found.trouble
     assert "fp16-overflow" not in [finding.cause for finding in found.findings[:2]]

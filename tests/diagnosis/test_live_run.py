@@ -133,19 +133,19 @@ def test_a_refused_step_is_a_warning_until_a_hundred_steps_went_well(written, li
     assert "1 refused" in live.status().health.reason
 
 
-def test_several_refused_in_a_row_are_unhealthy(written, live):
+def test_several_refused_in_a_row_are_sick(written, live):
     written.accept(50)
     written.refuse(2)
     assert health(live).word == "warning"
     written.refuse()
-    assert health(live).word == "unhealthy"
+    assert health(live).word == "sick"
     assert "3 steps in a row" in live.status().health.reason
 
 
-def test_a_rung_is_unhealthy_and_refusals_after_it_are_critical(written, live):
+def test_a_rung_is_sick_and_refusals_after_it_are_critical(written, live):
     written.accept(50)
     written.refuse(decision="rollback", code="vetoes-in-a-row")
-    assert health(live).word == "unhealthy"
+    assert health(live).word == "sick"
     assert "rollback at step 51" in live.status().health.reason
     written.refuse(3)
     assert health(live).word == "critical"
@@ -161,11 +161,11 @@ def test_a_bad_step_that_touched_the_weights_is_critical(written, live):
     assert "NaN or inf from step 51" in found.reason
 
 
-def test_trouble_that_the_rules_see_is_unhealthy(written, live):
+def test_trouble_that_the_rules_see_is_sick(written, live):
     written.accept(30)
     for step in range(60):
         written.accept(loss=5.0 * 1.15**step)
-    assert health(live).word == "unhealthy"
+    assert health(live).word == "sick"
     assert "the loss diverges" in live.status().health.reason
 
 
@@ -238,7 +238,7 @@ def test_a_run_that_says_nothing_any_more_is_a_warning_unless_it_has_ended(writt
 def test_files_that_vanish_and_come_back_as_another_run_are_forgotten(written, live, tmp_path):
     written.accept(50)
     written.refuse(5)
-    assert health(live).word == "unhealthy"
+    assert health(live).word == "sick"
     written.journal.close()
     shutil.rmtree(written.directory)
     live.look()
@@ -309,7 +309,7 @@ def test_a_real_guarded_run_is_told_with_the_cause_that_its_autopsy_proved(tmp_p
     training.steps(100)
     training.guard.close()
     assert health(live).word == "healthy"
-    assert live.diagnosis.verdict == "unhealthy"
+    assert live.diagnosis.verdict == "sick"
     assert {"veto", "autopsy", "closed"} <= {happening.event for happening in live.status().happenings}
 
 

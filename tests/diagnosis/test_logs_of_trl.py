@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stayfinite.diagnosis.diagnose import judge_reading, read_text
+from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.reading import read_text
 
 pytestmark = pytest.mark.slow
 
@@ -61,4 +62,4 @@ def test_a_run_of_trl_has_its_right_name(cause, kind, settings, tmp_path: Path, 
     trainer.train()
     diagnosis = judge_reading(read_text(capsys.readouterr().out))
     found = [each.cause for each in diagnosis.findings]
-    assert (diagnosis.verdict, *found[:1]) == (("healthy",) if cause == "healthy" else ("unhealthy", cause))
+    assert (diagnosis.verdict, *found[:1]) == (("healthy",) if cause == "healthy" else ("sick", cause))

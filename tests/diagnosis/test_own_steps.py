@@ -79,7 +79,7 @@ def test_a_nan_that_was_refused_without_an_autopsy_is_wrong_and_nothing_is_blame
     training.steps(10)
     training.guard.close()
     found = diagnose(tmp_path)
-    assert (found.verdict, list(found.trouble), causes(found)) == ("unhealthy", [], ["nan-loss"])
+    assert (found.verdict, list(found.trouble), causes(found)) == ("sick", [], ["nan-loss"])
     assert found.findings[0].where.endswith("steps.jsonl:25")
     assert "forward=" in found.findings[0].fix
 
@@ -121,7 +121,7 @@ def test_a_row_of_a_trainers_log_that_was_refused_is_no_symptom(tmp_path):
 def test_a_trainers_log_that_ends_in_refused_rows_is_sick(tmp_path):
     losses = [3.0 - step / 40 for step in range(40)] + [NAN] * 5
     found = diagnose(trainer_log(tmp_path, losses, refused=range(41, 46)))
-    assert found.verdict == "unhealthy"
+    assert found.verdict == "sick"
     assert any("NaN or inf" in word for word in found.trouble)
     assert list(found.refused) == ["5 steps were refused and did not touch the weights (loss-not-finite)"]
 
@@ -153,7 +153,7 @@ def test_a_run_that_the_guard_had_to_stop_is_sick_and_says_so(tmp_path):
     with pytest.raises(TrainingDiverged):
         training.steps(400)
     found = diagnose(tmp_path)
-    assert found.verdict == "unhealthy"
+    assert found.verdict == "sick"
     assert "the loss explodes" in found.trouble
     assert "the guard stopped the run at step" in found.refused[0]
     assert "lr-too-high" in causes(found)
@@ -230,7 +230,7 @@ def test_a_scale_that_is_looked_for_and_found_is_held_against_nobody(searches, s
 
 def test_a_scale_that_is_looked_for_to_the_end_is_how_the_run_ended(tmp_path):
     found = diagnose(searching(tmp_path, set(range(80, 101)), start=2.0**22))
-    assert found.verdict == "unhealthy"
+    assert found.verdict == "sick"
     assert any("gradient norm is NaN or inf from step 80" in word for word in found.trouble)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stayfinite.diagnosis.diagnose import judge_reading, read_text
+from stayfinite.diagnosis.diagnose import judge_reading
 from stayfinite.diagnosis.diagnosis import Diagnosis
+from stayfinite.diagnosis.reading import read_text
 
 FRAMES = """Detected inf/nan during batch_number=0
 Last 21 forward frames:
@@ -59,7 +60,7 @@ def diagnosed(log: str) -> Diagnosis:
 )
 def test_a_sick_run_is_called_sick_with_what_is_wrong(log: str, where: str) -> None:
     found = diagnosed(log)
-    assert found.verdict == "unhealthy"
+    assert found.verdict == "sick"
     assert any(where in words for words in found.trouble), found.trouble
 
 
@@ -80,7 +81,7 @@ def test_a_sick_run_is_called_sick_with_what_is_wrong(log: str, where: str) -> N
 )
 def test_a_look_alike_is_not_sick(log: str) -> None:
     found = diagnosed(log)
-    assert found.verdict != "unhealthy", (found.trouble, found.findings)
+    assert found.verdict != "sick", (found.trouble, found.findings)
 
 
 def test_frames_of_activations_prove_the_overflow_and_name_its_module() -> None:
@@ -89,7 +90,7 @@ def test_frames_of_activations_prove_the_overflow_and_name_its_module() -> None:
     assert (cause.cause, cause.confidence > 0.9) == ("fp16-overflow", True)
     assert "encoder.block.2.layer.1.dropout" in cause.fix
     traced = FRAMES.replace("Detected inf/nan during batch_number=0", "*** Starting batch number=1 ***")
-    assert diagnosed(traced.format(last="6.27e+02", end="6.31e+02")).verdict != "unhealthy"
+    assert diagnosed(traced.format(last="6.27e+02", end="6.31e+02")).verdict != "sick"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_frames_of_activations_prove_the_overflow_and_name_its_module() -> None:
 )
 def test_a_run_whose_every_step_is_skipped_is_sick(log: str) -> None:
     found = diagnosed(log)
-    assert found.verdict == "unhealthy"
+    assert found.verdict == "sick"
     assert found.trouble[0].startswith("every step is skipped"), found.trouble
 
 

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
+import stayfinite
 from doc_blocks import ROOT
 from doc_site import build_site
 from stayfinite.cli import COMMANDS
@@ -87,6 +88,13 @@ def test_there_is_a_page_for_each_rule_recipe_and_integration_and_all_are_in_the
     linked = {(path.parent / link.partition("#")[0]).resolve() for path, page in parsed.items() for link in page.links}
     for page in pages:
         assert site / f"{page}.html" in linked, page
+
+
+def test_the_reference_explains_every_public_name(site, parsed):
+    anchors = set().union(*(page.anchors for path, page in parsed.items() if path.parent.name == "reference"))
+    kinds = {getattr(stayfinite, name) for name in stayfinite.__all__ if name != "__version__"}
+    missing = {kind.__name__ for kind in kinds if not any(each.endswith(kind.__name__) for each in anchors)}
+    assert not missing
 
 
 def test_the_reference_names_every_command(site):

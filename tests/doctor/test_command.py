@@ -121,4 +121,4 @@ def test_attach_tells_at_the_end_of_a_program(tmp_path, script):
     )
     assert ended.returncode == 0
     assert "no-zero-grad" in ended.stderr
-    assert json.loads((tmp_path / "out" / "doctor.json").read_text())["verdict"] == "unhealthy"
+    assert json.loads((tmp_path / "out" / "doctor.json").read_text())["verdict"] == "sick"

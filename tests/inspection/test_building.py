@@ -80,9 +80,7 @@ def test_an_error_of_their_own_is_told_with_its_line(write, tmp_path, capsys):
     with pytest.raises(UsageError, match=rf"failed with NameError at {file}:{line}: name 'optimiser'"):
         inspect_build(named, steps=0)
     (tmp_path / "their_broken_module.py").write_text("import torch\n\nx = 1 / 0\n")
-    with pytest.raises(
-        UsageError, match=r"their_broken_module: ZeroDivisionError at their_broken_module.py:3"
-    ):
+    with pytest.raises(UsageError, match=r"their_broken_module: ZeroDivisionError at their_broken_module.py:3"):
         inspect_build("their_broken_module:build", steps=0)
 
 

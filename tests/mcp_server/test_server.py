@@ -329,7 +329,7 @@ def test_with_allow_run_the_doctor_proves_the_cause(root):
 
     result = asyncio.run(talk())
     assert not result.is_error, text_of(result)
-    assert result.structured_content["verdict"] == "unhealthy"
+    assert result.structured_content["verdict"] == "sick"
     assert result.structured_content["findings"][0]["known_by"] != "read from text"
     (root / "job/dies.py").write_text(
         f"import os, sys\nprint('\\033[31m{INJECTED}', file=sys.stderr, flush=True)\nos._exit(9)\n"

@@ -1,6 +1,7 @@
 """Detectors that are lost: a rate meant for eight cards is blamed only where recipes are written for them."""
 
-from stayfinite.diagnosis.diagnose import judge_reading, read_text
+from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.reading import read_text
 
 ULTRALYTICS = "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size\n" + "".join(
     f"     {epoch}/30      2.61G      {loss}      {loss}      {loss}         22        640: 100%| 50/50 [00:10]\n"
@@ -14,7 +15,7 @@ MMDET = "".join(
 
 def test_a_program_for_one_card_is_not_blamed_for_a_rate_of_eight():
     found = judge_reading(read_text(ULTRALYTICS))
-    assert found.verdict == "unhealthy"
+    assert found.verdict == "sick"
     assert not any("eight GPUs" in line for finding in found.findings for line in finding.evidence)
     assert all(finding.confidence < 0.5 for finding in found.findings)  # nothing but NaN is to be seen
 

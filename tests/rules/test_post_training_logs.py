@@ -10,7 +10,8 @@ import pytest
 
 from rules.post_training_logs import dpo, growth, grpo, level, lost, openrlhf, ramp, slime, tracked, verl
 from stayfinite.core.post_training.signs import CAUSES
-from stayfinite.diagnosis.diagnose import judge_reading, read_text
+from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.reading import read_text
 
 RUNAWAY = {"kl": growth(0.002, 40.0), "entropy": growth(0.5, 0.01), "reward": ramp(0.5, 0.02)}
 COLLAPSE = {"entropy": growth(0.6, 0.003), "reward": level(0.4)}
@@ -76,7 +77,7 @@ HEALTHY = {
 @pytest.mark.parametrize(("cause", "log"), SICK, ids=[cause for cause, _ in SICK])
 def test_a_sick_run_has_its_right_name(cause, log):
     diagnosis = judge_reading(read_text(log))
-    assert diagnosis.verdict == "unhealthy"
+    assert diagnosis.verdict == "sick"
     assert diagnosis.findings[0].cause == cause, [(each.cause, each.confidence) for each in diagnosis.findings]
 
 
@@ -101,7 +102,7 @@ NAN = {"kl": lost(0.002), "grad_norm": lost(0.13)}
 )
 def test_rubbish_after_a_nan_is_no_cause_of_it(log):
     diagnosis = judge_reading(read_text(log))
-    assert diagnosis.verdict == "unhealthy"
+    assert diagnosis.verdict == "sick"
     assert re.search(r"(?:gradient norm|actor_grad_norm)[^.]* NaN or inf", "; ".join(diagnosis.trouble))
     assert CAUSES.isdisjoint(each.cause for each in diagnosis.findings)
     assert "bad-data-row" not in [each.cause for each in diagnosis.findings]

@@ -61,7 +61,7 @@ class Stayfinite(Tool):
         cause = None if said.cause is None else said.cause.cause
         causes = [each.cause for each in said.findings]
         return Answer(
-            alarmed=cause is not None or said.verdict == "unhealthy",
+            alarmed=cause is not None or said.verdict == "sick",
             first=(cause,) if cause else (),
             others=tuple(each for each in causes if each != cause),
             words=said.verdict,

@@ -48,19 +48,16 @@ def run(arguments: Sequence[str]) -> int:
 def _run(settings: Diagnose) -> int:
     if not settings.paths:
         raise UsageError("name a file or a directory: stayfinite diagnose train.log config.yaml")
-    from stayfinite.diagnosis.diagnose import judge_reading, read_text
+    from stayfinite.diagnosis.diagnose import judge_reading
     from stayfinite.diagnosis.reading import read_paths
     from stayfinite.diagnosis.telling import understand_told
     from stayfinite.report.progress import reading_progress
 
-    if settings.ask and (settings.paths == ("-",) or not sys.stdin.isatty()):
+    if settings.ask and ("-" in settings.paths or not sys.stdin.isatty()):
         raise UsageError("--ask needs a terminal", fix="answer with flags instead: --tell precision=fp16 gpu=V100")
     told = understand_told(settings.tell)
-    if settings.paths == ("-",):
-        reading = read_text(sys.stdin.buffer.read().decode("utf-8", "replace"))
-    else:
-        with reading_progress(quiet=settings.json) as progress:
-            reading = read_paths([Path(path) for path in settings.paths], progress)
+    with reading_progress(quiet=settings.json) as progress:
+        reading = read_paths([Path(path) for path in settings.paths], progress)
     if settings.ask:
         from stayfinite.cli.interview import interview
 
@@ -73,4 +70,4 @@ def _run(settings: Diagnose) -> int:
         from stayfinite.report.standard_output import StandardOutput
 
         show_diagnosis(found.to_json(), StandardOutput(), everything=settings.all)
-    return int(found.verdict == "unhealthy")
+    return int(found.verdict == "sick")

@@ -127,7 +127,7 @@ def run(arguments: Sequence[str]) -> int:
         from stayfinite.report.standard_output import StandardOutput
 
         show_seen(said, StandardOutput())
-    return code or int(said["verdict"] == "unhealthy")
+    return code or int(said["verdict"] == "sick")
 
 
 def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -225,7 +225,7 @@ def _of_a_loop(session: Session, output: Path, settings: Doctor, code: int, its:
     seen = session.conclude(examine=code == 0)
     limit = settings.minutes if session.watcher.steps.time_is_up else None
     said = outcome(seen, Ended(code=code, after_minutes=limit, strict=settings.strict), _script(settings), output)
-    if said["verdict"] == "unhealthy" and settings.instead is None and settings.patch is not None:
+    if said["verdict"] == "sick" and settings.instead is None and settings.patch is not None:
         said["patch"] = _patched(seen, settings, its, code)
     return said
 

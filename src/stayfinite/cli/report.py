@@ -20,7 +20,7 @@ from stayfinite.report.printable import printable
 @dataclass(frozen=True, kw_only=True)
 class Report:
     """Write runs as one self-contained HTML file: verdict, findings, curves, layers over time, incidents,
-    configuration. Reads run directories, logs, trainer_state.json, TensorBoard.
+    configuration. Reads run directories, logs, trainer_state.json, TensorBoard; `-` is a log on standard input.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]

@@ -69,4 +69,4 @@ def run(arguments: Sequence[str]) -> int:
         show(record, StandardOutput())
     if result.verdict == "unknown" and not settings.quick:
         return 2
-    return int(result.verdict == "unhealthy")
+    return int(result.verdict == "sick")

@@ -67,7 +67,7 @@ class Watch:
     """Show the current state, and exit."""
 
     stop: bool = False
-    """Exit with code 1 as soon as a run is unhealthy or critical."""
+    """Exit with code 1 as soon as a run is sick or critical."""
 
     metrics: Path | None = None
     """Write Prometheus metrics to this file, atomically, for the node exporter's textfile collector."""
@@ -221,7 +221,7 @@ def _shown(run: Followed, status: RunStatus) -> Shown:
 
 
 def _alarming(status: RunStatus) -> bool:
-    return status.health.word in ("unhealthy", "critical")
+    return status.health.word in ("sick", "critical")
 
 
 def _exit_code(statuses: Sequence[RunStatus]) -> int:

@@ -47,7 +47,14 @@ ORDINARY = frozenset({Code.FINITE, Code.LARGE_GRADIENT, Code.UNUSUAL_LOSS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What became of one step."""
+    """What became of one step.
+
+    Examples:
+        >>> guard.step(model(batch).mean() * float("nan"))
+        >>> last = guard.decisions[-1]
+        >>> last.refused, last.code
+        (True, <Code.LOSS_NOT_FINITE: 'loss-not-finite'>)
+    """
 
     action: Action
     """What was done."""

@@ -23,7 +23,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One known way in which training fails, recognized here."""
+    """One known way in which training fails, recognized here.
+
+    Examples:
+        >>> found = stayfinite.diagnose("train.log", tell=["precision=fp16"]).findings[0]
+        >>> found.code, found.cause, found.severity
+        ('SF101', 'fp16-overflow', 'error')
+    """
 
     code: str
     """The rule's code, `SF202`."""
@@ -32,7 +38,7 @@ class Finding:
     """The rule's slug, `lr-zero`."""
 
     severity: Severity
-    """`error` and `warning` make a run unhealthy; `info` does not."""
+    """`error` and `warning` make a run sick; `info` does not."""
 
     confidence: float
     """How likely this is the cause, 0 to 1."""

@@ -18,6 +18,11 @@ Spikes = Literal["bound", "refuse", "ignore"]
 class Policy:
     """How the guard judges a step. The defaults suit most runs; every field can be set by keyword.
 
+    Examples:
+        >>> guard = Guard(model, optimizer, policy=stayfinite.Policy(sigmas=8.0, window=256))
+        >>> stayfinite.Policy.watch().mode
+        'watch'
+
     Named policies: ``Policy()``, ``Policy.refuse_spikes()``, ``Policy.only_nonfinite()``, ``Policy.watch()``,
     ``Policy.strict()``.
     """

@@ -20,13 +20,13 @@ class HealthWord(StrEnum):
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
     WARNING = "warning"
-    UNHEALTHY = "unhealthy"
+    SICK = "sick"
     CRITICAL = "critical"
 
     @property
     def alarms(self) -> bool:
         """Whether a person should look."""
-        return self in (HealthWord.WARNING, HealthWord.UNHEALTHY, HealthWord.CRITICAL)
+        return self in (HealthWord.WARNING, HealthWord.SICK, HealthWord.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

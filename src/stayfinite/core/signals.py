@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """What was measured at one optimizer step, before clipping."""
+    """What was measured at one optimizer step, before clipping.
+
+    Examples:
+        >>> guard.step(compute_loss(model, batch))
+        >>> guard.decisions[-1].signals.lr
+        0.001
+    """
 
     step: int
     """Number of the step, counted from 1 over refused steps too."""

@@ -13,11 +13,10 @@ from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.autopsies import AUTOPSY
 from stayfinite.diagnosis.diagnosis import Diagnosis, Source, Verdict
 from stayfinite.diagnosis.own_steps import Refusals, as_judged, refusals_in_rows, unexplained
-from stayfinite.diagnosis.reading import Progress, Reading, described, read_paths
+from stayfinite.diagnosis.reading import Progress, Reading, read_paths
 from stayfinite.diagnosis.retold import retold_lines, without
 from stayfinite.diagnosis.telling import Told, understand_told
 from stayfinite.readers.configs import settings_in_text
-from stayfinite.readers.logs import LogReader
 from stayfinite.rules.calibration import calibrated
 from stayfinite.rules.context import Context
 from stayfinite.rules.differential import differential
@@ -34,8 +33,14 @@ def diagnose(
 ) -> Diagnosis:
     """Read logs, configs and directories of one run, and name the likeliest causes of its trouble.
 
+    Examples:
+        >>> stayfinite.diagnose("train.log").trouble
+        ['the gradient norm is NaN or inf', 'the loss is 0']
+        >>> stayfinite.diagnose("train.log", tell=["precision=fp16"]).cause.cause
+        'fp16-overflow'
+
     Arguments:
-        path: a file or a directory; which kind of log or config it is, is found out.
+        path: a file or a directory; which kind of log or config it is, is found out. `-` is standard input.
         more_paths: others of the same run.
         progress: told how far reading has come.
         tell: what no file says, as `precision=fp16`, or how an experiment went, as `bf16=fine`.
@@ -45,15 +50,6 @@ def diagnose(
     """
     told = understand_told(tell)
     return judge_reading(read_paths([Path(given) for given in (path, *more_paths)], progress), told)
-
-
-def read_text(text: str, name: str = "stdin") -> Reading:
-    """Read a log that is no file."""
-    reader = LogReader(name)
-    reader.feed(text)
-    reader.close()
-    source = Source(path=name, read_as="log", said=described(reader.series))
-    return Reading(runs=list(reader.series), sources=[source])
 
 
 def judge_reading(reading: Reading, told: Told | None = None) -> Diagnosis:
@@ -102,7 +98,7 @@ def judge(
     verdict: Verdict = "unknown"
     lost = facts.symptoms.trouble and not facts.symptoms.doubtful
     if lost or any(finding.severity != "info" for finding in findings):
-        verdict = "unhealthy"
+        verdict = "sick"
     elif facts.symptoms.healthy and not lasting:
         verdict = "healthy"
     return Diagnosis(
@@ -115,7 +111,7 @@ def judge(
             if each.codes
         ],
         sources=sources,
-        differential=differential(findings, guessed) if verdict == "unhealthy" else None,
+        differential=differential(findings, guessed) if verdict == "sick" else None,
         runs=runs,
     )
 

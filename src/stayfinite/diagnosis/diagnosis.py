@@ -11,7 +11,7 @@ from stayfinite.core.html import panel, table
 from stayfinite.core.series import RunSeries
 from stayfinite.rules.differential import Differential
 
-Verdict = Literal["healthy", "unhealthy", "unknown"]
+Verdict = Literal["healthy", "sick", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +27,18 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """The answer of `diagnose`."""
+    """The answer of `diagnose`.
+
+    Examples:
+        >>> answer = stayfinite.diagnose("train.log")
+        >>> answer.verdict
+        'sick'
+        >>> sorted(answer.to_json())
+        ['differential', 'findings', 'refused', 'sources', 'trouble', 'verdict']
+    """
 
     verdict: Verdict
-    """`unhealthy` when the numbers show trouble or a finding is an error or a warning, `healthy` when measurements were
+    """`sick` when the numbers show trouble or a finding is an error or a warning, `healthy` when measurements were
     read and nothing is wrong with them, `unknown` otherwise."""
     findings: Sequence[Finding]
     """The likeliest cause first; those of severity info at the end."""
@@ -47,12 +55,12 @@ class Diagnosis:
 
     @property
     def cause(self) -> Finding | None:
-        """The likeliest cause, if the run is unhealthy."""
+        """The likeliest cause, if the run is sick."""
         return next((finding for finding in self.findings if finding.severity != "info"), None)
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdict with what the numbers show, the findings, and what was read."""
-        tone = {"healthy": "good", "unhealthy": "error", "unknown": "warning"}[self.verdict]
+        tone = {"healthy": "good", "sick": "error", "unknown": "warning"}[self.verdict]
         read = [(each.path, each.said) for each in self.sources]
         sources = table(("file", "read as"), read) if read else ""
         top = panel(self.verdict.capitalize(), [*self.trouble, *self.refused], tone=tone)

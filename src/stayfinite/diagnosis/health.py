@@ -3,7 +3,7 @@
 =========  ==========================================================================================================
 critical   it has stopped or crashed (Ctrl-C is neither), the last step that touched the weights was not finite, or a
            rung of the ladder was taken and steps are still refused
-unhealthy  the rules see trouble in the steps that touched the weights, a rung was taken lately, or several steps in
+sick  the rules see trouble in the steps that touched the weights, a rung was taken lately, or several steps in
            a row were refused
 warning    steps were refused lately, a rule is sure of a cause that does not show yet, or no step has come for long
 unknown    nothing was measured yet, or the numbers look odd and no rule takes that for a fault
@@ -39,7 +39,7 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
     fix = cause.fix if cause is not None else ""
     because = f"; {_named(cause)}" if cause is not None else ""
     # What looks like trouble may be none, such as GRPO's loss of 0: then no rule fires, and it alarms nobody.
-    trouble = ", ".join(found.trouble) if found is not None and found.verdict == "unhealthy" else ""
+    trouble = ", ".join(found.trouble) if found is not None and found.verdict == "sick" else ""
     if course.ended in ("stopped", "failed") and not course.by_hand:
         return _say(HealthWord.CRITICAL, (course.ended_because or f"the run {course.ended}") + because, fix)
     if course.bad_now:
@@ -51,12 +51,12 @@ def health_of(found: Diagnosis | None, course: Course) -> Health:
         rung = f"{course.rung} at step {_at(course.rung_step)}, and steps are still refused ({course.last_code})"
         return _say(HealthWord.CRITICAL, rung + because, fix)
     if trouble:
-        return _say(HealthWord.UNHEALTHY, trouble + because, fix)
+        return _say(HealthWord.SICK, trouble + because, fix)
     if course.in_a_row >= STUCK:
         row = f"{course.in_a_row} steps in a row were refused ({course.last_code})"
-        return _say(HealthWord.UNHEALTHY, row + because, fix)
+        return _say(HealthWord.SICK, row + because, fix)
     if course.rung:
-        return _say(HealthWord.UNHEALTHY, f"{course.rung} at step {_at(course.rung_step)}{because}", fix)
+        return _say(HealthWord.SICK, f"{course.rung} at step {_at(course.rung_step)}{because}", fix)
     mild = _mild(course, cause, because, fix)
     if mild.word is HealthWord.HEALTHY and found is not None and found.trouble:
         return _say(HealthWord.UNKNOWN, f"{', '.join(found.trouble)}; no known cause", "")

@@ -92,7 +92,7 @@ class LiveRun:
         found, known = self._judge.found, self._book.known
         if found is None or not known:
             return found
-        return replace(found, verdict="unhealthy", findings=with_known(list(found.findings), known))
+        return replace(found, verdict="sick", findings=with_known(list(found.findings), known))
 
     def status(self, *, width: int = 60, happenings: int = HAPPENINGS) -> RunStatus:
         """How the run stands now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from stayfinite.diagnosis.own_steps import Refusals, refusals_in
 from stayfinite.diagnosis.retold import retold_lines
 from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.readers.configs import looks_like_config, read_config
-from stayfinite.readers.logs import read_log
+from stayfinite.readers.logs import LogReader, read_log
 from stayfinite.readers.runs.directory import STEPS
 
 Progress = Callable[[str, int, int], None]
@@ -26,6 +27,8 @@ Progress = Callable[[str, int, int], None]
 
 _TEXT = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x7F)) | set(range(0x80, 0x100)))
 _READABLE_BINARY = re.compile(r"tfevents|\.(?:bin|gz)$", re.IGNORECASE)
+
+STANDARD_INPUT = Path("-")
 
 CHECKPOINTS = frozenset({".safetensors", ".pt", ".pth", ".ckpt", ".distcp"})
 
@@ -53,13 +56,16 @@ class Reading:
 
 
 def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Reading:
-    """Read files and directories of one run.
+    """Read files and directories of one run, and a log from standard input where a path is `-`.
 
     Raises:
         UsageError: when nothing of it could be read.
     """
     reading = Reading()
     for path in paths:
+        if path == STANDARD_INPUT:
+            _read_text(sys.stdin.buffer.read().decode("utf-8", "replace"), "stdin", reading)
+            continue
         if path.is_dir() or path.suffix.lower() in CHECKPOINTS:
             _look_at_checkpoints(path, reading)
         files = _files(path, reading.sources)
@@ -82,6 +88,13 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
             "nothing could be read: " + "; ".join(f"{source.path}: {source.said}" for source in reading.sources),
             fix="give a log, a config, a script, trainer_state.json, a TensorBoard file, or a directory with them",
         )
+    return reading
+
+
+def read_text(text: str, name: str = "stdin") -> Reading:
+    """Read a log that is no file."""
+    reading = Reading()
+    _read_text(text, name, reading)
     return reading
 
 
@@ -119,6 +132,14 @@ def described(runs: Sequence[RunSeries]) -> str:
         measured += f", only the first {MOST_METRICS:,} metric names"
     measured = f"{others:,} value{'' if others == 1 else 's'}, no loss" if others else measured
     return f"{kind or 'unknown'} log, {counted}{measured}{ranks}"
+
+
+def _read_text(text: str, name: str, reading: Reading) -> None:
+    reader = LogReader(name)
+    reader.feed(text)
+    reader.close()
+    reading.runs += reader.series
+    reading.sources.append(Source(path=name, read_as="log", said=described(reader.series)))
 
 
 def _look_at_checkpoints(path: Path, reading: Reading) -> None:

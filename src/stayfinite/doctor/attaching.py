@@ -73,12 +73,12 @@ class Attachment:
 
     def _said(self, seen: Seen) -> dict[str, Any]:
         said = plain(seen)
-        said["verdict"] = "unhealthy" if seen.sick else "healthy" if seen.program.steps >= 2 else "unknown"
+        said["verdict"] = "sick" if seen.sick else "healthy" if seen.program.steps >= 2 else "unknown"
         return said
 
     def _repr_html_(self) -> str:
         said = self._said(self._conclude(examine=False))
-        tone = {"unhealthy": "error", "healthy": "good", "unknown": "warning"}[said["verdict"]]
+        tone = {"sick": "error", "healthy": "good", "unknown": "warning"}[said["verdict"]]
         found = [
             panel(
                 f"{each['severity']} {each['code']} {each['cause']} ({each['known_by']})",
@@ -103,8 +103,8 @@ def attach(*, guard: bool = False, run_dir: str | os.PathLike[str] | None = None
     Returns:
         The attachment: ``findings()`` says what was found so far, ``detach()`` ends it. In a notebook it shows itself.
 
-    Example:
-        >>> import stayfinite
-        >>> doctor = stayfinite.attach()
+    Examples:
+        >>> doctor = stayfinite.attach()  # then train as ever
+        >>> doctor.detach()
     """
     return Attachment(guard=guard, run_dir=run_dir)

@@ -47,7 +47,7 @@ def outcome(seen: Seen, ended: Ended, script: Path | None, output: Path) -> dict
     if words:
         said["ended"] = words
     healthy = program.steps >= 2 and ended.code == 0 and not still
-    said["verdict"] = "unhealthy" if sick else "healthy" if healthy else "unknown"
+    said["verdict"] = "sick" if sick else "healthy" if healthy else "unknown"
     losses = program.main_loss()
     said["losses"] = list(ends(losses)) if len(losses.finite) else []
     return said

@@ -33,7 +33,7 @@ from stayfinite.state.shards import full_value
 class Guard(Machinery):
     """Guards a training loop.
 
-    Example:
+    Examples:
         >>> guard = Guard(model, optimizer, scheduler=scheduler, max_norm=1.0, run_dir="runs/first")
         >>> for batch in loader:
         ...     loss = compute_loss(model, batch)

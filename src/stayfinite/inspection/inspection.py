@@ -22,7 +22,7 @@ SURE = 0.3
 SEEN = 0.2
 """As `SURE`, of a cause that a probe looked for: a proof is left with this much by another that explains it."""
 
-Verdict = Literal["healthy", "unhealthy", "unknown"]
+Verdict = Literal["healthy", "sick", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +55,20 @@ class Inspection:
 
     @property
     def verdict(self) -> Verdict:
-        """`unhealthy` with a finding of severity error or warning, `unknown` when nothing could be looked at."""
+        """`sick` with a finding of severity error or warning, `unknown` when nothing could be looked at."""
         if any(finding.severity != "info" for finding in self.findings):
-            return "unhealthy"
+            return "sick"
         return "healthy" if any(line.status != "skip" for line in self.lines) else "unknown"
 
     @property
     def exit_code(self) -> int:
         """0 to launch, 1 to look first."""
-        return int(self.verdict == "unhealthy")
+        return int(self.verdict == "sick")
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdict, then the findings, then what was looked at as a table."""
-        words = {"healthy": "Ready to launch", "unhealthy": "Not ready", "unknown": "Nothing could be checked"}
-        tone = {"healthy": "good", "unhealthy": "error", "unknown": "warning"}[self.verdict]
+        words = {"healthy": "Ready to launch", "sick": "Not ready", "unknown": "Nothing could be checked"}
+        tone = {"healthy": "good", "sick": "error", "unknown": "warning"}[self.verdict]
         rows = [(line.status, line.group, line.title, line.seen) for line in self.lines if line.status != "skip"]
         shown = [table(("", "group", "check", "seen"), rows)] if rows else []
         told = [f"{each.finding.where}: {each.finding.code} ignored: {each.reason}" for each in self.ignored]

@@ -41,6 +41,10 @@ def preflight(
 ) -> Findings:
     """Look at a training before its first step.
 
+    Examples:
+        >>> stayfinite.preflight(model, optimizer, batch, forward)
+        No findings.
+
     Everything is as before when this returns: weights, moments, generators, buffers, modes, gradients.
 
     Arguments:

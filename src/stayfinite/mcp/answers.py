@@ -47,7 +47,7 @@ class Answer(TypedDict):
 
     tool: str
     verdict: str
-    """healthy, unhealthy or unknown; of runs their health."""
+    """healthy, sick or unknown; of runs their health."""
     summary: str
     """What was proved and what was guessed, in a sentence or two."""
     findings: list[AnsweredFinding]

@@ -29,7 +29,12 @@ FP8 = ("fp8", "fp8-rowwise")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How far a plan may be from fp32."""
+    """How far a plan may be from fp32.
+
+    Examples:
+        >>> stayfinite.Budget(cosine=0.99).loss
+        0.005
+    """
 
     loss: float = 0.005
     """Relative error of the loss."""
@@ -87,7 +92,14 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionPlan:
-    """What each module computes in. Made by `stayfinite.plan_precision`, or loaded from a file."""
+    """What each module computes in. Made by `stayfinite.plan_precision`, or loaded from a file.
+
+    Examples:
+        >>> plan = stayfinite.plan_precision(model, optimizer, batch, forward, formats=["fp32", "bf16"])
+        >>> plan.save("precision.json")
+        PosixPath('precision.json')
+        >>> applied = stayfinite.PrecisionPlan.load("precision.json").apply(model)
+    """
 
     base: str
     """Of everything that is not named in ``formats``; bf16 and fp16 by autocast."""

@@ -56,6 +56,11 @@ def plan_precision(
 ) -> PrecisionPlan:
     """What each module may compute in on a card, measured on real steps.
 
+    Examples:
+        >>> plan = stayfinite.plan_precision(model, optimizer, batch, forward, gpu="A100", formats=["fp32", "bf16"])
+        >>> plan.base
+        'bf16'
+
     Everything is as before when this returns: weights, moments, generators, buffers, modes, gradients.
 
     Arguments:

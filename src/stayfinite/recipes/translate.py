@@ -83,7 +83,7 @@ class Translate:
     """Group column (a document, a tablet); a group is never in both splits."""
     val_share: float = 0.1
     """Share of the pairs, by group, held out without --val."""
-    normalize: tuple[Form, ...] = ("nfc", "spaces")
+    normalise: tuple[Form, ...] = ("nfc", "spaces")
     """Normalization of sources, in training and in use."""
     prefix: str = ""
     """Put before every source: `translate Akkadian to English: `."""
@@ -193,7 +193,7 @@ BUILT_IN: dict[str, Any] = {
 EPOCHS = 10
 RATE, RELATIVE_RATE = 1e-4, 0.02
 FIXED = frozenset({
-    "train", "source", "target", "group", "val_share", "normalize", "prefix", "max_ratio", "max_source_length",
+    "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
     "max_target_length", "too_long", "model", "tokenizer", "vocab_size", "batch_size", "batch_tokens", "accumulation",
     "length_buckets", "graphs", "seed",
 })  # fmt: skip
@@ -223,7 +223,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
     training, validation = place.together(
         lambda: pairs_for(
             config.train or None, config.val, Columns(source=config.source, target=config.target, group=config.group),
-            forms=config.normalize, max_ratio=config.max_ratio, share=config.val_share, say=say,
+            forms=config.normalise, max_ratio=config.max_ratio, share=config.val_share, say=say,
         )
     )  # fmt: skip
     place.require_alike("pairs", [*training, *validation])

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from stayfinite.report.printable import printable
 
-STYLES = {"unhealthy": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
+STYLES = {"sick": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
 SHOWN = 3
 """Findings that are shown in full."""
 WORTH_SHOWING = 0.2
@@ -78,7 +78,7 @@ def _headline(diagnosis: Mapping[str, Any]) -> str:
         return f"{refused} All steps taken are fine."
     if diagnosis["verdict"] == "healthy":
         return "no problem found in " + _sources(diagnosis)
-    if diagnosis["verdict"] == "unhealthy":
+    if diagnosis["verdict"] == "sick":
         return "no symptom yet, but a fault in " + _sources(diagnosis)
     return "no known failure found in " + _sources(diagnosis)
 

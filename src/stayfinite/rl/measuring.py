@@ -2,10 +2,6 @@
 
 Everything stays on the device and nothing waits for it. What the mask leaves out is never looked at, a NaN in the
 padding included.
-
-Example:
-    >>> found = rl.signals(logprobs, old_logprobs, ref_logprobs, advantages, mask, rewards=rewards, group_size=8)
-    >>> guard.step(loss, signals=found)
 """
 
 from __future__ import annotations
@@ -47,6 +43,13 @@ def signals(
     limit: int | None = None,
 ) -> dict[str, Tensor]:
     """The signals of one batch of answers, each a scalar on the device; those that nothing was given for are left out.
+
+    Examples:
+        >>> logprobs = torch.tensor([[-1.0, -2.0], [-1.5, -0.5]])
+        >>> found = rl.signals(logprobs, old_logprobs=logprobs, advantages=torch.tensor([1.0, -1.0]))
+        >>> guard.step(compute_loss(model, batch), signals=found)
+        >>> sorted(guard.decisions[-1].signals.named)
+        ['advantage_mean', 'advantage_std', 'clipped', 'entropy', 'ratio_max', 'ratio_mean']
 
     Arguments:
         logprobs: of the answers' tokens under the weights that are trained, ``[answers, tokens]``.
@@ -127,6 +130,11 @@ def preference_signals(
 ) -> dict[str, Tensor]:
     """The signals of a batch of preferred and rejected answers (DPO and its kin).
 
+    Examples:
+        >>> found = rl.preference_signals(chosen=torch.tensor([-12.0]), rejected=torch.tensor([-15.0]))
+        >>> found["margin"]
+        tensor(3.)
+
     Arguments:
         chosen: log-probability of each preferred answer as a whole.
         rejected: of each rejected one.
@@ -146,7 +154,12 @@ def preference_signals(
 
 @torch.no_grad()
 def value_signals(values: Tensor, returns: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
-    """The signals of a value head: its mean squared error, and the share of the returns' variance that it explains."""
+    """The signals of a value head: its mean squared error, and the share of the returns' variance that it explains.
+
+    Examples:
+        >>> rl.value_signals(values=torch.tensor([0.0, 1.0, 3.0]), returns=torch.tensor([0.0, 2.0, 4.0]))
+        {'value_loss': tensor(0.6667), 'explained_variance': tensor(0.9167)}
+    """
     _check(values, (returns, mask))
     counts = torch.ones_like(values, dtype=torch.bool) if mask is None else mask.bool()
     error = torch.where(counts, returns - values, 0).float()

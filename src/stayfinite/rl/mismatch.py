@@ -3,11 +3,6 @@
 Each change is a world: dropout off, fp32, another temperature, positions from the padding, other attention kernels, the
 tokens as the sampler saw them. The world in which the difference goes away has the cause. It is then kept, and the rest
 is looked at. Where no single change helps, pairs are tried: dropout and a temperature hide each other.
-
-Example:
-    >>> found = rl.explain_mismatch(model, tokens, sampler_logprobs, mask)
-    >>> print(found)
-    mismatch 0.21 (largest 3.1): dropout is on in the training pass. Without it 0.0004. Fix: model.eval() ...
 """
 
 from __future__ import annotations
@@ -131,6 +126,15 @@ def explain_mismatch(
 ) -> Mismatch:
     """Compare log-probabilities of the sampler with those of the training pass, and find what makes them differ.
 
+    Examples:
+        >>> words = torch.nn.Sequential(torch.nn.Embedding(9, 9), torch.nn.Dropout(0.5))  # in training mode
+        >>> tokens = torch.arange(64).view(4, 16) % 9
+        >>> answers = (torch.arange(16) > 0).expand(4, 16)
+        >>> sampled = words.eval()(tokens).log_softmax(-1).roll(1, 1).gather(-1, tokens[..., None])[..., 0]
+        >>> found = rl.explain_mismatch(words.train(), tokens, sampled, answers)
+        >>> found.causes[0].text
+        'the training pass runs in train mode (dropout)'
+
     The model is left as it was: weights, modes of all modules, and random generators.
 
     Arguments:
@@ -189,7 +193,7 @@ class _Runs:
     ) -> None:
         self._model, self._tokens, self._mask, self._forward = model, tokens, mask, forward
         self._attention, self._positions, self._resampled = attention_mask, position_ids, resampled
-        self._sampler = sampler.float()[mask]
+        self._sampler = sampler.detach().float()[mask]
         self._seen: dict[_Setting, Tensor] = {}
 
     def worlds(self, now: _Setting) -> Iterator[tuple[str, _Setting, str, str]]:

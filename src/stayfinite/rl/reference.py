@@ -13,10 +13,12 @@ __all__ = ["Reference"]
 class Reference:
     """Looks at a reference model; nothing waits for the device.
 
-    Example:
-        >>> reference = rl.Reference(policy, ref_model, optimizer)
+    Examples:
+        >>> reference = rl.Reference(model, model, optimizer)
         >>> reference.fault()  # before the first step; "" where nothing is wrong
+        'the reference is the policy itself'
         >>> reference.moved()  # any time later: names of weights that were written to
+        []
 
     Arguments:
         policy: what is trained.

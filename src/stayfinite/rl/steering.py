@@ -3,12 +3,6 @@
 Drop the groups that carry the damage (``sound_groups``, in every step), raise the KL coefficient, cut the learning
 rate, roll back to known-good weights. A cause that none of these cures (a sampler that differs, a constant reward) is
 told of and left to a person.
-
-Example:
-    >>> steering = rl.Steering(guard, kl=0.02)
-    >>> keep = rl.sound_groups(rewards, group_size=8, ratio=ratio, mask=mask)
-    >>> guard.step(policy_loss(keep) + steering.kl * kl, signals=rl.signals(...))
-    >>> steering.follow()
 """
 
 from __future__ import annotations
@@ -67,6 +61,13 @@ class Guarded(Protocol):
 
 class Steering:
     """Takes the rungs; call :meth:`follow` after every step, on all ranks.
+
+    Examples:
+        >>> steering = rl.Steering(guard, kl=0.02)
+        >>> loss = compute_loss(model, batch) + steering.kl * torch.tensor(0.3)
+        >>> guard.step(loss, signals={"kl": 0.3})
+        >>> steering.follow()
+        <Rung.NOTHING: 0>
 
     Arguments:
         guard: of the training.
@@ -151,6 +152,10 @@ def sound_groups(
 
     A group is left out whole, so that the advantages of its other answers stay comparable: if a reward is not finite,
     if all its rewards are equal, or if one token's importance ratio is beyond ``widest`` or not finite.
+
+    Examples:
+        >>> rl.sound_groups(torch.tensor([1.0, 0.0, 1.0, 1.0]), group_size=2)
+        tensor([ True,  True, False, False])
 
     Arguments:
         rewards: one for each answer.

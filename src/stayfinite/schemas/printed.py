@@ -9,7 +9,7 @@ from stayfinite.core.run_status import HealthWord, RunStatus
 from stayfinite.core.suspects import Verdict as MachineVerdict
 from stayfinite.schemas.written import AutopsyRecord
 
-Verdict = Literal["healthy", "unhealthy", "unknown"]
+Verdict = Literal["healthy", "sick", "unknown"]
 KnownBy = Literal["proved by re-run", "seen in the running program", "read from text"]
 PlainNumber = float | Literal["nan", "inf", "-inf"]
 """A number that strict JSON can hold."""

@@ -106,7 +106,7 @@ def test_statistics_that_overflow_in_a_finite_step_make_a_run_sick(size, tmp_pat
     assert bool(model[1].running_var.isfinite().all()) == (size == 1.0)
     found = diagnose(tmp_path)
     assert [each.cause for each in found.findings] == ["nan-weights"] * (size > 1.0)
-    assert found.verdict == ("unhealthy" if size > 1.0 else "healthy")
+    assert found.verdict == ("sick" if size > 1.0 else "healthy")
 
 
 # -- sizes -----------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ def test_a_planted_fault_is_found_with_its_place(planted: Planted, here: Path) -
     assert planted.cause in causes, causes
     assert planted.says in "; ".join(causes[planted.cause].evidence)
     assert causes[planted.cause].where
-    assert (found.verdict, found.exit_code) == ("unhealthy", 1)
+    assert (found.verdict, found.exit_code) == ("sick", 1)
     assert set(causes) == {planted.cause}, "one fault is one finding"
 
 

@@ -33,7 +33,7 @@ def test_a_pickle_that_would_run_a_command_is_named_and_not_run(tmp_path, form):
     assert not trace.exists()
     dangerous = [finding for finding in result.findings if "would run code" in finding.title]
     assert "posix.system" in dangerous[0].evidence[0]
-    assert result.verdict == "unhealthy"
+    assert result.verdict == "sick"
     pickle.loads(pickle.dumps(state["extra"]))
     assert trace.exists()  # so the bomb was a real one
 
@@ -41,7 +41,7 @@ def test_a_pickle_that_would_run_a_command_is_named_and_not_run(tmp_path, form):
 def test_a_memo_of_four_billion_places_takes_no_memory(tmp_path):
     torch_file(tmp_path / "m.pt", b"\x80\x02Kr\xff\xff\xff\xff.")
     torch_file(tmp_path / "n.pt", b"\x80\x02K\x01r\xff\xff\xff\xff.")
-    assert scan([tmp_path]).verdict in ("healthy", "unhealthy")
+    assert scan([tmp_path]).verdict in ("healthy", "sick")
 
 
 def test_nested_tuples_as_a_key_do_not_take_for_ever(tmp_path):
@@ -112,7 +112,7 @@ def test_tensors_that_lie_over_one_another_a_thousand_times_are_not_read_a_thous
 def test_rubble_is_called_by_its_name(tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
     result = scan([tmp_path / name])
-    assert result.verdict == "unhealthy"
+    assert result.verdict == "sick"
     assert result.findings[0].code == "SF703"
     assert words in result.findings[0].evidence[0]
 

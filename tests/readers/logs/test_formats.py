@@ -1,4 +1,4 @@
-"""Every text format, healthy and unhealthy: lines in, points out."""
+"""Every text format, healthy and sick: lines in, points out."""
 
 # ruff: noqa: E501 -- log lines stand here as they are written
 

@@ -43,7 +43,7 @@ def test_the_check_refuses_to_start_and_names_module_and_flag(overflowing, texts
     assert GUILTY in said
     assert "--mixed-precision bf16" in said
     assert not (tmp_path / "run" / "steps.jsonl").exists()
-    assert json.loads((tmp_path / "run" / "check.json").read_text(encoding="utf-8"))["verdict"] == "unhealthy"
+    assert json.loads((tmp_path / "run" / "check.json").read_text(encoding="utf-8"))["verdict"] == "sick"
 
 
 @pytest.mark.slow

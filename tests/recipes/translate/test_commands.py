@@ -22,7 +22,7 @@ def run(tmp_path_factory):
     """What a training leaves behind, as far as these commands need it."""
     folder = tmp_path_factory.mktemp("run")
     byte_model(folder / "best", letters=10.0)
-    settings = {"normalize": ["subscripts", "spaces"], "prefix": "> ", "max_source_length": 16, "max_target_length": 8}
+    settings = {"normalise": ["subscripts", "spaces"], "prefix": "> ", "max_source_length": 16, "max_target_length": 8}
     (folder / "best" / "translate.json").write_text(json.dumps(settings | {"source": "akk", "target": None}))
     (folder / "run.json").write_text("{}")
     write_pairs(folder / "pairs.csv", short_pairs(12))

@@ -66,7 +66,7 @@ def test_the_check_refuses_to_start_and_names_cause_and_module(overflowing):
     assert caught.value.fix.startswith("--precision bf16")
     assert "--check warn" in caught.value.fix
     record = json.loads((overflowing / "run" / "check.json").read_text())
-    assert record["verdict"] == "unhealthy"
+    assert record["verdict"] == "sick"
     assert not (overflowing / "run" / "steps.jsonl").exists()
 
 

@@ -39,8 +39,7 @@ def test_a_proved_cause_is_verified_and_a_guess_is_not(tmp_path):
     assert first["evidence"] == ["mm in encoder.wo reaches 250,622 in fp16."]
     assert not any(finding["verified"] for finding in others)
     assert run["sentence"] == (
-        "3 of 120 steps were refused before they could touch the weights. "
-        "Cause: fp16-overflow (96%), proved by re-run."
+        "3 of 120 steps were refused before they could touch the weights. Cause: fp16-overflow (96%), proved by re-run."
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from stayfinite.diagnosis.diagnose import judge_reading
 from stayfinite.diagnosis.gathering import named_like_a_config, named_like_a_log
 from stayfinite.diagnosis.guarded import diagnose_guarded
-from stayfinite.diagnosis.reading import Progress, read_paths
+from stayfinite.diagnosis.reading import STANDARD_INPUT, Progress, read_paths
 from stayfinite.diagnosis.telling import understand_told
 from stayfinite.diagnosis.watching import newest_log
 from stayfinite.errors import UsageError
@@ -97,5 +97,5 @@ def guarded_run(directory: Path) -> dict[str, Any]:
 def _names(paths: Sequence[Path]) -> list[str]:
     """Each path by its last word, and by more of them where two are called alike."""
     # Not `resolve`, which raises where links lead in a circle.
-    last = [Path(os.path.realpath(path)).name for path in paths]
+    last = ["stdin" if path == STANDARD_INPUT else Path(os.path.realpath(path)).name for path in paths]
     return [str(path) if last.count(name) > 1 else name for path, name in zip(paths, last, strict=True)]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from stayfinite.core.finding import Finding, Severity
 from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Place, TensorValues
 
-Verdict = Literal["healthy", "unhealthy", "unknown"]
+Verdict = Literal["healthy", "sick", "unknown"]
 SHOWN = 6
 """Lines of evidence of one kind."""
 
@@ -149,7 +149,7 @@ class ScanResult:
     def verdict(self) -> Verdict:
         """Sick with any error or warning; healthy if all of it was looked at."""
         if any(finding.severity != "info" for finding in self.findings):
-            return "unhealthy"
+            return "sick"
         return "healthy" if self.checkpoints and all(each.state == "good" for each in self.checkpoints) else "unknown"
 
     @property

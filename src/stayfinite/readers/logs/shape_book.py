@@ -10,7 +10,8 @@ from stayfinite.readers.logs.shapes import Shape, message_shape, shape_of
 MOST_SHAPES = 12
 MOST_KEYS = 2_000
 
-_NUMBERS = re.compile(r"\d[\w.+-]*|(?i:\bnan\b|\binf\b)")
+_NUMBERS = re.compile(r"(?<![A-Za-z_\d])\d[\w.+-]*|(?i:\bnan\b|\binf\b)")
+"""What a shape leaves open apart from its fields. The 17 of `metric_17` is part of a name, which it does not."""
 
 
 class ShapeBook:
@@ -36,7 +37,7 @@ class ShapeBook:
         """Make a shape of a measured line whose like was met before; for one line alone it is not worth it."""
         if reading.is_summary or not reading.has_shape or not reading.fields:
             return None
-        key = _NUMBERS.sub("#", line)
+        key = _key(line, reading)
         if key not in self._met:
             if len(self._met) >= MOST_KEYS:
                 self._met.clear()
@@ -60,3 +61,14 @@ class ShapeBook:
     def _keep(self, shape: Shape) -> None:
         self._shapes.insert(0, shape)
         del self._shapes[MOST_SHAPES:]
+
+
+def _key(line: str, reading: Reading) -> str:
+    """A line without its numbers: the same for all lines of its shape."""
+    parts, place = [], 0
+    for start, end in sorted((start, end) for _, start, end in reading.fields):
+        if start >= place:
+            parts.append(line[place:start])
+            place = end
+    parts.append(line[place:])
+    return "#".join(_NUMBERS.sub("#", part) for part in parts)

@@ -16,7 +16,7 @@ TITLES = {
 TAGS = {"translate": "translation", "mt5": "text2text-generation", "sft": "text-generation", "grpo": "text-generation"}
 SETTINGS = (
     "model", "model_name", "objective", "epochs", "minutes", "steps", "batch_size", "learning_rate", "precision",
-    "seed", "rank", "alpha", "lora_rank", "bits", "base", "prefix", "normalize", "system", "max_length",
+    "seed", "rank", "alpha", "lora_rank", "bits", "base", "prefix", "normalise", "system", "max_length",
     "max_source_length", "max_target_length", "block_size",
 )  # fmt: skip
 LISTED = 8

@@ -67,7 +67,7 @@ def notes_of(found: Found, *, merged: bool) -> list[str]:
     """What has to be known to use it as it was trained."""
     notes = []
     if found.recipe == "translate":
-        forms = found.settings.get("normalize") or []
+        forms = found.settings.get("normalise") or []
         if forms:
             notes.append(f"Sources were normalized in training ({', '.join(forms)}); do the same in use.")
         if prefix := found.settings.get("prefix"):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
@@ -11,27 +10,20 @@ from torch import Tensor
 
 from stayfinite.errors import UsageError
 
-Item = TypeVar("Item")
-
 
 class Spare(int):
     """The number of a row that a rank computes and learns nothing from, because a batch has fewer rows than ranks."""
 
 
-def share_of(
-    rows: Sequence[Item],
-    rank: int,
-    count: int,
-    *,
-    spare: Callable[[Item], Item] = Spare,  # type: ignore[assignment]
-) -> list[Item]:
-    """The part of a batch that is this rank's. Rows of a batch that are sorted by length are long and short alike.
+def share_of(rows: Sequence[int], rank: int, count: int) -> list[int]:
+    """The rows of a batch that this rank computes; one :class:`Spare` where the batch has fewer rows than ranks.
+
+    Every rank gets long and short rows alike from a batch that is sorted by length.
 
     Arguments:
-        rows: of the batch of all ranks.
-        spare: makes of an item one that nothing is learned from; for a rank that would have none.
+        rows: the numbers of the rows in the batch of all ranks.
     """
-    return list(rows[rank::count]) or [spare(rows[0])]
+    return list(rows[rank::count]) or [Spare(rows[0])]
 
 
 def refuse_idle(rows: int, batch: int | None, ranks: int) -> None:

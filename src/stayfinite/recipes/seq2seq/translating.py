@@ -20,7 +20,7 @@ from stayfinite.recipes.seq2seq.tokenizers import TO_USE, load_tokenizer
 from stayfinite.recipes.seq2seq.trained import SETTINGS
 
 DEFAULTS: dict[str, Any] = {
-    "normalize": [], "prefix": "", "max_source_length": 256, "max_target_length": 256, "source": None, "target": None,
+    "normalise": [], "prefix": "", "max_source_length": 256, "max_target_length": 256, "source": None, "target": None,
 }  # fmt: skip
 """What a model is used with that was not trained here."""
 
@@ -102,7 +102,7 @@ def load_translator(
             limits=(int(settings["max_source_length"]), max_target or int(settings["max_target_length"])),
             batch_size=batch_size,
         ),
-        normalize=normalizer(settings["normalize"]),
+        normalize=normalizer(settings["normalise"]),
     )
 
 

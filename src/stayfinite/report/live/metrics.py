@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from stayfinite.core.run_status import HealthWord, RunStatus
 
 _METRICS: tuple[tuple[str, str, str, Callable[[RunStatus], float | None]], ...] = (
-    ("health", "gauge", "0 unknown, 1 healthy, 2 warning, 3 unhealthy, 4 critical", lambda s: _rank(s.health.word)),
+    ("health", "gauge", "0 unknown, 1 healthy, 2 warning, 3 sick, 4 critical", lambda s: _rank(s.health.word)),
     ("running", "gauge", "1 while the run is active", lambda s: float(s.state == "running")),
     ("step", "gauge", "The newest step", lambda s: s.step),
     ("steps_total", "counter", "Steps read", lambda s: s.seen),

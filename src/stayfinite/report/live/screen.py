@@ -20,7 +20,7 @@ STYLES = {
     HealthWord.UNKNOWN: "dim",
     HealthWord.HEALTHY: "bold green",
     HealthWord.WARNING: "bold yellow",
-    HealthWord.UNHEALTHY: "bold red",
+    HealthWord.SICK: "bold red",
     HealthWord.CRITICAL: "bold white on red",
 }
 SHOWN = 12

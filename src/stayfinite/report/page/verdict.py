@@ -64,7 +64,7 @@ def log_sentence(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any], p
     said = f"{trouble[:1].upper()}{trouble[1:]}." if trouble else ""
     if not trouble:  # a Trainer's log may tell of steps that a guard refused
         said = " ".join(f"{text(each, 200).rstrip('.')}." for each in diagnosis.get("refused") or ())
-    if verdict != "unhealthy":
+    if verdict != "sick":
         return f"{said} No known failure found.".strip()
     return f"{said} {_cause(findings, diagnosis)}".strip()
 

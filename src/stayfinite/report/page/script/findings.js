@@ -1,7 +1,7 @@
 // The verdict, the findings as cards, and the text of the rules that they link to.
 
-const WORDS = { healthy: "Healthy", warning: "Warning", unhealthy: "Unhealthy", critical: "Critical", unknown: "Unknown" };
-const TONES = { healthy: "good", warning: "warn", unhealthy: "bad", critical: "bad", unknown: "warn" };
+const WORDS = { healthy: "Healthy", warning: "Warning", sick: "Sick", critical: "Critical", unknown: "Unknown" };
+const TONES = { healthy: "good", warning: "warn", sick: "bad", critical: "bad", unknown: "warn" };
 
 function setVerdict(runs) {
   fill("verdict", runs.map((run) => {
