@@ -72,7 +72,9 @@ def other_texts_of_the_package() -> list[Said]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
-            text = text_of(node) if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in silent else None
+            if not isinstance(node, ast.Constant | ast.JoinedStr) or id(node) in silent:
+                continue
+            text = text_of(node)
             if text and len(text.split()) >= 3 and not re.search(r"\\[bdsw.(]|\(\?|\w\|\w|\n.*\n", text):
                 found.append(Said("text", text, f"{path.relative_to(PACKAGE)}:{node.lineno}"))
     return found

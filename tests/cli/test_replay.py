@@ -183,7 +183,7 @@ def test_a_checkpoint_that_is_named_gives_the_weights(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "replayed_train", raising=False)
     assert replay(tmp_path / "run/incidents/0001", "--json") == 1
-    assert "those of checkpoints/step-00000004" in " ".join(json.loads(capsys.readouterr().out)["notes"])
+    assert "weights from checkpoints/step-00000004" in " ".join(json.loads(capsys.readouterr().out)["notes"])
     shutil.rmtree(tmp_path / "run/checkpoints")
     assert replay(tmp_path / "run/incidents/0001", "--json") == 1
     assert "weights from build()" in " ".join(json.loads(capsys.readouterr().out)["notes"])
@@ -247,7 +247,7 @@ def test_an_incident_that_cannot_be_written_to_is_explained_all_the_same(inciden
 
     monkeypatch.setattr("stayfinite.autopsy.incidents.incident_files.write_bytes", full)
     assert replay(incident) == 1
-    assert "autopsy.json could not be written: No space left" in capsys.readouterr().out
+    assert "cannot write autopsy.json: No space left" in capsys.readouterr().out
 
 
 def test_a_t5_that_overflows_in_fp16_is_explained_in_the_loop_and_by_replay(tmp_path, monkeypatch, capsys):
