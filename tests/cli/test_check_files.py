@@ -59,7 +59,7 @@ def test_what_cannot_be_read_is_wrong_use_and_says_why(here: Path, capsys: pytes
     assert "no such file: nowhere.yaml" in wrong_use(capsys, "check", "nowhere.yaml")
     assert "empty.yaml is empty" in wrong_use(capsys, "check", "empty.yaml")
     assert "picture.yaml is not text" in wrong_use(capsys, "check", "picture.yaml")
-    assert "up to 4 MiB" in wrong_use(capsys, "check", "huge.yaml")
+    assert "is 4 MiB" in wrong_use(capsys, "check", "huge.yaml")
     assert "--clear-output" in wrong_use(capsys, "check", "huge.ipynb")
     assert "folder/train.yaml" in wrong_use(capsys, "check", "folder")
     assert "is a directory" in wrong_use(capsys, "diff", "folder", "empty.yaml")

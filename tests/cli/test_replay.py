@@ -141,7 +141,7 @@ def test_a_replay_never_overwrites_the_autopsy_of_the_run(tmp_path, monkeypatch,
         assert found["cause"] == "nan-weights"
     else:
         assert found["confidence"] < 0.5
-        assert "state that build() makes anew" in found["verdict"]
+        assert "state that build() recreates" in found["verdict"]
     assert found["notes"][-1].endswith("replay.json; the run's own autopsy (nan-weights) is kept")
     assert (incident / "autopsy.json").read_bytes() == own
     assert json.loads((incident / "replay.json").read_text())["cause"] == found["cause"]
@@ -183,7 +183,7 @@ def test_a_checkpoint_that_is_named_gives_the_weights(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "replayed_train", raising=False)
     assert replay(tmp_path / "run/incidents/0001", "--json") == 1
-    assert "those of checkpoints/step-00000004" in " ".join(json.loads(capsys.readouterr().out)["notes"])
+    assert "weights from checkpoints/step-00000004" in " ".join(json.loads(capsys.readouterr().out)["notes"])
     shutil.rmtree(tmp_path / "run/checkpoints")
     assert replay(tmp_path / "run/incidents/0001", "--json") == 1
     assert "weights from build()" in " ".join(json.loads(capsys.readouterr().out)["notes"])
@@ -247,7 +247,7 @@ def test_an_incident_that_cannot_be_written_to_is_explained_all_the_same(inciden
 
     monkeypatch.setattr("stayfinite.autopsy.incidents.incident_files.write_bytes", full)
     assert replay(incident) == 1
-    assert "autopsy.json could not be written: No space left" in capsys.readouterr().out
+    assert "cannot write autopsy.json: No space left" in capsys.readouterr().out
 
 
 def test_a_t5_that_overflows_in_fp16_is_explained_in_the_loop_and_by_replay(tmp_path, monkeypatch, capsys):

@@ -55,7 +55,7 @@ def test_watching_reports_what_it_sees():
     assert "watching only: step taken" in training.guard.decisions[3].reason
     assert not all_finite(training)
     assert any("step 4 taken, loss-not-finite" in line for line in training.console.lines)
-    assert "31 bad ones taken while watching" in training.console.lines[-1]
+    assert "31 bad ones taken while monitoring" in training.console.lines[-1]
 
 
 # -- strict ----------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def test_what_a_build_returns_may_have_any_form(write, returned):
         ("(model, forward)", "without optimizer and batch"),
         ("None", "without model and optimizer and batch"),
         ("(model, optimizer, batch, batch, forward)", "2 return values could be the batch"),
-        ("parts | {'optimiser': optimizer}", "it returned optimiser"),
+        ("parts | {'optimiser': optimizer}", "unknown key optimiser"),
         ("parts | {'model': 3}", "expected a torch.nn.Module, not int"),
         ("1 / 0", "failed with ZeroDivisionError"),
         ("{k: v for k, v in parts.items() if k != 'forward'}", "cannot compute a loss from a batch"),

@@ -41,13 +41,13 @@ def test_without_a_forward_the_model_is_called_with_the_mapping(form):
 
 def test_without_a_forward_a_tuple_is_refused_with_an_example():
     model = net()
-    with pytest.raises(UsageError, match=r"(?s)batch is a tuple.*forward=lambda batch"):
+    with pytest.raises(UsageError, match=r"(?s)a batch of type tuple.*forward=lambda batch"):
         preflight(model, adamw(model), tuple(batch().values()))
 
 
 def test_an_output_without_a_loss_is_refused():
     model = Like(lambda loss: {"logits": loss})
-    with pytest.raises(LossError, match="no loss"):
+    with pytest.raises(LossError, match="without a loss"):
         preflight(model, adamw(model), batch())
 
 

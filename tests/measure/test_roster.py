@@ -85,7 +85,7 @@ def test_trainable_parameters_that_the_optimizer_does_not_hold_are_named():
     with pytest.raises(OptimizerError) as caught:
         take_roster(model, sgd(model[1].parameters()))
     assert caught.value.message == (
-        "the optimizer does not hold 2 of the model's 3 trainable parameters: 0.weight, 0.bias"
+        "the optimizer lacks 2 of 3 trainable parameters: 0.weight, 0.bias"
     )
     assert "freeze the rest" in caught.value.fix
 

@@ -174,7 +174,7 @@ BAD = {
         lines([messages("a", "b"), {"messages": [{"role": "user", "content": "x"}]}]),
         r"silent.jsonl:2: expected messages from a user and an assistant; an answer",
     ),
-    "deep.json": ("[" * 100_000, r"deep.json:1: no JSON"),
+    "deep.json": ("[" * 100_000, r"deep.json:1: not JSON"),
 }
 
 
@@ -197,7 +197,7 @@ LAUGHS = '<!DOCTYPE tmx [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>\n'
         (tmx(PAIRS)[:2000], "m.tmx:.*the file is truncated"),
         (tmx(PAIRS).replace('xml:lang="de"', 'xml:lang="en"', 1), "m.tmx:3: expected a <tuv> in two languages"),
         ("<html><body/></html>", "expected <tmx>, not <html>"),
-        (tmx([]).replace("<body>", "<body>" + "<tu>" * 80), "elements 64 deep"),
+        (tmx([]).replace("<body>", "<body>" + "<tu>" * 80), "elements nested 64 deep"),
     ],
 )
 def test_a_tmx_that_is_cut_or_hostile_is_a_clear_error(tmp_path, text, message):

@@ -276,7 +276,7 @@ EXAMPLES |= {
         Example(log=openrlhf(reward=lambda t: 0.6 - 0.1 * (t > 0.5))),
     ),
     "beta-out-of-scale": (
-        Example(observed={"plan.beta": [("DPOConfig.beta: 10.0: 0.2 nats of difference saturate the loss", "a.py:4")]}),
+        Example(observed={"plan.beta": [("DPOConfig.beta: 10.0: a difference of 0.2 nats saturates", "a.py:4")]}),
         Example(log=grpo(), config="beta: 0.0\n"),
     ),
     "reference-moves": (

@@ -71,9 +71,8 @@ def _no_memory(error: RuntimeError) -> StayfiniteError:
     return StayfiniteError(
         what,
         fix=(
-            "lower --batch-size (raise --accumulation to keep the step size), shorten sequences (flags with max or "
-            "length in their names), or add --gradient-checkpointing. nvidia-smi shows other processes on the GPU. "
-            "The same command resumes from the last checkpoint"
+            "lower --batch-size and raise --accumulation, shorten sequences, or add --gradient-checkpointing. The "
+            "same command resumes from the last checkpoint"
         ),
     )
 

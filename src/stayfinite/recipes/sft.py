@@ -264,10 +264,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
     precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only")
     base = base_of(config, place, training, say)
     if config.train and config.adapter is None and is_size(config.model):
-        say(
-            f"{config.model} has random weights: fine for testing data and settings. For real answers use --model "
-            "smollm2, a directory or a hub name"
-        )
+        say(f"{config.model} has random weights: for testing only. Use --model smollm2, a directory or a hub name")
     prompting = Prompting(tokenizer=base.tokenizer, system=config.system)
     examples = (
         examples_of(config, prompting, training, say, validation)

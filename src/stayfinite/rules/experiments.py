@@ -276,8 +276,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         if_fine={"attention-fully-masked-row": 2.5, "lr-too-high": -0.5},
     ),
     Experiment(
-        key="skip", subject="the bad batch skipped", fine="it goes on", bad="the next one fails too",
-        do="skip the batch that fails and go on from the same weights",
+        key="skip", subject="the bad batch skipped", fine="it continues", bad="the next one fails too",
+        do="skip the failing batch and continue from the same weights",
         if_fine={"toxic-batch": 4.0, "bad-data-row": 2.0, "lr-too-high": -1.5},
         if_bad={"toxic-batch": -3.0, "bad-data-row": -1.0},
     ),

@@ -57,7 +57,7 @@ class HostMemory:
 
     def views(self, live: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A place in the block for each tensor; what was there before is gone."""
-        assert not self.held, "host memory is used again while somebody reads it"
+        assert not self.held, "host memory is reused while it is read"
         layout = [(name, tensor.shape, tensor.dtype) for name, tensor in live.items()]
         if layout == self._layout:
             return dict(self._views)

@@ -135,7 +135,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path):
     (event,) = events(tmp_path, "checkpoint-passed-over")
     assert event["checkpoint"] == "step-00000006"
     assert "hash" in event["reason"]
-    assert any("step-00000006 is passed over" in line for line in other.console.lines)
+    assert any("step-00000006 skipped" in line for line in other.console.lines)
 
 
 def test_a_checkpoint_of_another_architecture_is_refused_and_nothing_changes(tmp_path):

@@ -26,7 +26,7 @@ def test_the_page_is_there_when_the_run_has_ended(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "Healthy: 4 steps, none refused" in page
     assert "MiB" in page
-    assert "report.html shows it" in training.console.lines[-1]
+    assert "see report.html" in training.console.lines[-1]
 
 
 def test_what_else_lies_in_the_directory_is_not_read(tmp_path):
@@ -49,7 +49,7 @@ def test_a_page_that_cannot_be_drawn_is_an_event_and_nothing_else(tmp_path, monk
     training.guard.close()
     assert events_of(tmp_path) == ["start", "closed", "report-failed"]
     assert lines_of(tmp_path / "events.jsonl")[-1]["reason"] == "RuntimeError: no ink"
-    assert any("report.html could not be drawn" in line for line in training.console.lines)
+    assert any("cannot write report.html" in line for line in training.console.lines)
 
 
 def test_no_page_where_none_is_wanted(tmp_path):

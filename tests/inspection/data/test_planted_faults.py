@@ -47,7 +47,7 @@ def test_a_word_among_numbers_is_named(tmp_path):
     rows = [[n / 7, n % 3] for n in range(100)]
     rows[60][0] = "12,5"
     assert (
-        "t.csv:62: weight_kg is no number"
+        "t.csv:62: weight_kg is not a number"
         in found(write_csv(tmp_path / "t.csv", ["weight_kg", "label"], rows))["bad-data-row"]
     )
 
@@ -59,7 +59,7 @@ def test_broken_lines_of_json_are_named_and_the_others_read(tmp_path):
     lines[3], lines[8] = lines[3][:20], "[1, 2]"
     path.write_text("\n".join(lines))
     says = found(path)["bad-data-row"]
-    assert "p.jsonl:4 no JSON" in says
+    assert "p.jsonl:4 not JSON" in says
     assert "p.jsonl:9 expected an object" in says
     assert inspect_data([str(path)]).banner[0][1].endswith("198 rows")
 
@@ -78,7 +78,7 @@ def test_texts_that_are_not_aligned_are_told(tmp_path):
     (tmp_path / "t.src").write_text("\n".join(left))
     (tmp_path / "t.tgt").write_text("\n".join(right[:-3]))
     assert (
-        "t.src:198 t.tgt ends here, the other file has 3 lines more"
+        "t.src:198 t.tgt ends here, the other file has 3 more lines"
         in found(tmp_path / "t.src", tmp_path / "t.tgt")["bad-data-row"]
     )
 
@@ -214,7 +214,7 @@ def test_added_tokens_that_the_model_has_no_row_for_are_found_from_text(tmp_path
 
 def test_labels_that_are_all_masked_are_an_error(tmp_path):
     rows = [{"input_ids": [n % 64, 5, 6], "labels": [-100] * 3} for n in range(40)]
-    assert "no label" in found(write_jsonl(tmp_path / "p.jsonl", rows))["all-labels-masked"]
+    assert "no supervised label" in found(write_jsonl(tmp_path / "p.jsonl", rows))["all-labels-masked"]
 
 
 def test_a_limit_beyond_the_models_positions_is_found(tmp_path):

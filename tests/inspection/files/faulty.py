@@ -173,7 +173,7 @@ PLANTED = [
     ),
     _one("lr-zero", "zero.yaml", BERT.replace("2e-5", "0"), "nothing is learned"),
     _one("config-contradiction", "negative.yaml", BERT.replace("2e-5", "-2e-5"), "a number above 0"),
-    _one("lr-too-high", "full_high.yaml", LLAMA.replace("1e-5", "1e-3"), "out of scale"),
+    _one("lr-too-high", "full_high.yaml", LLAMA.replace("1e-5", "1e-3"), "too high"),
     _one("lr-too-high", "bert_high.yaml", BERT.replace("2e-5", "0.01"), "pre-trained transformer"),
     _one("lr-too-high", "lora_high.py", LORA.format(more="bf16=True").replace("3e-4", "0.05"), "adapters"),
     _one(
@@ -185,7 +185,7 @@ PLANTED = [
     ),
     _one("lr-too-high", "adam.yaml", "optimizer: adam\nlr: 0.5\nepochs: 10\n", "Adam"),
     _one(
-        "lr-too-high", "scratch.yaml", "arch: transformer_base\noptimizer: adam\nlr: 0.1\nepochs: 10\n", "out of scale"
+        "lr-too-high", "scratch.yaml", "arch: transformer_base\noptimizer: adam\nlr: 0.1\nepochs: 10\n", "too high"
     ),
     _one("lr-too-low", "lora_low.py", LORA.format(more="bf16=True").replace("3e-4", "1e-8"), "is too low"),
     _one("lr-too-low", "sgd_low.yaml", "optimizer: SGD\nlr: 1e-8\nepochs: 90\nbatch_size: 256\n", "SGD"),
@@ -204,7 +204,7 @@ PLANTED = [
         LLAMA.replace("1e-5", "2e-4").replace("warmup_ratio: 0.03", "warmup_ratio: 0"),
         "steep",
     ),
-    _one("no-clipping", "clip.yaml", LLAMA + "max_grad_norm: 0\n", "switches clipping off"),
+    _one("no-clipping", "clip.yaml", LLAMA + "max_grad_norm: 0\n", "disables clipping"),
     _one("no-clipping", "rnn.yaml", "model: lstm\nlr: 1e-3\ngradient_clip_val: 0.0\nmax_epochs: 10\n", "through time"),
     _one("quantized-weights", "bits.yaml", LLAMA + "load_in_8bit: true\n", "no adapters"),
     _one(
@@ -232,7 +232,7 @@ PLANTED = [
         "from transformers import AutoModelForSeq2SeqLM, Seq2SeqTrainingArguments\n"
         'AutoModelForSeq2SeqLM.from_pretrained("t5-small")\n'
         'Seq2SeqTrainingArguments("o", predict_with_generate=True, learning_rate=1e-4)\n',
-        "ends at 20",
+        "stops at 20",
     ),
     _one("all-labels-masked", "dpo.yaml", LLAMA + "max_length: 512\nmax_prompt_length: 512\nbeta: 0.1\n", "no room"),
     _one("config-contradiction", "stride.yaml", BERT + "max_seq_length: 128\ndoc_stride: 128\n", "doc_stride"),
@@ -344,7 +344,7 @@ PLANTED = [
         "did you mean --learning_rate",
         given=("python train.py --learning-rate 1e-4",),
     ),
-    Planted("unknown-setting", {"train.py": ARGPARSE}, "declares no --bf16", given=("python train.py --bf16",)),
+    Planted("unknown-setting", {"train.py": ARGPARSE}, "does not define --bf16", given=("python train.py --bf16",)),
     Planted(
         "unknown-setting",
         {"sft.py": "from trl import SFTConfig, TrlParser\nkinds = (SFTConfig,)\nTrlParser(kinds).parse_args()\n"},
@@ -369,7 +369,7 @@ PLANTED = [
         given=("run.sh",),
     ),
     _one("config-contradiction", "cut.json", '{"learning_rate": 1e-4, "num_train_epochs": 3, "output_', "incomplete"),
-    _one("config-contradiction", "tabs.yaml", "lr: 1e-4\nmodel:\n\tname: x\n  b: [1\n", "no YAML"),
+    _one("config-contradiction", "tabs.yaml", "lr: 1e-4\nmodel:\n\tname: x\n  b: [1\n", "invalid YAML"),
     _one("bf16-unsupported", "v100.yaml", BERT + "bf16: true\n", "V100", gpu="V100"),
     _one(
         "bf16-unsupported",
@@ -396,7 +396,7 @@ PLANTED = [
         "card-lacks-feature",
         "eight_bits.yaml",
         "compute_environment: LOCAL_MACHINE\nmixed_precision: fp8\nnum_processes: 2\n",
-        "and an A100 (Ampere) has no fp8",
+        "but an A100 (Ampere) has no fp8",
         gpu="A100",
     ),
     _one("card-lacks-feature", "tf32.yaml", BERT + "tf32: true\n", "no TF32", gpu="T4"),

@@ -69,7 +69,7 @@ def test_the_check_list_shows_what_was_looked_at_and_what_was_seen(here: Path) -
     assert seen["Precision"] == "bf16 (train.yaml:35)"
     assert seen["Learning rate"] == "learning_rate 0.0001 (train.yaml:31), adamw for adapters"
     assert "warmup_ratio 0.1 (train.yaml:34)" in seen["Schedule"]
-    assert "8 rows an update" in seen["Batch"]
+    assert "8 rows per update" in seen["Batch"]
     assert "of LLaMA-Factory" in seen["Flags"]
     assert seen["Card"] == "A100 (Ampere)"
 

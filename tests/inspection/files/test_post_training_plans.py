@@ -127,18 +127,18 @@ ADDED = " + tokenizer.eos_token"
 
 SICK = [
     ("grpo-zero-advantage", "a.py", GRPO.format(more="num_generations=1"), "single answer"),
-    ("grpo-zero-advantage", "a.py", GRPO.format(more="temperature=0.0"), "are the same"),
+    ("grpo-zero-advantage", "a.py", GRPO.format(more="temperature=0.0"), "are identical"),
     ("grpo-zero-advantage", "a.sh", verl(n=1), "rollout.n: 1: a single answer has no group; verl uses its raw reward"),
     ("grpo-zero-advantage", "a.sh", verl(n=1, estimator="reinforce_plus_plus_baseline"), "single answer"),
-    ("grpo-zero-advantage", "a.sh", VERL.format(**USUAL | {"temperature": 0}), "are the same"),
+    ("grpo-zero-advantage", "a.sh", VERL.format(**USUAL | {"temperature": 0}), "are identical"),
     ("grpo-zero-advantage", "a.sh", OPENRLHF.format(n=1, kl=0.01), "rollout.n_samples_per_prompt: 1"),
-    ("lr-too-high", "a.py", GRPO.format(more="learning_rate=1e-4"), "whole model"),
-    ("lr-too-high", "a.sh", VERL.format(**USUAL | {"lr": "2e-4"}), "whole model"),
+    ("lr-too-high", "a.py", GRPO.format(more="learning_rate=1e-4"), "full-model"),
+    ("lr-too-high", "a.sh", VERL.format(**USUAL | {"lr": "2e-4"}), "full-model"),
     ("sampler-mismatch", "a.py", GRPO.format(more="generation_kwargs={'temperature': 0.6}"), "uses temperature 1"),
     ("sampler-mismatch", "a.py", OTHER_MODEL.format(more="learning_rate=1e-6"), "keeps it on"),
     ("params-not-in-optimizer", "a.py", PPO.format(parameters="model.pretrained_model.parameters()"), "value head"),
     ("beta-out-of-scale", "a.py", DPO.format(more="beta=10.0", reference=""), "0.2 nats"),
-    ("beta-out-of-scale", "a.py", DPO.format(more="beta=1e-6", reference=""), "nothing holds"),
+    ("beta-out-of-scale", "a.py", DPO.format(more="beta=1e-6", reference=""), "no KL term keeps"),
     ("beta-out-of-scale", "a.py", GRPO.format(more="beta=10.0"), "outweighs"),
     ("beta-out-of-scale", "a.sh", VERL.format(**USUAL | {"kl": 10}), "kl_loss_coef: 10"),
     ("beta-out-of-scale", "a.sh", OPENRLHF.format(n=8, kl=10), "init_coef: 10"),
@@ -173,7 +173,7 @@ SICK = [
         ),
         "trains the reference",
     ),
-    ("eos-never-learned", "a.py", END.format(padding=SAME_PADDING, end=ADDED, mask=BY_ID), "masked too"),
+    ("eos-never-learned", "a.py", END.format(padding=SAME_PADDING, end=ADDED, mask=BY_ID), "is masked"),
 ]
 
 HEALTHY = {

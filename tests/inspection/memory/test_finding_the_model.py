@@ -65,8 +65,8 @@ def test_an_unknown_name_is_answered_with_near_names_and_a_way_out() -> None:
         ({"num_hidden_layers": None}, '"num_hidden_layers" is missing'),
         ({"num_hidden_layers": 10**30}, "should be a whole number"),
         ({"attention_dropout": float("nan")}, "should be a number from 0 to 1"),
-        ({"model_type": "mamba"}, "'mamba', which is not known here"),
-        ({"model_type": None}, "not known here"),
+        ({"model_type": "mamba"}, "'mamba' is unknown"),
+        ({"model_type": None}, "is unknown"),
         ({"model_type": "llava", "text_config": {}}, "combines several models"),
         ({"num_attention_heads": 100}, "100 heads do not divide a width of 64"),
         ({"num_key_value_heads": 3}, "4 heads cannot share 3 keys"),
@@ -89,5 +89,5 @@ def test_a_file_that_is_no_config_is_refused_in_words(tmp_path: Path, content: b
 
 def test_a_directory_of_adapters_is_told_from_a_model(tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UsageError, match="adapters only"):
+    with pytest.raises(UsageError, match="only adapters"):
         find_shape(str(tmp_path))

@@ -64,9 +64,9 @@ def test_a_t5_is_never_advised_fp16_without_a_word(capsys: Any) -> None:
     assert suggestion.startswith("fp32 fits")
     assert "fp16" not in suggestion
     asked_for = asked(capsys, "t5-base", "--batch", "2", "--gpu", "V100", "--precision", "fp16")[1]["banner"]
-    assert "leave fp16's range" in asked_for["suggestion"]
+    assert "overflows in fp16" in asked_for["suggestion"]
     refused = asked(capsys, "t5-base", "--gpu", "T4", "--precision", "bf16")[1]["banner"]["suggestion"]
-    assert refused.endswith("take --precision fp32")
+    assert refused.endswith("use --precision fp32")
 
 
 def test_bf16_on_a_card_without_it_is_told_from_a_lack_of_memory(capsys: Any) -> None:
@@ -107,7 +107,7 @@ def test_without_a_card_the_usual_ones_are_listed_and_nothing_is_judged(capsys: 
         ({"optimizer": "adafactr"}, "did you mean adafactor"),
         ({"base": "4bit"}, "cannot be trained"),
         ({"precision": "int8"}, "should be one of fp32"),
-        ({"seq": 1024}, "longer than the 512 positions"),
+        ({"seq": 1024}, "exceeds the 512 positions"),
     ],
 )
 def test_wrong_use_is_refused_with_the_flag_and_what_is_allowed(changes: dict[str, Any], says: str) -> None:

@@ -67,6 +67,6 @@ def test_without_faults_the_frameworks_engine_learns_the_same(played, framework)
 def test_an_engine_is_found_and_guarded_from_outside(played):
     _, seen = played
     for rank in seen["attached-1"]:
-        assert rank["said"] == ["attached to DeepSpeedEngine, after deepspeed DeepSpeedEngine.__init__"]
+        assert rank["said"] == ["hooked into DeepSpeedEngine, after deepspeed DeepSpeedEngine.__init__"]
         assert (rank["guards"], rank["skipped"], rank["left"], rank["run"]) == (1, 1, False, True)
         assert math.isfinite(rank["losses"][-1])

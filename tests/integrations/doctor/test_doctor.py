@@ -42,7 +42,7 @@ def test_a_trainer_script_is_guarded_diagnosed_and_left_as_it_was(tmp_path, scri
     assert (found["exit_code"], found["attached"]) == (0, 1)
     assert found["runs"] == [str(tmp_path / "out" / "stayfinite")]
     assert "trained" in said.err
-    assert "attached to Seq2SeqTrainer, after transformers Trainer.__init__" in said.err
+    assert "hooked into Seq2SeqTrainer, after transformers Trainer.__init__" in said.err
     assert "hooks removed" in said.err
 
 

@@ -91,7 +91,7 @@ def test_the_guard_of_a_plain_loop_names_the_one_for_megatron(two):
 
 def test_the_doctor_attaches_the_guard_to_a_script_that_knows_nothing_of_it(two):
     for rank in two.seen("ddp", "attached"):
-        assert rank["lines"] == ["attached to ChainedOptimizer, after megatron get_megatron_optimizer"]
+        assert rank["lines"] == ["hooked into ChainedOptimizer, after megatron get_megatron_optimizer"]
         assert [number for number, (successful, _) in enumerate(rank["told"], 1) if not successful] == [BAD]
         assert rank["runs"] == ["stayfinite"]
         assert rank["finite"]

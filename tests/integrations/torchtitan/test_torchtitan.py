@@ -72,7 +72,7 @@ def test_the_override_on_the_command_line_does_what_the_function_does(two):
 def test_the_doctor_attaches_the_guard_to_a_trainer_that_knows_nothing_of_it(two):
     assert two.alike("fsdp", "refuse", "attached")
     for rank in two.seen("fsdp", "attached"):
-        assert rank["lines"] == ["attached to Trainer, after torchtitan Trainer.__init__"]
+        assert rank["lines"] == ["hooked into Trainer, after torchtitan Trainer.__init__"]
 
 
 def test_killed_ranks_resume_to_the_same_bits(two):

@@ -90,7 +90,7 @@ def test_the_doctor_runs_the_script_without_our_line(files, played):
     doctor = "import sys; from stayfinite.cli.doctor import run; sys.exit(run(sys.argv[1:]))"
     command = [sys.executable, "-c", doctor, script(files, "seen", line=False), *words(files, "seen")]
     seen = finish(command, timeout=1000)
-    assert "attached to Seq2SeqTrainer" in seen.stderr, seen.stderr[-3000:]
+    assert "hooked into Seq2SeqTrainer" in seen.stderr, seen.stderr[-3000:]
     assert seen.returncode in (0, 1)  # twelve steps with a loss in sums tell little
     assert (
         load_file(files / "plain" / "model.safetensors").keys()

@@ -194,7 +194,7 @@ def test_every_way_in_which_shards_and_index_disagree_is_told(tmp_path):
     assert "lacks 1 tensors" in evidence("fewer", fewer)[0][0]
     assert "not listed in" in evidence("more", more)[0][0]
     lines, found = evidence("total", total)
-    assert "bytes in all" in lines[0]
+    assert "bytes in total" in lines[0]
     assert found == []
     assert "is damaged" in evidence("broken", lambda path: (path / index).write_text("{"))[0][0]
 
@@ -204,7 +204,7 @@ def test_a_truncated_shard_names_the_tensors_that_are_lost(tmp_path):
     path.write_bytes(path.read_bytes()[:-10])
     result = scan([tmp_path])
     assert codes(result) == ["SF703"]
-    assert "cut off" in result.findings[0].evidence[0]
+    assert "truncated" in result.findings[0].evidence[0]
     assert result.checkpoints[0].state == "damaged"
 
 

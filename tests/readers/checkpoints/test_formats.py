@@ -187,12 +187,12 @@ def test_any_json_as_a_header_is_read_or_refused(tmp_path_factory, header):
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        (b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', "room for 4"),
+        (b'{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', "but has 4"),
         (b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}', "a gap before"),
         (b'{"w":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}', "impossible"),
-        (b'{"w":{"dtype":"X9","shape":[1],"data_offsets":[0,4]}}', "'X9', which is not known"),
+        (b'{"w":{"dtype":"X9","shape":[1],"data_offsets":[0,4]}}', "unknown dtype 'X9'"),
         (b'{"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"w":{}}', "appears twice"),
-        (b"[]", "expected an object"),
+        (b"[]", "not a JSON object"),
         (b"{" * 5000, "not JSON"),
     ],
 )

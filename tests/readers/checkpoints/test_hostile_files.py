@@ -86,14 +86,14 @@ def test_an_archive_that_lies_about_its_sizes_is_refused(tmp_path):
     end = content.rfind(b"PK\x05\x06")
     content[end + 12 : end + 20] = b"\xfe\xff\xff\x7f\xfe\xff\xff\x7f"
     path.write_bytes(content)
-    assert "table of contents" in read_file(path).troubles[0].text
+    assert "zip directory" in read_file(path).troubles[0].text
 
 
 def test_tensors_that_lie_over_one_another_a_thousand_times_are_not_read_a_thousand_times(tmp_path):
     block = torch.zeros(100_000)
     torch.save({str(i): block[i:] for i in range(1000)}, tmp_path / "m.pt")
     result = scan([tmp_path / "m.pt"])
-    assert "over one another" in result.findings[0].evidence[0]
+    assert "overlap many times" in result.findings[0].evidence[0]
 
 
 @pytest.mark.parametrize("name", ["m.pt", "m.safetensors", "m.ckpt", "m.bin", "m.pth"])
@@ -105,7 +105,7 @@ def test_tensors_that_lie_over_one_another_a_thousand_times_are_not_read_a_thous
         (bytes(range(7, 200)) * 20, ""),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git lfs pull"),
         (b"<!DOCTYPE html><html>", "web page"),
-        (b"PK\x03\x04" + b"x" * 100, "cut off"),
+        (b"PK\x03\x04" + b"x" * 100, "truncated"),
         (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "pickle"),
     ],
 )

@@ -168,7 +168,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error_and_no_crash(tmp_path,
         windows = Windows(file.fileno(), may_map=may_map)
         with path.open("r+b") as other:
             other.truncate(1000)
-        with pytest.raises(OSError, match="shorter"), windows.open(1 << 19, 4096):
+        with pytest.raises(OSError, match="shortened"), windows.open(1 << 19, 4096):
             pass
 
 

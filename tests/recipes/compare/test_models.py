@@ -148,7 +148,7 @@ def test_in_few_bits_the_projector_stays_whole_and_gets_gradients(base: str, kep
 
 def test_a_directory_without_a_model_is_an_error_with_its_name(tmp_path: Path) -> None:
     for load in (load_processor, lambda name: load_model(name, base="fp32", device=CPU)):
-        with pytest.raises(UsageError, match=f"{tmp_path}.* cannot be loaded"):
+        with pytest.raises(UsageError, match=f"cannot load .*{tmp_path}"):
             load(str(tmp_path))
 
 

@@ -120,7 +120,7 @@ def test_an_image_folder_with_metadata_is_a_table_and_is_named(images: Path) -> 
     assert (Path(pair.first).name, Path(pair.second).name, pair.label) == ("a.png", "b.png", SECOND)
     assert said == [f"{images.name}: ImageFolder with metadata.jsonl, JSON lines, image pairs, 1 rows"]
     (images / "metadata.jsonl").write_text("\n".join(rows))
-    with pytest.raises(UsageError, match=r"metadata.jsonl:2: no JSON"):
+    with pytest.raises(UsageError, match=r"metadata.jsonl:2: not JSON"):
         read_pairs(str(images))
 
 

@@ -156,7 +156,7 @@ def test_accumulation_takes_the_mean_of_its_batches(tmp_path: Path) -> None:
         ({"image_dir": "nowhere"}, "nowhere"),
         ({"answers": ("Yes", "Yes", "No")}, "three different words"),
         ({"answers": ("Yes", "No", "No idea")}, "cannot be told apart"),
-        ({"model": "./no-such-model"}, "./no-such-model' cannot be loaded"),
+        ({"model": "./no-such-model"}, "cannot load './no-such-model'"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named_before_anything_is_written(

@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_read_is_named(healthy, name, harm):
 
 def test_a_pickled_array_is_refused_by_name(healthy):
     np.save(healthy / "latents" / "b.npy", np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
-    with pytest.raises(UsageError, match="b.npy cannot be read"):
+    with pytest.raises(UsageError, match="cannot read .*b.npy"):
         read_corpus(healthy, patch=1)
 
 

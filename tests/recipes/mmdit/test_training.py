@@ -192,7 +192,7 @@ def test_an_unreadable_file_is_wrong_use_and_nothing_is_written(data, tmp_path, 
         ({"heads": 3}, "the heads dividing the width"),
         ({"patch": 2}, "--patch 2 does not divide"),
         ({"start_from": "nowhere"}, "nowhere holds no model.safetensors"),
-        ({"val": "nowhere"}, "nowhere is no directory"),
+        ({"val": "nowhere"}, "nowhere is not a directory"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(data, tmp_path, settings, words):

@@ -111,7 +111,7 @@ def test_every_option_reaches_the_model():
         (["--num-return-sequences", "3", "--num-beams", "2", "--temperature", "1"], "needs as many beams"),
         (["--seed", str(2**64)], "--seed 18446744073709551616: expected a number below 2**63"),
         (["--max-new-tokens", "0"], "--max-new-tokens 0: expected a number of at least 1"),
-        (["--file", "nowhere.txt"], "nowhere.txt cannot be read"),
+        (["--file", "nowhere.txt"], "cannot read nowhere.txt"),
         (["--prompt", " "], "no prompt"),
         (["--prompt", "a <extra_id_100> b"], "the model has 100 sentinels"),
         (["--device", "quantum"], "unknown device"),

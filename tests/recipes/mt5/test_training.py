@@ -196,7 +196,7 @@ def test_a_check_that_finds_an_error_stops_before_the_first_step(model, texts, t
         ({"load_in_8bit": True, "lora_rank": 0}, "only adapters"),
         ({"load_in_8bit": True, "model_name": "tiny"}, "its random weights would stay frozen"),
         ({"lora_rank": 4, "tokenizer_dir": "new"}, "embeddings of a new vocabulary"),
-        ({"model_name": "./no-such-model"}, "'./no-such-model' cannot be loaded"),
+        ({"model_name": "./no-such-model"}, "cannot load './no-such-model'"),
         ({"device": "quantum"}, "unknown device"),
     ],
 )

@@ -99,7 +99,7 @@ def test_settings_come_back_from_run_json_and_what_the_guard_wrote_stays(tmp_pat
     record = json.loads((tmp_path / "run.json").read_text())
     assert (record["launches"], record["steps"], record["recipe"]) == ([{"seed": 0}], 7, "translate")
     assert settings_of(Settings, read_launch(tmp_path, "translate")) == config
-    with pytest.raises(UsageError, match="is of translate, not of mt5"):
+    with pytest.raises(UsageError, match="is from translate, not mt5"):
         read_launch(tmp_path, "mt5")
 
 
@@ -152,7 +152,7 @@ def test_it_is_said_where_a_run_is_written_and_whether_it_goes_on(tmp_path):
 
 def test_the_run_of_another_program_is_refused(tmp_path):
     begun(tmp_path, Settings())
-    with pytest.raises(UsageError, match="is of translate, not of mt5"):
+    with pytest.raises(UsageError, match="is from translate, not mt5"):
         goes_on(tmp_path, "mt5", Settings(), (), print)
 
 

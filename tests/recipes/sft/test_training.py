@@ -249,7 +249,7 @@ def test_the_run_of_another_program_is_not_gone_on_with(run: Path, tmp_path: Pat
     shutil.copytree(run, place)
     record = json.loads((place / "run.json").read_text())
     (place / "run.json").write_text(json.dumps(record | {"recipe": "mmdit"}))
-    with pytest.raises(UsageError, match="is of mmdit, not of sft"):
+    with pytest.raises(UsageError, match="is from mmdit, not sft"):
         train(small(place, base_score=True, check="stop"), quiet)
 
 

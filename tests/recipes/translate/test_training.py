@@ -184,7 +184,7 @@ def test_token_budgets_plan_as_many_steps_as_are_taken(tmp_path):
 
 def test_ranks_that_cannot_find_each_other_are_refused_before_they_wait(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")  # and nothing that would say where the others are
-    with pytest.raises(UsageError, match=r"asks for 2 ranks, and RANK is not set(?s:.)*torchrun --nproc-per-node 2"):
+    with pytest.raises(UsageError, match=r"means 2 ranks, but RANK is not set(?s:.)*torchrun --nproc-per-node 2"):
         train(quick_settings(tmp_path), silent)
     assert not (tmp_path / "run").exists()
 

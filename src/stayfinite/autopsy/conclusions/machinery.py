@@ -29,14 +29,14 @@ def does_not_return(e: Evidence) -> Conclusion | None:
     else:
         return None
     rebuilt = bool(e.materials.notes.get("rebuilt"))
-    kept = "state that build() makes anew" if rebuilt else "a counter, a cache, another model"
+    kept = "state that build() recreates" if rebuilt else "a counter, a cache, another model"
     return Conclusion(
         cause="hardware",
         confidence=0.4 if differs or rebuilt else 0.6,
         why=f"{again}: a transient device fault, or forward uses state outside the model ({kept})",
         fix=(
-            "if forward keeps state outside the model, put it in the model. Otherwise look for Xid and ECC lines in "
-            "the kernel log, try another device, and try torch.use_deterministic_algorithms(True)"
+            "keep state of forward in the model; look for Xid and ECC lines in the kernel log; try another device, and "
+            "torch.use_deterministic_algorithms(True)"
         ),
         worlds=("same",),
     )
@@ -102,7 +102,7 @@ def device(e: Evidence) -> Conclusion | None:
         confidence=0.6,
         why=(
             f"{e.readings.operator or 'the step'} in {e.readings.place} fails on {device_in_words(here)} every time "
-            f"and is finite on {there}{dropout}: a kernel, device-specific code or the device is wrong"
+            f"and is finite on {there}{dropout}: a wrong kernel or device"
         ),
         fix=f"compute it on {there}; to find which, replay with another version of torch{another}",
         worlds=("other_device",),
@@ -117,11 +117,11 @@ def _fine_elsewhere(e: Evidence, here: str) -> Conclusion:
         cause="hardware",
         confidence=0.5,
         why=(
-            f"the step failed on {before} and is finite{drawn} on {here} with the same weights and batch: a "
-            f"transient fault, a wrong kernel or a bad {before} device"
+            f"the step failed on {before} and is finite{drawn} on {here}: a transient fault, a bad kernel or a bad "
+            "device"
         ),
         fix=(
-            f"replay where it failed: stayfinite replay --device {before}. If finite there, look for Xid and ECC "
-            "lines in the kernel log. If bad again, try another version of torch"
+            f"stayfinite replay --device {before}. If finite, look for Xid and ECC lines in the kernel log; if bad, "
+            "try another version of torch"
         ),
     )

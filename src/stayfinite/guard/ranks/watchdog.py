@@ -255,7 +255,7 @@ def in_groups(answers: Mapping[int, tuple[Beat, str]], stall: Stall, members: Se
         beat = answers[ranks[0]][0]
         parts.append(
             f"== {_named(ranks, members)}: {phase.name.lower()}, no progress for {beat.quiet:.0f} s, "
-            f"stands still for {beat.still:.0f} s\n{stacks}"
+            f"stack unchanged for {beat.still:.0f} s\n{stacks}"
         )
     return "\n\n".join(parts) + "\n"
 

@@ -137,7 +137,7 @@ def tell_tokens(splits: list[Split], lost: dict[str, str | None] | None, notes: 
             notes.saw("data.unknown_token_share", share, places)
             if unknown:
                 notes.saw("data.unknown_characters", unknown[:20])
-        seen = f"{share:.2%} of the tokens are unknown" if tokens.tokenizer.measure.unknown else "no unknown tokens"
+        seen = f"{share:.2%} of the tokens are unknown" if tokens.tokenizer.measure.unknown else "every token known"
         changed = [f"{c} becomes {back}" for c, back in (lost or {}).items() if back]
         seen += f"; unknown: {' '.join(unknown[:12])}" if unknown else ""
         seen += f"; {len(changed)} characters change ({', '.join(changed[:3])})" if changed else ""

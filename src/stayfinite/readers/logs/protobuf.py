@@ -38,7 +38,7 @@ def varint(data: bytes, place: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if place >= len(data):
-            raise Malformed("an integer is cut off")
+            raise Malformed("an integer is truncated")
         byte = data[place]
         place += 1
         value |= (byte & 0x7F) << shift

@@ -23,7 +23,7 @@ class Shape:
     """Everything that a model is built from."""
 
     vocabulary: int
-    """Tokens, without the mark that stands for a hidden one."""
+    """Tokens, without the mask token."""
     length: int
     """Tokens in a text, at most."""
     positions: int

@@ -30,7 +30,7 @@ class Rows:
     """File and line of each, and its values."""
     format: str
     directory: Path
-    """What names of images are relative to, unless somebody says otherwise."""
+    """Directory that image names are relative to by default."""
 
 
 def read_rows(path: str) -> Rows:

@@ -91,7 +91,7 @@ class Sample:
     texts: list[str]
     """Each once, those that are long enough."""
     characters: int | None
-    """Of all files, about; None where nobody knows how large they are."""
+    """Approximate size of all files, if known."""
     words: str
     """How they are written, and how much was looked at."""
 

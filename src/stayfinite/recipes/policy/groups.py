@@ -30,7 +30,7 @@ class Sampled:
     advantages: Tensor
     size: int
     cut: list[bool]
-    """Whether each was cut off at the limit."""
+    """Whether each was truncated at the limit."""
 
     @property
     def equal(self) -> float:

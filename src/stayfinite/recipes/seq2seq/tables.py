@@ -76,7 +76,7 @@ class _Table:
     format: str
     columns: Columns
     shape: Shape | None
-    """What makes the two sides, where the rows have a known shape and nobody asked for other columns."""
+    """How source and target are built from rows of a known shape."""
 
     @classmethod
     def begun(cls, source: Source, table: Mapping[str, list[Any]], asked: Columns, usual: Columns) -> _Table:

@@ -1,13 +1,13 @@
-"""A trained adapter was replaced by a fresh one.
+"""An untrained adapter replaced a trained one.
 
 ## What it means
 LoRA's second matrix starts at zero, so a fresh adapter does nothing. If the trained adapter is not found, or is put
-under another name, training goes on from the bare base model as if nothing had been learned, and the next save writes
+under another name, training continues from the bare base model, untrained, and the next save writes
 the fresh adapter over the trained one.
 
 ## Why it happens
 - The program looks for one file name (`adapter_model.bin`) and peft has written the other
-  (`adapter_model.safetensors`), finds nothing, says so in one line and goes on.
+  (`adapter_model.safetensors`), finds nothing, prints one line and continues.
 - `get_peft_model(model, config)` after `PeftModel.from_pretrained(...)`: a second, fresh adapter on top of the first or
   in its place.
 - The names do not match (`base_model.model.model...`, another adapter name than `default`, a compiled or wrapped

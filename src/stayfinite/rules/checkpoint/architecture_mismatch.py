@@ -1,14 +1,14 @@
-"""The checkpoint's tensors are not those of this model.
+"""The checkpoint does not fit this model.
 
 ## What it means
 A weight in the file has another shape than the model's, or one of the two has names that the other lacks. A strict
-loader stops; a lenient one (`strict=False`, most `from_pretrained`) goes on, and every name that it did not find keeps
-its random start.
+loader stops; a lenient one (`strict=False`, most `from_pretrained`) continues, and every name that it did not find
+keeps its random start.
 
 ## Why it happens
 - Another size or version of the model: 13B weights into a 7B configuration, another number of layers, heads or classes.
 - Another wrapper: `module.` (DataParallel), `_orig_mod.` (compiled), `base_model.model.` (peft), `model.` (Lightning)
-  stands before every name.
+  precedes every name.
 - A ZeRO-3 or FSDP shard was saved as if it were whole: shapes of `torch.Size([0])`.
 - The code changed since: a renamed module, a fused projection.
 

@@ -1,4 +1,4 @@
-"""The checkpoint's file is cut short, damaged, or no checkpoint at all.
+"""The checkpoint file is truncated or damaged.
 
 ## What it means
 The reader cannot make sense of the bytes: the archive's directory is missing, the pickle ends in the middle, the header
@@ -9,7 +9,7 @@ announces more than the file holds, or the hash differs. No weight was loaded.
   same name.
 - The download was: a broken connection, a proxy's error page (the file begins with `<`), a Git LFS pointer instead of
   the file (begins with `version https://git-lfs`, hence `invalid load key, 'v'`).
-- A copy in text mode, or an archive that somebody unpacked and packed again (`.tar` of a `.pth`).
+- A copy in text mode, or an archive that was unpacked and repacked (`.tar` of a `.pth`).
 - A reader older than the writer: torch before 1.6 cannot read zip archives; an old safetensors does not know a new
   dtype.
 

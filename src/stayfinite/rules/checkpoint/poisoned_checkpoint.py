@@ -1,11 +1,11 @@
-"""The checkpoint itself holds NaN or infinite values.
+"""The checkpoint holds NaN or inf.
 
 ## What it means
 Some tensor in the file, a weight or an optimizer moment, is not finite. Whatever is started from it is NaN at its first
 step, whatever the data, the learning rate or the precision.
 
 ## Why it happens
-- It was saved after the step that broke the run: checkpoints come by the clock and nobody looked at the numbers. Later
+- It was saved after the step that broke the run: checkpoints are saved by time, without checking values. Later
   ones then push the good ones out (`save_total_limit`).
 - The moments went first: a gradient of infinity was skipped for the weights and had already entered Adam's averages.
   The weights look fine and the first step after loading destroys them.

@@ -1,4 +1,4 @@
-"""Training went on from a checkpoint without all of its state.
+"""Training resumed without its full state.
 
 ## What it means
 A training state is more than weights: the optimizer's moments, the schedule's position, the gradient scaler's scale,
@@ -36,7 +36,7 @@ restart, and takes long to come back or does not.
 
 ## When it is a false alarm
 Starting a *new* training from old weights (fine-tuning) is meant to begin with a fresh optimizer. A small step in a
-smoothed loss after a restart comes from the average that started anew.
+smoothed loss after a restart comes from the restarted average.
 """
 
 from __future__ import annotations

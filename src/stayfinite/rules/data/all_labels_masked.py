@@ -1,9 +1,9 @@
-"""Nothing is left to learn: every label of a batch is masked.
+"""Rows or batches have only masked labels.
 
 ## What it means
 All labels are -100 (or the loss's `ignore_index`), so the mean runs over no token: 0 divided by 0, a NaN loss and NaN
 gradients. Implementations that guard the division report a loss of 0.0 with a gradient of 0 instead. transformers
-replaces a NaN loss in its log, so `loss: 0.0` beside `grad_norm: nan` is the usual face of it.
+replaces a NaN loss in its log, so it usually looks like `loss: 0.0` with `grad_norm: nan`.
 
 ## Why it happens
 - The answer was cut away: prompts longer than `max_length`, truncation on the right, and only the answer is trained
@@ -18,7 +18,7 @@ replaces a NaN loss in its log, so `loss: 0.0` beside `grad_norm: nan` is the us
 ## How to recognize it
 - `loss` 0.0 and `grad_norm` nan or 0.0 from the first step on, in bf16 and fp32 too; `mean_token_accuracy` 0.0 or
   nan.
-- `eval_loss: nan` beside a good training loss: some batch of the evaluation has no answer left.
+- `eval_loss: nan` with a good training loss: some batch of the evaluation has no answer left.
 - `Could not find response key ... This instance will be ignored in loss calculation`,
   `All labels in your dataset are -100`.
 - One line tells: `[(row["labels"] != -100).sum() for row in batch]`, and decode what is left.
@@ -30,7 +30,7 @@ replaces a NaN loss in its log, so `loss: 0.0` beside `grad_norm: nan` is the us
   template with `{% generation %}`. With the old `DataCollatorForCompletionOnlyLM`, give the template as token ids.
 - unsloth: `train_on_responses_only(trainer, instruction_part=..., response_part=...)` with the exact text of the
   template.
-- DPO and its kin: `max_prompt_length` well below `max_length`.
+- DPO and similar: `max_prompt_length` well below `max_length`.
 - Own loss: `loss.sum() / (labels != -100).sum().clamp(min=1)`; it keeps a batch without labels from breaking the
   weights.
 

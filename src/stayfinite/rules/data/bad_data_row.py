@@ -1,4 +1,4 @@
-"""A row of the data that no model can learn from: NaN, empty, corrupt, or impossible.
+"""A row of the data is NaN, inf, corrupt or unusable.
 
 ## What it means
 One or a few examples hold something that turns the loss or its gradient into NaN or infinity, whatever the weights
@@ -23,7 +23,7 @@ transcript. The step that meets them is lost; if its update is applied, every la
 - Only some losses are NaN (the box regression, CTC) while the others stay ordinary.
 - Messages of the loader or of the loss: `samples got nan grad`, `Found invalid box`, `image file is truncated`,
   `Input contains NaN`; for CTC `No valid path found` or a loss of exactly infinity.
-- numpy's `RuntimeWarning: invalid value encountered in log` (or `divide`, `subtract`): numpy is no part of the graph,
+- numpy's `RuntimeWarning: invalid value encountered in log` (or `divide`, `subtract`): numpy is not part of the graph,
   it prepares inputs and targets.
 - `stayfinite` names the rows: run again with `Guard(..., forward=...)` and look at the incident.
 

@@ -1,13 +1,13 @@
-"""A feature, or a target, that never changes.
+"""A feature or target is constant.
 
 ## What it means
-A column with one value carries no information. Harmless by itself, it becomes NaN as soon as something divides by its
+A column with one value carries no information. Harmless alone, it becomes NaN as soon as something divides by its
 spread, and it is often the trace of a mistake: a column that was read wrongly, a label that was lost.
 
 ## Why it happens
 - Standardization `(x - mean) / std` with `std = 0`: 0 divided by 0.
 - A join or a parser filled a column with its default; all dates became 1970; all pictures are the same grey.
-- A series that stands still within a window: reversible instance normalization, correlation and R2 divide by its
+- A series that is constant within a window: reversible instance normalization, correlation and R2 divide by its
   spread.
 - One-hot columns of categories that this split does not have.
 - A target that is constant in a batch: R2, Pearson and AUC are undefined there.
@@ -20,7 +20,7 @@ spread, and it is often the trace of a mistake: a column that was read wrongly, 
 ## How to fix it
 - Drop it: sklearn `VarianceThreshold()`, or `df.loc[:, df.nunique() > 1]`.
 - Divide by `std.clamp(min=1e-6)` or `(x - mean) / (std + eps)` with an `eps` that fits the dtype; sklearn's
-  `StandardScaler` does so by itself.
+  `StandardScaler` does so automatically.
 - Windows of a series: scale by the whole series, or add an `eps` of about 1e-5 to the spread.
 - Find out why it is constant before dropping it.
 

@@ -1,7 +1,7 @@
-"""Text that was read with the wrong encoding.
+"""Text is damaged, or not UTF-8.
 
 ## What it means
-Bytes became other characters than were written. Either reading stops (`UnicodeDecodeError`), or it goes on and the
+Bytes became other characters than were written. Either reading stops (`UnicodeDecodeError`), or it continues and the
 text is full of replacement characters and of pairs like "Ã©" for "é". The tokenizer splits those into rare pieces;
 the model learns the damage.
 

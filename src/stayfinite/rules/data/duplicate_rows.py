@@ -1,4 +1,4 @@
-"""The same rows again and again.
+"""Many rows are duplicates.
 
 ## What it means
 A large share of the rows are copies. They count several times in every epoch: the model learns them by heart, the
@@ -13,7 +13,7 @@ loss falls in steps, and everything that depends on the number of rows (epochs, 
 
 ## How to recognize it
 - A hash of each normalized row: `1 - len(set(hashes)) / len(hashes)`. Above some per cent it matters.
-- A training loss that drops at each epoch's border and lies far below the validation loss.
+- A training loss that drops at each epoch's border and is far below the validation loss.
 - Generated text that repeats training text word for word.
 
 ## How to fix it

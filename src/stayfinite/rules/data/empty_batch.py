@@ -1,4 +1,4 @@
-"""A batch, or a whole dataset, without rows.
+"""A batch or a dataset has no rows.
 
 ## What it means
 There was nothing to compute with. A mean over nothing is NaN, a division by the number of batches fails, stacking an
@@ -6,7 +6,7 @@ empty list fails, or the loop ends at once and training "finishes" after 0 steps
 
 ## Why it happens
 - A path or a pattern that matches no file; a filter that removes every row; a split that does not exist.
-- `drop_last=True` with fewer rows than the batch size, on each rank for itself.
+- `drop_last=True` with fewer rows than the batch size, on each rank.
 - A collator that drops bad rows and is left with none; a packer that gets only rows that are too long.
 - An iterable dataset that was used up by the first epoch.
 - Detection or segmentation batches without any object, where the loss divides by the number of positives.

@@ -1,12 +1,12 @@
-"""The end token is masked from the labels, so the model never learns to stop.
+"""The end token is masked in the labels, so it is never learned.
 
 ## What it means
 The end-of-text token of every answer has the label -100 and is never learned. The loss looks right. In use the model
-goes on after its answer until the limit cuts it, and repeats itself.
+continues after its answer up to the limit, and repeats itself.
 
 ## Why it happens
 Padding is set to the end token (`tokenizer.pad_token = tokenizer.eos_token`), and labels are masked wherever the
-padding's id stands. The real end of each text has the same id and is masked with it. transformers'
+padding's id is. The real end of each text has the same id and is masked with it. transformers'
 `DataCollatorForLanguageModeling(mlm=False)` masks this way.
 
 ## How to recognize it

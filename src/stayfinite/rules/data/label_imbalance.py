@@ -1,4 +1,4 @@
-"""One class rules the data, and the model answers with it always.
+"""One class dominates the labels: always predicting it scores well.
 
 ## What it means
 With 97% of one class, a model that always names it has an accuracy of 97% and a low loss. It has learned the base

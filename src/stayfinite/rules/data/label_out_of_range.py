@@ -1,9 +1,9 @@
-"""A label that names a class the model does not have.
+"""A label is outside the model's classes.
 
 ## What it means
-The loss got a class index below 0 or at or above the number of outputs, and it is not the one index that the loss was
-told to ignore. On the CPU torch raises `IndexError: Target 5 is out of bounds`; on CUDA a kernel assert ends the
-process (`Assertion t >= 0 && t < n_classes failed`), and every later call fails with `device-side assert triggered`.
+The loss got a class index below 0 or at or above the number of outputs, and it is not the ignore_index of the loss. On
+the CPU torch raises `IndexError: Target 5 is out of bounds`; on CUDA a kernel assert ends the process (`Assertion t >=
+0 && t < n_classes failed`), and every later call fails with `device-side assert triggered`.
 
 ## Why it happens
 - Labels count from 1, the model counts from 0; or `num_labels` is one too small (the default of transformers is 2).

@@ -1,4 +1,4 @@
-"""Inputs are flipped or turned, and their labels are not.
+"""Inputs are flipped or rotated, but their labels are not.
 
 ## What it means
 An augmentation mirrors or rotates the image and leaves its mask, boxes or keypoints where they were. Half of the labels

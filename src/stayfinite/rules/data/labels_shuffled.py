@@ -1,4 +1,4 @@
-"""Labels do not belong to their inputs any more.
+"""Labels are shuffled separately from their inputs.
 
 ## What it means
 Inputs and labels were put in different orders. Each row has the label of another one, and there is nothing to learn

@@ -1,4 +1,4 @@
-"""The last batch is a single row, and the model normalizes over the batch.
+"""The last batch has one row, but BatchNorm needs two.
 
 ## What it means
 The number of rows leaves a remainder of one, `drop_last` is off, and a batch normalization of the model cannot be

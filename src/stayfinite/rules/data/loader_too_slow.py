@@ -1,4 +1,4 @@
-"""Batches come slower than the model takes them.
+"""The loader is slower than the model: the GPU waits for data.
 
 ## What it means
 The device waits for the loader in every step. Training is right and takes several times as long as it has to.
@@ -7,7 +7,7 @@ The device waits for the loader in every step. Training is right and takes sever
 - `num_workers=0`: rows are read, decoded and put together between two steps, by the process that trains.
 - Decoding, tokenizing or augmenting in the loader what could be done once and stored.
 - Many small files on a network disk; rows of a compressed file that are read one by one.
-- Workers that start anew in every epoch.
+- Workers that restart in every epoch.
 
 ## How to recognize it
 - The device's utilization saws between 0 and 100 %.

@@ -1,10 +1,10 @@
-"""Prediction and target do not fit each other in shape or dtype.
+"""Prediction and target differ in shape or dtype.
 
 ## What it means
 Some losses refuse such a pair; others compare each prediction with every target and say little.
 
-A prediction of shape (N, 1) against a target of shape (N) is no error in torch: both are stretched to (N, N), and the
-loss is the mean over all pairs. Its minimum is reached when every prediction is the mean of the targets. The loss
+A prediction of shape (N, 1) against a target of shape (N) is not an error in torch: both are stretched to (N, N), and
+the loss is the mean over all pairs. Its minimum is reached when every prediction is the mean of the targets. The loss
 falls, then stays, and the model predicts one constant.
 
 ## Why it happens
@@ -12,8 +12,8 @@ falls, then stays, and the model predicts one constant.
 - Slicing keeps or drops an axis: `y[:, 0]` against `y[:, :1]`; `out[-1]` of a sequence; `squeeze()` that also drops a
   batch of 1.
 - A wrong `view` or `reshape` merges the batch into one row.
-- One-hot rows, or a column (N, 1), go to cross entropy, which wants N class numbers of dtype long.
-- Class numbers of dtype long, or float64 values from numpy, go to MSE or BCE, which want the prediction's dtype.
+- One-hot rows, or a column (N, 1), go to cross entropy, which needs N class numbers of dtype long.
+- Class numbers of dtype long, or float64 values from numpy, go to MSE or BCE, which need the prediction's dtype.
 
 ## How to recognize it
 - `UserWarning: Using a target size (torch.Size([64])) that is different to the input size (torch.Size([64, 1])). This
@@ -32,7 +32,7 @@ falls, then stays, and the model predicts one constant.
   `squeeze`.
 - Cross entropy: `F.cross_entropy(logits, y.view(-1).long())`; one-hot rows: `y.argmax(-1)`. MSE, BCE: `y.float()`.
 - `assert pred.shape == y.shape` before the loss, above all before one of your own.
-- transformers: `num_labels=1` and float labels of shape (N) for regression; the model squeezes by itself.
+- transformers: `num_labels=1` and float labels of shape (N) for regression; the model squeezes automatically.
 - Make the warning an error while developing: `warnings.filterwarnings("error", message="Using a target size")`.
 
 ## When it is a false alarm

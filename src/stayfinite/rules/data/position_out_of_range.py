@@ -1,4 +1,4 @@
-"""An input longer than the model has positions for.
+"""An input is longer than the model's position table.
 
 ## What it means
 The model looks up a learned vector for each position, and the sequence has more positions than that table has rows.
@@ -8,7 +8,7 @@ device-side assert on CUDA, or a shape error between the sequence length and the
 ## Why it happens
 - Nothing truncates: `truncation=True` is missing, or `max_length` is above what the model holds (BERT and RoBERTa
   512, GPT-2 and BART 1,024, CLIP 77, Whisper's decoder 448).
-- RoBERTa and its kin count positions from `padding_idx + 1`, so a table of 514 rows holds 512 tokens. A config
+- RoBERTa-like models count positions from `padding_idx + 1`, so a table of 514 rows holds 512 tokens. A config
   written for training from scratch with `max_position_embeddings=512` fails at the first full-length row.
 - A tokenizer without a limit of its own (`model_max_length` 1e30) truncates nothing even with `truncation=True`.
 - Tokens that come on top: prompt tokens, image patches (a larger image has more patches), a separator added after

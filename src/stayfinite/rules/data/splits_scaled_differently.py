@@ -1,4 +1,4 @@
-"""Validation data is scaled otherwise than training data.
+"""Validation inputs are scaled differently from training inputs.
 
 ## What it means
 The model is trained on inputs of one mean and spread and judged on inputs of another. Its score measures the
@@ -19,7 +19,7 @@ Prepare both with one function: fit the scaler on the training rows, `transform`
 same `Normalize`, and augment in the training one only.
 
 ## When it is a false alarm
-A shift that belongs to the task, as between seasons of a time series or between domains on purpose, is no fault.
+A shift that belongs to the task, as between seasons of a time series or between domains on purpose, is fine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Training and validation text are written differently.
+"""Validation text has characters that training text never has.
 
 ## What it means
 Characters that are common in the validation data never occur in the training data. The model has not learned a single

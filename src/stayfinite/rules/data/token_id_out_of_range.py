@@ -1,4 +1,4 @@
-"""A token id that the embedding has no row for.
+"""A token id is beyond the embedding.
 
 ## What it means
 The input holds a token id that is larger than or equal to the number of rows of the embedding (or negative). On the

@@ -1,4 +1,4 @@
-"""The tokenizer or the prompt format is not the one that the model, or the labeling, counts on.
+"""The tokenizer or chat template does not fit the model or the data.
 
 ## What it means
 Text becomes other ids than the model learned, or the code that marks which tokens to train on counts other tokens than
@@ -26,7 +26,7 @@ the tokenizer makes. Nothing crashes. Rows are silently masked or shifted, and t
 - Decode a batch: `tokenizer.decode(batch["input_ids"][0])`, and the labels that are not -100.
 
 ## How to fix it
-- Load both from the same name: `AutoTokenizer.from_pretrained(name)` beside
+- Load both from the same name: `AutoTokenizer.from_pretrained(name)` and
   `AutoModelForCausalLM.from_pretrained(name)`.
 - Let the tokenizer build the prompt, in training and in use: `tokenizer.apply_chat_template(messages)`.
 - LLaVA, FastChat: pass the template of this model (`--version`, `--conv-mode`), and adapt the turn lengths in

@@ -1,4 +1,4 @@
-"""The same rows stand in the training and in the validation set.
+"""The validation set shares rows or groups with the training set.
 
 ## What it means
 The validation score measures memory instead of generalization. It looks too good, keeps improving while the true
@@ -9,8 +9,8 @@ quality falls, and picks the wrong checkpoint. Nothing in the loss curve shows i
   one patient, paraphrases.
 - Augmenting, oversampling or chunking before the split: copies of one row land on both sides.
 - Duplicates in the source, which web data is full of.
-- Splitting anew with another seed on resume; `eval_dataset=train_dataset` left over from a test.
-- A time series split at random: tomorrow stands in the training set.
+- Splitting again with another seed on resume; `eval_dataset=train_dataset` left over from a test.
+- A time series split at random: tomorrow is in the training set.
 - Statistics (scaler, vocabulary, feature selection) fitted on all rows before the split.
 
 ## How to recognize it
@@ -27,7 +27,7 @@ quality falls, and picks the wrong checkpoint. Nothing in the loss curve shows i
 - Fit scalers and vocabularies on the training part alone.
 
 ## When it is a false alarm
-Short rows (yes/no questions, common phrases) coincide without any leak; boilerplate in common is no leak when the
+Short rows (yes/no questions, common phrases) coincide without any leak; common boilerplate is not a leak when the
 labels do not follow from it.
 """
 

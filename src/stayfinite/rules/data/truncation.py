@@ -1,8 +1,8 @@
-"""Rows are cut at the length limit, and what is cut is what should be learned.
+"""Rows are truncated at the length limit.
 
 ## What it means
 Texts longer than the limit lose their end. Where the end is the answer, the verdict or the stop token, the model
-learns from what is left: to go on without end, or not at all. Nothing crashes.
+learns from what is left: to never stop, or to stop at once. Nothing crashes.
 
 ## Why it happens
 - A limit from an example script (128, 512) under data that is longer.

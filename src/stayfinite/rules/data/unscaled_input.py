@@ -1,4 +1,4 @@
-"""Inputs or targets far from unit scale.
+"""Inputs or targets are far from unit scale.
 
 ## What it means
 Networks are initialized and learning rates are tuned for inputs and targets of about zero mean and unit spread.
@@ -6,7 +6,7 @@ Features of 1e4, prices in cents, pixels of 0 to 255 or timestamps multiply ever
 loss is huge, updates overshoot, and training diverges or crawls along one feature.
 
 ## Why it happens
-- Raw tables: salaries beside ages beside dates; no standardization.
+- Raw tables: salaries, ages and dates together; no standardization.
 - Pictures without `ToTensor()` (0 to 255) or without the mean and spread of the pre-trained model.
 - Regression targets in their natural unit: a house price of 3e5 gives a squared error of 1e11.
 - A scaler fitted on one split and not applied to another, or applied twice; features of constant value divided by a
@@ -16,7 +16,7 @@ loss is huge, updates overshoot, and training diverges or crawls along one featu
 ## How to recognize it
 - A first loss of thousands and more with a squared error, or `inf` in fp16 at once.
 - The loss falls from 1e9 to 1e5 and is still useless, while its square root is the spread of the targets.
-- Per feature: `x.mean(0)`, `x.std(0)`; anything with |mean| or spread above about 10, or below 0.01, wants scaling.
+- Per feature: `x.mean(0)`, `x.std(0)`; anything with |mean| or spread above about 10, or below 0.01, needs scaling.
 
 ## How to fix it
 - sklearn `StandardScaler().fit(train)`, applied to all splits; targets too, and inverted after prediction; `log1p`
@@ -28,7 +28,7 @@ loss is huge, updates overshoot, and training diverges or crawls along one featu
 - As a first aid `nn.BatchNorm1d(features)` as the first layer, and a Huber loss for targets with outliers.
 
 ## When it is a false alarm
-Token ids are no magnitudes. Summed losses (over pixels, or in sum reduction) are large by their number of terms.
+Token ids are not magnitudes. Summed losses (over pixels, or in sum reduction) are large by their number of terms.
 Trees do not mind scales.
 """
 

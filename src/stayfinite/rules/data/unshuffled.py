@@ -1,4 +1,4 @@
-"""The training data is read in its stored order.
+"""The training data is not shuffled.
 
 ## What it means
 Rows come sorted: by class, by source, by length, by time. Each batch holds one kind, so the gradient points to that
@@ -15,21 +15,21 @@ and BatchNorm sees a different world every minute.
 ## How to recognize it
 - A loss that saws with the period of the data: low within a class, a jump at its border, the same teeth in every
   epoch.
-- A training loss near 0 beside a validation accuracy of one class's share.
+- A training loss near 0 with a validation accuracy of one class's share.
 - Print the labels of some batches: they are all the same.
 
 ## How to fix it
 - plain torch: `DataLoader(train, batch_size=n, shuffle=True)`; `DistributedSampler(train, shuffle=True)` with
   `sampler.set_epoch(epoch)`.
-- transformers shuffles by itself (`train_sampling_strategy="random"`); a streamed dataset does not:
+- transformers shuffles automatically (`train_sampling_strategy="random"`); a streamed dataset does not:
   `dataset.shuffle(seed=42, buffer_size=10_000)`.
 - Lightning: `shuffle=True` in `train_dataloader`; with several devices its sampler takes care of the epochs.
 - webdataset and the like: shuffle shards *and* a buffer; `interleave_datasets([...], probabilities=[...])` for
   several sources.
 
 ## When it is a false alarm
-Stateful training over a long text or a series wants the order, evaluation needs none, and data that was shuffled once
-on disk may be read as it lies for a single epoch.
+Stateful training over a long text or a series needs the order, evaluation needs none, and data that was shuffled once
+on disk may be read in order for a single epoch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loader's workers give the same rows or the same random numbers.
+"""Loader workers return the same rows or random numbers.
 
 ## What it means
 Each worker process of a DataLoader is a copy of the first one. Where a streamed dataset does not ask which worker it is
@@ -20,7 +20,7 @@ augmentations, crops and noise.
 
 ## How to fix it
 - Streams: `info = get_worker_info(); return islice(rows, info.id, None, info.num_workers)` (or
-  `datasets.IterableDataset`, which splits by itself when it has as many shards as workers).
+  `datasets.IterableDataset`, which splits automatically when it has as many shards as workers).
 - Generators: make them at the first use in a worker, from `torch.initial_seed()`, which is different in each:
   `self.rng = numpy.random.default_rng(torch.initial_seed())`.
 - `worker_init_fn=lambda worker: numpy.random.seed(torch.initial_seed() % 2**32)`, or leave it out: torch seeds

@@ -1,4 +1,4 @@
-"""A parameter got no gradient on some rank, and DistributedDataParallel waits for it.
+"""Some parameters got no gradient, so DistributedDataParallel cannot finish.
 
 ## What it means
 DistributedDataParallel averages a parameter's gradient over the ranks as soon as every rank has it. A parameter that

@@ -1,4 +1,4 @@
-"""DeepSpeed's overlapped communication reads gradients that are still being written.
+"""DeepSpeed's overlapped communication may corrupt gradients.
 
 ## What it means
 With `overlap_comm` DeepSpeed reduces one bucket of gradients on a second stream while backward fills the next. If the

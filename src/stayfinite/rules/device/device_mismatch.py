@@ -1,4 +1,4 @@
-"""Tensors that meet in one operation live on different devices.
+"""Tensors of one operation are on different devices.
 
 ## What it means
 An operation got one tensor on a GPU and another on the CPU (or on another GPU). torch never copies silently, so it

@@ -1,4 +1,4 @@
-"""The installed software does not fit together, or does not fit the card.
+"""Installed packages do not fit each other or the GPU.
 
 ## What it means
 A wheel was built for another CUDA, another torch, another numpy or another generation of cards. Either an import or the
@@ -20,7 +20,7 @@ numbers: NaN from the first steps on, on this machine only.
   `Torch not compiled with CUDA enabled`, `CUDNN_STATUS_VERSION_MISMATCH`.
 - The same code with the same seed is healthy in another environment (a container, the versions that the project names),
   or on the CPU.
-- The card is younger than the CUDA in use: an A100 wants CUDA 11.0, an RTX 30 11.1, an RTX 40, L4 or H100 11.8, an
+- The card is younger than the CUDA in use: an A100 needs CUDA 11.0, an RTX 30 11.1, an RTX 40, L4 or H100 11.8, an
   RTX 50 or B200 12.8. An older CUDA may start all the same, take minutes to compile, and return NaN.
 - `python -m torch.utils.collect_env` shows the pair; `ldd` on the extension's `.so` shows what it was linked with.
 

@@ -1,4 +1,4 @@
-"""A card, its memory or its link returns wrong numbers or fails.
+"""A device returns wrong numbers or reports a fault.
 
 ## What it means
 The program is right and the result is not: the same input and the same weights give another answer the second time, or
@@ -12,7 +12,7 @@ devices compute wrong numbers without any report: silent data corruption.
 ## How to recognize it
 - `NVRM: Xid (PCI:0000:9b:00): 94, Contained ECC error`, `uncorrectable ECC error encountered`,
   `GPU has fallen off the bus`, `Unable to determine the device handle`, `uncorrectable NVLink error`: the driver itself
-  says so. Look with `dmesg -T | grep -i xid`.
+  reports it. Check with `dmesg -T | grep -i xid`.
 - NaN on one rank, one card or one node only; the same job is healthy on another machine of the same kind.
 - A replay of the very same step (same weights, same batch, same generators) is finite. Megatron's re-run machine says
   `Possible transient error`.
@@ -29,7 +29,7 @@ devices compute wrong numbers without any report: silent data corruption.
    `stayfinite hardware RUNS` adds up which machine it is. Megatron: `--rerun-mode validate_results`.
 
 ## When it is a false alarm
-Non-deterministic kernels (atomics) differ in the last digits between two runs; that is no fault. Two machines with
+Non-deterministic kernels (atomics) differ in the last digits between two runs; that is normal. Two machines with
 other library versions or other card generations differ for reasons of software: see `environment`.
 """
 
@@ -103,8 +103,8 @@ RULE = Rule(
     severity="error",
     title="A device returns wrong numbers or reports a fault.",
     fix=(
-        "take the device out of service (CUDA_VISIBLE_DEVICES, or drain the node), return to a checkpoint before the "
-        "first bad step, and test it with nvidia-smi -q -d ECC and dcgmi diag -r 3"
+        "take the device out of service, return to a checkpoint before the bad step, and test: nvidia-smi "
+        "-q -d ECC, dcgmi diag -r 3"
     ),
     judge=judge,
     page=__doc__,

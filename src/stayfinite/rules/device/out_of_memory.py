@@ -1,4 +1,4 @@
-"""The device's or the host's memory is full.
+"""Memory is full.
 
 ## What it means
 An allocation failed. Training needs, for each parameter, the weight (4 bytes in fp32, 2 in bf16), its gradient (the
@@ -38,8 +38,8 @@ batch that fits. Then, in the order of what they cost:
    holds what.
 
 ## When it is a false alarm
-Libraries that retry (`auto_find_batch_size`, fairseq's skipping of a batch) print the message and go on. An index out
-of range on the device can surface as a failed allocation in a later call: run once with `CUDA_LAUNCH_BLOCKING=1`.
+Libraries that retry (`auto_find_batch_size`, fairseq's skipping of a batch) print the message and continue. An index
+out of range on the device can surface as a failed allocation in a later call: run once with `CUDA_LAUNCH_BLOCKING=1`.
 """
 
 from __future__ import annotations

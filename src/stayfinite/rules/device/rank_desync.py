@@ -1,4 +1,4 @@
-"""The ranks of one training no longer do, or no longer hold, the same.
+"""Ranks hold different parameters or run different steps.
 
 ## What it means
 Data-parallel training is one computation done in copies. When one copy has other parameters, another number of batches

@@ -6,7 +6,7 @@ Forward or backward pass raised an exception on a real batch. Training would sto
 ## Why it happens
 Anything that a program can do wrong: shapes that do not fit, an argument that the model does not take, a dtype that
 meets another, a batch that was put together differently from what the model expects. Where the error's words name a
-known cause, that cause is found beside this one and stands before it.
+known cause, that cause is listed first.
 
 ## How to recognize it
 The error itself, with the place where it was raised: `forward` or `backward`.
@@ -19,7 +19,7 @@ The error itself, with the place where it was raised: `forward` or `backward`.
 
 ## When it is a false alarm
 A forward function that needs more than the batch (a global step, a state that the loop sets up) fails when it is called
-by itself; give `preflight` one that does not.
+on its own; give `preflight` one that does not.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A library of this version computes it wrongly; another version does not.
+"""The installed version of a library has a bug.
 
 ## What it means
 Model, data and settings are right, and the installed release of torch, DeepSpeed, transformers, a kernel library or a
@@ -7,7 +7,7 @@ finite, an internal assertion.
 
 ## Why it happens
 Paths that few people walk are tested by few: new kernels, fused losses, `torch.compile`, sharding combined with
-accumulation, young back ends. Regressions come with an upgrade that somebody else made (an unpinned `pip install -U`).
+accumulation, young back ends. Regressions come with an upgrade made elsewhere (an unpinned `pip install -U`).
 
 ## How to recognize it
 - The same code is healthy with another version, and nothing else was changed.

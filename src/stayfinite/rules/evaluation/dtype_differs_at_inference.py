@@ -1,4 +1,4 @@
-"""Evaluation computes in another dtype than training did.
+"""Evaluation uses another dtype than training.
 
 ## What it means
 A model that was trained in bf16 or fp32 is evaluated in fp16 (or in 8 bits). Activations that bf16 holds overflow in

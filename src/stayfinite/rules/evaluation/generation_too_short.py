@@ -1,4 +1,4 @@
-"""Generated answers are cut by a length limit.
+"""Generated answers are truncated by a length limit.
 
 ## What it means
 Generation stops because a limit is reached and not because the model is done. Whatever comes after it, usually the
@@ -19,7 +19,7 @@ answer, is missing, and the score measures the limit.
 ## How to fix it
 - `model.generate(..., max_new_tokens=512)`; transformers' Seq2SeqTrainingArguments:
   `predict_with_generate=True, generation_max_length=256`; or `model.generation_config.max_new_tokens = 512`.
-- GRPO and its kin: `max_completion_length=2048`, or a length penalty that sets in before the limit.
+- GRPO and similar: `max_completion_length=2048`, or a length penalty that sets in before the limit.
 - Look at the share of answers that end with the end token, next to the score.
 
 ## When it is a false alarm

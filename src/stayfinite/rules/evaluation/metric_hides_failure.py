@@ -1,4 +1,4 @@
-"""A number in the log is made up where the real one is not finite.
+"""A logged value hides a NaN or inf.
 
 ## What it means
 Somewhere between the model and the log a NaN is replaced: by 0, by a constant, by the last good value, or by being left
@@ -13,13 +13,13 @@ out of a mean. The curves look fine, or merely odd, while every update is lost.
 - A gradient norm that is clipped before it is logged, or a "best" metric that starts at 0 and never gets worse.
 
 ## How to recognize it
-- A loss of exactly 0.0, or the same digits again and again, beside a gradient norm that is NaN or 0.
+- A loss of exactly 0.0, or the same digits again and again, with a gradient norm that is NaN or 0.
 - Training losses that are finite in every line and gradient norms that are not in any.
 - `nan_to_num`, `isnan(...)` with `continue` in the code of the loop.
 
 ## How to fix it
 - transformers: `logging_nan_inf_filter=False`. Log the gradient norm *before* clipping.
-- Count what you skip, log the count beside the metric, and stop when it is more than a few in a row. This toolkit's
+- Count what you skip, log the count with the metric, and stop when it is more than a few in a row. This toolkit's
   `Guard` refuses such steps and records each.
 - Report evaluated, unparsable and failed samples apart from the score.
 - Then look for what makes the NaN: see `nan-loss`.

@@ -1,4 +1,4 @@
-"""A metric has a value that it cannot have.
+"""A metric has an impossible value.
 
 ## What it means
 An accuracy above 1, or above 100 %, counts something else than it says. Whatever is decided by it, the best
@@ -8,7 +8,7 @@ checkpoint or an early stop, is decided wrongly.
 - Predictions of shape `[n, 1]` are compared with labels of shape `[n]`: the result is a square, and its sum counts n
   times n pairs.
 - The sum of correct rows is divided by the number of batches, or by another set's length.
-- A counter goes on over the epochs.
+- A counter is never reset between epochs.
 
 ## How to recognize it
 - A printed accuracy above 1.

@@ -1,11 +1,11 @@
-"""A running sum is never set back to 0.
+"""A printed sum is never reset between epochs.
 
 ## What it means
-The loss or the count that is printed each epoch goes on from the epoch before. It grows with every epoch, however well
-the model learns, and hides whether it does.
+The loss or the count that is printed each epoch continues from the epoch before. It grows with every epoch, however
+well the model learns, and hides whether it does.
 
 ## Why it happens
-`running_loss = 0.0` stands before the loop over epochs, not inside. Or a metric object is updated and never reset.
+`running_loss = 0.0` is before the loop over epochs, not inside. Or a metric object is updated and never reset.
 
 ## How to recognize it
 - The printed loss grows in a straight line while the loss of single batches falls.

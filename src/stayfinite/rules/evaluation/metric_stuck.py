@@ -1,4 +1,4 @@
-"""A metric does not change, whatever the model says.
+"""A metric stays constant, whatever the model predicts.
 
 ## What it means
 The metric has one value for every model: before and after training, with good weights and with random ones. It measures
@@ -13,7 +13,7 @@ nothing, and whatever is decided by it, the best checkpoint or an early stop, is
 
 ## How to recognize it
 - The same accuracy in every epoch while the loss falls.
-- Print `predictions.unique()` beside `labels.unique()`.
+- Print `predictions.unique()` and `labels.unique()`.
 - `stayfinite.preflight(model, optimizer, batch, metric=accuracy)` puts the metric to models with other weights.
 
 ## How to fix it

@@ -1,4 +1,4 @@
-"""The prompts of evaluation are not those of training.
+"""Evaluation prompts differ from training prompts.
 
 ## What it means
 A chat model answers the format it was trained on. Another template, a missing system line, a missing generation prompt,

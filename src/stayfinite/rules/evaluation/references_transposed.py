@@ -1,14 +1,14 @@
-"""sacrebleu was given its references the wrong way round.
+"""sacrebleu gets one list per sentence instead of one per reference set.
 
 ## What it means
-`sacrebleu.corpus_bleu(hypotheses, references)` wants one list a *reference set*, each as long as the hypotheses:
+`sacrebleu.corpus_bleu(hypotheses, references)` needs one list per *reference set*, each as long as the hypotheses:
 `[[ref of sentence 1, ref of sentence 2, ...]]`. Given one list a sentence, it takes the first sentence's reference for
 a whole set: only the first sentence is scored, or a string is read letter by letter. The score is wrong by any amount
 and looks like a score.
 
 ## Why it happens
-nltk's `corpus_bleu` and Hugging Face's `evaluate.load("sacrebleu")` want one list a *sentence*; sacrebleu itself wants
-the transpose. Code moves from one to the other.
+nltk's `corpus_bleu` and Hugging Face's `evaluate.load("sacrebleu")` need one list per *sentence*; sacrebleu itself
+needs the transpose. Code moves from one to the other.
 
 ## How to recognize it
 - `corpus_bleu(preds, [[r] for r in refs])` or `corpus_chrf(...)`, `corpus_ter(...)` with the same shape, from

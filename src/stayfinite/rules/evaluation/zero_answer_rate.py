@@ -1,4 +1,4 @@
-"""The loss falls and every answer scores 0.
+"""The loss falls, but every answer scores 0.
 
 ## What it means
 The model trains, and the evaluation that generates finds nothing: an accuracy, an exact match, a BLEU or a pass rate of
@@ -21,7 +21,7 @@ empty, cut, unparsable or compared with the wrong thing.
 
 ## How to fix it
 1. Print ten prompts, raw answers, parsed answers and references, side by side. It is nearly always visible.
-2. Report the share of answers that could be parsed beside the score, and never count an unparsable one as wrong without
+2. Report the share of answers that could be parsed with the score, and never count an unparsable one as wrong without
    saying so.
 3. transformers: `predict_with_generate=True`, `generation_max_length`; decode with `skip_special_tokens=True` after
    `labels[labels == -100] = tokenizer.pad_token_id`.

@@ -1,4 +1,4 @@
-"""A model that predicts the next token can see it.
+"""A next-token model can see the next token.
 
 ## What it means
 The labels are the tokens one position later, and with a token changed, predictions *before* it change. The model can

@@ -1,8 +1,8 @@
-"""Units that are zero for every input: they have stopped learning for good.
+"""Most units of a layer are 0 for every input and cannot learn.
 
 ## What it means
 A ReLU unit whose input is negative for every sample puts out 0 and passes a gradient of exactly 0. Nothing can bring
-it back, because its weights get no gradient any more. If most units of a layer are dead, the layer puts out a
+it back, because its weights no longer get a gradient. If most units of a layer are dead, the layer puts out a
 constant, and everything below it stops learning too.
 
 ## Why it happens
@@ -27,7 +27,7 @@ constant, and everything below it stops learning too.
 - Codebooks: restart unused codes; experts: a load-balancing loss.
 
 ## When it is a false alarm
-Sparse activations are usual: half of the zeros of a ReLU layer on a *single* sample are no sign. Dead means zero on
+Sparse activations are usual: half of the zeros of a ReLU layer on a *single* sample mean nothing. Dead means zero on
 every sample.
 """
 

@@ -1,4 +1,4 @@
-"""The loss hangs on no parameter: the graph was cut on the way.
+"""The loss depends on no parameter: the graph is detached.
 
 ## What it means
 `backward()` starts at the loss and walks back through the operations that made it. If the loss was made from numbers
@@ -168,5 +168,5 @@ RULE = Rule(
     page=__doc__,
     prior=-3.0,
     beats=("zero-gradient", "environment"),
-    observes={"loss.requires_grad": "whether the loss of a step hangs on any parameter"},
+    observes={"loss.requires_grad": "whether the loss of a step depends on any parameter"},
 )

@@ -1,4 +1,4 @@
-"""The gradient grows without bound before the loss breaks.
+"""The gradient grew by orders of magnitude before the loss broke.
 
 ## What it means
 The gradient norm rises by orders of magnitude, within a step or over many, until an update throws the weights away or

@@ -1,4 +1,4 @@
-"""Gradient checkpointing over a frozen embedding: no gradient gets through.
+"""Re-entrant gradient checkpointing over a frozen embedding blocks all gradients.
 
 ## What it means
 Re-entrant checkpointing (`use_reentrant=True`) runs a block without a graph and decides by its *inputs* whether a
@@ -13,7 +13,7 @@ untrained.
 - A hand-made freeze of the lower layers, or a frozen vision tower, with checkpointing on.
 - Older transformers and peft did not make the inputs require gradients; remote code with its own
   `_set_gradient_checkpointing` still does not.
-- `prepare_model_for_kbit_training` was left out, or ran before checkpointing was switched on.
+- `prepare_model_for_kbit_training` is missing, or ran before checkpointing was switched on.
 
 ## How to recognize it
 - `torch/utils/checkpoint.py: UserWarning: None of the inputs have requires_grad=True. Gradients will be None`.

@@ -1,4 +1,4 @@
-"""A tensor that backward needs was overwritten in place.
+"""A tensor needed by backward was modified in place.
 
 ## What it means
 Autograd keeps some results of the forward to compute gradients with. One of them was changed in place before backward

@@ -1,7 +1,7 @@
 """The loss does not depend on the input.
 
 ## What it means
-With all inputs of a batch emptied (zeros, or one and the same token) the loss is the same to the last bit. Whatever the
+With all inputs of a batch emptied (zeros, or a single token) the loss is the same to the last bit. Whatever the
 model learns, it learns from the labels alone: at best how often each of them occurs.
 
 ## Why it happens

@@ -1,8 +1,8 @@
-"""Nothing is trainable, or what should learn is frozen.
+"""Nothing is trainable, or the wrong part is frozen.
 
 ## What it means
 Every parameter, or the part that was to learn, has `requires_grad=False`. The forward works, the loss is printed, and
-nothing changes; or backward refuses because the loss hangs on no trainable parameter; or the optimizer refuses an
+nothing changes; or backward refuses because the loss depends on no trainable parameter; or the optimizer refuses an
 empty list.
 
 ## Why it happens
@@ -27,7 +27,7 @@ empty list.
 - peft: `PeftModel.from_pretrained(model, path, is_trainable=True)`; `model.print_trainable_parameters()` before
   training; `model.set_adapter(name)`; `inference_mode=False` in the config. In a QLoRA script call
   `prepare_model_for_kbit_training` *before* the adapters are put on: it freezes everything it finds.
-- transformers: to go on training a saved adapter, load it as above, and do not give a `peft_config` to the trainer
+- transformers: to continue training a saved adapter, load it as above, and do not give a `peft_config` to the trainer
   again.
 - plain torch: `for p in model.head.parameters(): p.requires_grad_(True)`, and build the optimizer afterwards with
   `[p for p in model.parameters() if p.requires_grad]`.

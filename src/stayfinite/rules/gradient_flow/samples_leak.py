@@ -1,4 +1,4 @@
-"""Samples of a batch leak into one another.
+"""Samples of a batch influence each other.
 
 ## What it means
 With one row of the input changed, the outputs of other rows change as well, in evaluation mode. What the model says of
@@ -24,8 +24,8 @@ results depend on the batch size.
 
 ## When it is a false alarm
 BatchNorm in training mode, contrastive losses within the batch, mixtures of experts with a capacity, graphs whose nodes
-are the rows, and retrieval over the batch mix samples on purpose. The probe looks in evaluation mode, and passes over
-outputs with a value for each pair of samples.
+are the rows, and retrieval over the batch mix samples on purpose. The probe looks in evaluation mode, and skips outputs
+with a value for each pair of samples.
 """
 
 from __future__ import annotations

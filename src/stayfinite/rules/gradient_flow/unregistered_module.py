@@ -1,4 +1,4 @@
-"""Layers in a plain list, a dict or a local variable: the model does not know that it has them.
+"""Layers or tensors to train are not in model.parameters().
 
 ## What it means
 `model.parameters()` finds only what is assigned as an `nn.Module` or `nn.Parameter` attribute, or held by

@@ -1,4 +1,4 @@
-"""Trainable parameters get no gradient, or only zeros: the loss does not depend on them.
+"""Trainable parameters get no gradient, or only zeros: the loss does not use them.
 
 ## What it means
 After backward, some trainable parameters have `grad is None` (or exactly 0 in every step): the loss does not depend
@@ -81,6 +81,6 @@ RULE = Rule(
     observes={
         "gradient.none_parameters": "names of trainable parameters whose gradient is None after a backward, a list",
         "gradient.zero_parameters": "names of trainable parameters whose gradient stays exactly 0, a list",
-        "gradient.cut_at": "lines at which such parameters are cut off from the loss, a list",
+        "gradient.cut_at": "lines that detach such parameters from the loss, a list",
     },
 )

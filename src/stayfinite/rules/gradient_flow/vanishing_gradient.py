@@ -1,4 +1,4 @@
-"""The gradient fades on its way down: the early layers hardly learn.
+"""The gradient is too small for early layers to learn.
 
 ## What it means
 Each layer multiplies the gradient by its own slope. Where that is below 1 over many layers or time steps, the

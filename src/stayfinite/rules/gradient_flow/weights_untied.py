@@ -1,4 +1,4 @@
-"""Weights that were tied have become two tensors.
+"""Tied weights became two tensors.
 
 ## What it means
 Embedding and output layer were to share one matrix. They began with the same numbers and are two parameters now, each

@@ -1,8 +1,8 @@
-"""Every gradient is exactly zero: steps are taken and nothing is learned.
+"""Every gradient is exactly zero.
 
 ## What it means
 The gradient norm is 0.0 step after step. Not small: zero. Weights change by weight decay at most. It is a symptom
-with a short list of causes; this finding stands where none of them could be told.
+with a short list of causes; this finding is shown when none of them is found.
 
 ## Why it happens
 - The loss does not depend on the weights: clamped to a constant, built from detached values (SF401), all labels
@@ -16,7 +16,7 @@ with a short list of causes; this finding stands where none of them could be tol
 
 ## How to recognize it
 - `grad_norm: 0.0` in most logged steps. With `loss: 0.0`, look at labels and rewards; with an ordinary loss that
-  moves, doubt the norm; with an ordinary loss that stands still, look for detached, frozen or dead parts.
+  moves, doubt the norm; with an ordinary loss that does not move, look for detached, frozen or dead parts.
 - After one backward look at `p.grad` of all parameters. None everywhere: cut or frozen. Zeros everywhere: masked,
   clamped or underflow.
 
@@ -29,7 +29,7 @@ with a short list of causes; this finding stands where none of them could be tol
 
 ## When it is a false alarm
 A warm-up phase that only fills buffers, a discriminator that has won, a step of GRPO whose groups all agree: single
-zeros are no finding. A loss of exactly 0 that was earned (a separable toy problem with a hinge loss) has no gradient
+zeros are not a finding. A loss of exactly 0 that was earned (a separable toy problem with a hinge loss) has no gradient
 by right.
 """
 

@@ -1,4 +1,4 @@
-"""A gradient scaler that looks for its scale: a few skipped steps, and then none.
+"""GradScaler skips a few steps to find its scale: harmless.
 
 ## What it means
 fp16 training multiplies the loss by a scale so that small gradients survive. The scaler starts high (65,536 in torch,
@@ -23,7 +23,7 @@ Nothing needs to be done. If the lines disturb you:
 - `bf16=True` needs no scaler at all.
 
 ## When it is a false alarm
-It is *not* harmless when the scale falls below 1, when skips go on step after step, or when the loss itself is NaN:
+It is *not* harmless when the scale falls below 1, when every step is skipped, or when the loss itself is NaN:
 then see `loss-scale-collapse`.
 """
 

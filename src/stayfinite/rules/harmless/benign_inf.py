@@ -1,4 +1,4 @@
-"""An infinity or NaN that says nothing about training.
+"""An inf or NaN unrelated to training: harmless.
 
 ## What it means
 Some number in the log or in a tensor is infinite or NaN, and the training does not depend on it.

@@ -1,4 +1,4 @@
-"""A warning that looks bad and is not.
+"""A warning that looks bad but is harmless.
 
 ## What it means
 Libraries warn of many things that cost speed, will change in a later version, or are wrong only in special
@@ -17,7 +17,7 @@ circumstances. In a run whose numbers are healthy they need no action.
   unavailable, deprecations.
 
 ## How to recognize it
-It is a warning, not an error; it comes once or at the start; and losses, gradient norms and evaluations go on as they
+It is a warning, not an error; it comes once or at the start; and losses, gradient norms and evaluations stay as they
 should.
 
 ## How to fix it

@@ -1,4 +1,4 @@
-"""A first loss that looks too high, and falls.
+"""The first loss is high but falls: harmless.
 
 ## What it means
 The first losses are far above those that one is used to and sink quickly. That is the model's start, not a fault.

@@ -1,11 +1,11 @@
-"""A learning rate of 0 at the very first step.
+"""The learning rate is 0 at the first step of warmup: harmless.
 
 ## What it means
 A linear warmup starts at 0, so the first logged learning rate is 0.0 and the first step changes nothing. DeepSpeed and
 transformers also log 0 when they are asked for the rate before the schedule has taken its first step.
 
 ## Why it happens
-`lr = base * step / warmup_steps` is 0 at step 0. While an fp16 scaler skips the first steps, the schedule stands still,
+`lr = base * step / warmup_steps` is 0 at step 0. While an fp16 scaler skips the first steps, the schedule waits,
 so that the zero can be logged several times.
 
 ## How to recognize it

@@ -1,4 +1,4 @@
-"""A softmax over a row that is masked throughout.
+"""A softmax runs over a fully masked row.
 
 ## What it means
 Attention hides keys by adding minus infinity before the softmax. If a query may look at no key at all, its row is minus

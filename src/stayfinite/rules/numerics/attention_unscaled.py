@@ -1,4 +1,4 @@
-"""Attention scores are not divided by the root of the head's size.
+"""Attention scores are not scaled by 1/sqrt(head size).
 
 ## What it means
 The dot product of two random vectors of d numbers has a standard deviation of `sqrt(d)`. Without the division, scores
@@ -16,12 +16,12 @@ has no scaling and compensates in its initialization).
 - Slow or no learning in a transformer of one's own; with larger heads it gets worse.
 
 ## How to fix it
-- `F.scaled_dot_product_attention(q, k, v)` scales by itself; its `scale=` takes another factor.
+- `F.scaled_dot_product_attention(q, k, v)` scales automatically; its `scale=` takes another factor.
 - By hand: `scores = (q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5`.
 - If scores still grow late in training: normalize queries and keys (QK-norm), or cap the logits.
 
 ## When it is a false alarm
-T5 and its kin, models with QK-norm or a learned temperature, and linear attention do not divide.
+T5-like models, models with QK-norm or a learned temperature, and linear attention do not divide.
 """
 
 from __future__ import annotations

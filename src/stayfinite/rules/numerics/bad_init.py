@@ -1,8 +1,8 @@
-"""The weights start too large, too small or all alike.
+"""The initial weights are too large, too small or all equal.
 
 ## What it means
 Each layer multiplies the size of its input by some factor. With 50 layers, a factor of 1.3 makes activations 500,000
-times larger and a factor of 0.7 makes them vanish. Rows that start alike stay alike for ever: they get the same
+times larger and a factor of 0.7 makes them vanish. Rows that start equal stay equal: they get the same
 gradient.
 
 ## Why it happens

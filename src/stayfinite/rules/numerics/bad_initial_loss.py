@@ -1,4 +1,4 @@
-"""The first loss is far from what an untrained model must have.
+"""The first loss is far from ln(classes).
 
 ## What it means
 A classifier that knows nothing gives every class the same probability, and its cross entropy is `ln(classes)`: 0.69 for
@@ -13,7 +13,7 @@ confidently wrong before it has seen anything; far below, that it can see the an
 - Far below: labels leak into the input, or the shift by one is missing.
 
 ## How to recognize it
-Compare the first logged loss with `ln(classes)`; more than twice that, or less than a third, wants an explanation. For
+Compare the first logged loss with `ln(classes)`; more than twice that, or less than a third, needs an explanation. For
 a pre-trained language model on ordinary text 1.5 to 4 is usual.
 
 ## How to fix it

@@ -1,4 +1,4 @@
-"""Dropout so high that the signal is lost.
+"""Dropout is so high that the signal is lost.
 
 ## What it means
 Dropout at rate p zeroes that share of the activations and multiplies the rest by `1/(1-p)`. At 0.9 the rest is ten
@@ -6,7 +6,7 @@ times larger and nine tenths are gone; several such layers leave noise. At 1.0 n
 
 ## Why it happens
 A *keep* probability is passed as a *drop* probability (0.9 for 0.1; TensorFlow 1 had it the other way round), dropout
-comes twice (in the model and in its config), or layer drop, attention, embedding and token dropout add up.
+is applied twice (in the model and in its config), or layer drop, attention, embedding and token dropout add up.
 
 ## How to recognize it
 - `dropout` of 0.6 or more in the settings (0.1 to 0.3 is usual, 0.5 in wide classifier heads).

@@ -1,4 +1,4 @@
-"""The loss is minimized where it should be maximized, or the other way round.
+"""The loss has the wrong sign.
 
 ## What it means
 A sign is wrong: the optimizer makes worse what it should make better. The loss falls without end, into the negative

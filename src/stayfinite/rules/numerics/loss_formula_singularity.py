@@ -1,4 +1,4 @@
-"""A formula is evaluated where it, or its derivative, is not finite.
+"""A formula or its gradient is undefined for its input.
 
 ## What it means
 `log(0)` is minus infinity. Worse are formulas that are finite and whose derivative is not: `sqrt(0)` is 0 and its
@@ -11,7 +11,7 @@ of `torch.norm`, `cdist`, `std` and `pow` at 0 as 0; older versions returned NaN
 - A hand-written loss takes the log, the root, the norm or a quotient of something that reaches 0 as the model gets
   *better*: a distance between equal vectors, a probability that saturates, an empty union in an IoU, a mask without a
   single element (`sum / count` with count 0).
-- The guard is there and rounds away. Next to 1, fp32 has steps of 1.2e-7, so `clamp(p, 1e-8, 1 - 1e-8)` leaves 1.0 and
+- The epsilon rounds to zero. Next to 1, fp32 has steps of 1.2e-7, so `clamp(p, 1e-8, 1 - 1e-8)` leaves 1.0 and
   `log(1 - p)` is infinite; in fp16 the step is 1e-3 and 1e-8 itself is 0.
 - The guard is at the wrong place: `sqrt(x) + eps` has the derivative of `sqrt(x)`. It belongs inside.
 - An eps of 1e-15 keeps the quotient finite and lets a gradient of 1e15 through.

@@ -1,7 +1,7 @@
-"""An `exp` that overflows.
+"""An exp overflows.
 
 ## What it means
-`exp(x)` leaves fp32 and bf16 at x = 88.7 and fp16 at x = 11.1. Infinity by itself is one bad number; divided by another
+`exp(x)` leaves fp32 and bf16 at x = 88.7 and fp16 at x = 11.1. Infinity alone is one bad number; divided by another
 infinity, or subtracted from it, it is NaN.
 
 ## Why it happens

@@ -1,4 +1,4 @@
-"""A loss or a gradient is NaN or infinite, and nothing here tells why.
+"""The loss or gradient is NaN or inf; cause unknown.
 
 ## What it means
 From some step on the loss, the gradient norm or the evaluation loss is not a finite number. An optimizer step with such
@@ -28,7 +28,7 @@ Stop the damage first, then look:
 - transformers: `logging_nan_inf_filter=False` so that the log shows the truth, `max_grad_norm=1.0`, `bf16=True` instead
   of `fp16=True`.
 - Lightning: `Trainer(detect_anomaly=True, gradient_clip_val=1.0)` for the search.
-- Give this command more to look at: the config or script beside the log, and more lines of the log round the first bad
+- Give this command more to look at: the config or script, and more lines of the log around the first bad
   step.
 
 ## When it is a false alarm

@@ -1,4 +1,4 @@
-"""The weights are not finite before the step begins.
+"""The weights hold NaN or inf before the step.
 
 ## What it means
 A parameter or a buffer holds NaN, infinity or garbage before the step, as a rule before the first one. Every forward

@@ -1,9 +1,9 @@
-"""The eps of a normalization is too small for its dtype or its data.
+"""The eps of a normalization layer is too small for its dtype or data.
 
 ## What it means
 LayerNorm, BatchNorm and RMSNorm divide by `sqrt(variance + eps)`. If the variance is 0 (a constant row, padding, one
-element) only eps stands between the gradient and infinity: with 1e-12 it is multiplied by a million. In fp16 everything
-below 6e-8 is 0, so an eps of 1e-8 is no eps at all.
+element) only eps keeps the gradient finite: with 1e-12 it is multiplied by a million. In fp16 everything
+below 6e-8 is 0, so an eps of 1e-8 has no effect.
 
 ## Why it happens
 - A config from a framework that computes in fp32 (1e-12 is BERT's) is used with weights and norms in fp16.

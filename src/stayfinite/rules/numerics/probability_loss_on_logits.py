@@ -1,4 +1,4 @@
-"""A loss that expects probabilities gets raw scores.
+"""A loss on probabilities or log-probabilities gets raw logits.
 
 ## What it means
 `BCELoss` takes the log of its input and of 1 minus it, so the input has to lie between 0 and 1; `NLLLoss` and
@@ -14,7 +14,7 @@ same check.
 - `all elements of input should be between 0 and 1`, `Assertion input_val >= zero && input_val <= one failed`
   (the same of `target` means labels that are out of range: see SF305).
 - Keras: `categorical_crossentropy` without `from_logits=True` behind a last layer without activation, and a loss that
-  stands at 1.1921e-07, the bound that probabilities are clipped to.
+  stays at 1.1921e-07, the bound that probabilities are clipped to.
 - `NLLLoss` or `nll_loss` with a negative loss that keeps falling.
 - `binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast`: the same pair under mixed precision.
 
@@ -28,7 +28,7 @@ same check.
   detection).
 
 ## When it is a false alarm
-If the log shows NaN before the assertion, the cause lies earlier. A negative loss is right for densities, for SI-SNR
+If the log shows NaN before the assertion, the cause is earlier. A negative loss is right for densities, for SI-SNR
 and for policies.
 """
 

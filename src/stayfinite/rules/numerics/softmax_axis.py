@@ -1,4 +1,4 @@
-"""A softmax over the wrong axis.
+"""A softmax runs over the wrong axis.
 
 ## What it means
 Probabilities have to add up to 1 over the classes (or the keys) of one example. Over axis 0 they add up over the batch:

@@ -1,4 +1,4 @@
-"""Probabilities go where cross entropy expects raw scores.
+"""Cross entropy gets probabilities instead of logits.
 
 ## What it means
 `CrossEntropyLoss` applies a log-softmax itself. Given probabilities, it applies a second softmax to numbers between 0
@@ -6,8 +6,8 @@ and 1: the result can never be sharp, gradients are tiny, and the loss cannot fa
 classes, 0.74 for 4, 1.46 for 10, 5.91 for 1,000), however right the model is.
 
 ## Why it happens
-The model ends in `nn.Softmax` because other frameworks want it so, or the loop calls `softmax` for a metric and hands
-the result to the loss as well. It trains, slowly, so nobody looks.
+The model ends in `nn.Softmax` because other frameworks need it, or the loop calls `softmax` for a metric and hands
+the result to the loss as well. It trains, slowly, so it goes unnoticed.
 
 ## How to recognize it
 - The loss starts at `ln(C)` and sticks a little above that floor while accuracy still rises.

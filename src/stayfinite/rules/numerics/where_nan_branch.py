@@ -1,4 +1,4 @@
-"""The branch that `torch.where` does not take still sends NaN through backward.
+"""The unused branch of torch.where has a NaN or inf gradient.
 
 ## What it means
 `torch.where(x > 0, torch.log(x), 0)` has a healthy value for every x. In backward both branches are computed: where the
@@ -8,7 +8,7 @@ the gradient is not.
 ## Why it happens
 Selecting *after* a dangerous operation looks like a guard and is none. The same holds for its relatives: `masked_fill`
 on the result, `result[~isnan(result)].mean()`, `torch.nan_to_num(log(x))`, multiplying by a mask of zeros,
-`torch.clamp` of an infinite result. All of them mend the forward pass only.
+`torch.clamp` of an infinite result. All of them fix the forward pass only.
 
 ## How to recognize it
 - `grad_fn=<WhereBackward0>` on a finite tensor whose gradient is NaN at the masked places.

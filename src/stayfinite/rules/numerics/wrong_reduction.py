@@ -1,4 +1,4 @@
-"""The loss is reduced over the wrong things, or not at all.
+"""The loss is not a scalar, or is a sum instead of a mean.
 
 ## What it means
 A loss of each element has to become one number. `reduction="none"` leaves a tensor, which backward refuses. `"sum"`

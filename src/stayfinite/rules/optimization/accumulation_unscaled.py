@@ -1,4 +1,4 @@
-"""Accumulated gradients are summed and not averaged.
+"""Accumulated gradients are summed instead of averaged.
 
 ## What it means
 With accumulation over k batches the losses must be divided by k, or the gradient is k times that of one large batch.
@@ -6,7 +6,7 @@ Here it is not: the logged loss or the gradient norm is k times too large, clipp
 learns at k times the rate.
 
 ## Why it happens
-The division was left out of a hand-written loop; or it is done neither by the model nor by the trainer, because each
+The division is missing in a hand-written loop; or it is done neither by the model nor by the trainer, because each
 expects it of the other (a model that takes `num_items_in_batch` and ignores it; a custom loss in a Trainer).
 transformers 4.46 changed who divides, and some versions printed or trained on sums.
 

@@ -1,10 +1,10 @@
-"""The coefficient that ties the policy to its reference is out of scale.
+"""The KL coefficient (beta) is far outside the usual range.
 
 ## What it means
 In DPO and KTO `beta` translates nats into reward: the loss is a sigmoid of beta times the difference of
 log-probabilities. At 10 a fifth of a nat over a whole answer saturates it, and gradients vanish before anything is
 learned. At 1e-6 the loss stays at ln 2 until answers have moved by a million nats: nothing holds the policy. In GRPO
-and PPO the KL coefficient stands beside advantages of size 1; above 1 it outweighs every reward.
+and PPO the KL term adds to advantages of size 1; above 1 it outweighs every reward.
 
 ## Why it happens
 A value is copied from another loss (SimPO's beta is 2 to 10, IPO's a regularization of its own), from Adam's betas, or

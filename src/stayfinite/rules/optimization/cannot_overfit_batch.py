@@ -1,9 +1,9 @@
-"""One batch cannot be learned.
+"""The loss of a single batch does not fall at any learning rate.
 
 ## What it means
-Some steps of the real optimizer were taken on one and the same batch, with the same random numbers, and its loss did
+Some steps of the real optimizer were taken on one batch, with the same random numbers, and its loss did
 not go down: not at the planned learning rate, and at none of ever smaller parts of it. The gradient says that it
-should. Something between the gradient and the loss is wrong, and no amount of data mends it.
+should. Something between the gradient and the loss is wrong, and no amount of data fixes it.
 
 ## Why it happens
 - A backward pass of one's own (`torch.autograd.Function`, a hook on a tensor or a parameter) that returns a wrong
@@ -27,7 +27,7 @@ should. Something between the gradient and the loss is wrong, and no amount of d
 
 ## When it is a false alarm
 Adversarial training has a part that is meant to climb: look at one player at a time. A loss with random numbers from a
-generator of its own moves by itself; the test says so where it sees it. A batch that is learned already cannot fall
+generator of its own changes between passes; the test reports it. A batch that is learned already cannot fall
 further.
 """
 

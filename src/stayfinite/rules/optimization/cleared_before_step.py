@@ -1,7 +1,7 @@
 """Gradients are cleared before the optimizer uses them.
 
 ## What it means
-`zero_grad` stands between `backward` and `step`, or `step` stands before `backward`. Every step finds gradients of 0 or
+`zero_grad` is called between `backward` and `step`, or `step` before `backward`. Every step finds gradients of 0 or
 none at all. The weights never change, or change by weight decay alone.
 
 ## Why it happens
@@ -9,7 +9,7 @@ Three lines have one right order and five wrong ones. A refactoring moves one of
 end of the wrong block, a helper clears gradients that the caller still needs.
 
 ## How to recognize it
-- The loss stands still from the first step on, and no error is raised.
+- The loss does not move from the first step, and no error is raised.
 - `print(next(model.parameters()).grad)` right before `optimizer.step()` shows None or zeros, and after `backward` it
   does not.
 - `stayfinite doctor train.py` counts the steps that found nothing, and names the line that cleared.
@@ -20,7 +20,7 @@ comes right after `step`.
 
 ## When it is a false alarm
 Another optimizer's backward may leave gradients that are cleared on purpose, as the generator's does in the
-discriminator of a GAN. That is no fault as long as each step finds fresh gradients of its own.
+discriminator of a GAN. That is fine as long as each step finds fresh gradients.
 """
 
 from __future__ import annotations

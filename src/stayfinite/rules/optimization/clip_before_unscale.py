@@ -1,13 +1,13 @@
-"""Gradients are clipped while they are still multiplied by the loss scale.
+"""Gradients are clipped before they are unscaled.
 
 ## What it means
 With a gradient scaler, the gradients after backward are the true ones times the scale (65,536 at first). Clipping
 them at 1.0 then shrinks every step to almost nothing, and by how much depends on the scale of the moment. Training is
-slow, or stands still, and its pace jumps whenever the scale changes.
+slow, or stalls, and its pace jumps whenever the scale changes.
 
 ## Why it happens
 `clip_grad_norm_` was added to a loop with a scaler, or a scaler to a loop with clipping, and
-`scaler.unscale_(optimizer)` between them was forgotten. `scaler.step` unscales by itself, but only after clipping has
+`scaler.unscale_(optimizer)` between them was forgotten. `scaler.step` unscales too, but only after clipping has
 been done.
 
 ## How to recognize it

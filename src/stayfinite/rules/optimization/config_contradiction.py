@@ -1,13 +1,13 @@
-"""Settings that contradict each other, or that cannot work as they are written.
+"""Settings contradict each other, or one cannot work.
 
 ## What it means
-Each setting is valid by itself, and together they cannot be: the best checkpoint is to be loaded at the end, and
+Each setting is valid alone, but not together: the best checkpoint is to be loaded at the end, and
 evaluation and saving do not happen at the same steps; the DeepSpeed file says another batch than the Trainer; a
 learning rate is negative. The framework refuses, at start or, worse, at the end of the first epoch.
 
 ## Why it happens
 Settings are copied from several examples, and one of a pair is changed. Defaults join in: transformers evaluates never
-and saves every 500 steps unless it is told otherwise.
+and saves every 500 steps by default.
 
 ## How to recognize it
 - `--load_best_model_at_end requires the save and eval strategy to match`; `requires the saving steps to be a round

@@ -1,4 +1,4 @@
-"""Weights shrink by weight decay alone.
+"""Weight decay shrinks parameters without a gradient.
 
 ## What it means
 Parameters change from step to step although their gradients are exactly zero: only decoupled weight decay moves them,
@@ -18,7 +18,7 @@ them at each step. Momentum left over from earlier steps moves them in the same 
 The missing gradient is the fault; decay only makes it costly. Find out why it is zero: SF302 (labels), SF401
 (detached loss), SF402 (frozen), SF404 (unused), SF105 (underflow).
 
-- plain torch: `optimizer.zero_grad(set_to_none=True)`: a gradient of None is passed over, decay included; zeros are
+- plain torch: `optimizer.zero_grad(set_to_none=True)`: a gradient of None is skipped, decay included; zeros are
   not.
 - Freeze what shall rest: `requires_grad_(False)` before the optimizer is built.
 - Groups: `{"params": head, "weight_decay": 0.0}` for embeddings, norms, biases and rarely used experts.

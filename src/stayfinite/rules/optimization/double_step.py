@@ -1,4 +1,4 @@
-"""Two optimizer steps, or two backward passes, for one batch.
+"""Backward or step runs twice on one batch.
 
 ## What it means
 The optimizer is stepped twice on the same gradients, or the same graph is walked backwards twice. Adam then counts

@@ -1,4 +1,4 @@
-"""The chosen answers become unlikely together with the rejected ones.
+"""Log-probabilities of chosen and rejected answers both fall.
 
 ## What it means
 DPO rewards the distance between chosen and rejected answers. That distance also grows when both become less likely, the

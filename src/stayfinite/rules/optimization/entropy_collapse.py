@@ -1,4 +1,4 @@
-"""The policy's entropy collapsed: it samples the same answer again and again.
+"""The policy's entropy collapsed while the reward did not rise.
 
 ## What it means
 Entropy is the freedom of choice that the policy keeps, in nats per token. Near 0 sampling is greedy: all answers of a

@@ -1,8 +1,8 @@
-"""All rewards of a group are equal, so there is nothing to learn.
+"""All rewards of a group are equal: advantage, loss and gradient are 0.
 
 ## What it means
-GRPO and its kin judge each answer against the others to the same prompt. When all answers of a group get the same
-reward, every advantage is 0, and with it the loss and the gradient. The step is computed and teaches nothing.
+GRPO and similar methods judge each answer against the others to the same prompt. When all answers of a group get the
+same reward, every advantage is 0, and with it the loss and the gradient. The step is computed and teaches nothing.
 
 ## Why it happens
 The reward function returns a constant: its format check never matches, the answer is not extracted, the reference has

@@ -1,4 +1,4 @@
-"""The policy runs away from its reference: the KL grows without end.
+"""KL to the reference keeps growing.
 
 ## What it means
 The KL divergence to the reference model measures how far the policy has moved, in nats per token. At 1 nat the policy

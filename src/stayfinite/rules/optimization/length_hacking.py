@@ -1,4 +1,4 @@
-"""Answers grow to the limit because length pays.
+"""Answers grow to the length limit together with the reward.
 
 ## What it means
 Reward and length rise together, and more and more answers are cut at the limit or repeat themselves. The policy has

@@ -1,4 +1,4 @@
-"""The loss is stuck at 0 or at one value.
+"""The loss is stuck at one value.
 
 ## What it means
 The loss is exactly 0, or exactly the same number, step after step. It no longer depends on the model or the data, so

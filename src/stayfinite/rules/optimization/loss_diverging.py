@@ -1,4 +1,4 @@
-"""The loss climbs and does not come back.
+"""The loss climbed far above its best and stays there.
 
 ## What it means
 The loss had been lower and has risen, window after window, far beyond its noise. All numbers are still finite, but
@@ -23,11 +23,11 @@ Return to a checkpoint from before the rise. Then change one thing:
 - Adam's `beta2` from 0.999 to 0.95 for large batches; a z-loss or query-key norm for large language models;
 - pass over the batches at which it began (SF213).
 
-stayfinite's `Guard` reports this live (SF215) and can cut the rate or roll back by itself.
+stayfinite's `Guard` reports this live (SF215) and can cut the rate or roll back automatically.
 
 ## When it is a false alarm
 A new phase (longer sequences, other data, unfrozen layers, a curriculum) lifts the loss by right. In GANs and
-reinforcement learning the loss is no measure of progress. A value that is logged as a sum grows with the batch.
+reinforcement learning the loss does not measure progress. A value that is logged as a sum grows with the batch.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The learning rate does not follow its schedule.
 
 ## What it means
-The rate in the log is not the one that the settings describe: it rises where it should fall, stands still, ends too
+The rate in the log is not the one that the settings describe: it rises where it should fall, stays constant, ends too
 early, begins too high, or is another one altogether.
 
 ## Why it happens
 `scheduler.step()` is called per epoch for a schedule counted in steps, or per batch for one counted in epochs; before
 `optimizer.step()`; twice; or also on steps that a loss scaler skipped. The total is wrong by the accumulation factor
 or the number of processes. A cosine runs beyond its `T_max` and comes up again. Two places set the rate: DeepSpeed's
-own scheduler (whose `warmup_max_lr` is 0.001 unless given) beside the Trainer's. On resume the scheduler starts anew.
+own scheduler (whose `warmup_max_lr` is 0.001 unless given) next to the Trainer's. On resume the scheduler restarts.
 
 ## How to recognize it
 - `Tried to step 1001 times. The specified number of total steps is 1000` (OneCycleLR).

@@ -1,7 +1,7 @@
-"""The learning rate is too high.
+"""The learning rate is too high: updates overshoot until training breaks.
 
 ## What it means
-The updates are larger than the loss surface bears: each step overshoots, the loss climbs, and within some steps the
+The updates are too large for the loss surface: each step overshoots, the loss climbs, and within some steps the
 weights are so large that the forward pass is infinite. The numbers are finite until then, in every precision.
 
 ## Why it happens
@@ -19,7 +19,7 @@ the first hundred steps decide.
 - The loss had fallen and is back where it began; a perplexity is cut at exp(100) = 2.7e43; a loss of 1e26 is finite.
 - In reinforcement learning: `Expected parameter loc ... but found invalid values`.
 - The largest ratio of update to weight is above 0.1 (healthy: about 1e-3).
-- The loss falls a little, to ln(classes), and stands there: values so large that a norm makes 0 of them give every
+- The loss falls a little, to ln(classes), and stays there: values so large that a norm makes 0 of them give every
   input the same answer. With a hundredth of the rate the same batch gets far lower in as many steps.
 
 ## How to fix it
@@ -39,10 +39,10 @@ batch / recipe's batch.
 
 ## When it is a false alarm
 A rate is judged with its optimizer and what bounds a step. SGD at 20 is fine where gradients are clipped at 0.25: a
-step is at most their product. Norm layers, large batches, soft prompts and adapters of few numbers bear more.
+step is at most their product. Norm layers, large batches, soft prompts and small adapters tolerate more.
 
 A loss that is NaN in the very first step, before any update, has another cause: data, loss formula, fp16. A single
-spike that heals by itself is a hard batch (SF213).
+spike that recovers is a hard batch (SF213).
 """
 
 from __future__ import annotations

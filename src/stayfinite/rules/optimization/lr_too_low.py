@@ -91,7 +91,7 @@ RULE = Rule(
     prior=-4.0,
     beats=("loss-collapse",),
     observes={
-        "learning.falls_at_higher": "times the rate at which a training that stands still falls clearly",
+        "learning.falls_at_higher": "factor of the rate at which a stalled training falls clearly",
         "update_ratio.largest": "the largest norm of an update over the norm of its weight",
         "plan.rate": "the learning rate that is set, with what it is for: a PlannedRate",
     },

@@ -1,4 +1,4 @@
-"""The learning rate is zero.
+"""The learning rate is 0: nothing is learned.
 
 ## What it means
 Every update is multiplied by 0: the model stays as it is, whatever the gradients say. The loss looks alive, because

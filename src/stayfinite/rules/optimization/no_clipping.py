@@ -1,4 +1,4 @@
-"""Gradients are not clipped, and one of them is huge.
+"""Gradients are not clipped: one huge gradient can ruin the weights.
 
 ## What it means
 The gradient norm is usually small and sometimes a hundred times as large. Without a bound, one such step moves the
@@ -7,7 +7,7 @@ weights as far as a hundred ordinary ones, and training does not find back.
 ## Why it happens
 Long sequences, recurrent nets, rare tokens, outliers in regression targets and mixed batches give single large
 gradients. Clipping was switched off (`max_grad_norm=0`, `gradient_clip_val=None`), or the loop never had it: plain
-torch, Lightning and fairseq do not clip unless they are told to.
+torch, Lightning and fairseq do not clip by default.
 
 ## How to recognize it
 - `grad_norm` in the log with spikes far above its median, and the loss jumps or is lost right after one.

@@ -1,4 +1,4 @@
-"""Full learning rate from the first step.
+"""Training starts at the full learning rate and breaks in its first steps.
 
 ## What it means
 Training begins at the full rate. Adam's estimates of the gradient's size are then drawn from a single batch: early
@@ -11,7 +11,7 @@ and a high rate make the first gradients large and inconsistent. After a resume 
 happens again.
 
 ## How to recognize it
-- Warmup is 0, the optimizer is Adam or one of its kin, and the loss or the gradient norm explodes within the first
+- Warmup is 0, the optimizer is Adam or similar, and the loss or the gradient norm explodes within the first
   hundred steps.
 - The same run with a lower rate, or with warmup, passes that point.
 

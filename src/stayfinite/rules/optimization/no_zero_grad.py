@@ -1,4 +1,4 @@
-"""Gradients are never set to zero.
+"""Gradients are never cleared and accumulate.
 
 ## What it means
 torch adds each backward pass to the gradients that are already there. Without `zero_grad` every update uses the sum
@@ -6,7 +6,7 @@ of all gradients since the beginning: the gradient norm grows step by step, old 
 one, and the loss climbs or oscillates.
 
 ## Why it happens
-The call was left out, stands outside of the loop, belongs to another optimizer, or sits behind a condition that is
+The call is missing, is outside the loop, belongs to another optimizer, or sits behind a condition that is
 never true (accumulation that counts wrongly). A model whose `zero_grad` was overridden, or parameters that are in no
 optimizer, keep theirs too.
 
@@ -17,7 +17,7 @@ optimizer, keep theirs too.
 ## How to fix it
 - plain torch: `optimizer.zero_grad(set_to_none=True)` once for each update, before backward or after the step.
 - With accumulation: step and zero together, `if (i + 1) % k == 0: optimizer.step(); optimizer.zero_grad()`.
-- accelerate: the same; inside `accelerator.accumulate(model)` the prepared optimizer's `zero_grad` waits by itself.
+- accelerate: the same; inside `accelerator.accumulate(model)` the prepared optimizer's `zero_grad` waits automatically.
 - Lightning: automatic; in manual optimization `opt.zero_grad()` is yours. DeepSpeed: `engine.step()` does it.
 - transformers' Trainer does it; an overridden training loop must.
 

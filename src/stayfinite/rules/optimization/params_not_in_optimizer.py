@@ -1,8 +1,8 @@
-"""Trainable parameters that no optimizer updates.
+"""Trainable parameters are in no optimizer and never change.
 
 ## What it means
 Some or all parameters require a gradient and get one, but the optimizer does not hold them, or holds tensors that are
-no longer the model's. They never change: the loss stands still, or only a part of the model learns.
+no longer the model's. They never change: the loss stalls, or only a part of the model learns.
 
 ## Why it happens
 The optimizer was built before adapters were added, before the head was replaced, before the model was wrapped (FSDP,
@@ -26,13 +26,13 @@ model.parameters() if p.requires_grad)`.
 - FSDP: build it after wrapping, or with `use_orig_params=True`. XLA and `.to_empty()`: after moving.
 - Lightning: `configure_optimizers` runs after the model is complete; create modules in `__init__` or
   `configure_model`.
-- transformers: pass `optimizers=(optimizer, None)` only with a model that will not be changed any more; better let
+- transformers: pass `optimizers=(optimizer, None)` only with a model that will not change again; better let
   Trainer build it.
 - accelerate: `prepare(model, optimizer)` in one call. DeepSpeed: hand over `model_parameters=` of the finished model.
 - New parameters later: `optimizer.add_param_group({"params": new})`.
 
 ## When it is a false alarm
-Frozen parts are left out on purpose. A `No inf checks` assertion also comes when no parameter got a gradient at all:
+Frozen parts are missing on purpose. A `No inf checks` assertion also comes when no parameter got a gradient at all:
 see 4xx.
 """
 

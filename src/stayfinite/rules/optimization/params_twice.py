@@ -1,4 +1,4 @@
-"""A parameter is in the optimizer twice.
+"""The optimizer holds a parameter twice and updates it twice per step.
 
 ## What it means
 The optimizer's groups name the same tensor more than once. Each step then updates it as often: twice the learning

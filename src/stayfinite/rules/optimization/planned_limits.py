@@ -68,7 +68,7 @@ def highest(plan: PlannedRate) -> tuple[float, str] | None:
         return _highest_of_sgd(plan)
     if name and not _ADAPTIVE.search(name):
         return None
-    called = "Adam" if name else "likely Adam"
+    called = "Adam" if name else "Adam (likely)"
     if plan.trained == "vectors":
         return 0.5, f"small adapters under {called}"
     if plan.trained == "adapters":

@@ -1,4 +1,4 @@
-"""Importance ratios explode: the samples are not this policy's any more.
+"""Importance ratios explode: samples are stale or from another model.
 
 ## What it means
 Each token is weighted by its probability under the policy now over that when it was sampled. For fresh samples this

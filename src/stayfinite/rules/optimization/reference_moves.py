@@ -1,4 +1,4 @@
-"""The reference model is the policy itself, or trains along with it.
+"""The reference is the policy itself, or trains with it.
 
 ## What it means
 The reference is a frozen copy of the model as it was before training. KL and DPO's rewards are measured against it. If
@@ -17,7 +17,7 @@ nothing. In DPO both log-ratios are 0 and the loss stays at ln 2.
 
 ## How to fix it
 - A home-made loop: `ref_model = copy.deepcopy(model).eval().requires_grad_(False)`, made before the first step.
-- trl: leave `ref_model` out; under an adapter the base model is the reference by itself.
+- trl: leave `ref_model` out; under an adapter the base model is the reference.
 - peft in a home-made loop: `with model.disable_adapter(), torch.no_grad(): ...`.
 - verl and OpenRLHF load the reference from its own path: look that it is the one the policy started from.
 

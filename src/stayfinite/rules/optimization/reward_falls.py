@@ -1,8 +1,8 @@
-"""The reward fell far below its best level.
+"""The reward fell below half of its best level.
 
 ## What it means
 The mean reward has lost more than half of its best level, beyond its own noise. This names what is seen; KL, entropy,
-ratios and the share of cut answers beside it tell why.
+ratios and the share of cut answers show why.
 
 ## Why it happens
 The policy left the range in which the reward means something (KL, SF240), samples one answer only (entropy, SF241),

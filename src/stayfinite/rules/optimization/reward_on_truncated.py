@@ -1,4 +1,4 @@
-"""Answers that are cut at the limit are rewarded like finished ones.
+"""Truncated answers keep their reward.
 
 ## What it means
 Most answers are now cut at the length limit, and the reward has not fallen. A cut answer has no end, so a reward that

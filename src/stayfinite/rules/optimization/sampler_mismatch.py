@@ -1,4 +1,4 @@
-"""Sampler and trainer give the same tokens different probabilities.
+"""Sampler and trainer differ on the same tokens.
 
 ## What it means
 The engine that generates and the model that trains hold the same weights, so the same token should have the same

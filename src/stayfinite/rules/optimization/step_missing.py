@@ -1,11 +1,11 @@
-"""Backward or the optimizer's step is never called.
+"""Backward or optimizer.step() is never called.
 
 ## What it means
 The loop computes a loss and nothing follows from it: `backward` runs and no `step` does, or steps run on gradients that
 no `backward` has made. The weights stay as they were initialized.
 
 ## Why it happens
-A line was lost in a refactoring, stands behind a condition that is never true, or lacks its parentheses:
+A line was lost in a refactoring, is behind a condition that is never true, or lacks its parentheses:
 `loss.backward` and `optimizer.step` are valid Python and do nothing.
 
 ## How to recognize it
@@ -14,7 +14,7 @@ A line was lost in a refactoring, stands behind a condition that is never true, 
 - `stayfinite doctor train.py` counts both calls.
 
 ## How to fix it
-`optimizer.zero_grad(); loss.backward(); optimizer.step()`, each with its parentheses, once a batch. Where one stands
+`optimizer.zero_grad(); loss.backward(); optimizer.step()`, each with its parentheses, once per batch. Where one is
 under a condition, as accumulation has it, count how often that is met.
 
 ## When it is a false alarm

@@ -1,4 +1,4 @@
-"""A target or EMA copy of the model does not follow it, or is trained itself.
+"""A target or EMA copy does not follow the model, or is trained itself.
 
 ## What it means
 Some trainings keep a copy of the model that follows it slowly: the target network of Q-learning, the momentum encoder
@@ -7,7 +7,7 @@ itself.
 
 ## Why it happens
 - The update binds a local name: `p_ema = decay * p_ema + ...` inside a loop changes no tensor.
-- The condition is never met: a counter that starts anew in every episode, an `and` for an `or`.
+- The condition is never met: a counter that restarts in every episode, an `and` for an `or`.
 - `load_state_dict` is called on the wrong one of the two, or on a copy that is thrown away.
 - The copy's parameters are in the optimizer: it was built from both models, or the copy was made without
   `requires_grad_(False)`.
@@ -19,7 +19,7 @@ itself.
 
 ## How to fix it
 `p_ema.lerp_(p, 1 - decay)` or `p_ema.mul_(decay).add_(p, alpha=1 - decay)` under `torch.no_grad()` after each step; or
-`target.load_state_dict(model.state_dict())` every so many steps, counted over the whole run. Give the optimizer the
+`target.load_state_dict(model.state_dict())` every n steps, counted over the whole run. Give the optimizer the
 model's parameters only.
 
 ## When it is a false alarm

@@ -1,4 +1,4 @@
-"""One batch throws training off.
+"""One batch derails training; the steps around it are fine.
 
 ## What it means
 Training is fine, one batch gives a loss or gradient many times the usual, and after its update the run has jumped to
@@ -18,7 +18,7 @@ thousand steps.
 ## How to fix it
 Go back to a checkpoint from before the spike and pass over the batches around it; then look at their rows.
 
-- stayfinite: `Guard` vetoes such a step and keeps the batch; the ledger passes over it on resume.
+- stayfinite: `Guard` vetoes such a step and keeps the batch; the ledger skips it on resume.
 - transformers: `max_grad_norm=1.0` bounds the damage; `ignore_data_skip=True` on resume changes the order of data.
 - Lightning: `Trainer(gradient_clip_val=1.0)`, and `return None` from `training_step` skips a batch (not in
   distributed runs).

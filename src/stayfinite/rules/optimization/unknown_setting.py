@@ -1,9 +1,9 @@
-"""A setting that nobody knows, most likely a misspelt one.
+"""A setting has an unknown name.
 
 ## What it means
 A flag or key is called almost like one that exists, and does not exist itself. Where arguments are checked the launch
-ends at once. Where a file is merely read, nothing is said: the misspelt line has no effect, the default is in force,
-and a run of days trains with a learning rate, a length or a precision that nobody chose.
+ends at once. Where a file is merely read, nothing is reported: the misspelled line has no effect, the default is in
+force, and a run of days trains with a learning rate, a length or an unintended precision.
 
 ## Why it happens
 A slip (`learing_rate`, `lr_schedular_type`), a name from another framework (`max_grad_norm` for Lightning's
@@ -11,7 +11,7 @@ A slip (`learing_rate`, `lr_schedular_type`), a name from another framework (`ma
 
 ## How to recognize it
 - `error: unrecognized arguments: --learing_rate`; `got an unexpected keyword argument`.
-- Nothing at all, and a printed config in which the default stands.
+- Nothing at all, and a printed config that shows the default.
 - Before the launch: `stayfinite check train.yaml` names the setting and what was probably meant.
 
 ## How to fix it

@@ -1,8 +1,8 @@
-"""The value function explains nothing of the returns.
+"""The value function is no better than a constant.
 
 ## What it means
 PPO subtracts a value function from the returns so that advantages have less noise. An explained variance of 0 says that
-it is no better than a constant, below 0 that it is worse. Training then works with noise.
+it is not better than a constant, below 0 that it is worse. Training then works with noise.
 
 ## Why it happens
 - The value head is not in the optimizer, is frozen, or has a learning rate of 0.

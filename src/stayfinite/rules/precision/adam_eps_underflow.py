@@ -1,4 +1,4 @@
-"""Adam's eps is zero in the precision of its states.
+"""Adam's eps rounds to zero in the dtype of its states.
 
 ## What it means
 Adam divides by `sqrt(v) + eps`. With states in fp16, an eps below 6e-8 is stored as 0, and `v`, the mean of squared

@@ -1,4 +1,4 @@
-"""Mixed precision is asked for and not entered.
+"""Tensors of different dtypes meet outside autocast.
 
 ## What it means
 Some tensors are in 16 bits and others in fp32, and no autocast joins them; or a scaler is in use while every

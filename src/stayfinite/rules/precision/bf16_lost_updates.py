@@ -1,9 +1,9 @@
-"""Updates too small for bf16 weights.
+"""Updates are too small for bf16 weights and are lost.
 
 ## What it means
 The weights are stored in bfloat16, which keeps 8 bits of precision: next to 1.0 the next number is 1.0078. An update
-smaller than half of that step is rounded away. With a learning rate of 1e-5 most updates of most weights vanish, and
-training stands still or moves only where weights are near zero.
+smaller than half of that step is lost. With a learning rate of 1e-5 most updates of most weights vanish, and
+training stalls or moves only where weights are near zero.
 
 ## Why it happens
 bf16 has the range of fp32, so nothing overflows and nothing warns. Mixed precision keeps the weights in fp32 and

@@ -1,4 +1,4 @@
-"""bf16 on hardware that has none.
+"""bf16 is set on hardware that lacks it.
 
 ## What it means
 The settings ask for bfloat16, and the card cannot compute in it: it needs NVIDIA Ampere (compute capability 8.0:
@@ -19,7 +19,7 @@ among them) have fp16 only. A CPU-only torch, or a CUDA that torch cannot see, l
   `CUDA_R_16BF`.
 
 ## How to fix it
-fp32 is safe everywhere. fp16 is fast on these cards and safe for models that bear it; those trained in bf16 (T5,
+fp32 is safe everywhere. fp16 is fast on these GPUs and safe for some models; those trained in bf16 (T5,
 Gemma, Qwen, LLaMA; see SF102) do not, so watch the first steps.
 
 - transformers: `bf16=False, fp16=True` (or both False), `tf32=False`; also `dtype=torch.float16` only for frozen

@@ -1,4 +1,4 @@
-"""fp16 and bf16 are both switched on.
+"""fp16 and bf16 are both enabled.
 
 ## What it means
 The two 16-bit formats exclude each other: fp16 needs a loss scaler, bf16 must not have one. transformers and DeepSpeed
@@ -14,14 +14,14 @@ config file that sets the other one. A DeepSpeed file has `fp16.enabled: true` a
 - Both lines in the settings, in one file or in two that are used together.
 
 ## How to fix it
-Keep one of them: bf16 on Ampere or newer, else fp16 for models that bear it.
+Keep one of them: bf16 on Ampere or newer, else fp16 if it is safe for the model.
 
 - transformers: `bf16=True, fp16=False`.
 - DeepSpeed: `"bf16": {"enabled": true}, "fp16": {"enabled": false}`, or `"auto"` in both and the switch in the Trainer.
 - axolotl: `bf16: auto` and no `fp16`. LLaMA-Factory: `bf16: true` and no `fp16`.
 
 ## When it is a false alarm
-Switches of two trainings in one file (two models, two stages) do not meet. `fp16_full_eval` beside `bf16` is another
+Switches of two trainings in one file (two models, two stages) do not meet. `fp16_full_eval` with `bf16` is another
 switch: it concerns the evaluation alone.
 """
 

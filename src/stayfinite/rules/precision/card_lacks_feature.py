@@ -1,9 +1,9 @@
-"""The settings ask for something that the card does not have: TF32, fp8 or FlashAttention 2.
+"""The GPU lacks a feature that the settings use.
 
 ## What it means
 Some number formats and kernels exist from one generation of cards on. TF32 and FlashAttention 2 need Ampere or newer,
 8-bit floating point needs Ada, Hopper or newer. On an older card the framework refuses at start, or falls back to
-something slower without a word.
+something slower, silently.
 
 ## Why it happens
 A config that was written for an A100 or an H100 is launched on a T4, a V100 or a card of one's own. Notebooks on free

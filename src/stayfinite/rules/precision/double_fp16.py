@@ -1,4 +1,4 @@
-"""Weights in fp16 and fp16 mixed precision on top.
+"""The weights are in fp16, and fp16 mixed precision is on too.
 
 ## What it means
 The trainable weights are stored in float16, and mixed precision with a gradient scaler is switched on as well. A
@@ -7,10 +7,10 @@ fp16 weights are fp16 themselves: dividing them would lose what the scaling save
 to unscale FP16 gradients".
 
 ## Why it happens
-Mixed precision casts to fp16 by itself, operation by operation, and wants the weights in fp32. Examples for
+Mixed precision casts to fp16 automatically, operation by operation, and needs fp32 weights. Examples for
 *inference* load with `dtype=torch.float16` or call `.half()`, and that line is copied into training. Adapters put on
-an fp16 base inherit its dtype, also when they are loaded again to go on training. Without a scaler that refuses, the
-updates round away or turn NaN.
+an fp16 base inherit its dtype, also when they are loaded again to continue training. Without a scaler that refuses, the
+updates round to zero or turn NaN.
 
 ## How to recognize it
 - `ValueError: Attempting to unscale FP16 gradients.` in the traceback: this is proof.

@@ -1,4 +1,4 @@
-"""A number beyond fp16's range.
+"""A value exceeded fp16's limit of 65,504.
 
 ## What it means
 fp16 ends at 65,504. An activation, an attention score or a gradient grew beyond that, became infinite, and the next
@@ -8,7 +8,7 @@ subtraction or normalization made NaN of it. The same step is finite in fp32 and
 Mixed precision runs matrix products and convolutions in fp16. Sums over long sequences, wide layers without
 normalization, attention scores before the softmax, a mask written as `-1e9`, squared errors, variances and losses
 over unnormalized targets pass 65,504 easily. Gradients do so too once they are multiplied with the loss scale, but
-that is meant to happen now and then: the scaler halves the scale and goes on. It is a fault when lowering the scale
+that is meant to happen now and then: the scaler halves the scale and continues. It is a fault when lowering the scale
 does not help.
 
 ## How to recognize it

@@ -1,4 +1,4 @@
-"""A model that was trained in bf16 or fp32 overflows in fp16.
+"""This model family was trained in bf16 and overflows in fp16.
 
 ## What it means
 The activations of some models are larger than fp16 can hold, in every batch and with good weights. They were

@@ -1,4 +1,4 @@
-"""Gradients too small for fp16.
+"""Gradients are too small for fp16 and round to zero.
 
 ## What it means
 Gradients below 6e-8 are 0 in fp16, and below 6e-5 they lose digits. A large share of the gradient is exactly zero
@@ -7,7 +7,7 @@ norm is 0.
 
 ## Why it happens
 The loss is not scaled before backward, or the scale is fixed and too low, or it was halved so often that it protects
-nothing any more. Means over many elements, deep models and small output layers make small gradients.
+nothing. Means over many elements, deep models and small output layers make small gradients.
 
 ## How to recognize it
 - fp16 is on, the loss is finite, and `grad_norm` is 0.0 step after step, or many parameters have a gradient of

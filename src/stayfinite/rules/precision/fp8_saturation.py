@@ -1,4 +1,4 @@
-"""One fp8 scale does not hold the values of a tensor.
+"""One fp8 scale cannot hold the values of a tensor.
 
 ## What it means
 fp8 has 8 bits: E4M3 ends at 448 and has 3 bits of mantissa, E5M2 ends at 57,344 and has 2. Each tensor is multiplied by

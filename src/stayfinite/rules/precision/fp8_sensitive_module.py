@@ -18,7 +18,7 @@ changes the answer. The run trains, with a loss that stays above bf16's, or with
 - torchao: `convert_to_float8_training(model, module_filter_fn=lambda module, name: "lm_head" not in name and "router"
   not in name)`.
 - torchtitan: `filter_fqns = ["lm_head", "router.gate"]`, the names as `print(model)` has them.
-- accelerate with torchao leaves the first and the last linear layer in bf16 by itself.
+- accelerate with torchao leaves the first and the last linear layer in bf16 automatically.
 - Transformer Engine: `nn.Linear`, not `te.Linear`, for head and router. Megatron: `--moe-router-dtype fp32`.
 
 ## When it is a false alarm

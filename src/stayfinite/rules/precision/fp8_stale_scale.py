@@ -1,4 +1,4 @@
-"""An fp8 scale from earlier steps, or from other ranks, does not fit the values.
+"""An fp8 scale from earlier steps or other ranks does not fit the values.
 
 ## What it means
 Delayed scaling multiplies a tensor by a scale that was made from the largest values of earlier steps. It saves a pass

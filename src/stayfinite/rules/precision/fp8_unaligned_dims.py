@@ -1,14 +1,14 @@
-"""A dimension is no multiple of 16: fp8 matrix products refuse it.
+"""A dimension is not a multiple of 16, which fp8 matrix products need.
 
 ## What it means
 fp8 tensor cores take rows of 16 bytes, so both sides of a weight have to be multiples of 16. In the backward pass the
-number of tokens (batch times length) becomes an inner dimension: it has to be one as well. Transformer Engine wants 8
+number of tokens (batch times length) becomes an inner dimension: it has to be one as well. Transformer Engine needs 8
 there. A layer that does not fit stops the run at its first step.
 
 ## Why it happens
 - A head of few classes: `num_labels=2`, a `Linear(hidden, 1)` for a reward or a gate.
 - A vocabulary of an odd size: 50,257.
-- A batch of texts padded to the longest, whose tokens are no multiple of 16; a last batch that is smaller.
+- A batch of texts padded to the longest, whose tokens are not a multiple of 16; a last batch that is smaller.
 - A conversion without a filter by shape.
 
 ## How to recognize it

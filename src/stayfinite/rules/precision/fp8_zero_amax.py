@@ -1,4 +1,4 @@
-"""An fp8 scale is infinite: the largest value that it was made from is 0.
+"""An fp8 scale is infinite: it was computed from zeros.
 
 ## What it means
 The scale of an fp8 tensor, or of one of its rows, is fp8's largest number over the largest value (amax). For a tensor

@@ -1,8 +1,8 @@
-"""The loss scale falls to its floor and every step is skipped.
+"""Every step overflows: the loss scale is at its minimum, and nothing is learned.
 
 ## What it means
 Dynamic loss scaling halves the scale whenever a gradient overflows and skips that step. Here every step overflows,
-whatever the scale: it falls to 1 or far below, nothing is learned any more, and some frameworks stop the run. The
+whatever the scale: it falls to 1 or far below, nothing is learned, and some frameworks stop the run. The
 scale is not the fault. Something in the model or the loss is infinite or NaN before scaling comes in.
 
 ## Why it happens

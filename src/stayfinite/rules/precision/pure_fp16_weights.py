@@ -1,4 +1,4 @@
-"""Weights trained in fp16 without an fp32 copy.
+"""The trained weights are in fp16 without an fp32 copy.
 
 ## What it means
 The weights themselves, their gradients and often the optimizer's moments are float16, and no fp32 master copy exists.

@@ -1,4 +1,4 @@
-"""8-bit or 4-bit weights trained as if they were whole.
+"""A quantized base is trained directly, or with half-precision adapters.
 
 ## What it means
 The base model is loaded in 8 or 4 bits. Such weights are codes, not numbers that a gradient can move: only adapters

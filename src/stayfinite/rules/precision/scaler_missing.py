@@ -1,8 +1,8 @@
-"""fp16 mixed precision without a gradient scaler.
+"""fp16 mixed precision runs without a gradient scaler.
 
 ## What it means
 The forward pass computes in fp16 and the loss goes to `backward()` unscaled. Gradients below 6e-8 become 0 in fp16, and
-those below 6e-5 lose digits: parts of the model learn little or nothing, and nobody says so. The loss still falls, only
+those below 6e-5 lose digits: parts of the model learn little or nothing, silently. The loss still falls, only
 slower and to a worse place.
 
 ## Why it happens

@@ -1,16 +1,16 @@
-"""A gradient scaler where nothing is in fp16.
+"""A gradient scaler is on, but nothing computes in fp16.
 
 ## What it means
 The forward pass computes in bf16, which has the range of fp32, and the loss is scaled all the same. Nothing is gained.
-The scaler doubles its scale every 2,000 steps until gradients overflow even there, skips that step, and begins anew;
-and whoever forgets `unscale_` clips and logs gradients that are thousands of times too large.
+The scaler doubles its scale every 2,000 steps until gradients overflow even there, skips that step, and starts over;
+and without `unscale_` the loop clips and logs gradients that are thousands of times too large.
 
 ## Why it happens
 A script was moved from fp16 to bf16 by changing the dtype of autocast alone. The scaler is the other half of fp16 and
 goes with it.
 
 ## How to recognize it
-- `torch.autocast(..., dtype=torch.bfloat16)` beside `GradScaler()` without `enabled=False`.
+- `torch.autocast(..., dtype=torch.bfloat16)` with `GradScaler()` without `enabled=False`.
 - Gradient norms of about 65,536 times what they should be, or a logged loss scale that grows and grows.
 - `preflight(...)` sees products in bf16 and is given an enabled scaler.
 

@@ -1,4 +1,4 @@
-"""One attention kernel gives NaN where the others are finite.
+"""One attention kernel returns NaN where another is finite.
 
 ## What it means
 `scaled_dot_product_attention` chooses among kernels: flash, memory-efficient, cuDNN, and plain math. They compute the

@@ -1,4 +1,4 @@
-"""The optimizer's fp32 copy is not the weight that was loaded.
+"""The optimizer's fp32 copy overwrites the loaded weights.
 
 ## What it means
 Mixed-precision optimizers keep an fp32 master copy of the weights and write it over the 16-bit ones at every step. A
