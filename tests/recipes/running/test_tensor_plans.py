@@ -96,5 +96,5 @@ def test_one_process_cannot_compute_together(monkeypatch):
 
 
 def test_what_does_not_work_in_parts_is_refused_by_both_flags():
-    with pytest.raises(UsageError, match="--tensor-parallel with --ema: the two do not work together"):
+    with pytest.raises(UsageError, match="--tensor-parallel and --ema cannot be combined"):
         refuse_unshardable(Translate(tensor_parallel=2), ema=0.9)

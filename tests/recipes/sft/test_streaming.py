@@ -132,7 +132,7 @@ def test_rows_that_cannot_be_used_are_passed_over_and_told(tmp_path: Path, capfd
     assert len(seen) + len(found.validation) == 40
     said = capfd.readouterr().err
     assert "rows.jsonl:41: answer is empty: the row is passed over" in said
-    assert "rows.jsonl:42: no JSON" in said
+    assert "rows.jsonl:42: not JSON" in said
     assert "rows.jsonl:43: answer has tags in it" in said
     assert "rows.jsonl:44: its answer has 518 tokens and does not fit into --max-length 200" in said
 
@@ -176,7 +176,7 @@ def test_memory_holds_one_window_however_many_rows_there_are(tmp_path: Path) -> 
 def test_a_pattern_stands_for_its_files_in_order(shards: Path) -> None:
     files = opened([str(shards / "part-[12]*.gz")], open_data)
     assert [file.path.name for file in files] == ["part-1.jsonl.gz", "part-2.jsonl.gz"]
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(UsageError, match="no such file"):
         opened([str(shards / "nothing-*.gz")], open_data)
 
 
@@ -208,7 +208,7 @@ def test_a_shard_that_vanishes_is_named_during_training_and_when_a_run_goes_on(s
             for path in mine.iterdir():
                 path.unlink()
 
-    with pytest.raises(LoaderFailed, match=r"part-\d.jsonl.gz is gone; it was there when training started"):
+    with pytest.raises(LoaderFailed, match=r"part-\d.jsonl.gz was removed during training"):
         train(streamed(mine, tmp_path / "run", epochs=2), remove)
     for path in shards.iterdir():
         if path.name != "part-2.jsonl.gz":
@@ -231,7 +231,7 @@ def test_a_shard_that_is_cut_is_never_taken_for_a_shorter_one(packed: str, tmp_p
         zstandard = pytest.importorskip("zstandard")
         write_rows(path, many, gzip.open if packed == "jsonl.gz" else zstandard.open)
     path.write_bytes(path.read_bytes()[:-300])
-    with pytest.raises((LoaderFailed, UsageError), match=rf"rows.{packed}.*: (the file )?cannot be (read|unpacked)"):
+    with pytest.raises((LoaderFailed, UsageError), match=rf"rows.{packed}.*: (the file )?(reading stopped here|not valid parquet)"):
         list(QuestionReader(columns=Columns())(open_data([path])[0]))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from dataclasses import asdict, fields, replace
@@ -63,7 +64,7 @@ def test_the_program_says_what_is_trained_and_supervised_and_when_its_time_is_ov
     said: list[str] = []
     train(small(tmp_path, epochs=1, minutes=60), said.append)
     text = "\n".join(said)
-    assert "parameters are trained" in text
+    assert re.search(r"training [\d,]+ parameters", text)
     assert "has random weights" not in text  # which the built-in task is made for
     assert "tokens supervised" in text
     assert "48 questions to train on, 8 held out" in text
@@ -125,7 +126,7 @@ def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(run: Path, t
     weights["model.norm.weight"].fill_(float("nan"))
     save_file(weights, tmp_path / "base" / "model.safetensors", metadata={"format": "pt"})
     config = small(tmp_path / "run", model=str(tmp_path / "base"), task="metric", epochs=1, base_score=False)
-    with pytest.raises(TrainingDiverged, match="none of the 3 steps had a finite loss"):
+    with pytest.raises(TrainingDiverged, match="all 3 steps had a NaN or inf loss"):
         train(config, quiet)
     assert not (tmp_path / "run" / "result.json").exists()
 

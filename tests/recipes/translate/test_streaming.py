@@ -133,7 +133,7 @@ def test_two_aligned_texts_stream_and_of_uneven_length_are_refused(tmp_path: Pat
     seen, found = sources_of([str(one), str(two)])
     assert sum(seen.values()) + len(found.validation) == len(PAIRS)
     two.write_text("\n".join(pair.target for pair in PAIRS[:50]) + "\n")
-    with pytest.raises(LoaderFailed, match=r"left.a:51: right.b ends here, the other file has 46 lines more"):
+    with pytest.raises(LoaderFailed, match=r"left.a:51: right.b ends here, the other file has 46 more lines"):
         list(PairReader(columns=Columns())(files_of_pairs([str(one), str(two)])[0]))
 
 
@@ -143,7 +143,7 @@ def test_rows_that_cannot_be_used_are_passed_over(tmp_path: Path, capfd: pytest.
     path.write_text(path.read_text() + "\n".join([*map(json.dumps, more), "{broken"]) + "\n")
     seen, found = sources_of([str(path)])
     assert sum(seen.values()) + len(found.validation) == 40
-    assert "rows.jsonl:43: no JSON" in capfd.readouterr().err
+    assert "rows.jsonl:43: not JSON" in capfd.readouterr().err
 
 
 def test_a_shard_that_vanishes_is_named_during_training_and_when_a_run_goes_on(place: Path, shards: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_shard_that_vanishes_is_named_during_training_and_when_a_run_goes_on(p
             for path in mine.iterdir():
                 path.unlink()
 
-    with pytest.raises(LoaderFailed, match=r"part-\d.jsonl.gz is gone; it was there when training started"):
+    with pytest.raises(LoaderFailed, match=r"part-\d.jsonl.gz was removed during training"):
         train(settings, remove)
     for path in shards.iterdir():
         if path.name != "part-2.jsonl.gz":
@@ -179,7 +179,7 @@ def test_a_shard_that_is_cut_is_never_taken_for_a_shorter_one(packed: str, tmp_p
         zstandard = pytest.importorskip("zstandard")
         write_rows(path, many, gzip.open if packed == "jsonl.gz" else zstandard.open)
     path.write_bytes(path.read_bytes()[:-300])
-    with pytest.raises((LoaderFailed, UsageError), match=rf"rows.{packed}.*: (the file )?cannot be (read|unpacked)"):
+    with pytest.raises((LoaderFailed, UsageError), match=rf"rows.{packed}.*: (the file )?(reading stopped here|not valid parquet)"):
         list(PairReader(columns=Columns())(files_of_pairs([str(path)])[0]))
 
 

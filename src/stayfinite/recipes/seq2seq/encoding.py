@@ -41,7 +41,7 @@ class Encoding:
         self._unknown(rows, say)
         fitting = self._fitting(rows)
         if not fitting:
-            raise UsageError("every pair is longer than the limits", fix="raise --max-source-length or cut them")
+            raise UsageError("every pair exceeds the length limits", fix="raise --max-source-length or shorten them")
         return fitting
 
     def quietly(self, pairs: Sequence[Pair]) -> list[Example]:

@@ -50,7 +50,7 @@ def read_pairs(
             names = ", ".join(file.name for file in source.files)
             say(f"{names}: Moses, two aligned texts, {len(pairs) - before:,} rows")
     if not pairs:
-        raise UsageError(f"{', '.join(paths)}: there is no pair in it", fix="one pair a row, source and target")
+        raise UsageError(f"{', '.join(paths)}: no pairs", fix="one source and target per row")
     return pairs
 
 

@@ -69,7 +69,7 @@ class PairPool:
     padding: Callable[[Sequence[Example]], dict[str, Tensor]]
     batch_size: int
     tokens: int | None
-    """Instead of ``batch_size``, so many tokens at most in a batch."""
+    """Instead of ``batch_size``, at most this many tokens per batch."""
     spread: int
     """Batches that are sorted together."""
     held: frozenset[str]

@@ -35,7 +35,7 @@ class PassedOver:
         worker = get_worker_info()
         if self._tell and self._told < MOST and (worker is None or worker.id == 0):
             self._told += 1
-            sys.stderr.write(f"{words}: the row is passed over\n")
+            sys.stderr.write(f"{words}: row skipped\n")
 
 
 def refuse_cut(path: Path, place: Broken) -> None:
