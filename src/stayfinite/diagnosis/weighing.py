@@ -22,7 +22,7 @@ from stayfinite.rules.signs.post_training import samples
 DECIDED = 0.9
 """A cause of this confidence stands as the rules have it."""
 
-CLUES = 1.5
+CLUES = 2.0
 """What clues count over experience, on a scale of log-odds."""
 
 NO_CLUE = -3.0

@@ -35,6 +35,9 @@ from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 WENT_ON = 10
 """So many measurements after a crash, and it was not the end."""
 
+NO_RATE = 1e-30
+"""A learning rate of this moves no weight in any format."""
+
 FEW = 3
 """Finite losses that cannot vouch for a run that prints NaN elsewhere."""
 
@@ -56,6 +59,9 @@ _INSIDE = re.compile(
     re.IGNORECASE,
 )
 """Numbers of the loss, the model, its gradients or its rewards: one that is lost at the end is enough."""
+_EMPTY_MEAN = re.compile(r"mean of empty slice", re.IGNORECASE)
+"""There was nothing to take a mean of: a metric that is NaN beside it says no more than that."""
+_PART = re.compile(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
 ROUNDED = 8
 """Metrics from which it can be told that a log prints few digits of everything."""
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
@@ -187,7 +193,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         last_scale=seen.scales[-1] if seen.scales else None,
         lowest_scale=min(seen.scales, default=None),
         lrs=len(seen.rates),
-        zero_lrs=sum(rate == 0 for rate in seen.rates),
+        zero_lrs=sum(rate <= NO_RATE for rate in seen.rates),
         trailing_zero_lrs=trailing_zeros(seen.rates),
         first_lr=seen.rates[0] if seen.rates else None,
         largest_lr=max(seen.rates, default=None),
@@ -218,10 +224,13 @@ def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
     to the end, or it is one of the model's own numbers.
     """
     found = []
+    empty = any(_EMPTY_MEAN.search(message.text) for message in seen.run.messages)
     for name, track in seen.run.metrics.items():
         lost = len(track.values) - len(finite_of(track.values))
         if not lost or math.isfinite(track.values[-1]) or _EVALUATION.search(name) or name == RUNNING_AVERAGE:
             continue  # losses of evaluations are counted apart, and an average says what the loss does
+        if empty and not _PART.search(name):
+            continue
         inside = _INSIDE.search(name) is not None
         if inside or (
             lost >= 2 and (not trains or lost < len(track.values)) and not any(map(math.isfinite, track.values[-2:]))

@@ -99,7 +99,8 @@ def swings(losses: Sequence[float]) -> bool:
         return False
     thrown = sum(later >= SWING * earlier and later >= 2.0 for earlier, later in pairwise(losses))
     third = len(losses) // 3
-    return thrown >= 3 and max(losses[-third:]) >= 0.25 * max(losses[:third])
+    learns = median(losses[-third:]) <= 0.6 * median(losses[:third])
+    return thrown >= 3 and not learns and max(losses[-third:]) >= 0.25 * max(losses[:third])
 
 
 def digits(value: float) -> int:
@@ -130,6 +131,8 @@ def is_absurd(losses: Sequence[float]) -> bool:
         return True
     if len(losses) < 2 or max(losses) < ABSURD_LOSS:
         return False  # a single one may be the sum over all pixels of a batch
+    if len(losses) < 8 and max(losses) < min(2 * losses[0], ABSURD_LOSS**2):
+        return False  # it began there, as a sum or a square does, and had no time to come down
     return max(losses) >= ABSURD_LOSS**2 or median(losses[-3:]) >= max(ABSURD_LOSS, losses[0] / 2)
 
 

@@ -57,7 +57,7 @@ def prints_not_finite(text: str) -> bool:
 
 
 _LOST = r"(?:nans?|inf(?:s|inity|inite)?|not a number|non-?finite)"
-_LOSS = r"(?:loss(?:es|tensor|\w*)?|cost|objective|perplexity|ppl|elbo|kld?|nll|energy|err(?:or)?)"
+_LOSS = r"(?:(?:\w{1,16}_)?loss(?:es|tensor|\w*)?|cost|objective|perplexity|ppl|elbo|kld?|nll|energy|err(?:or)?)"
 _MODEL = (
     r"(?:weights?|param(?:eter)?s?|grad(?:ient)?s?(?:[_ ]norms?)?|logits?|outputs?|preds?|predictions?|activations?|"
     r"hidden(?:[_ ]states?)?|embeddings?|features?|values?|rewards?|tensor|norm)"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stayfinite.rules.signs.nan_words import says_not_finite
+from stayfinite.rules.signs.told_scores import tells_low_score, tells_what_was_hoped_for
 
 Kind = Literal[
     "not finite",
@@ -24,13 +25,15 @@ Kind = Literal[
     "rate still",
     "worse after loading",
     "bad answers",
+    "low score",
+    "not as expected",
 ]
 
-_LOSS = r"(?:loss(?:es)?|cost|objective|error|perplexity|ppl)"
+_LOSS = r"(?:(?:\w{1,16}_)?loss(?:es)?|cost|objective|error|perplexity|ppl)"
 _GRADIENT = r"(?:grad(?:ient)?s?(?:[_ ]norms?)?|grad of)"
 _WEIGHTS = r"(?:weights?|param(?:eter)?s?)"
 _RATE = r"(?:lr|learning[_ ]rate)"
-_SCORE = r"(?:acc(?:uracy)?|bleu|f1|map|auc|score|reward|metrics?|psnr)"
+_SCORE = r"(?:(?:\w{1,16}_)?acc(?:uracy)?|bleu|f1|map|auc|score|reward|metrics?|psnr)"
 _LEARNS = rf"(?:{_LOSS}|{_SCORE}|model|network|\w+(?=:))"
 _NEAR, _FAR = r"(?:[^.;\n]|\.(?=\d)){0,24}", r"(?:[^.;\n]|\.(?=\d)){0,40}"
 _IS = (
@@ -47,6 +50,14 @@ _GROWS = (
     r"explod\w*|diverg(?:e|es|ed|ing)\b|blow(?:s|ing)? up|blew up|sky-?rocket\w*|shoots? up|"
     r"(?:very |extremely |absurdly )(?:large|high)|huge\b|enormous\b|out of control"
 )
+_ALONE = (
+    r"^\W*(?:(?:it|this|that|which|and|but|both|value|always|just|only)\s+){0,2}(?:"
+    r"(?:stay|remain)(?:s|ed|ing)?\b(?! (?:stable|finite|healthy|fine))|stuck\b|(?:stays )?constant\b|unchanged\b|"
+    r"(?:with )?(?:no|without) (?:any )?(?:change|improvement|progress|convergence|learning)\b|flat\b|the same (?:value )?(?:for|in|at|after|every)\b|"
+    r"(?:(?:does|do|did|is|are|was)(?: not|n't)|not|never|doesnt|dont|didnt)\s(?:\w+\s){0,2}"
+    r"(?:chang|improv|decreas|mov|learn|converg|drop|fall|reduc|go(?:es|ing)? (?:down|up|below|lower))\w*)"
+)
+"""A remark whose subject stands in the line above."""
 _LOADS = r"(?:resum\w*|load\w*|restart\w*|reload\w*)"
 
 _PATTERNS: tuple[tuple[Kind, str], ...] = (
@@ -80,7 +91,9 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             rf"increas\w*)|\b(?:{_LEARNS}|training|it)\b{_FAR}?[\s:]{_NOT}(?:improv\w*|learn\w*|converg\w*)|"
             rf"\b{_LOSS}\b{_FAR}\b(?:stuck|constant|flat|unchanged|{_STAYS})\b|"
             rf"\b{_LOSS}\b{_FAR}\bstill\b{_NEAR}\bafter\b|"
-            rf"\b(?:all|always|every)\b{_NEAR}\b(?:the )?same\b{_NEAR}\b{_LOSS}\b"
+            rf"\b(?:all|always|every)\b{_NEAR}\b(?:the )?same\b{_NEAR}\b{_LOSS}\b|"
+            rf"\b{_SCORE}\b{_FAR}\b(?:stuck|constant|flat|unchanged|(?:stay|remain)(?:s|ed|ing)? (?:at|around|about|near|0|zero|low|random))\b|"
+            rf"\b{_SCORE}\b{_NEAR}\b(?:always|constantly|only|just|still) {_ZERO}|{_ALONE}"
         ),
     ),
     (
@@ -122,7 +135,7 @@ _SENTENCE = re.compile(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 """A point inside of a number or a name ends no sentence."""
 
 _DENIED = re.compile(
-    r"\b(?:no longer|fixed|solved|unless|whether|expected|should|would|could|may|might|will be|ignor\w+|skipp\w+|"
+    r"\b(?:no longer|fixed|solved|unless|whether|expected(?! (?:parameter|value))|should|would|could|may|might|will be|ignor\w+|skipp\w+|"
     r"to (?:avoid|prevent)|did not improve|not improved?\b)|"
     r"\b(?:if|when(?:ever)?)\b[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|\?\s*$",
     re.IGNORECASE,
@@ -131,7 +144,7 @@ _DENIED = re.compile(
 
 _CODE = re.compile(
     r"[=({\[]\s*$|^\s*(?:def|class|if|for|while|with|elif|else|try|except)\b.*:\s*$|"
-    r"^\s*(?:return|import|from|assert|print)\b[ (]|==|^\s*[\w.]+\(.*\)\s*$|^\s*[\w.\[\]]+ [-+*/]?= |^\s*#!"
+    r"^\s*(?:return|import|from|assert|print)\b[ (]|==(?!\s*-?(?:nan|inf)\b)|^\s*[\w.]+\(.*\)\s*$|^\s*[\w.\[\]]+ [-+*/]?= |^\s*#!"
 )
 _FROM_TO = re.compile(
     r"\bloss(?:es)?\b[^\d.;\n]{0,24}(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*(?:->|=>|\u2192|to|then|up to|\.\.+|,)\s*"
@@ -159,6 +172,10 @@ def told_symptoms(lines: Iterable[tuple[str, str]]) -> list[ToldSymptom]:
     for where, text in lines:
         if len(text) > LONGEST or _CODE.search(text):
             continue
+        if "low score" not in found and tells_low_score(text):
+            found["low score"] = ToldSymptom("low score", where, text.strip())
+        if "not as expected" not in found and tells_what_was_hoped_for(text):
+            found["not as expected"] = ToldSymptom("not as expected", where, text.strip())
         for sentence in _SENTENCE.findall(text):
             if _DENIED.search(sentence):
                 continue
