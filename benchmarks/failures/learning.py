@@ -16,6 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -114,7 +116,9 @@ def learn(cases: Sequence[Example]) -> Weights:
     return from_json(kept(causes, names, (weight.detach() * scale[:, None]).tolist(), bias.tolist()))
 
 
-def kept(causes: list[str], names: list[str], weight: list[list[float]], bias: list[float]) -> dict[str, dict]:
+def kept(
+    causes: list[str], names: list[str], weight: list[list[float]], bias: list[float]
+) -> dict[str, dict[str, Any]]:
     """As it is written: small weights left out, the others with two digits."""
     rows = {}
     for name, row in zip(names, weight, strict=True):
@@ -124,7 +128,7 @@ def kept(causes: list[str], names: list[str], weight: list[list[float]], bias: l
     return {"bias": {cause: round(each, 2) for cause, each in zip(causes, bias, strict=True)}, "features": rows}
 
 
-def to_json(model: Weights) -> dict[str, dict]:
+def to_json(model: Weights) -> dict[str, dict[str, Any]]:
     """What `from_json` reads."""
     at = {cause: index for index, cause in enumerate(model.bias)}
     rows = {
@@ -136,15 +140,14 @@ def to_json(model: Weights) -> dict[str, dict]:
 
 def left_out(cases: Sequence[Example]) -> None:
     """Print how often causes are right on each set when experience is made of the others, alone and with the rules."""
-    shipped = likely.weights
     for name in sorted({case.set for case in cases}):
         model = learn([case for case in cases if case.set != name])
-        likely.weights = lambda model=model: model
         asked = [case for case in cases if case.set == name]
         alone = _score([(case.accepted, [each.cause for each in judged(case.found, model)]) for case in asked])
         sick = [case for case in logs.read_set("known", name) if not case.harmless]
-        print(f"{name:12} {len(asked):4} cases; alone {alone}; with the rules {_score(map(_told, sick))}", flush=True)
-    likely.weights = shipped
+        with patch.object(likely, "weights", return_value=model):
+            together = _score(map(_told, sick))
+        print(f"{name:12} {len(asked):4} cases; alone {alone}; with the rules {together}", flush=True)
 
 
 def _told(case: logs.LogCase) -> tuple[Collection[str], list[str]]:

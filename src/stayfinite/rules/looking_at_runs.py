@@ -35,6 +35,13 @@ from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 WENT_ON = 10
 """So many measurements after a crash, and it was not the end."""
 
+REMARKED = 60
+"""Lines among which a remark can be told from what a library prints."""
+_UNMEASURED = frozenset(
+    {"same answers", "bad answers", "weights still", "worse after loading", "low score", "not as expected"}
+)
+"""What no loss tells of."""
+
 NO_RATE = 1e-30
 """A learning rate of this moves no weight in any format."""
 
@@ -73,9 +80,12 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     recognised = sum(run.points_seen + sum(len(track.values) for track in run.metrics.values()) for run in runs)
     each = [_symptoms(_measured(run), crash, recognised) for run in runs]
     seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
-    if seen.points > FEW:
-        return seen  # the numbers speak for themselves
-    lines = [*((message.where, message.text) for run in runs for message in run.messages), *notes]
+    nothing = any(map(_means_of_nothing, runs))
+    said = [(each.where, each.text) for run in runs for each in run.messages if not nothing or _PART.search(each.text)]
+    lines = [*said, *notes]
+    if seen.points > FEW:  # the numbers speak for themselves, but not of what the model answers
+        told = [] if seen.trouble or len(lines) > REMARKED else told_symptoms(lines)
+        return replace(seen, told=tuple(each for each in told if each.kind in _UNMEASURED))
     return _with_told(seen, told_symptoms(lines))
 
 
@@ -210,7 +220,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         lost_metrics=(lost := _lost_metrics(seen, bool(finite))),
         lost_at=_lost_at(seen.run, lost),
         printed=_printed(seen, len(finite)),
-        chance=at_chance(finite),
+        chance=at_chance(finite, by_epochs=_by_epochs(points)),
         swings=not expected_to_rise and swings(finite),
         zero_score=zero_score(seen.run, finite),
         still_score=still_score(seen.run, finite),
@@ -224,7 +234,7 @@ def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
     to the end, or it is one of the model's own numbers.
     """
     found = []
-    empty = any(_EMPTY_MEAN.search(message.text) for message in seen.run.messages)
+    empty = _means_of_nothing(seen.run)
     for name, track in seen.run.metrics.items():
         lost = len(track.values) - len(finite_of(track.values))
         if not lost or math.isfinite(track.values[-1]) or _EVALUATION.search(name) or name == RUNNING_AVERAGE:
@@ -249,7 +259,13 @@ def _lost_at(run: RunSeries, names: Sequence[str]) -> float | None:
 def _printed(seen: _Measured, finite: int) -> Message | None:
     if finite > FEW:
         return None
-    return next((message for message in seen.run.messages if prints_not_finite(message.text)), None)
+    found = next((message for message in seen.run.messages if prints_not_finite(message.text)), None)
+    of_nothing = found is not None and not _PART.search(found.text) and _means_of_nothing(seen.run)
+    return None if of_nothing else found
+
+
+def _means_of_nothing(run: RunSeries) -> bool:
+    return any(_EMPTY_MEAN.search(message.text) for message in run.messages)
 
 
 def _places(seen: _Measured) -> dict[str, str]:

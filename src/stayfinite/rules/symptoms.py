@@ -20,6 +20,8 @@ _SAID: dict[Kind, str] = {
     "worse after loading": "reported: worse after loading",
     "bad answers": "reported: the answers are empty, repeat or make no sense",
     "low score": "reported: a score that no trained model has",
+    "score falls": "reported: a score gets worse",
+    "negative loss": "reported: the loss is negative",
     "not as expected": "reported: the result is not what it should be",
     "rate still": "reported: the learning rate does not change",
 }

@@ -42,7 +42,7 @@ def words(texts: Iterable[str]) -> set[str]:
 
 def _stem(word: str) -> str:
     for ending in _ENDINGS:
-        if word.endswith(ending) and len(word) - len(ending) >= _SHORTEST_STEM:
+        if word.endswith(ending) and not word.endswith("ss") and len(word) - len(ending) >= _SHORTEST_STEM:
             return word[: -len(ending)]
     return word
 
