@@ -40,6 +40,9 @@ HALF = frozenset(
 MOST = 3
 """Causes that experience may bring forward."""
 
+CLEAR, FAINT = 0.7, 0.1
+"""Beside a cause of confidence ``CLEAR``, a guess below ``FAINT`` is not worth a reader's time."""
+
 LEAST, PART = 0.05, 0.5
 """Confidence in a cause that experience alone brings forward is ``LEAST + PART * its part of all scores``."""
 
@@ -64,6 +67,8 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     for cause in ordered:
         ceiling = min(ceiling, max(causes[cause].confidence, LEAST + PART * scores[cause] / total))
         weighed.append(replace(causes[cause], confidence=round(ceiling, 2)))
+    if weighed and weighed[0].confidence >= CLEAR:
+        weighed = [each for each in weighed if causes[each.cause].confidence or each.confidence >= FAINT]
     return sorted([*weighed, *(each for each in findings if each.cause not in causes)], key=place)
 
 

@@ -131,7 +131,7 @@ def test_rows_that_cannot_be_used_are_passed_over_and_told(tmp_path: Path, capfd
     seen = asked_in(loader)
     assert len(seen) + len(found.validation) == 40
     said = capfd.readouterr().err
-    assert "rows.jsonl:41: answer is empty: the row is passed over" in said
+    assert "rows.jsonl:41: answer is empty: row skipped" in said
     assert "rows.jsonl:42: not JSON" in said
     assert "rows.jsonl:43: answer has tags in it" in said
     assert "rows.jsonl:44: its answer has 518 tokens and does not fit into --max-length 200" in said
@@ -213,7 +213,7 @@ def test_a_shard_that_vanishes_is_named_during_training_and_when_a_run_goes_on(s
     for path in shards.iterdir():
         if path.name != "part-2.jsonl.gz":
             shutil.copy(path, mine)
-    with pytest.raises(UsageError, match="begun with other files. gone: .*part-2.jsonl.gz"):
+    with pytest.raises(UsageError, match="started with other files. gone: .*part-2.jsonl.gz"):
         train(streamed(mine, tmp_path / "run", epochs=2), quiet)
 
 
@@ -231,9 +231,7 @@ def test_a_shard_that_is_cut_is_never_taken_for_a_shorter_one(packed: str, tmp_p
         zstandard = pytest.importorskip("zstandard")
         write_rows(path, many, gzip.open if packed == "jsonl.gz" else zstandard.open)
     path.write_bytes(path.read_bytes()[:-300])
-    with pytest.raises(
-        (LoaderFailed, UsageError), match=rf"rows.{packed}.*: (the file )?(reading stopped here|not valid parquet)"
-    ):
+    with pytest.raises((LoaderFailed, UsageError), match=rf"rows.{packed}.*(reading stopped|not valid)"):
         list(QuestionReader(columns=Columns())(open_data([path])[0]))
 
 
