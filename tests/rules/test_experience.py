@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from stayfinite.diagnosis.diagnose import judge_reading, read_text
+from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.reading import read_text
 from stayfinite.rules.experience.features import words
 from stayfinite.rules.experience.likely import judged, weights
 from stayfinite.rules.registry import all_rules
