@@ -54,7 +54,7 @@ def launch(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 # -- the promise -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kill_after", [2, 13])
+@pytest.mark.parametrize("kill_after", [pytest.param(2, marks=pytest.mark.slow), 13])
 def test_a_killed_and_resumed_run_ends_with_the_very_same_weights(tmp_path, kill_after):
     whole = resumable_job.train(tmp_path / "whole")
     killed = launch(tmp_path / "killed", f"{kill_after}")
