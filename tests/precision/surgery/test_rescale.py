@@ -52,7 +52,9 @@ def test_activations_at_five_times_the_range_fit_after_it_and_the_function_is_th
     assert result.loss_difference < 2e-5
 
 
-@pytest.mark.parametrize(("kind", "fault"), [("t5 gated", "branch"), ("gemma", "branch")])
+@pytest.mark.parametrize(
+    ("kind", "fault"), [("t5 gated", "branch"), pytest.param("gemma", "branch", marks=pytest.mark.slow)]
+)
 def test_after_it_fp16_trains_as_fp32_does_and_before_it_does_not(kind, fault):
     model = planted.plant(planted.build(kind), fault)
     given = planted.batches(model)
