@@ -229,7 +229,7 @@ def test_a_compressed_file_that_is_cut_says_so(tmp_path, kind):
         read_questions([str(path)], QuestionColumns())
 
 
-@pytest.mark.parametrize("kind", ["gz", "zst", "zip"])
+@pytest.mark.parametrize("kind", ["gz", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("zst", "zip"))])
 def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path, kind, monkeypatch):
     monkeypatch.setattr("stayfinite.readers.data.packed.FREE", FREE >> 6)
     line = lines([{"question": "a" * 1000, "answer": 1}])

@@ -63,6 +63,7 @@ run(1)
 """
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_tears_at_most_a_line_that_the_next_start_removes(tmp_path):
     run = tmp_path / "run"
     _, error = in_a_process(KILLED, str(run)).communicate()

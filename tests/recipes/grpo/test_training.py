@@ -104,6 +104,7 @@ def test_the_start_stays_the_best_where_nothing_was_better(
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_sign_has_the_same_bits_steered_or_not(start: Path, run: Path, tmp_path: Path) -> None:
     train(small(start, tmp_path / "free", check="warn", kl=0.01, steer=False), quiet)
     steered, free = (

@@ -150,6 +150,7 @@ def test_a_file_that_vanishes_after_the_start_stops_the_training_by_name(data, t
         run(data, tmp_path / "run", steps=60, eval_steps=60, batch_size=2)
 
 
+@pytest.mark.slow
 def test_an_overflow_in_fp16_is_found_before_the_first_step(data, tmp_path):
     spoil(data, row=3, value=3e5, file="scenes-000")
     spoil(data, row=3, value=3e5)
