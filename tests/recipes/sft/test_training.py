@@ -14,6 +14,7 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
+from quick_ones import quick_ones
 from recipe_job import NEVER, play_recipe, weights_of_ranks
 from stayfinite.autopsy.incidents.build import load_build
 from stayfinite.cli import main
@@ -339,7 +340,7 @@ def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Pat
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.parametrize("bits", ["8bit", pytest.param("4bit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("bits", quick_ones(["8bit", "4bit"], "8bit"))
 def test_a_quantised_base_is_adapted(run: Path, tmp_path: Path, bits: Any) -> None:
     config = small(tmp_path, model=str(run / "base"), task="metric", bits=bits, epochs=1, rows=32)
     result = train(config, quiet)
