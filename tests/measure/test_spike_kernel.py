@@ -50,6 +50,7 @@ def test_spikes_that_keep_coming_are_a_new_level_and_the_old_one_is_forgotten():
     assert state.losses[-1] < 2 < 7 < state.losses[0]
 
 
+@pytest.mark.slow
 def test_a_window_that_has_gone_round_many_times_is_still_the_same():
     policy = Policy.refuse_spikes(window=8, warmup=2, sigmas=3)
     samples = [(2 + math.sin(i), math.exp(math.cos(3 * i))) for i in range(60)] + [(50.0, 1.0), (2.0, 500.0)]

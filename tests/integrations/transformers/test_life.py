@@ -33,7 +33,7 @@ class Break(TrainerCallback):
             raise self.error
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("accumulate", quick_ones([1, 2], 2))
 def test_a_resumed_training_ends_with_the_weights_of_one_that_was_never_interrupted(tmp_path, accumulate):
     settings = {"bad": (51, 100), "save_strategy": "steps", "save_steps": 10, "gradient_accumulation_steps": accumulate}
     whole = tiny_trainer(tmp_path / "whole", StayFinite(), **settings)

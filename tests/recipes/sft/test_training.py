@@ -251,6 +251,7 @@ def test_the_run_of_another_program_is_not_gone_on_with(run: Path, tmp_path: Pat
         train(small(place, base_score=True, check="stop"), quiet)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_asks_nothing_again_that_it_has_asked(run: Path, tmp_path: Path) -> None:
     place, said = tmp_path / "again", []
     shutil.copytree(run, place)
@@ -294,6 +295,7 @@ def test_an_evaluation_counts_also_where_a_checkpoint_was_written_before_it(
 
 
 @pytest.mark.usefixtures("seconds")
+@pytest.mark.slow
 def test_a_run_that_was_killed_has_the_minutes_that_are_left_and_one_whose_time_is_up_trains_no_further(
     tmp_path: Path,
 ) -> None:
