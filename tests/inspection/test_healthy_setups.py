@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from inspection.healthy_setups import NAMED, OTHERS, Setup, gpt
+from quick_ones import quick_ones
 from stayfinite import preflight
 
 
@@ -17,7 +18,7 @@ def loud(setup: Setup) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*NAMED, *OTHERS])
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", quick_ones(range(3), 0))
 def test_a_healthy_training_has_no_error_and_no_warning(name, seed):
     torch.manual_seed(seed)
     with warnings.catch_warnings():
