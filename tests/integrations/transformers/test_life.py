@@ -89,6 +89,7 @@ def test_the_trainers_own_way_of_restoring_callbacks_keeps_the_policy(tmp_path):
     assert [launch["policy"]["sigmas"] for launch in launches] == [9.0, 9.0]
 
 
+@pytest.mark.slow
 def test_training_twice_with_one_callback_gives_two_runs_and_the_weights_of_plain_training(tmp_path):
     plain = tiny_trainer(tmp_path / "plain")
     plain.train()

@@ -83,6 +83,7 @@ def test_replay_rebuilds_the_model_from_the_run_directory_alone(run: Path) -> No
     assert any("lora_A" in name for name, _ in model.named_parameters())
 
 
+@pytest.mark.slow
 def test_a_finished_run_that_is_started_again_trains_no_further(start: Path, run: Path, tmp_path: Path) -> None:
     place = tmp_path / "again"
     shutil.copytree(run, place)

@@ -159,6 +159,7 @@ def test_an_overflow_in_fp16_is_found_before_the_first_step(data, tmp_path):
         run(data, tmp_path / "run", bad_rows="keep", precision="fp16", check="stop", batch_size=64)
 
 
+@pytest.mark.slow
 def test_an_overflow_in_fp16_while_training_is_refused_and_explained(data, tmp_path):
     spoil(data, row=3, value=3e5)
     output = tmp_path / "run"
@@ -220,6 +221,7 @@ def test_validation_can_be_a_directory_of_its_own(data, tmp_path):
     assert any("training on 120 rows" in line for line in said)
 
 
+@pytest.mark.slow
 def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(data, tmp_path):
     run(data, tmp_path / "first", steps=2, eval_steps=2)
     path = tmp_path / "first" / "best" / "model.safetensors"

@@ -14,7 +14,6 @@ import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
-from quick_ones import quick_ones
 from recipe_job import NEVER, play_recipe, weights_of_ranks
 from stayfinite.autopsy.incidents.build import load_build
 from stayfinite.cli import main
@@ -106,6 +105,7 @@ def test_fp16_is_refused_for_training(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_base_that_was_saved_in_fp16_is_trained_in_full_precision(run: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -117,6 +117,7 @@ def test_a_base_that_was_saved_in_fp16_is_trained_in_full_precision(run: Path, t
     assert {tensor.dtype for tensor in adapter_of(tmp_path / "run").values()} == {torch.float32}
 
 
+@pytest.mark.slow
 def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "base", tmp_path / "base")
     weights = load_file(tmp_path / "base" / "model.safetensors")
@@ -342,7 +343,8 @@ def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Pat
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.parametrize("bits", quick_ones(["8bit", "4bit"], "8bit"))
+@pytest.mark.parametrize("bits", ["8bit", "4bit"])
+@pytest.mark.slow
 def test_a_quantised_base_is_adapted(run: Path, tmp_path: Path, bits: Any) -> None:
     config = small(tmp_path, model=str(run / "base"), task="metric", bits=bits, epochs=1, rows=32)
     result = train(config, quiet)
