@@ -142,6 +142,7 @@ class Ticking(translate.TimedSchedule):
         super().__init__(*arguments, **(options | {"clock": lambda: next(ticks) / 100}))
 
 
+@pytest.mark.slow
 def test_so_many_steps_and_so_many_minutes_are_kept(tmp_path, monkeypatch):
     assert train(quick_settings(tmp_path, epochs=None, max_steps=3, eval_rows=1), silent).steps == 3
     monkeypatch.setattr(translate, "TimedSchedule", Ticking)
