@@ -271,7 +271,7 @@ def _cause_elsewhere() -> UsageError:
             store.wait([FAILED], timedelta(seconds=5))
             rank, problem, fix = json.loads(store.get(FAILED))
             return UsageError(f"rank {rank} failed: {problem}", fix=fix)
-    return UsageError("another rank has ended, and this one cannot go on alone", fix="see what the other rank wrote")
+    return UsageError("another rank has ended; this one cannot continue alone", fix="see what the other rank wrote")
 
 
 def _silent(_: str) -> None:
