@@ -11,6 +11,9 @@ BIN  := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 \
        $(BIN)/python -m pip install -qq
 
+# Without bytecode on disk every worker of pytest rewrites every test file, and every process of a test compiles the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint type imports unit slow engines gpu bench docs site constraints clean
@@ -35,7 +38,7 @@ lint: $(VENV)/.dev ## Check style and format (ruff)
 
 type: $(VENV)/.dev ## Check types (mypy --strict)
 	@echo "== mypy: types"
-	@$(BIN)/mypy
+	@$(BIN)/mypy -n 2
 
 imports: $(VENV)/.dev ## Check that imports run downwards only (import-linter)
 	@echo "== import-linter: architecture"

@@ -1,5 +1,6 @@
 """Settings of the whole test suite."""
 
+import gc
 import os
 import shutil
 import sys
@@ -26,6 +27,11 @@ settings.load_profile("steady")
 def pytest_collection_modifyitems(items):
     """Slow tests begin with those that may take longest, so that none is left alone on one core at the end."""
     items.sort(key=_allowed_if_slow, reverse=True)
+
+
+def pytest_collection_finish():
+    """What the test files loaded stays to the end; trainers and accelerators collect garbage at every start."""
+    gc.freeze()
 
 
 def _allowed_if_slow(item):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from doc_site import build_site
 
 from .conftest import PATIENCE
 
 
+@pytest.mark.slow  # builds the whole site
 def test_the_search_finds_a_rule_without_a_server(browser, tmp_path):
     site = build_site(tmp_path / "site")
     page = browser.new_page()

@@ -47,6 +47,7 @@ def test_a_crash_is_tried_again_within_its_restarts_and_a_stop_is_not(tmp_path, 
     assert said in done.stderr
 
 
+@pytest.mark.slow
 def test_a_stopped_training_is_not_restarted_though_torchrun_ends_with_1(tmp_path):
     done = finish([*RUN, "--pause", "0", "--", *torchrun(2), supervised_job.__file__, "stop", tmp_path])
     assert done.returncode == 87, done.stderr[-2000:]

@@ -107,12 +107,13 @@ def test_the_demo_from_beginning_to_end(tmp_path):
     assert sum(step["decision"] == "veto" for step in steps) == guarded.refused
     json.dumps(result.to_json(), allow_nan=False)
 
-    again = run_demo(out=tmp_path / "demo", steps=STEPS, seed=SEED_WITH_AN_OVERFLOW)
+
+@pytest.mark.slow
+def test_a_demo_that_is_run_again_gives_the_same_figures_in_a_folder_of_its_own(tmp_path):
+    first, again = (run_demo(out=tmp_path / "demo", steps=STEPS, seed=SEED_WITH_AN_OVERFLOW) for _ in range(2))
     assert again.out == tmp_path / "demo-2"
-    assert [lane.held_out_loss for lane in (again.lanes[0], again.lanes[2])] == [
-        fp32.held_out_loss,
-        guarded.held_out_loss,
-    ]
+    for lane in (0, 2):
+        assert again.lanes[lane].held_out_loss == first.lanes[lane].held_out_loss
 
 
 def test_a_demo_without_steps_is_refused(tmp_path):

@@ -32,7 +32,7 @@ ALL = [block for page in pages() for block in blocks_of(page)]
 NOT_RUN = [block for block in ALL if block.language in PYTHON + SHELL and block.not_run]
 
 
-READ_FIRST = {"README.md", "docs/quick_start.md"}
+QUICK = {"README.md", "docs/policies.md"}
 """Pages whose code runs in `make test`; that of all others in `make slow`."""
 
 RUN = [page for page in pages() if page not in RUN_ELSEWHERE and any(block.runs for block in blocks_of(page))]
@@ -40,7 +40,7 @@ RUN = [page for page in pages() if page not in RUN_ELSEWHERE and any(block.runs 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "page", [page if page in READ_FIRST else pytest.param(page, marks=pytest.mark.slow) for page in RUN]
+    "page", [page if page in QUICK else pytest.param(page, marks=pytest.mark.slow) for page in RUN]
 )
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, tmp_path):
     environment = os.environ | {

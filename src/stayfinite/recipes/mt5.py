@@ -36,7 +36,7 @@ from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.result import Result, recorded_result, result_of
 from stayfinite.recipes.language.rows import rows_in_words
 from stayfinite.recipes.language.streamed import streamed_corpus
-from stayfinite.recipes.language.streaming import Streaming, streams, text_files
+from stayfinite.recipes.language.streaming import text_files
 from stayfinite.recipes.language.trained import rebuild, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
 from stayfinite.recipes.running.accumulating import grouped, sending
@@ -56,6 +56,7 @@ from stayfinite.recipes.running.records import figures, read_launch, settings_of
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
+from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.seq2seq.adapters import add_adapters
 from stayfinite.recipes.seq2seq.batching import Padding, labels_in, tokens_in
 from stayfinite.recipes.seq2seq.losses import loss_of
@@ -63,6 +64,7 @@ from stayfinite.recipes.seq2seq.models import build_t5, compute_twice, fit_vocab
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.seq2seq.trained import keep_shape
 from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.streaming.choosing import Streaming, given, streams
 from stayfinite.recipes.streaming.files import note_files
 
 Say = Callable[[str], None]
@@ -163,6 +165,8 @@ class Mt5:
     """Recompute activations to save memory."""
     shard: bool = False
     """Shard weights, gradients and moments over ranks (FSDP2)."""
+    tensor_parallel: int = 1
+    """Ranks that compute each layer together, for layers too large for one GPU."""
     seed: int = 0
     """Seed for weights, order, masks and dropout."""
     device: str = "auto"
@@ -212,22 +216,29 @@ def main(arguments: Sequence[str]) -> None:
     train(read_settings(Mt5, arguments, "stayfinite train mt5", settled))
 
 
-def train(config: Mt5, say: Say = print) -> Result:
-    """Train, evaluate, keep the best model."""
+def train(config: Mt5, say: Say = print, *, dataset: Any = None) -> Result:
+    """Train, evaluate, keep the best model.
+
+    Arguments:
+        dataset: an object of the `datasets` library to train on, beside what the settings name.
+    """
+    config = replace(config, data=given(config.data, dataset))
     refuse_impossible(config)
-    with place_of_process(config.device) as place, quiet_transformers():
-        return _train(replace(config, lora_rank=_rank(config)), place, place.voice(say))
+    with place_of_process(config.device, config.tensor_parallel) as place, quiet_transformers():
+        return _train(replace(config, lora_rank=_rank(config)), place, place.voice(say), dataset)
 
 
-def _train(config: Mt5, place: Place, say: Say) -> Result:
+def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     output = Path(config.output_dir)
-    resuming = place.by_first(lambda: goes_on(output, "mt5", config, FIXED, say, ranks=place.count, per_rank=PER_RANK))
-    whole_batch = config.train_batch_size * ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
+    resuming = place.by_first(
+        lambda: goes_on(output, "mt5", config, FIXED, say, ranks=place.row_ranks, per_rank=PER_RANK)
+    )
+    whole_batch = config.train_batch_size * ranks_in_batch(output, config, place.row_ranks, PER_RANK, resuming=resuming)
     torch.manual_seed(config.seed)
     start = time.monotonic()
 
     # -- data --------------------------------------------------------------------------------------------------------
-    files = text_files(config.data)
+    files = place.together(lambda: text_files(config.data, dataset))
     stream = None
     if streams(config.stream, files):
         stream = place.together(lambda: streamed_corpus(config, files, output if resuming else None, say))
@@ -247,6 +258,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     )  # fmt: skip
     masking = masking_for(config.objective, tokenizer, density=config.noise_density, mean_span=config.mean_span_length)
     model = _model(config, loaded, tokenizer, say).to(place.device)
+    refuse_unsplittable(model, place.tensor)
     if place.first:
         keep_shape(model, tokenizer, output)
     in_blocks = partial(blocks_for, tokenizer=tokenizer, size=config.block_size, packing=config.pack, say=say)
@@ -257,12 +269,12 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
     loader: Any
     if stream is not None:
-        rows = max(1, whole_batch // place.count)
+        rows = max(1, whole_batch // place.row_ranks)
         loader = stream.loader(config, tokenizer, masking, place, say, batch_size=rows)
-        batches = stream.batches(blocks, rows, place.count, steps=config.max_steps)
+        batches = stream.batches(blocks, rows, place.row_ranks, steps=config.max_steps)
     else:
-        refuse_idle(len(blocks), whole_batch, place.count)
-        order = SeededBatches(blocks.lengths, whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
+        refuse_idle(len(blocks), whole_batch, place.row_ranks)
+        order = SeededBatches(blocks.lengths, whole_batch, seed=config.seed, rank=place.row_rank, ranks=place.row_ranks)
         loader = loader_of(blocks, masking, padding, order, pin=place.device.type == "cuda")
         batches = len(loader)
     an_epoch = steps_of(batches, config.gradient_accumulation_steps, 1)
@@ -309,7 +321,7 @@ def _train(config: Mt5, place: Place, say: Say) -> Result:
         keep_checkpoints=config.save_total_limit,
     )  # fmt: skip
     eval_steps = config.eval_steps or (an_epoch if stream is None else min(an_epoch, 1000))
-    logbook = Logbook(say, steps=steps, every=config.logging_steps, total=place.total)
+    logbook = Logbook(say, steps=steps, every=config.logging_steps, total=place.total_of_rows)
     best = Best(output, metric="loss", lowest=True)
     save = _saver(model, tokenizer, config)
     with telling(_loggers(config) if place.first else [], output) as tell, Guard(

@@ -3,6 +3,7 @@
     stayfinite train sft                                             # the built-in task: minutes on two CPU cores
     stayfinite train sft --train questions.jsonl --model HuggingFaceTB/SmolLM2-360M-Instruct --output-dir runs/first
     stayfinite train sft --model smollm2                             # unit conversions with SmolLM2-135M, no hub needed
+    stayfinite train sft --train questions/ --stream on --max-steps 50000     # files that do not fit memory
     stayfinite sft test --adapter runs/first/best                    # also: sft chat, sft datagen
 
 The program reads top to bottom: settings, data, base, adapter, check, loop, result.
@@ -14,6 +15,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -22,8 +24,12 @@ import torch
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
+from stayfinite.errors import StayfiniteError
 from stayfinite.guard.guard import Guard
 from stayfinite.inspection.inspection import Inspection
+from stayfinite.readers.data.beginnings import text_size
+from stayfinite.readers.data.hub_rows import is_hub
+from stayfinite.readers.data.opening import open_data
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, size_in_words
 from stayfinite.recipes.chat.bases import Bits, is_size
@@ -35,6 +41,7 @@ from stayfinite.recipes.chat.looking import quick_look
 from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.chat.refusals import refuse_impossible
+from stayfinite.recipes.chat.streaming import sampled_examples, streamed_questions
 from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, look_before_start
@@ -46,12 +53,16 @@ from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again, use_plan
 from stayfinite.recipes.running.processes import Place, place_of_process
+from stayfinite.recipes.running.progress import Progress
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
-from stayfinite.recipes.running.timing import Stopwatch, Timekept
+from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
+from stayfinite.recipes.running.timing import Clock, TimedSchedule
 from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.streaming.choosing import Streaming, given, opened, streams
+from stayfinite.recipes.streaming.files import note_files
 
 SYSTEM = "Answer the question. Put the answer between tags, like this: <answer>12.5</answer>"
 
@@ -62,7 +73,8 @@ class Sft:
 
     # -- data
     train: tuple[str, ...] = ()
-    """JSON (also a list of pairs), JSONL, CSV, TSV, Parquet or Arrow: questions with answers, chats, Alpaca."""
+    """JSON (also a list of pairs), JSONL, CSV, TSV, Parquet or Arrow: questions with answers, chats, Alpaca. Files,
+    directories, patterns, or a hub's data set (hub:owner/name)."""
     val: tuple[str, ...] = ()
     """Evaluation data, same formats; by default a share of the training questions is held out."""
     question: str | None = None
@@ -83,6 +95,12 @@ class Sft:
     """System text before every question, in training and in use; empty for the model's default."""
     max_length: int = 256
     """Most tokens per row and per question. Longer questions are truncated, answers never."""
+    stream: Streaming = "auto"
+    """Read the data as it is needed, whatever its size: on, off, or auto, which does so above 1 GiB of text."""
+    shuffle_rows: int = 65_536
+    """Rows that are shuffled together where the data is streamed."""
+    workers: int = 0
+    """Processes that read and tokenize where the data is streamed; 0 does it in between steps."""
 
     # -- model
     model: str = "tiny"
@@ -98,9 +116,9 @@ class Sft:
     alpha: float = 32.0
     """Adapter scale: alpha / rank."""
     dropout: float = 0.05
-    """Dropout before the adapter."""
+    """Dropout before the adapter; none for a small set, of which every step counts."""
     gradient_checkpointing: bool = True
-    """Recompute activations to save memory."""
+    """Recompute activations to save memory; on a CPU only where they take over a quarter of it."""
     cache_dir: str | None = None
     """Cache directory for hub models."""
     output_dir: str = "runs/sft"
@@ -111,12 +129,14 @@ class Sft:
     """Passes over the training questions."""
     minutes: float | None = None
     """Stop after this many minutes of training; a resumed run has the rest."""
+    max_steps: int | None = None
+    """Stop after this many steps."""
     batch_size: int = 8
     """Questions per batch and process."""
     accumulation: int = 4
-    """Batches per step."""
+    """Batches per step; 1 for a small set."""
     learning_rate: float = 2e-4
-    """Peak learning rate."""
+    """Peak learning rate; 5e-4 for a small set."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "cosine"
     """Decay of the learning rate after warmup."""
     warmup_ratio: float = 0.05
@@ -130,6 +150,8 @@ class Sft:
     supports it, else fp32. fp16 is for `sft test` and `sft chat`."""
     shard: bool = False
     """Shard weights, gradients and moments over ranks (FSDP2)."""
+    tensor_parallel: int = 1
+    """Ranks that compute each layer together, for layers too large for one GPU."""
     seed: int = 0
     """Seed for weights, order and dropout."""
     device: str = "auto"
@@ -171,9 +193,14 @@ BUILT_IN: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """Settings that a built-in task has where nothing else is asked for."""
+SMALL = 512 << 10
+"""Bytes of text below which a set is small: a few thousand short questions."""
+FOR_SMALL: dict[str, Any] = {"learning_rate": 5e-4, "accumulation": 1, "dropout": 0.0}
+"""Settings that a small set has where nothing else is asked for: it is over in a hundred steps of 32 questions, which
+teach a model the form of an answer and little more."""
 FIXED = (
     "train", "val", "question", "answer", "reasoning", "val_share", "task", "rows", "held_out", "system", "max_length",
-    "model", "adapter", "bits", "rank", "alpha", "batch_size", "accumulation", "seed",
+    "model", "adapter", "bits", "rank", "alpha", "batch_size", "accumulation", "seed", "stream", "shuffle_rows",
 )  # fmt: skip
 """Settings that a run which is resumed must share with the one that was begun."""
 PER_RANK = ("batch_size",)
@@ -181,13 +208,15 @@ PER_RANK = ("batch_size",)
 
 
 def settled(config: Sft) -> Sft:
-    """The settings with those of the built-in task, where it is what is trained on."""
+    """The settings with those of the built-in task, or of a small set, where that is what is trained on."""
     if config.train:
-        return config
+        return replace(config, **FOR_SMALL) if _is_small(config.train) else config
     task = task_of(config)
     return replace(config, task=task, **BUILT_IN[task])
 
 
+STREAM_EVAL_STEPS = 1000
+"""Steps between evaluations of a stream, whose passes may take days."""
 TALKATIVE = 96
 """Tokens that a model which was trained elsewhere may say before its answer; one that knows when to stop does."""
 
@@ -200,23 +229,36 @@ class Result(Outcome):
     answer_rate: float
 
 
-def train(config: Sft, say: Callable[[str], None] = print) -> Result:
-    """Train an adapter, evaluate it, keep the best."""
+def train(config: Sft, say: Callable[[str], None] = print, *, dataset: Any = None) -> Result:
+    """Train an adapter, evaluate it, keep the best.
+
+    Arguments:
+        dataset: an object of the `datasets` library to train on, beside what the settings name.
+    """
+    config = replace(config, train=given(config.train, dataset))
     refuse_impossible(config)
-    with place_of_process(config.device) as place:
-        return _train(config, place, place.voice(say))
+    with place_of_process(config.device, config.tensor_parallel) as place:
+        return _train(config, place, place.voice(say), dataset)
 
 
-def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
+def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) -> Result:
     output, device = Path(config.output_dir), place.device
-    resuming = place.by_first(lambda: goes_on(output, "sft", config, FIXED, say, ranks=place.count, per_rank=PER_RANK))
-    in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
+    resuming = place.by_first(
+        lambda: goes_on(output, "sft", config, FIXED, say, ranks=place.row_ranks, per_rank=PER_RANK)
+    )
+    in_batch = ranks_in_batch(output, config, place.row_ranks, PER_RANK, resuming=resuming)
     torch.manual_seed(config.seed)
 
     # -- data --------------------------------------------------------------------------------------------------------
-    training, validation = place.together(lambda: questions_of(config, say))
+    files = place.together(lambda: opened(config.train, open_data, dataset))
+    stream = None
+    if streams(config.stream, files):
+        stream = place.together(lambda: streamed_questions(config, files, output if resuming else None, say))
+        training, validation = stream.training, stream.validation
+    else:
+        training, validation = place.together(lambda: questions_of(config, say))
+        refuse_idle(len(training), config.batch_size * in_batch, place.row_ranks)
     place.require_alike("questions", [*training, *validation])
-    refuse_idle(len(training), config.batch_size * in_batch, place.count)
 
     # -- base and adapter --------------------------------------------------------------------------------------------
     precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only")
@@ -224,9 +266,14 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     if config.train and config.adapter is None and is_size(config.model):
         say(f"{config.model} has random weights: for testing only. Use --model smollm2, a directory or a hub name")
     prompting = Prompting(tokenizer=base.tokenizer, system=config.system)
-    examples = examples_of(config, prompting, training, say, validation)
+    examples = (
+        examples_of(config, prompting, training, say, validation)
+        if stream is None
+        else sampled_examples(config, prompting, training, validation)
+    )
     mark = fingerprint(base.model)
-    model = adapted(config, base, device, precision)
+    model = adapted(config, base, device, precision, longest=max(example.length for example in examples))
+    refuse_unsplittable(model, place.tensor)
     say(size_in_words(model, examples))
     record: dict[str, Any] = {
         "base": {"model": name_of_base(config), "fingerprint": mark, "bits": config.bits},
@@ -236,10 +283,17 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     }  # fmt: skip
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
-    loader = loader_of(
-        examples, base.tokenizer.pad_token_id, size=config.batch_size * in_batch, rank=place.rank, count=place.count,
-        seed=config.seed, pin=device.type == "cuda",
-    )  # fmt: skip
+    loader: Any
+    if stream is not None:
+        in_one = max(1, config.batch_size * in_batch // place.row_ranks)
+        loader = stream.loader(config, prompting, place, say, batch_size=in_one)
+        batches = stream.batches(in_one, place.row_ranks, steps=config.max_steps)
+    else:
+        loader = loader_of(
+            examples, base.tokenizer.pad_token_id, size=config.batch_size * in_batch, rank=place.row_rank,
+            count=place.row_ranks, seed=config.seed, pin=device.type == "cuda",
+        )  # fmt: skip
+        batches = len(loader)
     optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
     first_batch = Padding(pad=base.tokenizer.pad_token_id)(examples[: config.batch_size])
     if is_planned(config.precision):
@@ -247,13 +301,14 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
             config.precision, model, optimizer, first_batch, loss_of(model, device), directory=output, say=say,
             several=place.count > 1,
         )  # fmt: skip
-    per_epoch = steps_of(len(loader), config.accumulation, 1)
-    steps = per_epoch * config.epochs
-    watch = Stopwatch(config.minutes)
-    scheduler = Timekept(
-        schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps), watch
-    )
-    logbook = Logbook(say, steps=steps, every=config.logging_steps, until=watch.left, total=place.total)
+    per_epoch = steps_of(batches, config.accumulation, 1)
+    steps = min(per_epoch * config.epochs, config.max_steps or per_epoch * config.epochs)
+    if stream is not None:
+        say(f"about {per_epoch:,} steps a pass over the data; training takes {steps:,} steps (--max-steps for another)")
+    clock = Clock(place.from_first if place.count > 1 else None)
+    scheduler = _schedule(config, optimizer, steps, clock)
+    left = scheduler.left if isinstance(scheduler, TimedSchedule) else lambda: None
+    logbook = Logbook(say, steps=steps, every=config.logging_steps, until=left, total=place.total_of_rows)
     best = Best(output, metric="merit", patience=config.patience)
     checkpoint_steps = config.checkpoint_steps or (per_epoch if config.minutes is None else None)
     policy = Policy(
@@ -267,6 +322,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
     # -- the check ---------------------------------------------------------------------------------------------------
     if place.first:
         write_launch(output, "sft", config, steps=steps, data=figures(training, validation), ranks_in_batch=in_batch)
+        if stream is not None:
+            note_files(files, output)
     place.wait()
     place.by_first(
         lambda: look_before_start(
@@ -280,8 +337,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             return evaluate(
                 model, prompting, validation[:rows], new_tokens=record["new_tokens"], limit=config.max_length,
-                autocast=autocast, samples=config.samples, say=say, batch_size=512 if device.type == "cuda" else 128,
-                place=place,
+                autocast=autocast, samples=config.samples, say=say, batch_size=512 if device.type == "cuda" else 32,
+                place=place, progress=Progress(say, "questions asked"),
             ).to_json()  # fmt: skip
 
     def save(into: Path) -> None:
@@ -303,17 +360,45 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
             logbook.resume(resumed)
             best.recall(resumed)
         compared = not is_size(config.model) if config.base_score is None else config.base_score
-        before = _base_scores(output, place, lambda: ask(None, guard.autocast)) if compared else None
+
+        def ask_base() -> dict[str, Any]:
+            say(f"asking the base {len(validation):,} questions before the first step (not with --base-score False)")
+            return ask(None, guard.autocast)
+
+        before = _base_scores(output, place, ask_base) if compared else None
         if before is not None:
             say(f"base: {in_words(before)}")
-        if place.first:
-            write_end(output, config.minutes, used=watch.seconds / 60)
+        if place.first and isinstance(scheduler, TimedSchedule):
+            write_end(output, config.minutes, used=scheduler.seconds / 60)
 
         def over() -> bool:
-            """Whether the time is up, by the first process's clock."""
-            return config.minutes is not None and bool(place.from_first(watch.over))
+            """Whether it ends here: by the first process's clock, or by the steps."""
+            if isinstance(scheduler, TimedSchedule):
+                clock.agree()
+                if scheduler.over:
+                    return True
+            if stream is not None and place.from_first(best.over):
+                return True
+            return logbook.steps_taken >= steps and (stream is not None or config.max_steps is not None)
 
-        for epoch in range(config.epochs):
+        def evaluate_now(where: str) -> None:
+            """Ask some held-out questions, unless this was done after this very step."""
+            if place.from_first(best.knows(logbook.steps_taken)):
+                return
+            guard.flush()
+            team.gather()
+            with logbook.rest():
+                found = ask(config.eval_rows, guard.autocast)
+            if place.first:
+                better = best.judge(logbook.steps_taken, found, save)
+                tell(logbook.steps_taken, {name: found[name] for name in ("accuracy", "answer_rate", "loss")})
+                say(f"{where}: {in_words(found)}{'  (best so far)' if better else ''}")
+
+        # The steps of a stream are estimated: another pass begins where they are not over. It evaluates by steps.
+        every = min(per_epoch, STREAM_EVAL_STEPS) if stream is not None else 0
+        if every and resumed and resumed % every == 0:
+            evaluate_now(f"step {resumed}")  # the process may have ended just before it
+        for epoch in range(config.epochs) if stream is None else count():
             trained = False
             for group in grouped(guard.batches(loader), config.accumulation, over=over):
                 # Every supervised token counts the same, whichever batch or process it is in.
@@ -326,18 +411,13 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
                 guard.step()
                 trained = True
                 logbook.step(scheduler.get_last_lr()[0])
-            last = epoch + 1 == config.epochs or over()
+                if every and logbook.steps_taken % every == 0:
+                    evaluate_now(f"step {logbook.steps_taken}")
+            last = (stream is None and epoch + 1 == config.epochs) or over()
             killed_before = resumed == per_epoch * (epoch + 1)  # just before its evaluation
-            here = trained or last or killed_before
-            here = here and not place.from_first(best.knows(logbook.steps_taken))
-            if here and ((epoch + 1) % config.eval_epochs == 0 or last):
-                guard.flush()
-                team.gather()
-                found = ask(config.eval_rows, guard.autocast)
-                if place.first:
-                    better = best.judge(logbook.steps_taken, found, save)
-                    tell(logbook.steps_taken, {name: found[name] for name in ("accuracy", "answer_rate", "loss")})
-                    say(f"epoch {epoch + 1}: {in_words(found)}{'  (best so far)' if better else ''}")
+            due = stream is None and (trained or killed_before) and (epoch + 1) % config.eval_epochs == 0
+            if due or last:
+                evaluate_now(f"epoch {epoch + 1}" if stream is None else f"step {logbook.steps_taken}")
             if last or place.from_first(best.over):
                 break
 
@@ -348,7 +428,9 @@ def _train(config: Sft, place: Place, say: Callable[[str], None]) -> Result:
             guard.checkpoint()  # also says how much time was used
         place.wait()
         take_adapter(model, best.directory)
-        found = ask(None, guard.autocast)
+        found = place.from_first(best.scores)
+        if found.get("questions") != len(validation):  # asked some of them only
+            found = ask(None, guard.autocast)
     first, last_loss = first_and_last(losses_of(output))
     result = Result(
         accuracy=found["accuracy"], answer_rate=found["answer_rate"], first_loss=first,
@@ -389,6 +471,24 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------
+
+
+def _is_small(names: Sequence[str]) -> bool:
+    if any(map(is_hub, names)):
+        return False
+    try:
+        return text_size(open_data(names)) < SMALL
+    except StayfiniteError:  # which is raised again where the data is read
+        return False
+
+
+def _schedule(config: Sft, optimizer: torch.optim.Optimizer, steps: int, clock: Clock) -> Any:
+    """Over the steps; with --minutes over whatever ends first, so that the rate reaches its end with the time."""
+    if config.minutes is None:
+        return schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
+    return TimedSchedule(
+        optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=steps, clock=clock
+    )
 
 
 def _base_scores(output: Path, place: Place, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:

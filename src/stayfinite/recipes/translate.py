@@ -10,9 +10,10 @@ The program reads top to bottom: settings, data, tokenizer, model, check, loop, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from functools import partial
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +41,7 @@ from stayfinite.recipes.running.records import figures, read_launch, settings_of
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
+from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import Clock, TimedSchedule
 from stayfinite.recipes.seq2seq.batching import labels_in, tokens_in
 from stayfinite.recipes.seq2seq.corpus import pairs_for
@@ -56,14 +58,18 @@ from stayfinite.recipes.seq2seq.models import (
     load_weights,
 )
 from stayfinite.recipes.seq2seq.normalizing import Form
-from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place
+from stayfinite.recipes.seq2seq.pairs import files_of_pairs
+from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place, refuse_recorded_stream
 from stayfinite.recipes.seq2seq.result import Result
 from stayfinite.recipes.seq2seq.rows import rows_in_words
+from stayfinite.recipes.seq2seq.streaming import streamed_pairs
 from stayfinite.recipes.seq2seq.tables import Columns
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.seq2seq.trained import keep_shape, rebuild, save_trained
 from stayfinite.recipes.seq2seq.vocabulary import vocabulary
 from stayfinite.recipes.settings import read_settings
+from stayfinite.recipes.streaming.choosing import Streaming, given, opened, streams
+from stayfinite.recipes.streaming.files import note_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +78,8 @@ class Translate:
 
     # -- data
     train: tuple[str, ...] = ()
-    """CSV, TSV, JSON, JSONL or Parquet tables, TMX, OPUS zips, or two aligned texts, source first."""
+    """CSV, TSV, JSON, JSONL or Parquet tables, TMX, OPUS zips, or two aligned texts, source first. Files, directories,
+    patterns, or a hub's data set (hub:owner/name)."""
     val: tuple[str, ...] = ()
     """Validation data, same formats; by default a share of the training pairs is held out."""
     source: str | None = None
@@ -95,6 +102,12 @@ class Translate:
     """Most tokens (bytes for ByT5) of a target."""
     too_long: Literal["cut", "drop"] = "cut"
     """Truncate or drop training pairs that are longer."""
+    stream: Streaming = "auto"
+    """Read the data as it is needed, whatever its size: on, off, or auto, which does so above 1 GiB of text."""
+    shuffle_rows: int = 65_536
+    """Rows that are shuffled together where the data is streamed."""
+    workers: int = 0
+    """Processes that read and tokenize where the data is streamed; 0 does it in between steps."""
 
     # -- model
     model: str = "tiny"
@@ -153,6 +166,8 @@ class Translate:
     """Put pairs of similar length into a batch."""
     shard: bool = False
     """Shard weights, gradients and moments over ranks (FSDP2)."""
+    tensor_parallel: int = 1
+    """Ranks that compute each layer together, for layers too large for one GPU."""
     seed: int = 0
     """Seed for weights, order and dropout."""
     device: str = "auto"
@@ -192,38 +207,50 @@ BUILT_IN: dict[str, Any] = {
 """Settings that the built-in task has where nothing else was asked for."""
 EPOCHS = 10
 RATE, RELATIVE_RATE = 1e-4, 0.02
+STREAM_EVAL_STEPS = 1000
+"""Steps between evaluations of a stream, whose passes may take days."""
 FIXED = frozenset({
     "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
     "max_target_length", "too_long", "model", "tokenizer", "vocab_size", "batch_size", "batch_tokens", "accumulation",
-    "length_buckets", "graphs", "seed",
+    "length_buckets", "graphs", "seed", "stream", "shuffle_rows",
 })  # fmt: skip
 """Settings that cannot change when a run goes on."""
 PER_RANK = ("batch_size", "batch_tokens")
 """Of these, the ones that are for each rank: over all ranks they cannot change."""
 
 
-def train(config: Translate, say: Callable[[str], None] = print) -> Result:
-    """Train, evaluate, keep the best model."""
+def train(config: Translate, say: Callable[[str], None] = print, *, dataset: Any = None) -> Result:
+    """Train, evaluate, keep the best model.
+
+    Arguments:
+        dataset: an object of the `datasets` library to train on, beside what the settings name.
+    """
+    config = replace(config, train=given(config.train, dataset))
     refuse_impossible(config)
     config = _resolved(config)
-    with place_of_process(config.device) as place, quiet_transformers():
+    with place_of_process(config.device, config.tensor_parallel) as place, quiet_transformers():
         refuse_place(config, place)
-        return _train(config, place, place.voice(say))
+        return _train(config, place, place.voice(say), dataset)
 
 
-def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Result:
+def _train(config: Translate, place: Place, say: Callable[[str], None], dataset: Any) -> Result:
     output, device = Path(config.output_dir), place.device
     resuming = place.by_first(
-        lambda: goes_on(output, "translate", config, FIXED, say, ranks=place.count, per_rank=PER_RANK)
+        lambda: goes_on(output, "translate", config, FIXED, say, ranks=place.row_ranks, per_rank=PER_RANK)
     )
-    in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
+    in_batch = ranks_in_batch(output, config, place.row_ranks, PER_RANK, resuming=resuming)
     torch.manual_seed(config.seed)
 
     # -- data --------------------------------------------------------------------------------------------------------
-    training, validation = place.together(
+    files = place.together(lambda: opened(config.train, files_of_pairs, dataset))
+    stream = None
+    if streams(config.stream, files):
+        refuse_recorded_stream(config)
+        stream = place.together(lambda: streamed_pairs(config, files, output if resuming else None, say))
+    training, validation = (stream.training, stream.validation) if stream is not None else place.together(
         lambda: pairs_for(
-            config.train or None, config.val, Columns(source=config.source, target=config.target, group=config.group),
-            forms=config.normalise, max_ratio=config.max_ratio, share=config.val_share, say=say,
+            config.train or None, config.val, Columns.of(config), forms=config.normalise, max_ratio=config.max_ratio,
+            share=config.val_share, say=say,
         )
     )  # fmt: skip
     place.require_alike("pairs", [*training, *validation])
@@ -238,22 +265,40 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
     encode = Encoding(tokenizer=tokenizer, prefix=config.prefix, limits=limits, too_long=config.too_long)
     examples = encode(training, say)
     whole_batch = config.batch_size * in_batch
-    refuse_idle(len(examples), None if config.batch_tokens else whole_batch, place.count)
+    if stream is None:
+        refuse_idle(len(examples), None if config.batch_tokens else whole_batch, place.row_ranks)
     model = _model(config, tokenizer).to(device)
+    refuse_unsplittable(model, place.tensor)
     compute_loss = loss_of(model, config.label_smoothing)
     evaluate = Evaluation(tokenizer=tokenizer, prefix=config.prefix, limits=limits, batch_size=config.eval_batch_size)
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
-    loader, sampler, padding = loading_of(
-        examples, tokenizer.pad_token_id, device, batch_size=whole_batch,
-        tokens=config.batch_tokens and config.batch_tokens * in_batch, buckets=config.length_buckets,
-        few_forms=config.graphs, seed=config.seed, rank=place.rank, ranks=place.count,
+    tokens = config.batch_tokens and config.batch_tokens * in_batch
+    load = partial(
+        loading_of, examples, tokenizer.pad_token_id, device, buckets=config.length_buckets, few_forms=config.graphs,
+        seed=config.seed,
     )  # fmt: skip
+    loader: Any
+    counts: Callable[[int], Iterable[int]]
+    if stream is None:
+        loading = load(batch_size=whole_batch, tokens=tokens, rank=place.row_rank, ranks=place.row_ranks)
+        loader, counts = loading.loader, loading.sampler.counts
+    else:
+        rows, room = max(1, whole_batch // place.row_ranks), tokens and max(1, tokens // place.row_ranks)
+        loading = load(batch_size=rows, tokens=room)
+        loader = stream.loader(
+            config, encode, loading, place, say, rows=len(examples), batch_size=rows, tokens=room
+        )  # fmt: skip
+        counts = partial(repeat, stream.batches(loading, place.row_ranks, steps=config.max_steps))
+    padding = loading.padding
     optimizer = optimizer_for(
         model, lr=config.learning_rate or RATE, weight_decay=config.weight_decay, device=device,
         relative=config.rates == "relative",
     )  # fmt: skip
-    steps = _planned_steps(config, sampler)
+    steps = _planned_steps(config, counts)
+    an_epoch = steps_of(next(iter(counts(1))), config.accumulation, 1)
+    if stream is not None:
+        say(f"about {an_epoch:,} steps a pass over the data" + (f"; training takes {steps:,} steps" if steps else ""))
     clock = Clock(place.from_first if place.count > 1 else None)
     scheduler = _schedule(config, optimizer, steps, clock)
 
@@ -267,6 +312,8 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
         planned = {"ranks_in_batch": in_batch} | ({} if steps is None else {"steps": steps})
         write_launch(output, "translate", config, data=figures(training, validation), **planned)
         keep_shape(model, tokenizer, output)
+        if stream is not None:
+            note_files(files, output)
     place.by_first(
         lambda: look_before_start(
             model, optimizer, first, compute_loss, precision=precision, scaler=scaler,
@@ -285,11 +332,10 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
     forward = RecordedLoss(shared, loss_of(shared, config.label_smoothing), say, wanted=config.graphs)
     logbook = Logbook(
         say, steps=steps, every=config.logging_steps,
-        until=scheduler.left if isinstance(scheduler, TimedSchedule) else lambda: None, total=place.total,
+        until=scheduler.left if isinstance(scheduler, TimedSchedule) else lambda: None, total=place.total_of_rows,
     )  # fmt: skip
     best = Best(output, metric=config.metric, patience=config.patience)
-    an_epoch = None if config.minutes is not None else steps_of(len(sampler), config.accumulation, 1)
-    checkpoint_steps = config.checkpoint_steps or an_epoch
+    checkpoint_steps = config.checkpoint_steps or (an_epoch if config.minutes is None else None)
     policy = Policy(
         precision=precision,
         checkpoint_steps=checkpoint_steps,
@@ -315,10 +361,35 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
             """Whether it ends here, by the first process's clock."""
             if config.minutes is not None:
                 clock.agree()
-            timed = isinstance(scheduler, TimedSchedule) and scheduler.over
-            return timed or (config.max_steps is not None and logbook.steps_taken >= config.max_steps)
+            if isinstance(scheduler, TimedSchedule) and scheduler.over:
+                return True
+            if stream is not None and place.from_first(best.over):
+                return True
+            most = config.max_steps if stream is None else steps
+            return most is not None and logbook.steps_taken >= most
 
-        for epoch in count() if config.epochs is None else range(config.epochs):
+        def evaluate_now(where: str) -> None:
+            """Translate some of the validation, unless this was done after this very step."""
+            if place.from_first(best.knows(logbook.steps_taken)):
+                return
+            rows = validation[: config.eval_rows]
+            with logbook.rest():
+                team.gather()
+                scores, translations = evaluate(judged, rows, beams=1, autocast=guard.autocast, place=place)
+                better = place.first and best.judge(
+                    logbook.steps_taken, scores.to_json(), lambda into: save_trained(judged, tokenizer, config, into)
+                )
+            tell(logbook.steps_taken, scores.to_json())
+            say(f"{where}: {scores}{'  (best so far)' if better else ''}")
+            if config.samples:
+                say(samples(rows, translations, config.samples))
+
+        # The steps of a stream are estimated: another pass begins where they are not over. It evaluates by steps.
+        every = min(an_epoch, STREAM_EVAL_STEPS) if stream is not None else 0
+        if every and resumed and resumed % every == 0:
+            evaluate_now(f"step {resumed}")  # the process may have ended just before it
+        endless = config.epochs is None or stream is not None
+        for epoch in count() if endless else range(config.epochs or 0):
             for group in grouped(batches, config.accumulation, over=over):
                 shares = weights_in_step([labels_in(batch) for batch in group], place.count)
                 for number, (batch, share) in enumerate(zip(group, shares, strict=True), 1):
@@ -331,23 +402,13 @@ def _train(config: Translate, place: Place, say: Callable[[str], None]) -> Resul
                 if average is not None:
                     average.update(logbook.steps_taken + 1)
                 logbook.step(scheduler.get_last_lr()[0])
-            last = over() or epoch + 1 == config.epochs
+                if every and logbook.steps_taken % every == 0:
+                    evaluate_now(f"step {logbook.steps_taken}")
+            last = over() or (not endless and epoch + 1 == config.epochs)
             whole = batches.place == (epoch + 1, -1)  # not so for an epoch that an earlier process had finished
-            due = whole and (epoch + 1) % config.eval_epochs == 0
-            if (due or last) and not place.from_first(best.knows(logbook.steps_taken)):
-                rows = validation[: config.eval_rows]
-                with logbook.rest():
-                    team.gather()
-                    scores, translations = evaluate(judged, rows, beams=1, autocast=guard.autocast, place=place)
-                    better = place.first and best.judge(
-                        logbook.steps_taken,
-                        scores.to_json(),
-                        lambda into: save_trained(judged, tokenizer, config, into),
-                    )
-                tell(logbook.steps_taken, scores.to_json())
-                say(f"epoch {epoch + 1}: {scores}{'  (best so far)' if better else ''}")
-                if config.samples:
-                    say(samples(rows, translations, config.samples))
+            due = stream is None and whole and (epoch + 1) % config.eval_epochs == 0
+            if due or last:
+                evaluate_now(f"epoch {epoch + 1}" if stream is None else f"step {logbook.steps_taken}")
             if last or place.from_first(best.over):
                 break
         logbook.finish()
@@ -423,11 +484,11 @@ def _prepared(model: Any, config: Translate) -> Any:
     return model.train()
 
 
-def _planned_steps(config: Translate, sampler: Any) -> int | None:
+def _planned_steps(config: Translate, counts: Callable[[int], Iterable[int]]) -> int | None:
     """All steps of the training; None where only the time ends it."""
     planned = [] if config.max_steps is None else [config.max_steps]
     if config.epochs is not None:
-        planned.append(sum(steps_of(batches, config.accumulation, 1) for batches in sampler.counts(config.epochs)))
+        planned.append(sum(steps_of(batches, config.accumulation, 1) for batches in counts(config.epochs)))
     return min(planned, default=None)
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from stayfinite.errors import StateError
+from stayfinite.state.shards import full_value, local_part
 
 CHUNKS = 64
 """Sums that are taken over each tensor, so that what changes places is noticed too."""
@@ -24,14 +25,18 @@ class FrozenMark:
 
     def of(self, frozen: Mapping[str, Tensor]) -> str:
         """The fingerprint as of now."""
-        now = tuple((tensor.data_ptr(), tensor._version) for tensor in frozen.values())
+        parts = map(local_part, frozen.values())
+        now = tuple((part.data_ptr(), part._version) for part in parts)
         if self._of != now:
             self._mark, self._of = fingerprint(frozen), now
         return self._mark
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """Twenty-four characters that other numbers under these names do not have. Waits for the device once."""
+    """Twenty-four characters that other numbers under these names do not have. Waits for the device once.
+
+    Of tensors that are spread over ranks the whole ones count, however they are spread: a collective.
+    """
     digest = hashlib.blake2b(digest_size=12)
     sums = [_sums(tensor) for tensor in tensors.values()]
     for name, tensor in tensors.items():
@@ -80,7 +85,7 @@ def check_frozen(saved: Mapping[str, Any] | None, names: list[str], mark: str | 
 
 def _sums(tensor: Tensor) -> Tensor:
     """Sums of the tensor's bits in chunks, where it lies."""
-    flat = tensor.detach().contiguous().flatten()
+    flat = full_value(tensor).contiguous().flatten()
     if not flat.numel():
         return torch.zeros(1, dtype=torch.int64, device=flat.device)
     raw = flat.view(torch.uint8)

@@ -68,6 +68,9 @@ class TrainingParts:
         if self.ema is not None:
             odd |= {f"ema.{name}" for name, buffer in buffers_of(self.ema, peel=False) if not _finite(buffer)}
         object.__setattr__(self, "exempt", frozenset(odd))
+        left_out = self.left_out()
+        if any(map(is_spread, left_out.values())):
+            self.frozen_mark.of(left_out)  # needs all ranks, which are together now and may not be later
 
     def parameters(self) -> dict[str, Tensor]:
         """Every parameter by its name, tied ones once, but for what is left out; then those that the optimizer has."""
@@ -79,14 +82,14 @@ class TrainingParts:
         return kept | {f"optimizer.extra.{i}": p for i, p in enumerate(strangers)}
 
     def left_out(self) -> dict[str, Tensor]:
-        """Frozen parameters that do not belong to the state; none unless it was asked for. Sharded ones always do."""
+        """Frozen parameters that do not belong to the state; none unless it was asked for."""
         if self.keep_frozen:
             return {}
         stepped = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
         return {
             plain_name(name): p
             for name, p in unwrapped(self.model).named_parameters()
-            if not p.requires_grad and id(p) not in stepped and not is_spread(p)
+            if not p.requires_grad and id(p) not in stepped
         }
 
     def buffers(self) -> dict[str, Tensor]:

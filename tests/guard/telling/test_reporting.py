@@ -151,6 +151,19 @@ def test_a_page_that_was_begun_before_the_end_does_not_replace_the_last_one(tmp_
     assert sorted(path.name for path in tmp_path.glob(".*")) == []
 
 
+def test_the_end_waits_for_no_page_that_was_still_to_come(tmp_path, monkeypatch):
+    pages, write = [], page_file.write_page
+    monkeypatch.setattr(page_file, "write_page", lambda *given: (pages.append(given), write(*given)))
+    monkeypatch.setattr(reporting, "SOON", 600.0)
+    monkeypatch.setattr(reporting, "LONGEST_WAIT", 100.0)
+    recorder = Recorder(tmp_path, Lines())
+    recorder.launch(0, dict)
+    recorder.trouble("incident", 3)
+    recorder.finish("closed", 3, "the guard was closed")
+    assert not recorder._reporter._thread.is_alive()
+    assert len(pages) == 1
+
+
 def test_only_the_first_rank_draws(tmp_path):
     recorder = Recorder(tmp_path, Lines(), rank=1)
     recorder.launch(0, dict)

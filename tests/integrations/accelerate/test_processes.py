@@ -35,6 +35,7 @@ def together(folder: Path, act: str) -> list[dict[str, Any]]:
     return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(2)]
 
 
+@pytest.mark.slow
 def test_a_bad_batch_on_the_second_of_two_ranks_is_refused_on_both(tmp_path):
     seen = together(tmp_path, "ours")
     assert seen[0]["skipped"] == seen[1]["skipped"] == [7]
@@ -54,6 +55,7 @@ def test_without_the_guard_the_bad_rank_ruins_both(tmp_path):
     assert "NaN" in json.dumps(together(tmp_path, "plain"))
 
 
+@pytest.mark.slow
 def test_a_loop_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path, one_thread):
     (tmp_path / "whole").mkdir()
     whole = resumable(tmp_path / "whole")

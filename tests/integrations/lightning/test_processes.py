@@ -27,6 +27,7 @@ def run(folder: Path, act: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+@pytest.mark.slow
 def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path, one_thread):
     whole = resumable(tmp_path / "whole")
     assert run(tmp_path / "parts", "kill").returncode == -signal.SIGKILL
@@ -46,6 +47,7 @@ def together(folder: Path, fault: str) -> list[dict[str, Any]]:
     return [json.loads((folder / f"seen-{rank}.json").read_text()) for rank in range(2)]
 
 
+@pytest.mark.slow
 def test_a_bad_batch_on_the_second_of_two_ranks_is_refused_on_both(tmp_path):
     seen = together(tmp_path / "ours", "bad")
     assert seen[0]["refused"] == seen[1]["refused"] == [8]

@@ -208,6 +208,7 @@ def test_strict_stops_at_the_first_bad_step_and_watch_takes_it(tmp_path):
     assert found["cause"] == "bad-data-row"
 
 
+@pytest.mark.slow
 def test_an_uncaught_stop_ends_the_process_with_its_own_exit_code(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(

@@ -21,7 +21,8 @@ from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.readers.data.hub_rows import dataset_source
 from stayfinite.recipes import mt5
 from stayfinite.recipes.language.built_in import travel_notes
-from stayfinite.recipes.language.streaming import LONGEST, TextReader, sample_of, streams, text_files
+from stayfinite.recipes.language.streaming import LONGEST, TextReader, sample_of, text_files
+from stayfinite.recipes.streaming.choosing import streams
 from stayfinite.recipes.streaming.loader import StreamLoader
 from stayfinite.recipes.streaming.rows import Rows
 from stayfinite.recipes.streaming.stream import Stream

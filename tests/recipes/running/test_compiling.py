@@ -38,6 +38,7 @@ def fresh_compiler():
 
 
 @pytest.mark.usefixtures("fresh_compiler")
+@pytest.mark.slow
 def test_compiled_blocks_compute_the_same_for_every_shape_and_keep_their_names():
     plain, compiled = small_t5(), small_t5()
     said = []

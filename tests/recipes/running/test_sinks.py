@@ -79,7 +79,7 @@ def test_a_logger_that_cannot_be_opened_costs_its_curves_and_not_the_training(tm
         raise RuntimeError("no API key configured")
 
     monkeypatch.setattr(sinks, "WandbSink", refuse)
-    with pytest.warns(SinkFailed, match="wandb is told nothing: RuntimeError: no API key"):
+    with pytest.warns(SinkFailed, match="wandb gets no records: RuntimeError: no API key"):
         opened = sinks_of(["wandb", "tensorboard"], tmp_path)
     assert [type(each).__name__ for each in opened] == ["TensorBoardSink"]
     opened[0].close()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stayfinite.recipes.running.optimizing import schedule_for
-from stayfinite.recipes.running.timing import Stopwatch, TimedSchedule, Timekept
+from stayfinite.recipes.running.timing import TimedSchedule
 
 
 class Clock:
@@ -162,38 +162,18 @@ def test_a_state_from_before_pauses_were_known_is_taken_up():
     assert made.share == pytest.approx(0.5)
 
 
-def timekept(clock):
+def test_a_run_may_gain_or_lose_its_minutes_when_it_goes_on():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    watch = Stopwatch(10, clock)
-    return Timekept(schedule_for(optimizer, "linear", warmup=2, steps=10), watch), watch
-
-
-def test_a_schedule_over_steps_remembers_the_time_and_goes_by_the_steps_alone():
-    clock = Clock()
-    first, watch = timekept(clock)
-    clock.now += 3600  # before the first step
-    for _ in range(4):
-        first.optimizer.step()
-        first.step()
-        clock.now += 60
-    state = first.state_dict()
-    later, left = timekept(Clock())
-    later.load_state_dict(state)
-    assert (watch.seconds, left.seconds, left.over) == (240, 240, False)
-    assert later.get_last_lr() == first.get_last_lr() == pytest.approx([0.75])
-    first.load_state_dict(dict(state, seconds=60))  # a rollback gives no time back
-    assert watch.seconds == 240
-    clock.now += 360
-    assert watch.over
-
-
-def test_a_state_from_before_there_was_a_watch_is_taken_up():
-    made, watch = timekept(Clock())
-    made.optimizer.step()
-    made.step()
-    state = made.state_dict()
-    del state["seconds"]
-    again, unused = timekept(Clock())
-    again.load_state_dict(state)
-    assert again.get_last_lr() == made.get_last_lr()
-    assert unused.seconds == watch.seconds == 0
+    by_steps = schedule_for(optimizer, "linear", warmup=2, steps=10)
+    for _ in range(6):
+        optimizer.step()
+        by_steps.step()
+    timed = schedule(Clock(), minutes=20, steps=10)
+    timed.load_state_dict(by_steps.state_dict())
+    assert timed.share == pytest.approx(0.6)
+    again = schedule_for(torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0), "linear", warmup=2, steps=10)
+    again.load_state_dict(timed.state_dict())
+    for each in (by_steps, again):
+        each.optimizer.step()
+        each.step()
+    assert again.get_last_lr() == by_steps.get_last_lr() == pytest.approx([0.375])

@@ -104,7 +104,7 @@ def test_an_adapter_with_a_nan_is_refused(tmp_path: Path) -> None:
     first = next(iter(weights))
     weights[first][0, 0] = float("nan")
     save_file(weights, tmp_path / WEIGHTS)
-    with pytest.raises(PoisonedState, match="NaN or infinity in base_model"):
+    with pytest.raises(PoisonedState, match="NaN or inf in base_model"):
         load_adapter(base_of().model, tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_a_fresh_adapter_is_never_saved_over_a_trained_one(tmp_path: Path) -> No
 
 def test_a_directory_without_an_adapter_says_where_one_is(tmp_path: Path) -> None:
     saved(base_of(), tmp_path / "best")
-    with pytest.raises(UsageError, match="there is no adapter") as caught:
+    with pytest.raises(UsageError, match="no adapter") as caught:
         load_adapter(base_of().model, tmp_path)
     assert str(tmp_path / "best") in caught.value.fix
     assert holds_trained(tmp_path / "best")
@@ -135,7 +135,7 @@ def test_a_directory_without_an_adapter_says_where_one_is(tmp_path: Path) -> Non
 def test_a_file_that_is_cut_off_is_an_error_with_its_name(tmp_path: Path) -> None:
     saved(base_of(), tmp_path)
     (tmp_path / WEIGHTS).write_bytes((tmp_path / WEIGHTS).read_bytes()[:100])
-    with pytest.raises(UsageError, match=f"{WEIGHTS} cannot be read"):
+    with pytest.raises(UsageError, match=f"cannot read .*{WEIGHTS}"):
         load_adapter(base_of().model, tmp_path)
 
 

@@ -86,7 +86,7 @@ def test_a_file_without_rows_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(UsageError, match="nowhere.csv does not exist"):
+    with pytest.raises(UsageError, match="no such file: nowhere.csv"):
         read_questions(["nowhere.csv"], Columns())
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from dataclasses import asdict, fields, replace
@@ -20,7 +21,10 @@ from stayfinite.cli import main
 from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.recipes import sft
 from stayfinite.recipes.chat.adapters import is_fresh, read_weights
-from stayfinite.recipes.running.timing import Stopwatch
+from stayfinite.recipes.chat.assembling import adapted, base_of
+from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.running.timing import Clock
+from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.sft import Sft, quick, settled, train
 
 from .conftest import small
@@ -60,7 +64,7 @@ def test_the_program_says_what_is_trained_and_supervised_and_when_its_time_is_ov
     said: list[str] = []
     train(small(tmp_path, epochs=1, minutes=60), said.append)
     text = "\n".join(said)
-    assert "parameters are trained" in text
+    assert re.search(r"training [\d,]+ parameters", text)
     assert "has random weights" not in text  # which the built-in task is made for
     assert "tokens supervised" in text
     assert "48 questions to train on, 8 held out" in text
@@ -122,7 +126,7 @@ def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(run: Path, t
     weights["model.norm.weight"].fill_(float("nan"))
     save_file(weights, tmp_path / "base" / "model.safetensors", metadata={"format": "pt"})
     config = small(tmp_path / "run", model=str(tmp_path / "base"), task="metric", epochs=1, base_score=False)
-    with pytest.raises(TrainingDiverged, match="none of the 3 steps had a finite loss"):
+    with pytest.raises(TrainingDiverged, match="all 3 steps had a NaN or inf loss"):
         train(config, quiet)
     assert not (tmp_path / "run" / "result.json").exists()
 
@@ -181,6 +185,7 @@ def test_replay_rebuilds_the_model_from_the_run_directory_alone(run: Path) -> No
     assert bool(forward({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}).isfinite())
 
 
+@pytest.mark.slow
 def test_a_quick_look_is_healthy_on_the_built_in_task_and_not_on_a_wild_one() -> None:
     flags = ["--rows", "32", "--batch-size", "8", "--device", "cpu"]
     assert quick(flags).exit_code == 0
@@ -266,13 +271,13 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that goes on by a second with each step, and otherwise when it is told to."""
     now = [0.0]
 
-    class SecondAStep(sft.Timekept):
+    class SecondAStep(sft.TimedSchedule):
         def step(self) -> None:
             super().step()
             now[0] += 1.0
 
-    monkeypatch.setattr(sft, "Timekept", SecondAStep)
-    monkeypatch.setattr(sft, "Stopwatch", partial(Stopwatch, clock=lambda: now[0]))
+    monkeypatch.setattr(sft, "TimedSchedule", SecondAStep)
+    monkeypatch.setattr(sft, "Clock", partial(Clock, clock=lambda: now[0]))
     return now
 
 
@@ -338,7 +343,7 @@ def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Pat
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.parametrize("bits", ["8bit", "4bit"])
+@pytest.mark.parametrize("bits", ["8bit", pytest.param("4bit", marks=pytest.mark.slow)])
 def test_a_quantised_base_is_adapted(run: Path, tmp_path: Path, bits: Any) -> None:
     config = small(tmp_path, model=str(run / "base"), task="metric", bits=bits, epochs=1, rows=32)
     result = train(config, quiet)
@@ -355,3 +360,25 @@ def test_the_built_in_task_is_learned(tmp_path: Path) -> None:
     assert result.accuracy >= 0.6
     events = (tmp_path / "events.jsonl").read_text()
     assert "not-finite" not in events
+
+
+def test_a_small_set_has_small_steps_unless_others_are_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"question": "How many g is 2 kg?", "answer": "2000"}\n' * 1000)
+    read = lambda *flags: read_settings(Sft, ["--train", str(file), *flags], "sft", settled)  # noqa: E731
+    assert (read().accumulation, read().learning_rate, read().dropout) == (1, 5e-4, 0.0)
+    assert read("--accumulation", "4").accumulation == 4
+    file.write_text('{"question": "How many g is 2 kg?", "answer": "2000"}\n' * 20_000)
+    assert (read().accumulation, read().learning_rate) == (4, 2e-4)
+    assert read_settings(Sft, ["--train", str(tmp_path / "gone.jsonl")], "sft", settled).accumulation == 4
+
+
+@pytest.mark.parametrize(("pages", "twice"), [(1 << 30, False), (1 << 10, True)])
+def test_a_cpu_keeps_activations_where_they_fit(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int, *, twice: bool
+) -> None:
+    config = small(tmp_path, model=str(run / "base"), gradient_checkpointing=True)
+    monkeypatch.setattr("os.sysconf", lambda name: pages if name == "SC_PHYS_PAGES" else 4096)
+    device = torch.device("cpu")
+    model = adapted(config, base_of(config, Place(device=device), ()), device, "fp32")
+    assert bool(model.base_model.model.is_gradient_checkpointing) is twice

@@ -84,6 +84,7 @@ def test_a_healthy_model_in_fp16_passes_the_check_and_trains(tmp_path):
     assert any("ready to launch" in line for line in said)
 
 
+@pytest.mark.slow
 def test_guarded_fp16_escalates_finishes_and_learns(overflowing):
     said = []
     settings = quick_settings(

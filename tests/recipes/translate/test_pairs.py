@@ -145,7 +145,7 @@ def test_what_is_left_out_is_counted():
     kept = clean(pairs, plain, max_ratio=8)
     assert as_rows(kept.pairs) == [("a", "b")]
     assert (kept.repeated, kept.empty, kept.uneven, kept.unreadable) == (1, 2, 1, 1)
-    assert str(kept) == ("1 pairs (left out: 2 empty, 1 repeated, 1 with very different lengths, 1 with invalid bytes)")
+    assert str(kept) == ("1 pairs (dropped: 2 empty, 1 repeated, 1 with very different lengths, 1 with invalid bytes)")
 
 
 names = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("stuvwxyz")), min_size=2, max_size=60)

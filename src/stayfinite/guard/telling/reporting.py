@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from pathlib import Path
 
 REPORT = "report.html"
@@ -33,6 +32,8 @@ class Reporter:
         self._pen = threading.Lock()
         """Held by whoever puts a page in its place."""
         self._over = False
+        self._ended = threading.Event()
+        """The run has ended: the page of its end needs no page before it."""
 
     def soon(self) -> None:
         """Something is worth a look: draw the page in a thread, once more if one is under way. Any thread may ask."""
@@ -54,8 +55,7 @@ class Reporter:
         """The run has ended: draw the page now; whether it is there."""
         if self._directory is None:
             return False
-        with self._turn:
-            self._wanted = False
+        self._ended.set()
         if self._thread is not None:
             self._thread.join(LONGEST_WAIT)
         return self._draw(last=True)
@@ -66,8 +66,7 @@ class Reporter:
         return reason
 
     def _later(self) -> None:
-        while True:
-            time.sleep(SOON)
+        while not self._ended.wait(SOON):
             with self._turn:
                 self._wanted = False
             self._draw()

@@ -42,7 +42,7 @@ class Source:
 
     path: Path
     kind: str
-    """csv, json, jsonl, parquet, arrow, txt, tmx, tar, hub, aligned."""
+    """csv, json, jsonl, parquet, arrow, txt, tmx, tar, hub, aligned, texts."""
     size: int
     chunks: Callable[[], Iterator[Chunk]]
     remarks: list[str] = field(default_factory=list)

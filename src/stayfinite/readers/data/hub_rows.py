@@ -55,7 +55,8 @@ def hub_source(name: str) -> Source:
 def dataset_source(dataset: Any, name: str = "dataset") -> Source:
     """The rows of a `datasets` object, also of one that is itself a stream."""
     info = getattr(dataset, "info", None)
-    size = getattr(info, "dataset_size", None) or getattr(info, "size_in_bytes", None) or 0
+    size = getattr(info, "dataset_size", None) or getattr(info, "size_in_bytes", None)
+    size = size or getattr(getattr(dataset, "data", None), "nbytes", 0) or 0  # made in memory: what its table takes
     source = Source(path=Path(name), kind="hub", size=int(size), chunks=lambda: iter(()))
     source.chunks = partial(dataset_chunks, source, dataset)
     return source

@@ -37,7 +37,7 @@ READERS: dict[str, Callable[[Source], Iterator[Chunk]]] = {
 }
 TOLD = {
     "csv": "CSV", "tsv": "TSV", "jsonl": "JSON lines", "json": "JSON", "parquet": "Parquet", "arrow": "Arrow",
-    "txt": "plain text", "tmx": "TMX", "aligned": "Moses, two aligned texts",
+    "txt": "plain text", "tmx": "TMX", "aligned": "Moses, two aligned texts", "texts": "Moses, two aligned texts",
     "hub": "data set of the hub", "tar": "WebDataset tar",
 }  # fmt: skip
 """The formats, for people."""
@@ -57,7 +57,7 @@ _OPPOSITES = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("input", "o
 
 def open_data(paths: Sequence[str | Path]) -> list[Source]:
     """The files behind these paths, in the order of reading; nothing is read yet but their first bytes."""
-    files = [file for path in paths for file in _files(Path(path))]
+    files = [file for name in paths for path in matching(name) or [Path(name)] for file in _files(path)]
     if (pair := _aligned(files)) is not None:
         return [pair]
     return [_source(file) for file in files]
@@ -69,6 +69,18 @@ def told(source: Source, columns: Columns) -> str:
     inside = archive_of(source.path) is not None
     kind = TOLD["tsv" if source.kind == "csv" and ending(source.path) in (".tsv", ".tab") else source.kind]
     return ("zip of " if inside else "") + kind + (f", {shape.name}" if shape is not None else "")
+
+
+def matching(name: str | Path) -> list[Path]:
+    """The paths that a name stands for: itself, or what it is a pattern of (`part-*.jsonl.gz`); none where none is."""
+    path = Path(name)
+    if path.exists() or archive_of(path) is not None:
+        return [path]
+    root = Path(path.anchor)
+    try:
+        return sorted(root.glob(str(path.relative_to(root)))) if set(str(path)) & set("*?[") else []
+    except ValueError:  # no pattern
+        return []
 
 
 def _files(path: Path) -> list[Path]:

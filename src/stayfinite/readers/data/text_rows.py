@@ -66,7 +66,7 @@ def aligned_chunks(source: Source, other: Path, names: tuple[str, str]) -> Itera
                 left, right, lines, broken, size = [], [], [], [], 0
         if ended:
             why = f"{short.name} ends here, the other file has {surplus} more lines: not aligned"
-            broken.append(Broken(ended, why))
+            broken.append(Broken(ended, why, ends=True))
         columns = {names[0]: left, names[1]: right}
         yield Chunk(path=source.path, columns=columns, lines=lines, broken=broken, done=one.done + two.done)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from stayfinite.recipes.chat.tokenizers import train_tokenizer
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.whole import write_whole
 
+KEPT_BYTES = 160
+"""Bytes of activations for each token, layer and hidden unit, about: some forty numbers in fp32."""
 KEPT = "base"
 """Where a run keeps a base that was built for it."""
 
@@ -41,8 +44,12 @@ def name_of_base(config: Any) -> str:
     return f"../{KEPT}" if is_size(config.model) else str(config.model)
 
 
-def adapted(config: Any, base: Base, device: torch.device, precision: Precision) -> Any:
-    """The base with the adapter that is to be trained."""
+def adapted(config: Any, base: Base, device: torch.device, precision: Precision, *, longest: int | None = None) -> Any:
+    """The base with the adapter that is to be trained.
+
+    Arguments:
+        longest: tokens of the longest row; by default as many as a row may have.
+    """
     model = base.model
     if config.bits != "full":
         model = prepare_quantised(model)
@@ -57,9 +64,19 @@ def adapted(config: Any, base: Base, device: torch.device, precision: Precision)
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.float()  # what learns is in full precision, whatever the base is in
-    if config.gradient_checkpointing:
+    if _computes_twice(config, model, device, config.max_length if longest is None else longest):
         spare_memory(model)
     return (model if config.bits != "full" else model.to(device)).train()
+
+
+def _computes_twice(config: Any, model: Any, device: torch.device, longest: int) -> bool:
+    """Whether activations are computed twice: where it is asked for, and not on a CPU with room for them."""
+    if not config.gradient_checkpointing or device.type != "cpu":
+        return bool(config.gradient_checkpointing)
+    shape = model.config.get_text_config()
+    tokens = config.batch_size * longest
+    kept: int = KEPT_BYTES * tokens * int(shape.num_hidden_layers) * int(shape.hidden_size)
+    return kept > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 4
 
 
 def size_in_words(model: Any, examples: Sequence[Example]) -> str:

@@ -94,6 +94,7 @@ def loader_of(
     """A loader over the examples, for one of so many processes; ``size`` rows of all of them in a batch."""
     sampler = SharedBatches([each.length for each in examples], size, rank=rank, count=count, seed=seed)
     return DataLoader(
-        Examples(examples, lambda row: replace(row, spare=True)), batch_sampler=sampler, collate_fn=Padding(pad=pad),
+        Examples(examples, lambda row: replace(row, spare=True)), batch_sampler=sampler,
+        collate_fn=Padding(pad=pad, multiple=8 if pin else 1),  # a CPU gains nothing by round lengths
         pin_memory=pin,
     )  # fmt: skip

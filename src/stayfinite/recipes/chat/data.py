@@ -18,7 +18,7 @@ def questions_of(config: Any, say: Callable[[str], None]) -> tuple[list[Question
     Raises:
         UsageError: a file or column is missing, a row is broken, or nothing is left on one side.
     """
-    columns = Columns(question=config.question, answer=config.answer, reasoning=config.reasoning)
+    columns = Columns.of(config)
     if not config.train:
         training = conversions(task_of(config), config.rows, held_out=False, seed=config.seed)
         validation = conversions(task_of(config), config.held_out, held_out=True, seed=config.seed)
@@ -26,13 +26,22 @@ def questions_of(config: Any, say: Callable[[str], None]) -> tuple[list[Question
         training, validation = read_questions(config.train, columns, say), read_questions(config.val, columns, say)
     else:
         training, validation = split(read_questions(config.train, columns, say), config.val_share)
-    for name, found in (("train on", training), ("evaluate with", validation)):
-        if not found:
-            raise UsageError(f"no questions left to {name}", fix="more rows, another --val-share, or --val FILE")
+    refuse_none(training, validation)
     say(f"{len(training):,} questions to train on, {len(validation):,} held out")
     if twice := overlap(training, validation):
         say(f"warning: {len(twice):,} held-out questions are in the training data: {twice[0].text[:80]!r}")
     return training, validation
+
+
+def refuse_none(training: Sequence[Question], validation: Sequence[Question]) -> None:
+    """Look whether there are questions on both sides.
+
+    Raises:
+        UsageError: nothing is left on one side.
+    """
+    for name, found in (("train on", training), ("evaluate with", validation)):
+        if not found:
+            raise UsageError(f"no question is left to {name}", fix="more rows, another --val-share, or --val FILE")
 
 
 def task_of(config: Any) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,11 @@ class Columns:
     answer: str | None = None
     reasoning: str | None = None
 
+    @classmethod
+    def of(cls, config: Any) -> Columns:
+        """As the settings of a program name them."""
+        return cls(question=config.question, answer=config.answer, reasoning=config.reasoning)
+
 
 def read_questions(
     paths: Sequence[str], columns: Columns, say: Callable[[str], None] = lambda _: None
@@ -61,7 +66,7 @@ def read_questions(
                 raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="fix or remove the row")
             if chunk.lines:
                 format_ = format_ or told(source, chunk.columns)
-                found += _rows(chunk, columns)
+                found += questions_in(chunk, columns, _raise)
         if format_:
             say(f"{source.path.name}: {format_}, {len(found) - before:,} rows")
     if not found:
@@ -69,21 +74,29 @@ def read_questions(
     return found
 
 
+def _raise(error: UsageError) -> None:
+    raise error
+
+
 def split(questions: Sequence[Question], share: float) -> tuple[list[Question], list[Question]]:
     """Training and validation; which side a question is on depends on its text alone, so none is on both."""
     training: list[Question] = []
     validation: list[Question] = []
     for question in questions:
-        key = " ".join(question.text.lower().split())
-        drawn = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "big") / 2**64
+        drawn = int.from_bytes(key_of(question.text), "big") / 2**64
         (validation if drawn < share else training).append(question)
     return training, validation
 
 
+def key_of(text: str) -> bytes:
+    """What tells a question from others, whatever its case and its spaces."""
+    return hashlib.blake2b(" ".join(text.lower().split()).encode("utf-8", "replace"), digest_size=8).digest()
+
+
 def overlap(training: Iterable[Question], validation: Iterable[Question]) -> list[Question]:
     """Validation questions that are asked in training too."""
-    asked = {" ".join(question.text.lower().split()) for question in training}
-    return [question for question in validation if " ".join(question.text.lower().split()) in asked]
+    asked = {key_of(question.text) for question in training}
+    return [question for question in validation if key_of(question.text) in asked]
 
 
 def write_questions(questions: Iterable[Question], path: Path) -> None:
@@ -98,17 +111,25 @@ def write_questions(questions: Iterable[Question], path: Path) -> None:
     aside.replace(path)
 
 
-def _rows(chunk: Chunk, columns: Columns) -> list[Question]:
+def questions_in(chunk: Chunk, columns: Columns, refuse: Callable[[UsageError], None]) -> Iterator[Question]:
+    """The questions of some rows.
+
+    Arguments:
+        refuse: is given what is wrong with a row, which is then left out.
+
+    Raises:
+        UsageError: a column is missing.
+    """
     names = list(chunk.columns)
     shape = None
     if columns.question is None and columns.answer is None and not _usual(names):
         shape = shape_of(chunk.columns)
     asked: Sequence[Any]
     said: Sequence[Any]
+    known: dict[int, str] = {}
     if shape is not None:
         asked, said, wrong = sides(shape, chunk.columns, chunk.lines)
-        for broken in wrong:
-            raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="fix or remove the row")
+        known = {broken.line: broken.why for broken in wrong}
         question, answer = shape.source[0], shape.target or "the last answer"
     else:
         question = _required(names, columns.question, QUESTION_NAMES, "question", chunk.path)
@@ -116,18 +137,19 @@ def _rows(chunk: Chunk, columns: Columns) -> list[Question]:
         asked, said = chunk.columns[question], chunk.columns[answer]
     reasoning = _column(names, columns.reasoning, REASONING_NAMES, "reasoning", chunk.path)
     ways = chunk.columns[reasoning] if reasoning is not None else [None] * len(chunk.lines)
-    found: list[Question] = []
     for line, one, two, way in zip(chunk.lines, asked, said, ways, strict=True):
         where = f"{chunk.path}:{line}"
-        found.append(
-            Question(
+        try:
+            if line in known:
+                raise UsageError(f"{where}: {known[line]}", fix="repair or remove that row")
+            yield Question(
                 text=_text(one, where, question),
                 answer=_answer(two, where, answer),
                 reasoning="" if way is None else str(way).strip(),
                 where=where,
             )
-        )
-    return found
+        except UsageError as error:
+            refuse(error)
 
 
 def _usual(names: Sequence[str]) -> bool:

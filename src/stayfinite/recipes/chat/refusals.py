@@ -26,9 +26,10 @@ def refuse_impossible(config: Any) -> None:
         at_least={
             1: (
                 "rank", "epochs", "batch_size", "accumulation", "rows", "held_out", "eval_epochs", "eval_rows",
-                "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints",
+                "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints", "max_steps", "shuffle_rows",
+                "tensor_parallel",
             ),
-            0: ("weight_decay", "samples", "patience", "seed"),
+            0: ("weight_decay", "samples", "patience", "seed", "workers"),
             8: ("max_length",),
         },
         shares={"[0, 1)": ("dropout", "val_share", "warmup_ratio")},

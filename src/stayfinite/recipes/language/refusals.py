@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.readers.data.hub_rows import is_hub
 from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.seq2seq.models import SIZES, is_size
 from stayfinite.recipes.settings import require
+from stayfinite.recipes.streaming.choosing import refuse_missing
 
 
 def refuse_impossible(config: Any) -> None:
@@ -27,7 +27,7 @@ def refuse_impossible(config: Any) -> None:
             1: (
                 "mean_span_length", "epochs", "max_steps", "train_batch_size", "eval_batch_size",
                 "gradient_accumulation_steps", "logging_steps", "eval_steps", "eval_blocks", "save_steps",
-                "save_total_limit", "shuffle_rows",
+                "save_total_limit", "shuffle_rows", "tensor_parallel",
             ),
             0: ("workers", "min_characters", "lora_rank", "warmup_steps", "weight_decay", "samples", "seed"),
             8: ("block_size",),
@@ -42,12 +42,9 @@ def refuse_impossible(config: Any) -> None:
 
 
 def _refuse_places(config: Any) -> None:
-    for path in (*config.data, *config.val):
-        if not (is_hub(path) and path in config.data) and not Path(path).exists():
-            raise UsageError(
-                f"{path}: no such file or directory",
-                fix="name a directory of .txt files, or .jsonl, .csv or .parquet files with a column of text",
-            )
+    fix = "name a directory of .txt files, or .jsonl, .csv or .parquet files with a column of text"
+    refuse_missing(config.data, fix)
+    refuse_missing(config.val, fix, hub=False)
     require_room(config.output_dir)
     if config.checkpoint_dir is not None:
         require_room(config.checkpoint_dir, "--checkpoint-dir")

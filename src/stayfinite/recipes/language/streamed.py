@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
 from stayfinite.recipes.language.blocks import Blocks
 from stayfinite.recipes.language.masking import Masking
@@ -15,11 +14,10 @@ from stayfinite.recipes.language.streaming import MaskedPool, TextReader, sample
 from stayfinite.recipes.language.texts import Texts, check_enough, hash_of, read_texts, split, without
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import Padding
-from stayfinite.recipes.streaming.files import mark_of, require_same_files
+from stayfinite.recipes.streaming.files import require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.rows import Rows
-from stayfinite.recipes.streaming.stream import Stream
-from stayfinite.recipes.streaming.windows import Bounds
+from stayfinite.recipes.streaming.loading import stream_loader
+from stayfinite.recipes.streaming.sampling import batches_of_pass
 
 Say = Callable[[str], None]
 
@@ -42,11 +40,7 @@ class StreamedCorpus:
             UsageError: nobody knows how large the data is, nor how many steps are asked for.
         """
         sampled = sum(map(len, self.training))
-        if self.characters is not None:
-            return max(1, round(len(blocks) * self.characters / sampled / batch_size / ranks))
-        if steps is None:
-            raise UsageError("the hub does not give the size of the data", fix="--max-steps N")
-        return steps
+        return batches_of_pass(sampled, len(blocks) / batch_size, self.characters, ranks, steps=steps)
 
     def loader(
         self, config: Any, tokenizer: Any, masking: Masking, place: Place, say: Say, *, batch_size: int
@@ -58,14 +52,7 @@ class StreamedCorpus:
             shortest=config.min_characters, held=frozenset(map(hash_of, self.validation)),
         )  # fmt: skip
         reader = TextReader(column=config.text_column, tell=place.first)
-        stream = Stream(
-            rows=Rows(self.files, reader, seed=config.seed), make=make, pool=make.rows, seed=config.seed,
-            bounds=Bounds(rows=config.shuffle_rows),
-        )  # fmt: skip
-        return StreamLoader(
-            stream, data=mark_of(self.files, config.shuffle_rows, config.seed), rank=place.rank, ranks=place.count,
-            workers=config.workers, pin=place.device.type == "cuda", say=say,
-        )  # fmt: skip
+        return stream_loader(config, self.files, reader, make, place, say, pool=make.rows)
 
 
 def streamed_corpus(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedCorpus:

@@ -39,6 +39,11 @@ class Best:
         values = [entry["value"] for entry in self.history]
         return len(values) - 1 - values.index(max(values)) >= self._patience
 
+    @property
+    def scores(self) -> dict[str, Any]:
+        """Those of the best model; none before the first evaluation."""
+        return dict(max(self.history, key=lambda entry: float(entry["value"]), default={}))
+
     def judge(self, step: int, scores: Mapping[str, float], save: Callable[[Path], None] | None = None) -> bool:
         """Take note of an evaluation, and keep the model if there was no better one. Says whether it is the best.
 

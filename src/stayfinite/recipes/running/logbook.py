@@ -108,7 +108,7 @@ class Logbook:
         each = self._seconds / self._timed_steps if self._timed_steps else first_step
         by_steps = None if self._steps is None else (self._steps - self.steps_taken) * each
         known = [seconds for seconds in (by_steps, self._until()) if seconds is not None]
-        return f"  {_time_in_words(max(0.0, min(known)))} left" if known else ""
+        return f"  {time_in_words(max(0.0, min(known)))} left" if known else ""
 
     def _take(self) -> tuple[float, float]:
         """Average what was added since the last time; returns units and operations a second."""
@@ -165,7 +165,8 @@ def _flops_in_words(rate: float) -> str:
     return f"{rate / 1e6:.1f} MFLOP/s"
 
 
-def _time_in_words(seconds: float) -> str:
+def time_in_words(seconds: float) -> str:
+    """A time in the unit that suits it."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

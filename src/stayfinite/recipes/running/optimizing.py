@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
@@ -56,4 +57,13 @@ def schedule_for(optimizer: Optimizer, shape: str, *, warmup: int, steps: int) -
             return math.sqrt(max(1, warmup) / max(1, step))
         return 1.0
 
-    return LambdaLR(optimizer, factor)
+    return StepSchedule(optimizer, factor)
+
+
+class StepSchedule(LambdaLR):
+    """A schedule over steps that also goes on from one over time: a run whose --minutes were taken away has a rate."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there."""
+        taken = state_dict.get("taken")
+        super().load_state_dict(self.state_dict() | ({"last_epoch": int(taken)} if taken is not None else state_dict))

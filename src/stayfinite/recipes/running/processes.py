@@ -28,6 +28,18 @@ class Place:
     device: torch.device
     rank: int = 0
     count: int = 1
+    tensor: int = 1
+    """Ranks that compute each layer together (``--tensor-parallel``): next to each other, with the same rows."""
+
+    @property
+    def row_rank(self) -> int:
+        """This process's number among those that have other rows."""
+        return self.rank // self.tensor
+
+    @property
+    def row_ranks(self) -> int:
+        """Among how many the rows of a batch are shared out."""
+        return self.count // self.tensor
 
     @property
     def first(self) -> bool:
@@ -48,9 +60,9 @@ class Place:
         return DistributedDataParallel(model, device_ids=devices)
 
     def seed(self, seed: int) -> None:
-        """Random numbers of each process's own, for dropout: the same ones would drop the same of other rows."""
+        """Random numbers for dropout: those with other rows have others, and would else drop the same of each."""
         if self.count > 1:
-            torch.manual_seed(seed + self.rank)
+            torch.manual_seed(seed + self.row_rank)
 
     def wait(self) -> None:
         """Until every process has come here."""
@@ -78,6 +90,10 @@ class Place:
         if self.count == 1:
             return list(numbers)
         return [sum(each) for each in zip(*self.gathered(list(numbers)), strict=True)]
+
+    def total_of_rows(self, numbers: Sequence[float]) -> list[float]:
+        """Each number added up over all rows of a step, which processes that compute together all have."""
+        return [each / self.tensor for each in self.total(numbers)]
 
     def by_first(self, work: Callable[[], Any]) -> Any:
         """What the first process computes, in all of them; plain data. Where it fails, all fail alike.
@@ -159,13 +175,23 @@ class Place:
 
 
 @contextmanager
-def place_of_process(asked: str) -> Iterator[Place]:
+def place_of_process(asked: str, tensor: int = 1) -> Iterator[Place]:
     """The place of this process; within, the processes that torchrun started know each other.
 
+    Arguments:
+        asked: the device.
+        tensor: ranks that compute each layer together.
+
     Raises:
-        UsageError: there should be several, and nobody says where they find each other; or there are not enough cards.
+        UsageError: there should be several, and nobody says where they find each other; there are not enough cards; or
+            the ranks make no whole groups of ``tensor``.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
+    if count % tensor:
+        raise UsageError(
+            f"--tensor-parallel {tensor}: {count} rank{'s' * (count > 1)} cannot be put into groups of {tensor}",
+            fix=f"torchrun --nproc-per-node {-(-count // tensor) * tensor} -m stayfinite train ...",
+        )
     if count == 1:
         yield Place(device=choose_device(asked))
         return
@@ -190,7 +216,7 @@ def place_of_process(asked: str) -> Iterator[Place]:
         # What is known on the host is agreed on there, and no device waits for it.
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
-        yield Place(device=device, rank=dist.get_rank(), count=count)
+        yield Place(device=device, rank=dist.get_rank(), count=count, tensor=tensor)
     finally:
         if joined:
             leave_the_others()

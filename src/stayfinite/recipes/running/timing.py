@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 LEAST = 0.01
 """Share of the learning rate that the first step has, which must learn something too."""
@@ -82,40 +81,6 @@ class Stopwatch:
     def recall(self, seconds: float) -> None:
         """So much had been used; within a process no time is given back."""
         self._before += max(0.0, seconds - self.seconds)
-
-
-class Timekept:
-    """A schedule over steps that remembers the time: a run that is resumed has as much left as it had.
-
-    The learning rate goes by the steps alone, so that processes with clocks of their own have the same one.
-
-    Arguments:
-        schedule: moves the learning rate.
-        watch: rides along in its state.
-    """
-
-    def __init__(self, schedule: LRScheduler, watch: Stopwatch) -> None:
-        self.optimizer = schedule.optimizer
-        self._schedule = schedule
-        self._watch = watch
-
-    def step(self) -> None:
-        """A step was taken; the first one starts the clock."""
-        self._watch.start()
-        self._schedule.step()
-
-    def get_last_lr(self) -> list[float]:
-        """The learning rate of each group."""
-        return [float(rate) for rate in self._schedule.get_last_lr()]
-
-    def state_dict(self) -> dict[str, Any]:
-        """That of the schedule, and the seconds used."""
-        return {**self._schedule.state_dict(), "seconds": self._watch.seconds}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; time that was used stays used."""
-        self._schedule.load_state_dict({name: value for name, value in state.items() if name != "seconds"})
-        self._watch.recall(float(state.get("seconds", 0.0)))
 
 
 class TimedSchedule:
@@ -203,9 +168,12 @@ class TimedSchedule:
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; time that was used stays used. Where there are other minutes now, the rate follows them."""
-        self._taken = int(state["taken"])
-        seconds, minutes = float(state["seconds"]), self._watch.minutes
+        """Go on from there; time that was used stays used. Where there are other minutes now, the rate follows them.
+
+        The state of a schedule over steps alone will do: it says how many were taken.
+        """
+        self._taken = int(state["taken"] if "taken" in state else state["last_epoch"])
+        seconds, minutes = float(state.get("seconds", 0.0)), self._watch.minutes
         self._watch.recall(seconds)
         self._last = max(self._last, seconds)
         if minutes is not None:

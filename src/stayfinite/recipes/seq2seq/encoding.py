@@ -36,19 +36,28 @@ class Encoding:
         Raises:
             UsageError: every row was dropped.
         """
-        sources = self.tokenizer([self.prefix + pair.source for pair in pairs]).input_ids
-        targets = self.tokenizer([pair.target for pair in pairs]).input_ids
-        rows = [Example(source, target) for source, target in zip(sources, targets, strict=True)]
+        rows = self._tokens(pairs)
         say(self._lost(rows))
         self._unknown(rows, say)
+        fitting = self._fitting(rows)
+        if not fitting:
+            raise UsageError("every pair exceeds the length limits", fix="raise --max-source-length or shorten them")
+        return fitting
+
+    def quietly(self, pairs: Sequence[Pair]) -> list[Example]:
+        """The rows; none where there is no pair, or every one is dropped."""
+        return self._fitting(self._tokens(pairs)) if pairs else []
+
+    def _tokens(self, pairs: Sequence[Pair]) -> list[Example]:
+        sources = self.tokenizer([self.prefix + pair.source for pair in pairs]).input_ids
+        targets = self.tokenizer([pair.target for pair in pairs]).input_ids
+        return [Example(source, target) for source, target in zip(sources, targets, strict=True)]
+
+    def _fitting(self, rows: Sequence[Example]) -> list[Example]:
+        """The rows within the limits: cut, or without those that are beyond."""
         end = self.tokenizer.eos_token_id
-        if self.too_long == "drop":
-            rows = [row for row in rows if not self._beyond(row)]
-            if not rows:
-                raise UsageError(
-                    "every pair exceeds the length limits", fix=("raise --max-source-length or shorten them")
-                )
-        return [Example(_cut(row.source, self.limits[0], end), _cut(row.target, self.limits[1], end)) for row in rows]
+        kept = [row for row in rows if self.too_long == "cut" or not self._beyond(row)]
+        return [Example(_cut(row.source, self.limits[0], end), _cut(row.target, self.limits[1], end)) for row in kept]
 
     def _beyond(self, row: Example) -> bool:
         return len(row.source) > self.limits[0] or len(row.target) > self.limits[1]

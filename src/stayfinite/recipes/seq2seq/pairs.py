@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
-from stayfinite.readers.data.opening import FORMATS
+from stayfinite.readers.data.opening import FORMATS, matching, open_data
 from stayfinite.readers.data.packed import ZIP
 from stayfinite.readers.data.text_lines import ending
 from stayfinite.readers.data.text_rows import aligned_chunks
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.normalizing import legible
-from stayfinite.recipes.seq2seq.tables import Columns, pairs_of_tables, refuse_broken
+from stayfinite.recipes.seq2seq.tables import Columns, Wrong, pairs_of_table, refuse_broken
+
+TEXTS = "texts"
+"""Two aligned texts that were named one after the other, whatever they are called."""
+AS_LONG = "give both files as many lines, the source and the target of a pair in the same"
 
 
 def read_pairs(
@@ -35,41 +40,65 @@ def read_pairs(
     Raises:
         UsageError: a file is missing, two files are not as long as one another, or a column is not there.
     """
+    pairs: list[Pair] = []
+    for source in files_of_pairs(paths):
+        before = len(pairs)
+        wrong = partial(refuse_broken, fix=AS_LONG if source.kind == TEXTS else None)
+        for found, _ in pairs_of(source, columns, usual, wrong, say):
+            pairs += found
+        if source.kind == TEXTS:
+            names = ", ".join(file.name for file in source.files)
+            say(f"{names}: Moses, two aligned texts, {len(pairs) - before:,} rows")
+    if not pairs:
+        raise UsageError(f"{', '.join(paths)}: no pairs", fix="one source and target per row")
+    return pairs
+
+
+def files_of_pairs(paths: Sequence[str]) -> list[Source]:
+    """The tables, or the two aligned texts, that these names stand for.
+
+    Raises:
+        UsageError: there is no such file, or one text without another.
+    """
     for path in paths:
-        if not Path(path).exists():
+        if not matching(path):
             raise UsageError(
                 f"{path}: no such file",
                 fix="name a CSV, TSV, JSON, JSONL, Parquet or TMX file, a zip archive, or two texts",
             )
     plain = [path for path in paths if Path(path).is_file() and _is_text(Path(path))]
     if not plain:
-        pairs = pairs_of_tables(paths, columns, say, usual)
-    elif len(plain) == len(paths) == 2:
-        pairs = _aligned(Path(paths[0]), Path(paths[1]))
-        say(f"{Path(paths[0]).name}, {Path(paths[1]).name}: Moses, two aligned texts, {len(pairs):,} rows")
-    else:
-        raise UsageError(
-            f"{', '.join(paths)}: expected tables, or two aligned text files, source first",
-            fix="name pairs.csv, or train.src train.tgt",
-        )
-    if not pairs:
-        raise UsageError(f"{', '.join(paths)}: no pairs", fix="one source and target per row")
-    return pairs
+        return open_data(paths)
+    if len(plain) == len(paths) == 2:
+        return [_aligned(Path(paths[0]), Path(paths[1]))]
+    raise UsageError(
+        f"{', '.join(paths)}: expected tables, or two aligned text files, source first",
+        fix="name pairs.csv, or train.src train.tgt",
+    )
+
+
+def pairs_of(
+    source: Source, columns: Columns, usual: Columns, wrong: Wrong, say: Callable[[str], None] = lambda _: None
+) -> Iterator[tuple[list[Pair], int]]:
+    """The pairs of a table or of two aligned texts; see `pairs_of_table`."""
+    if source.kind != TEXTS:
+        yield from pairs_of_table(source, columns, usual, wrong, say)
+        return
+    for chunk in source.chunks():
+        wrong(source.path, chunk.broken)
+        yield [Pair(left, right) for left, right in zip(*chunk.columns.values(), strict=True)], chunk.done
 
 
 def _is_text(path: Path) -> bool:
     return path.suffix.lower() != ZIP and FORMATS.get(ending(path), "txt") == "txt"
 
 
-def _aligned(one: Path, two: Path) -> list[Pair]:
+def _aligned(one: Path, two: Path) -> Source:
     """Line n of the one belongs to line n of the other; only real line ends count, not every Unicode separator."""
-    source = Source(path=one, kind="aligned", size=one.stat().st_size, chunks=lambda: iter(()))
-    pairs: list[Pair] = []
-    for chunk in aligned_chunks(source, two, ("source", "target")):
-        refuse_broken(one, chunk.broken, fix="give both files the same number of lines, pairs on the same line")
-        rows = zip(chunk.columns["source"], chunk.columns["target"], strict=True)
-        pairs += [Pair(left, right) for left, right in rows]
-    return pairs
+    size = one.stat().st_size + two.stat().st_size
+    source = Source(path=one, kind=TEXTS, size=size, chunks=lambda: iter(()), files=(one, two))
+    source.chunks = partial(aligned_chunks, source, two, ("source", "target"))
+    return source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

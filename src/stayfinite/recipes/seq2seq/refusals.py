@@ -39,14 +39,27 @@ def refuse_impossible(config: Any) -> None:
             1: (
                 "epochs", "max_steps", "batch_size", "batch_tokens", "accumulation", "eval_epochs", "eval_rows",
                 "eval_batch_size", "beams", "checkpoint_steps", "keep_checkpoints", "vocab_size", "max_ratio",
-                "logging_steps",
+                "logging_steps", "shuffle_rows", "tensor_parallel",
             ),
-            0: ("weight_decay", "patience", "samples", "seed"),
+            0: ("weight_decay", "patience", "samples", "seed", "workers"),
             4: ("max_source_length", "max_target_length"),
         },
         shares={"[0, 1)": ("warmup_ratio", "label_smoothing", "dropout", "ema"), "(0, 1)": ("val_share",)},
     )  # fmt: skip
     require_room(config.output_dir)
+
+
+def refuse_recorded_stream(config: Any) -> None:
+    """Look at what a stream cannot do.
+
+    Raises:
+        UsageError: batches of a few forms are asked for, which need the lengths of all rows.
+    """
+    if config.graphs:
+        raise UsageError(
+            "--graphs with a stream: its few forms of batch are chosen from the lengths of all rows",
+            fix="leave out --graphs, or --stream off",
+        )
 
 
 def refuse_place(config: Any, place: Place) -> None:

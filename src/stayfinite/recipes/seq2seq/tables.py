@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from stayfinite.inspection.data.headers import WRITTEN, has_header
 from stayfinite.inspection.data.roles import roles_of
 from stayfinite.inspection.data.values import as_text
 from stayfinite.readers.data.chunk import Broken, Chunk, Source
-from stayfinite.readers.data.opening import open_data, told
+from stayfinite.readers.data.opening import told
 from stayfinite.readers.data.shapes import Shape, shape_of, sides
 from stayfinite.recipes.seq2seq.built_in import Pair
 
@@ -29,34 +29,44 @@ class Columns:
     target: str | None = None
     group: str | None = None
 
+    @classmethod
+    def of(cls, config: Any) -> Columns:
+        """As the settings of a program name them."""
+        return cls(source=config.source, target=config.target, group=config.group)
 
-def pairs_of_tables(paths: Sequence[str], columns: Columns, say: Callable[[str], None], usual: Columns) -> list[Pair]:
-    """The pairs of all these tables, in their order.
+
+Wrong = Callable[[Path, Sequence[Broken]], None]
+"""Is given the places of a file that are no rows; raises, or they are passed over."""
+
+
+def pairs_of_table(
+    source: Source, columns: Columns, usual: Columns, wrong: Wrong, say: Callable[[str], None] = lambda _: None
+) -> Iterator[tuple[list[Pair], int]]:
+    """The pairs of a table, some thousands at a time, each time with the bytes of it that were read so far.
 
     Arguments:
         columns: which are what.
         usual: names that are taken where nothing was asked for and the table has them.
 
     Raises:
-        UsageError: a file cannot be read to its end, or has no such columns.
+        UsageError: it has no such columns.
     """
-    pairs: list[Pair] = []
-    for source in open_data(paths):
-        before = len(pairs)
-        read: _Table | None = None
-        for chunk in source.chunks():
-            refuse_broken(source.path, chunk.broken)
-            if not any(chunk.columns.values()):
-                continue
-            if read is None:
-                read = _Table.begun(source, chunk.columns, columns, usual)
-            pairs += read.pairs(source.path, chunk)
-        if read is not None:
-            say(f"{source.path.name}: {read.format}, {len(pairs) - before:,} rows: {read}")
-        for remark in (*source.remarks, source.encoding):
-            if remark:
-                say(remark)
-    return pairs
+    read: _Table | None = None
+    rows = 0
+    for chunk in source.chunks():
+        wrong(source.path, chunk.broken)
+        if not any(chunk.columns.values()):
+            continue
+        if read is None:
+            read = _Table.begun(source, chunk.columns, columns, usual)
+        pairs = read.pairs(source.path, chunk, wrong)
+        rows += len(pairs)
+        yield pairs, chunk.done
+    if read is not None:
+        say(f"{source.path.name}: {read.format}, {rows:,} rows: {read}")
+    for remark in (*source.remarks, source.encoding):
+        if remark:
+            say(remark)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +96,12 @@ class _Table:
             known = Columns(source=" + ".join(shape.source), target=target, group=_group(source.path, table, asked))
         return cls(format=told(source, table), columns=known, shape=shape)
 
-    def pairs(self, path: Path, chunk: Chunk) -> list[Pair]:
-        """The pairs of some rows.
-
-        Raises:
-            UsageError: a row is not what it should be; with its line.
-        """
+    def pairs(self, path: Path, chunk: Chunk, wrong: Wrong) -> list[Pair]:
+        """The pairs of some rows; of a row that is not what it should be an empty one."""
         if self.shape is None:
             return _rows(chunk.columns, self.columns)
         made = sides(self.shape, chunk.columns, chunk.lines)
-        refuse_broken(path, made.broken)
+        wrong(path, made.broken)
         blank = [None] * len(chunk.lines)
         groups = chunk.columns.get(self.columns.group, blank) if self.columns.group else blank
         rows = zip(made.source, made.target, groups, strict=True)

@@ -1,0 +1,188 @@
+"""Questions that do not fit memory: a sample of them to start from, and a stream of batches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from stayfinite.errors import UsageError
+from stayfinite.readers.data.chunk import Source
+from stayfinite.recipes.chat.batching import Padding, SharedBatches
+from stayfinite.recipes.chat.data import refuse_none
+from stayfinite.recipes.chat.prompts import Example, Prompting
+from stayfinite.recipes.chat.questions import Columns, Question, key_of, questions_in, read_questions, split
+from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.streaming.files import require_same_files
+from stayfinite.recipes.streaming.loader import StreamLoader
+from stayfinite.recipes.streaming.loading import stream_loader
+from stayfinite.recipes.streaming.sampling import HELD, batches_of_pass, look
+from stayfinite.recipes.streaming.telling import PassedOver
+
+Say = Callable[[str], None]
+LONGEST = 100_000
+"""Characters of a question that are tokenized: no limit of tokens leaves room for more, and the time grows with it."""
+ENOUGH = 10_000
+"""Questions of the sample that are tokenized before training."""
+SPREAD = 16
+"""Batches that are sorted together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionReader:
+    """The questions of a file.
+
+    Arguments:
+        columns: which are what.
+        tell: whether this process tells of rows that are passed over.
+    """
+
+    columns: Columns
+    tell: bool = True
+
+    def __call__(self, source: Source) -> Iterator[Question]:
+        """Its questions; stops with `LoaderFailed` where the file is cut."""
+        return (question for question, _ in self.read(source))
+
+    def read(self, source: Source) -> Iterator[tuple[Question, int]]:
+        """Each with the bytes of the file that were read so far."""
+        passed = PassedOver(tell=self.tell)
+
+        def refuse(error: UsageError) -> None:
+            passed.row(error.message)
+
+        for chunk in source.chunks():
+            if chunk.lines:
+                yield from ((question, chunk.done) for question in questions_in(chunk, self.columns, refuse))
+            # After the rows before it, which are sound.
+            for broken in chunk.broken:
+                passed(chunk.path, broken)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuestionPool:
+    """Turns some questions into batches of rows of like length."""
+
+    prompting: Prompting
+    padding: Padding
+    batch_size: int
+    limit: int
+    """Tokens in a row."""
+    held: frozenset[bytes]
+    """Of the questions that validate; they are never trained on."""
+    tell: bool = True
+
+    @property
+    def rows(self) -> int:
+        """Questions that make a pool."""
+        return self.batch_size * SPREAD
+
+    def __call__(self, rows: Sequence[Question], chance: random.Random) -> Iterator[Mapping[str, Tensor]]:
+        asked = [question for question in rows if key_of(question.text) not in self.held]
+        examples = fitting(self.prompting, asked, self.limit, PassedOver(tell=self.tell).row)
+        seed = chance.getrandbits(62)
+        order = SharedBatches([row.length for row in examples], self.batch_size, seed=seed, spread=SPREAD)
+        for batch in order if examples else ():
+            yield self.padding([examples[number] for number in batch])
+
+
+def fitting(prompting: Prompting, questions: Sequence[Question], limit: int, tell: Say) -> list[Example]:
+    """The questions as rows of training; those whose answer leaves no room for them are passed over, and told."""
+    short = [replace(question, text=question.text[:LONGEST]) for question in questions]
+    try:
+        return prompting.examples(short, limit)
+    except UsageError:
+        rows: list[Example] = []
+        for question in short:
+            try:
+                rows += prompting.examples([question], limit)
+            except UsageError as error:
+                tell(error.message)
+        return rows
+
+
+def sampled_examples(
+    config: Any, prompting: Prompting, training: Sequence[Question], validation: Sequence[Question]
+) -> list[Example]:
+    """Some of the sample as rows of training, for the first batch and for how long an answer is.
+
+    Raises:
+        UsageError: not one of them fits, or a held-out question does not.
+    """
+    prompting.examples(validation, config.max_length)
+    rows = fitting(prompting, training[:ENOUGH], config.max_length, lambda _: None)
+    if not rows:
+        prompting.examples(training[:1], config.max_length)  # says why
+    return rows
+
+
+def size_of(question: Question) -> int:
+    """Characters of a question with its answer."""
+    return len(question.text) + len(question.answer) + len(question.reasoning)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamedQuestions:
+    """Files of questions that are read as they are needed."""
+
+    files: Sequence[Source]
+    training: list[Question]
+    """Of the sample: what a tokenizer is trained on, and the first batch is made of."""
+    validation: list[Question]
+    characters: int | None
+    """Of all files, about."""
+
+    def batches(self, size: int, ranks: int, *, steps: int | None) -> int:
+        """Batches of a pass on each rank, about."""
+        sampled = sum(map(size_of, self.training))
+        return batches_of_pass(sampled, len(self.training) / size, self.characters, ranks, steps=steps)
+
+    def loader(self, config: Any, prompting: Prompting, place: Place, say: Say, *, batch_size: int) -> StreamLoader:
+        """The batches of this process, of so many rows each."""
+        make = QuestionPool(
+            prompting=prompting, padding=Padding(
+                pad=int(prompting.tokenizer.pad_token_id), multiple=8 if place.device.type == "cuda" else 1
+            ), batch_size=batch_size,
+            limit=config.max_length, held=frozenset(key_of(question.text) for question in self.validation),
+            tell=place.first,
+        )  # fmt: skip
+        reader = QuestionReader(columns=Columns.of(config), tell=place.first)
+        return stream_loader(config, self.files, reader, make, place, say, pool=make.rows, size=size_of)
+
+
+def streamed_questions(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedQuestions:
+    """Look at the files, without reading them all.
+
+    Arguments:
+        begun: the directory of a run that goes on.
+
+    Raises:
+        UsageError: they are not those that the run was begun with, or hold no question.
+        LoaderFailed: one is cut.
+    """
+    if begun is not None:
+        require_same_files(files, begun)
+    columns = Columns.of(config)
+    sample: dict[bytes, Question] = {}
+    read = QuestionReader(columns=columns, tell=False).read
+
+    def keep(question: Question) -> None:
+        sample.setdefault(key_of(question.text), question)
+
+    found = look(files, read, keep, size=size_of)
+    if config.val:
+        validation = read_questions(config.val, columns, say)
+        held = {key_of(question.text) for question in validation}
+        training = [question for key, question in sample.items() if key not in held]
+    else:
+        training, kept_back = split(list(sample.values()), config.val_share)
+        validation, training = kept_back[:HELD], training + kept_back[HELD:]
+    refuse_none(training, validation)
+    say(f"{', '.join(config.train)}: {found.words}, {len(sample):,} questions. The data is streamed "
+        "(--stream off holds it in memory)")  # fmt: skip
+    say(f"{len(validation):,} questions held out; repeated questions are not looked for")
+    return StreamedQuestions(files=files, training=training, validation=validation, characters=found.characters)

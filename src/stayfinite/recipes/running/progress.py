@@ -1,0 +1,33 @@
+"""How far something slow has come, said now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from stayfinite.recipes.running.logbook import time_in_words
+
+EVERY = 20.0
+"""Seconds between lines."""
+
+
+class Progress:
+    """Says how much is done and how long the rest takes; nothing where it is quick.
+
+    Arguments:
+        say: takes a line.
+        what: is done: `questions asked`.
+        clock: gives seconds.
+    """
+
+    def __init__(self, say: Callable[[str], None], what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._what, self._clock = say, what, clock
+        self._began = self._told = clock()
+
+    def __call__(self, done: int, of: int) -> None:
+        """So many are done, of so many."""
+        now = self._clock()
+        if done < of and now - self._told >= EVERY:
+            self._told = now
+            left = (now - self._began) / done * (of - done)
+            self._say(f"  {done:,} of {of:,} {self._what}, {time_in_words(left)} left")
