@@ -84,9 +84,7 @@ def test_trainable_parameters_that_the_optimizer_does_not_hold_are_named():
     model = block()
     with pytest.raises(OptimizerError) as caught:
         take_roster(model, sgd(model[1].parameters()))
-    assert caught.value.message == (
-        "the optimizer lacks 2 of 3 trainable parameters: 0.weight, 0.bias"
-    )
+    assert caught.value.message == ("the optimizer lacks 2 of 3 trainable parameters: 0.weight, 0.bias")
     assert "freeze the rest" in caught.value.fix
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.signs.post_training import samples
-from stayfinite.rules.signs.told_symptoms import Kind
+from stayfinite.rules.signs.reported_symptoms import Kind
 
 SYMPTOMS = frozenset(
     {"nan-loss", "loss-diverging", "loss-collapse", "zero-gradient", "exploding-gradient", "step-fails", "metric-stuck"}

@@ -184,9 +184,7 @@ PLANTED = [
         "SGD",
     ),
     _one("lr-too-high", "adam.yaml", "optimizer: adam\nlr: 0.5\nepochs: 10\n", "Adam"),
-    _one(
-        "lr-too-high", "scratch.yaml", "arch: transformer_base\noptimizer: adam\nlr: 0.1\nepochs: 10\n", "too high"
-    ),
+    _one("lr-too-high", "scratch.yaml", "arch: transformer_base\noptimizer: adam\nlr: 0.1\nepochs: 10\n", "too high"),
     _one("lr-too-low", "lora_low.py", LORA.format(more="bf16=True").replace("3e-4", "1e-8"), "is too low"),
     _one("lr-too-low", "sgd_low.yaml", "optimizer: SGD\nlr: 1e-8\nepochs: 90\nbatch_size: 256\n", "SGD"),
     _one("lr-schedule-bug", "warm.yaml", BERT + "warmup_steps: 2000\nmax_steps: 1000\n", "never reached"),
