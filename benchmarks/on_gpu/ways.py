@@ -134,7 +134,7 @@ class Ways:
         work = self._work
         optimizer = work.new_optimizer(LEARNING_RATE) if compiled else work.optimizer
         guard = self._guard(name, optimizer, Policy(**({"snapshots": False} | policy)))  # type: ignore[arg-type]
-        guard._shop.fold_clip = guard._shop.fold_clip and fold
+        guard._setup.fold_clip = guard._setup.fold_clip and fold
         if not kernels:
             guard._reader.fused = None
         if compiled:

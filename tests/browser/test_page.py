@@ -83,13 +83,13 @@ def test_everything_is_drawn_and_nothing_is_complained_of(tab, page_of, explaine
     assert view.complaints == []
     assert "3 of 120 steps were refused" in page.inner_text("#verdict .sentence")
     assert page.locator("#findings .card").first.inner_text().startswith("fp16-overflow")
-    assert page.locator("#findings .pill.good").first.inner_text() == "verified by bf16"
+    assert page.locator("#findings .pill.good").first.inner_text() == "proved by bf16"
     assert page.locator("#plot figure canvas").count() == 4
     for place in range(1, 5):
         assert view.page.evaluate(CURVE, f"#plot figure:nth-of-type({place}) canvas") > 200
     assert view.page.evaluate(COLOURS, "#layers canvas.heat") > 8
     marks = page.inner_text("#incidents")
-    for words in ("✓ finite", "✗ not finite", "could not run", "aten.mm", "• a bullet", "guilty", "use bf16"):
+    for words in ("✓ finite", "✗ NaN or inf", "could not run", "aten.mm", "• a bullet", "bad", "use bf16"):
         assert words in marks
     assert "512 MiB" in page.inner_text("#details")
 
@@ -106,13 +106,13 @@ def test_signals_have_rows_of_their_own_and_answers_stand_side_by_side(tab, page
     view = tab().open(page_of(run))
     assert view.complaints == []
     titles = [each.removesuffix("log").strip() for each in view.page.locator("#plot figcaption").all_inner_texts()]
-    assert titles[4:] == ["Reward", "Share cut off, repeating", "KL to the reference"]
+    assert titles[4:] == ["Reward", "Truncated, repeating", "KL to the reference"]
     for place in range(5, 8):
         assert view.page.evaluate(CURVE, f"#plot figure:nth-of-type({place}) canvas") > 200
     table = view.page.locator("[aria-label='Answers of the batch']")
     assert table.locator("th[scope=col]").all_inner_texts() == ["row", "", "figures", "prompt", "answer"]
     first = [cell.strip() for cell in table.locator("tbody tr").first.locator("th, td").all_inner_texts()]
-    assert first[:2] == ["1", "guilty"]
+    assert first[:2] == ["1", "bad"]
     assert first[2].split("\n") == ["advantage 1", "largest ratio nan", "reward right 0"]
     assert first[3:] == ["3 + 1", "five\n\nanswer: six"]
 

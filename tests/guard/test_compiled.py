@@ -30,7 +30,7 @@ class Training:
             self.optimizer.step = torch.compile(self.optimizer.step, backend="eager")
         policy = Policy(gate="device", snapshots=False)
         self.guard = Guard(self.forward, self.optimizer, max_norm=0.05, policy=policy, console=Quiet())
-        self.guard._shop.fold_clip = fold
+        self.guard._setup.fold_clip = fold
 
     def step(self, number, factor=1.0):
         rows = torch.randn(32, 8, generator=torch.Generator().manual_seed(number))

@@ -20,7 +20,7 @@ def plan_for(model, kept):
     return PrecisionPlan(base="bf16", formats={kept: "fp32"}, units=units)
 
 
-class Heard:
+class JudgedStep:
     """What linear layers gave out while the model trained."""
 
     def __init__(self, model):
@@ -52,7 +52,7 @@ def test_in_transformers_trainer(tmp_path):
     model, kept = tiny_llama(), "model.layers.1.mlp.down_proj"
     plan = plan_for(model, kept)
     plan.apply(model)
-    heard = Heard(model)
+    heard = JudgedStep(model)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     trainer = Spoilt(model, arguments(tmp_path, max_steps=8), train_dataset=Tokens(), callbacks=[StayFinite()])
     trainer.train()
@@ -72,7 +72,7 @@ def test_in_lightning(tmp_path):
 
     module, witness = build(Regression, "inf-loss", (7,)), Witness()
     plan_for(module.net, "down").apply(module.net)
-    heard = Heard(module.net)
+    heard = JudgedStep(module.net)
     fit(tmp_path, [guarded(tmp_path), witness], module)
     assert heard.only("down")
     assert witness.untouched == [7]
@@ -90,7 +90,7 @@ def test_with_accelerate(tmp_path):
     torch.manual_seed(0)
     model = Net()
     plan_for(model, "down").apply(model)
-    heard = Heard(model)
+    heard = JudgedStep(model)
     x = torch.randn(48, 6)
     x[17] = float("nan")
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -125,6 +125,6 @@ def test_the_autopsy_of_a_planned_model_proves_its_cause_and_leaves_the_plan(tmp
     guard.close()
     (cause,) = tmp_path.glob("incidents/*/autopsy.json")
     assert json.loads(cause.read_text())["cause"] == "bad-data-row"
-    heard = Heard(model)
+    heard = JudgedStep(model)
     forward((ids, weights[0]))
     assert heard.only("blocks.0.down")

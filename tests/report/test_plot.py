@@ -57,7 +57,7 @@ def test_the_numbers_at_a_logarithmic_axis_are_plain(tmp_path):
 def test_an_unknown_kind_and_an_empty_run_are_refused(tmp_path):
     with pytest.raises(UsageError, match="ending in .png"):
         save_plot([run_with_a_fault()], tmp_path / "loss.bmp")
-    with pytest.raises(UsageError, match="nothing to draw"):
+    with pytest.raises(UsageError, match="nothing to plot"):
         save_plot([RunSeries("empty.log")], tmp_path / "loss.png")
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from stayfinite.core.series import RunSeries
-from stayfinite.rules.looking_at_runs import symptoms_of
+from stayfinite.rules.run_symptoms import symptoms_of
 
 
 def series(*points, **metrics):

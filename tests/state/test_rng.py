@@ -39,7 +39,7 @@ def test_every_generator_goes_on_from_where_it_stood() -> None:
 )
 def test_a_state_that_does_not_fit_changes_no_generator(damage: dict[str, object]) -> None:
     state = capture_rng()
-    with pytest.raises(StateError, match="random number generators"):
+    with pytest.raises(StateError, match="random states"):
         restore_rng(capture_rng() | damage)
     expected = draw()
     restore_rng(state)

@@ -9,7 +9,7 @@ from stayfinite.core.settings import Setting, Settings
 from stayfinite.errors import UsageError
 from stayfinite.readers.configs.scalars import scalar
 from stayfinite.rules.experiments import BY_KEY
-from stayfinite.rules.told_worlds import ToldWorld
+from stayfinite.rules.reported_experiments import ReportedExperiment
 
 SOURCE = "--tell"
 
@@ -22,7 +22,7 @@ class Told:
     """Facts by word of mouth."""
 
     settings: Settings = field(default_factory=Settings)
-    tried: Sequence[ToldWorld] = ()
+    tried: Sequence[ReportedExperiment] = ()
 
 
 def understand_told(pairs: Sequence[str]) -> Told:
@@ -40,7 +40,7 @@ def understand_told(pairs: Sequence[str]) -> Told:
         if experiment is not None and outcome in FINE | BAD:
             good = outcome in FINE
             said = f"{experiment.do}: {experiment.fine if good else experiment.bad}"
-            tried.append(ToldWorld(experiment.subject, good, SOURCE, said))
+            tried.append(ReportedExperiment(experiment.subject, good, SOURCE, said))
         else:
             settings.append(Setting(name, scalar(value), SOURCE, kind="command"))
     return Told(Settings(settings), tried)

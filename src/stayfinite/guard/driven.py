@@ -32,7 +32,7 @@ from stayfinite.core.post_training.signs import Sign
 from stayfinite.core.stalls import Phase
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import check_max_norm
-from stayfinite.guard.gates.gates import Heard
+from stayfinite.guard.gates.gates import JudgedStep
 from stayfinite.guard.guard import Guard
 from stayfinite.guard.incidents.passes import Pass
 from stayfinite.measure.gradients import HALF, clip_gradients
@@ -54,7 +54,7 @@ class DrivenGuard(Guard):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         self._reading: Reading | None = None
-        self._heard: list[Heard] = []
+        self._heard: list[JudgedStep] = []
         self._sampler: Sampler | None = None
         super().__init__(*args, **settings)
 
@@ -68,11 +68,11 @@ class DrivenGuard(Guard):
         the pass runs in, where there is one.
         """
         self._life.check_open()
-        self._shop.buffers.begin()
-        self._intake.see(batch)
+        self._setup.buffers.begin()
+        self._collector.see(batch)
         if torch.is_grad_enabled():
             self._groups.see(batch)
-            self._replays.expect(self._step + 1, self._shop.roster)
+            self._replays.expect(self._step + 1, self._setup.roster)
         began = self._passes.begin(batch)
         try:
             yield _ender(self, began)
@@ -88,7 +88,7 @@ class DrivenGuard(Guard):
         """Backward is run on this loss, a share of the step's."""
         self._life.check_open()
         whole = full_value(loss)
-        self._intake.add(whole, {})
+        self._collector.add(whole, {})
         self._passes.trained(whole)
 
     def hear(self, signals: Mapping[str, Tensor | float]) -> None:
@@ -110,17 +110,17 @@ class DrivenGuard(Guard):
         self._life.check_open()
         if self._heard:
             return self._heard[0].judgement.decision
-        if self._intake.loss is None:
+        if self._collector.loss is None:
             raise OrderError("driven.judge() called before driven.gather(loss)", fix="call driven.gather(loss) first")
         self._reading, self._sampler, self._heard = self._weigh(
-            self._intake.loss, unscale=unscale, norm=norm, scale=scale
+            self._collector.loss, unscale=unscale, norm=norm, scale=scale
         )
         return self._heard[0].judgement.decision
 
     @property
     def gathered(self) -> bool:
         """Whether there is a loss to judge a step by."""
-        return self._intake.loss is not None
+        return self._collector.loss is not None
 
     @property
     def judged(self) -> bool:
@@ -135,7 +135,7 @@ class DrivenGuard(Guard):
 
     def clips_alike(self, parameters: Iterable[Tensor]) -> bool:
         """Whether :meth:`clip` does to the last bit what ``torch.nn.utils.clip_grad_norm_`` would do to these."""
-        roster = self._shop.roster
+        roster = self._setup.roster
         # In their order, too: norms are summed in it, and a sum in another order may end in another bit.
         asked = [id(p) for p in parameters if p.grad is not None]
         return (
@@ -148,7 +148,7 @@ class DrivenGuard(Guard):
     def clips_at(self, max_norm: float) -> None:
         """The framework clips to this norm, as it turns out: for the record, and for what a step is called."""
         if self._max_norm != max_norm and 0 < max_norm < math.inf:
-            self._max_norm = self._judge.max_norm = self._shop.max_norm = check_max_norm(max_norm)
+            self._max_norm = self._judge.max_norm = self._setup.max_norm = check_max_norm(max_norm)
 
     def clip(self, max_norm: float) -> Tensor:
         """Clip with the norms that were just measured, which spares a second pass over the gradients."""
@@ -163,10 +163,10 @@ class DrivenGuard(Guard):
     @contextmanager
     def stepping(self) -> Iterator[None]:
         """Within, the framework's optimizer takes the step, at the learning rate that is in force."""
-        with self._shop.cut.applied(self._optimizer):
+        with self._setup.cut.applied(self._optimizer):
             yield
-        if self._shop.alarm is not None or self._judge.policy.mode != "watch":
-            self._shop.buffers.keep()
+        if self._setup.alarm is not None or self._judge.policy.mode != "watch":
+            self._setup.buffers.keep()
 
     def settle(self) -> None:
         """The framework is done with the step, whether it was taken or not: act on it.
@@ -192,7 +192,7 @@ class DrivenGuard(Guard):
     @property
     def rate_factor(self) -> float:
         """What a cut multiplies the learning rate by at present; 1 without one."""
-        return self._shop.cut.factor
+        return self._setup.cut.factor
 
     @property
     def precision(self) -> str | None:

@@ -71,9 +71,9 @@ class Guard(Machinery):
         ``run_dir/incidents`` and explained. For that ``forward`` is called again, so it should do nothing but compute.
         """
         self._life.check_open()
-        self._shop.buffers.begin()
+        self._setup.buffers.begin()
         if torch.is_grad_enabled():
-            self._replays.expect(self._step + 1, self._shop.roster)
+            self._replays.expect(self._step + 1, self._setup.roster)
         return self._forward(batch)
 
     def autocast(self) -> AbstractContextManager[Any]:
@@ -116,7 +116,7 @@ class Guard(Machinery):
         check_loss(loss)
         check_parts(parts or {})
         self._hear(signals)
-        scaler = self._shop.scaler
+        scaler = self._setup.scaler
         scaled = loss if scaler is None else scaler.scale(loss)
         self._progress.at(Phase.BACKWARD, self._step + 1)
         try:
@@ -155,8 +155,8 @@ class Guard(Machinery):
             self.backward(cast(Tensor, loss), parts=parts, signals=signals)
         else:
             self._hear(signals)
-        gathered = check_gathered(self._intake.loss, stray=parts if loss is None else None)
-        scaler = self._shop.scaler
+        gathered = check_gathered(self._collector.loss, stray=parts if loss is None else None)
+        scaler = self._setup.scaler
         try:
             reading, sampler, heard = self._weigh(gathered)
             if sampler is not None:
@@ -233,7 +233,7 @@ class Guard(Machinery):
             Whether there was such a state; if not, nothing has changed.
         """
         self._life.check_open()
-        if self._intake.loss is not None:
+        if self._collector.loss is not None:
             raise OrderError(
                 ("guard.roll_back() called between guard.backward() and guard.step()"), fix="call it after step()"
             )
@@ -279,7 +279,7 @@ class Guard(Machinery):
         What became of it is an event. Trouble with the disk never stops the training.
         """
         saving = self._checkpoints()
-        if self._intake.loss is not None:
+        if self._collector.loss is not None:
             raise OrderError(
                 (
                     "guard.checkpoint() called between guard.backward() and guard.step(): accumulated gradients are "
@@ -303,7 +303,7 @@ class Guard(Machinery):
                 changed.
         """
         saving = self._checkpoints()
-        if self._step or self._intake.batches:
+        if self._step or self._collector.batches:
             raise OrderError("guard.resume() called after the first step", fix="call it right after building the guard")
         found = saving.resume()
         if found is None:
@@ -365,7 +365,7 @@ class Guard(Machinery):
         ranks = f"; {self._ranks.world} ranks" if self._ranks.world > 1 else ""
         ranks += "" if self._stages is None else f", here {self._stages.in_words()} of the pipeline"
         return (
-            f"{training_in_words(self._model, self._shop)}\n"
+            f"{training_in_words(self._model, self._setup)}\n"
             f"gate: {self._after.gate.sentence} ({self._after.cost}){self._reader.in_words()}\n"
             f"{policy_in_words(self._judge.policy)}\n"
             f"recovery: {kept}; {self._precision.in_words()}{ranks}{self._replays.in_words()}"

@@ -23,12 +23,11 @@ from stayfinite.guard.checks import (
     check_signals,
     check_weights,
 )
-from stayfinite.guard.consequences import Consequences
 from stayfinite.guard.ending import stopped, where
 from stayfinite.guard.feeding.loaders import Loaders
 from stayfinite.guard.gates.buffers import RunningBuffers
 from stayfinite.guard.gates.cut import LearningRateCut
-from stayfinite.guard.gates.gates import Heard, Workshop
+from stayfinite.guard.gates.gates import JudgedStep, TrainingSetup
 from stayfinite.guard.gates.judge import Judge
 from stayfinite.guard.gates.reader import Reader
 from stayfinite.guard.gates.schedule import Schedule, Scheduler
@@ -50,6 +49,7 @@ from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.recovery import Recovery
 from stayfinite.guard.recovering.remembered import Remembered
 from stayfinite.guard.recovering.saving import Saving
+from stayfinite.guard.step_actions import StepActions
 from stayfinite.guard.telling.early import EarlyWatch
 from stayfinite.guard.telling.groups import Described, Groups
 from stayfinite.guard.telling.journal import now
@@ -58,7 +58,7 @@ from stayfinite.guard.telling.post_training import PostTrainingWatch
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.guard.words import data_event_in_words
 from stayfinite.measure.fused import switched_off
-from stayfinite.measure.intake import Intake
+from stayfinite.measure.loss_collector import LossCollector
 from stayfinite.measure.reading import Reading
 from stayfinite.measure.roster import take_roster
 from stayfinite.measure.sample import Sample, Sampler
@@ -115,7 +115,7 @@ class Machinery:
         self._desync = DesyncWatch(self._ranks, policy.desync_steps)
         cut = LearningRateCut(policy)
         self._precision = PrecisionControl(policy.precision, roster.device)
-        self._shop = Workshop(
+        self._setup = TrainingSetup(
             optimizer=optimizer,
             schedule=Schedule(None if self._driven else scheduler, optimizer),
             buffers=RunningBuffers(model),
@@ -132,12 +132,12 @@ class Machinery:
         self._step = 0
         self._expected: dict[int, str] = {}
         """New phases that were announced, by their first step."""
-        self._intake = Intake()
+        self._collector = LossCollector()
         self._passes = Passes(roster.device.type)
         self._groups = Groups(describe)
-        self._forward = ForwardPass(forward, self._precision, self._intake, self._passes, describe, self._groups)
+        self._forward = ForwardPass(forward, self._precision, self._collector, self._passes, describe, self._groups)
         watches = policy.mode == "watch"
-        self._reader = Reader(model, self._shop, self._intake, policy.sample_every, watches=watches)
+        self._reader = Reader(model, self._setup, self._collector, policy.sample_every, watches=watches)
         self._loaders = Loaders(
             max_errors=policy.max_loader_errors,
             tell=lambda event, details: self._recorder.trouble(
@@ -166,10 +166,10 @@ class Machinery:
             self._recorder,
             forward=self._forward,
             passes=self._passes,
-            buffers=self._shop.buffers,
+            buffers=self._setup.buffers,
         )
         self._own = OwnState(
-            self._shop, self._judge, self._intake, self._loaders, cut, self._precision, self._post_training
+            self._setup, self._judge, self._collector, self._loaders, cut, self._precision, self._post_training
         )
         parts = TrainingParts(
             model=model,
@@ -205,10 +205,10 @@ class Machinery:
             evidence=self._replays.evidence.get,
         )
         if policy.mode == "watch" and forward is not None and roster.device.type == "cpu":
-            self._shop.alarm = lambda heard: self._incidents.look(heard, self._step, taken=False)
+            self._setup.alarm = lambda heard: self._incidents.look(heard, self._step, taken=False)
         on_probation = OnProbation(self._judge, self._recovery, comparison, self._recorder, self._incidents)
-        self._after = Consequences(
-            self._shop, self._judge, self._recovery, self._recorder, self._incidents, on_probation
+        self._after = StepActions(
+            self._setup, self._judge, self._recovery, self._recorder, self._incidents, on_probation
         )
         self._saving = None if run_dir is None or self._driven else Saving(parts, policy, self._ranks, self._recorder)
         self._progress = Progress(
@@ -225,7 +225,7 @@ class Machinery:
 
     def _take_in(self, loss: Tensor, parts: Mapping[str, Tensor | float]) -> None:
         whole = {name: full_value(part) if isinstance(part, Tensor) else part for name, part in parts.items()}
-        self._intake.add(loss, whole)
+        self._collector.add(loss, whole)
         self._passes.trained(loss)
         self._loaders.trained(self._step + 1)
 
@@ -233,11 +233,11 @@ class Machinery:
         if signals:
             check_signals(signals)
             whole = {name: full_value(value) if isinstance(value, Tensor) else value for name, value in signals.items()}
-            self._intake.hear(whole, self._shop.roster.device)
+            self._collector.hear(whole, self._setup.roster.device)
 
     def _weigh(
         self, loss: Tensor, *, unscale: bool = True, norm: Tensor | None = None, scale: float | None = None
-    ) -> tuple[Reading, Sampler | None, list[Heard]]:
+    ) -> tuple[Reading, Sampler | None, list[JudgedStep]]:
         """Gradients are complete: read them, meet the other ranks, and put the step before the gate.
 
         Arguments:
@@ -253,11 +253,11 @@ class Machinery:
         self._progress.at(Phase.MEETING, self._step + 1)
         found = self._replays.compare(self._step + 1)
         if norm is None:
-            self._ranks.settle(self._shop.roster)
+            self._ranks.settle(self._setup.roster)
         own = self._reader.read(self._step + 1, loss, first=first, unscale=unscale, norm=norm)
         if scale is not None:
             own = replace(own, loss_scale=torch.tensor(scale, device=own.gradients.total.device))
-        reading = marked(self._ranks.combine(own, self._shop.roster), found)
+        reading = marked(self._ranks.combine(own, self._setup.roster), found)
         self._progress.at(Phase.AFTER, reading.step)
         self._step = reading.step
         self._passes.close(self._step)
@@ -270,7 +270,7 @@ class Machinery:
         self._forget_gathered()
 
     def _forget_gathered(self) -> None:
-        self._intake.clear()
+        self._collector.clear()
         self._passes.forget()
         self._groups.forget()
         self._replays.forget()
@@ -278,11 +278,11 @@ class Machinery:
         self._margins.forget()
 
     def _tell_sample(self, sample: Sample) -> None:
-        self._recorder.post(sample, self._shop.roster.names)
+        self._recorder.post(sample, self._setup.roster.names)
         self._early.post(sample)
         self._margins.post(sample.step)
 
-    def _take_note(self, heard: list[Heard], *, wait: bool = False) -> None:
+    def _take_note(self, heard: list[JudgedStep], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
         self._early.collect(wait=wait)
         self._margins.collect(wait=wait)
@@ -309,7 +309,7 @@ class Machinery:
         self._recorder.announce("new-phase", self._step, f"new phase: {what}", expected=True, reason=what)
 
     def _between_steps(self) -> None:
-        self._desync.look(self._step, self._shop.roster)
+        self._desync.look(self._step, self._setup.roster)
         self._early.expect(self._step + 1)
         self._margins.expect(self._step + 1)
         if (slowest := self._progress.slowest(self._step)) is not None:
@@ -339,8 +339,8 @@ class Machinery:
         return self._saving
 
     def _launch_record(self) -> dict[str, Any]:
-        first = self._intake.batch_shape
+        first = self._collector.batch_shape
         record = launch_record(
-            self._model, self._optimizer, self._shop.roster, self._judge.policy, self._max_norm, now(), first
+            self._model, self._optimizer, self._setup.roster, self._judge.policy, self._max_norm, now(), first
         )
         return record | {"ranks": [machine.to_json() for machine in self._ranks.machines]}

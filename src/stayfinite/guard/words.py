@@ -8,20 +8,20 @@ from typing import Any
 from torch import nn
 
 from stayfinite.core.policy import Policy
-from stayfinite.guard.gates.gates import Workshop
+from stayfinite.guard.gates.gates import TrainingSetup
 from stayfinite.measure.roster import SHOWN, whole_size
 
 
-def training_in_words(model: nn.Module, shop: Workshop) -> str:
+def training_in_words(model: nn.Module, setup: TrainingSetup) -> str:
     """What is guarded."""
-    roster = shop.roster
+    roster = setup.roster
     numbers = sum(map(whole_size, roster.parameters))
     dtypes = ", ".join(sorted({str(dtype).removeprefix("torch.") for _, dtype in roster.places}))
-    clip = "no clipping" if shop.max_norm is None else f"clipped to {shop.max_norm:g}"
-    scaler = "" if shop.scaler is None else ", fp16 scaler"
+    clip = "no clipping" if setup.max_norm is None else f"clipped to {setup.max_norm:g}"
+    scaler = "" if setup.scaler is None else ", fp16 scaler"
     return (
         f"guard over {type(model).__name__}: {len(roster.names)} tensors, {numbers:,} parameters, {dtypes}\n"
-        f"optimizer {type(shop.optimizer).__name__}, {clip}{scaler}"
+        f"optimizer {type(setup.optimizer).__name__}, {clip}{scaler}"
     )
 
 

@@ -43,7 +43,7 @@ def draw_autopsy(autopsy: Mapping[str, Any], notes: Sequence[str], console: Cons
 def _facts(autopsy: Mapping[str, Any]) -> list[tuple[str, str]]:
     facts = []
     if origin := autopsy.get("origin"):
-        forward = f" (derivative of {origin['forward_operator']})" if origin.get("forward_operator") else ""
+        forward = f" (gradient of {origin['forward_operator']})" if origin.get("forward_operator") else ""
         place = f", {origin['file']}:{origin['line']}" if origin.get("file") else ""
         where = origin.get("module") or "the loss"
         facts.append(("origin", f"{origin.get('operator') or origin.get('leaf')}{forward} in {where}{place}"))

@@ -84,7 +84,7 @@ def _remaining(cause: str, experiment: Experiment) -> Remaining:
 
 def _possible(facts: Facts) -> Iterable[Experiment]:
     """Experiments that were not done and that would change something."""
-    done = {world.subject for world in facts.told_worlds}
+    done = {world.subject for world in facts.reported_experiments}
     context = facts.context
     precision = context.precision.value if context.precision is not None else ""
     needless = {

@@ -11,10 +11,10 @@ from stayfinite.core.series import Message, RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.rules.context import Context, understand
 from stayfinite.rules.haystack import Haystack
-from stayfinite.rules.looking_at_runs import symptoms_of
+from stayfinite.rules.reported_experiments import ReportedExperiment, reported_experiments
+from stayfinite.rules.run_symptoms import symptoms_of
 from stayfinite.rules.signs.post_training import Seen, signs_in
 from stayfinite.rules.symptoms import Symptoms
-from stayfinite.rules.told_worlds import ToldWorld, told_worlds
 
 LONGEST_STATEMENT = 12
 """Lines of a call that are put together."""
@@ -40,7 +40,7 @@ class Facts:
     settings: Settings = field(default_factory=Settings)
     observed: Mapping[str, Observation] = field(default_factory=dict)
     """By the names that rules declare in `observes`."""
-    tried: Sequence[ToldWorld] = ()
+    tried: Sequence[ReportedExperiment] = ()
     """Experiments whose outcome somebody told."""
 
     @cached_property
@@ -54,13 +54,13 @@ class Facts:
         return understand(self.settings, [message.text for message in self.messages])
 
     @cached_property
-    def told_worlds(self) -> list[ToldWorld]:
+    def reported_experiments(self) -> list[ReportedExperiment]:
         """Re-runs with something changed that somebody tells of."""
         tried = {world.subject for world in self.tried}
         remarks = list(self.settings.notes)
         # What a library prints among its numbers is no remark; nor does anybody remark the same thing again and again.
         remarks += [(each.where, each.text) for each in self.messages if each.count == 1][:MOST_REMARKS]
-        return [*self.tried, *(world for world in told_worlds(remarks) if world.subject not in tried)]
+        return [*self.tried, *(world for world in reported_experiments(remarks) if world.subject not in tried)]
 
     @cached_property
     def post_training(self) -> dict[str, Seen]:

@@ -82,7 +82,7 @@ def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
     """What re-runs that somebody tells of say of this cause; only where there is trouble to explain."""
     if facts.symptoms.healthy:
         return
-    for world in facts.told_worlds:
+    for world in facts.reported_experiments:
         weight = MEANS.get((world.subject, world.good), {}).get(rule.slug)
         if weight is not None:
             if world in facts.tried:

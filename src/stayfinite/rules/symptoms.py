@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from stayfinite.core.series import Message, Point
-from stayfinite.rules.signs.told_symptoms import Kind, ToldSymptom
+from stayfinite.rules.signs.reported_symptoms import Kind, ReportedSymptom
 
 TINY_LOSS = 1e-7
 """A training loss at or below this is no loss that a model earned: it is 0.0, or was printed from nothing."""
@@ -130,7 +130,7 @@ class Symptoms:
     """The step from which the first of them is lost."""
     printed: Message | None = None
     """Where few losses are logged: a line that prints a value which is not finite."""
-    told: tuple[ToldSymptom, ...] = ()
+    told: tuple[ReportedSymptom, ...] = ()
     """Where few numbers are logged: what somebody says is wrong."""
     still_score: str = ""
     """A score that has one value, and not a good one, at every evaluation."""
@@ -249,7 +249,7 @@ class Symptoms:
         words = [word for word, holds in found.items() if holds]
         return words + [_SAID[each.kind] for each in self.told if each.kind in _SAID]
 
-    def said(self, kind: Kind) -> ToldSymptom | None:
+    def said(self, kind: Kind) -> ReportedSymptom | None:
         """A sentence of this kind."""
         return next((each for each in self.told if each.kind == kind), None)
 

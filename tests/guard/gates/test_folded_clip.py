@@ -39,7 +39,7 @@ class Training:
         self.guard = Guard(
             self.model, self.optimizer, scaler=self.scaler, max_norm=max_norm, policy=policy, console=Quiet()
         )
-        self.guard._shop.fold_clip = fold
+        self.guard._setup.fold_clip = fold
         self.divided = []
         self.optimizer.register_step_pre_hook(
             lambda optimizer, *_: self.divided.append(copy.deepcopy(getattr(optimizer, "grad_scale", None)))

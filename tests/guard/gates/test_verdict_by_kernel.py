@@ -35,7 +35,7 @@ def train(seed, *, clip):
         spikes="refuse" if clip else "bound",
     )
     guard = Guard(model, optimizer, policy=policy, max_norm=0.5 if clip else None, console=Quiet())
-    guard._shop.fold_clip = True
+    guard._setup.fold_clip = True
     for _ in range(60):
         loss = model(torch.randn(8, 6)).square().mean()
         kind = faults.random()

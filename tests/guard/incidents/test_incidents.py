@@ -318,7 +318,7 @@ def test_a_batch_that_is_written_over_is_known_to_be_another_one(tmp_path):
         training.guard.step(training.guard.forward(static))
     # The step is told only after the next batch has taken its place.
     look, late = training.guard._incidents.look, []
-    training.guard._shop.alarm = None
+    training.guard._setup.alarm = None
     training.guard._incidents.look = lambda heard, step, **how: late.append((heard, step))
     static["x"].copy_(training.batch(NAN)["x"])
     training.guard.step(training.guard.forward(static))

@@ -50,7 +50,7 @@ def test_the_summary_counts_steps_vetoes_scale_and_worst_layers(tmp_path):
     assert "8 steps, 3 refused (2 scale-search, 1 loss-not-finite)" in summary
     assert re.search(r"; last loss \d", summary)
     assert "; lowest loss scale 64" in summary
-    assert "worst layers: down.bias (not finite in 2 steps)" in summary
+    assert "worst layers: down.bias (NaN or inf in 2 steps)" in summary
     assert f"written to {tmp_path}" in summary
 
 

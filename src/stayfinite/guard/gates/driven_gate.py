@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from stayfinite.guard.gates.gates import Heard, Workshop
+from stayfinite.guard.gates.gates import JudgedStep, TrainingSetup
 from stayfinite.measure.gradients import clip_gradients
 from stayfinite.measure.reading import Reading
 
@@ -18,26 +18,26 @@ class DrivenGate:
 
     sentence: ClassVar[str] = "the framework asks before each optimizer step"
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
+    def __init__(self, setup: TrainingSetup) -> None:
+        self._setup = setup
 
-    def take(self, reading: Reading) -> list[Heard]:
+    def take(self, reading: Reading) -> list[JudgedStep]:
         """Judge the step; of one that is refused, or shows a fault, the buffers are put back here."""
-        shop = self._shop
-        heard = shop.hear(reading)
+        setup = self._setup
+        heard = setup.hear(reading)
         decision = heard.judgement.decision
         if decision.refused or decision.fault:
-            shop.buffers.restore()
+            setup.buffers.restore()
         if not decision.refused and (limit := decision.limit) is not None:
             # The framework clips and steps later; what it finds then is a gradient that is not unusual any more.
             clip_gradients(reading.gradients, None, limit=limit)
-        if shop.alarm is not None and decision.notable:
+        if setup.alarm is not None and decision.notable:
             # While watching: afterwards the weights are no longer those that made the step bad.
-            with shop.buffers.as_kept():
-                shop.alarm(heard)
+            with setup.buffers.as_kept():
+                setup.alarm(heard)
         return [heard]
 
-    def drain(self) -> list[Heard]:
+    def drain(self) -> list[JudgedStep]:
         """Nothing is ever under way."""
         return []
 

@@ -37,7 +37,7 @@ LAG = 2
 
 
 @dataclass(slots=True)
-class Workshop:
+class TrainingSetup:
     """What a gate works with; ``roster`` is renewed when the optimizer gets further parameters."""
 
     optimizer: Optimizer
@@ -55,14 +55,14 @@ class Workshop:
     fold_clip: bool = False
     """Whether an optimizer that can divide gradients as it reads them is left to clip them. That spares a pass over
     the gradients, and is clip_grad_norm_ but for the last bit."""
-    alarm: Callable[[Heard], None] | None = None
+    alarm: Callable[[JudgedStep], None] | None = None
     """Hears of a step before it is taken, where the gate lets even a bad one pass; buffers are then as before it."""
 
-    def hear(self, reading: Reading) -> Heard:
+    def hear(self, reading: Reading) -> JudgedStep:
         """Wait for a step's numbers, and judge them."""
         envelope, values = pack(reading)
         opened = unpack(envelope, values.tolist(), self.roster)
-        return Heard(opened, self.judge(opened.signals, None, math.inf))
+        return JudgedStep(opened, self.judge(opened.signals, None, math.inf))
 
     def step(self) -> None:
         """Let the optimizer step, at the learning rate that is in force."""
@@ -91,7 +91,7 @@ class Workshop:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class JudgedStep:
     """A step of which everything is known on the host."""
 
     opened: Opened
@@ -104,10 +104,10 @@ class Gate(Protocol):
     sentence: ClassVar[str]
     """How it works, for ``guard.describe()``."""
 
-    def take(self, reading: Reading) -> list[Heard]:
+    def take(self, reading: Reading) -> list[JudgedStep]:
         """Do the step or refuse it."""
 
-    def drain(self) -> list[Heard]:
+    def drain(self) -> list[JudgedStep]:
         """Wait for everything that is under way."""
 
     def allow(self, factor: float) -> None:
@@ -119,24 +119,24 @@ class HostGate:
 
     sentence: ClassVar[str] = "the host checks each step before the optimizer runs"
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
+    def __init__(self, setup: TrainingSetup) -> None:
+        self._setup = setup
 
-    def take(self, reading: Reading) -> list[Heard]:
+    def take(self, reading: Reading) -> list[JudgedStep]:
         """Do the step or refuse it; either way it is known at once."""
-        shop = self._shop
-        heard = shop.hear(reading)
+        setup = self._setup
+        heard = setup.hear(reading)
         decision = heard.judgement.decision
         if decision.refused or decision.fault:
-            shop.buffers.restore()
+            setup.buffers.restore()
         if not decision.refused:
-            shop.clip(reading, decision.limit)
-            shop.step()
-            shop.buffers.keep()
-            shop.schedule.advance()
+            setup.clip(reading, decision.limit)
+            setup.step()
+            setup.buffers.keep()
+            setup.schedule.advance()
         return [heard]
 
-    def drain(self) -> list[Heard]:
+    def drain(self) -> list[JudgedStep]:
         """Nothing is ever under way."""
         return []
 
@@ -147,27 +147,27 @@ class HostGate:
 class _Listening:
     """The half of a gate that hears of its steps late."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
+    def __init__(self, setup: TrainingSetup) -> None:
+        self._setup = setup
         self._mail: Mailbox[tuple[Envelope, Roster]] = Mailbox()
 
-    def drain(self) -> list[Heard]:
+    def drain(self) -> list[JudgedStep]:
         """Wait for everything that is under way."""
         return self._collect(wait=True)
 
     def allow(self, factor: float) -> None:
         """The judge knows."""
 
-    def _collect(self, *, wait: bool = False) -> list[Heard]:
+    def _collect(self, *, wait: bool = False) -> list[JudgedStep]:
         heard = []
-        leave = LAG if self._shop.many and not wait else None
+        leave = LAG if self._setup.many and not wait else None
         for (envelope, roster), values in self._mail.collect(wait=wait, leave=leave):
             opened = unpack(envelope, values, roster)
-            heard.append(Heard(opened, self._conclude(opened)))
+            heard.append(JudgedStep(opened, self._conclude(opened)))
         return heard
 
     def _conclude(self, opened: Opened) -> Judgement:
-        return self._shop.judge(opened.signals, None, math.inf)
+        return self._setup.judge(opened.signals, None, math.inf)
 
 
 class DeviceGate(_Listening):
@@ -178,52 +178,52 @@ class DeviceGate(_Listening):
 
     sentence: ClassVar[str] = "the fused optimizer reads the verdict on the device; no host sync"
 
-    def __init__(self, shop: Workshop, policy: Policy, state: SpikeState) -> None:
-        super().__init__(shop)
-        device = shop.roster.device
-        self._spikes = DeviceSpikes(policy, device, state, max_norm=shop.max_norm, by_kernel=kernels_run_on(device))
+    def __init__(self, setup: TrainingSetup, policy: Policy, state: SpikeState) -> None:
+        super().__init__(setup)
+        device = setup.roster.device
+        self._spikes = DeviceSpikes(policy, device, state, max_norm=setup.max_norm, by_kernel=kernels_run_on(device))
         self._bounds = policy.spikes == "bound"
         self._skipped: set[int] = set()
         """Steps for which the host did wait, and did not step: the schedule has not moved for them."""
 
-    def take(self, reading: Reading) -> list[Heard]:
+    def take(self, reading: Reading) -> list[JudgedStep]:
         """Do the step or refuse it, as the device finds; return what is known by now."""
-        shop = self._shop
+        setup = self._setup
         if reading.mismatch:
             # The host has found out by itself, and has waited for it: the device need not be asked.
             heard = self.drain()
-            shop.buffers.restore()
-            return [*heard, shop.hear(reading)]
+            setup.buffers.restore()
+            return [*heard, setup.hear(reading)]
         self._spikes.judge(reading.loss, reading.gradients.total)
         refused = self._spikes.refused
         envelope, values = pack(reading, self._spikes.judged)
-        divisor = shop.clip_by_division(reading, self._spikes.divisor, bounds=self._bounds)
-        if would_start_from_garbage(shop.optimizer) and refused.item():
+        divisor = setup.clip_by_division(reading, self._spikes.divisor, bounds=self._bounds)
+        if would_start_from_garbage(setup.optimizer) and refused.item():
             self._skipped.add(reading.step)
         else:
-            with flagged(shop.optimizer, refused, divisor):
-                shop.step()
-            shop.schedule.advance_ahead()
-        shop.buffers.settle(self._spikes.unsettled)
+            with flagged(setup.optimizer, refused, divisor):
+                setup.step()
+            setup.schedule.advance_ahead()
+        setup.buffers.settle(self._spikes.unsettled)
         # Only now: a step that failed above is not heard of, as the schedule has not moved for it.
-        self._mail.post((envelope, shop.roster), values)
+        self._mail.post((envelope, setup.roster), values)
         return self._collect()
 
     def act(self, reading: Reading) -> tuple[Envelope, Tensor]:
         """The device's part of a step alone, for a CUDA graph: the optimizer's state exists, no cut is put on here."""
-        shop = self._shop
+        setup = self._setup
         self._spikes.judge(reading.loss, reading.gradients.total)
         packed = pack(reading, self._spikes.judged)
-        divisor = shop.clip_by_division(reading, self._spikes.divisor, bounds=self._bounds)
-        with flagged(shop.optimizer, self._spikes.refused, divisor):
-            shop.optimizer.step()
-        shop.buffers.settle(self._spikes.unsettled)
+        divisor = setup.clip_by_division(reading, self._spikes.divisor, bounds=self._bounds)
+        with flagged(setup.optimizer, self._spikes.refused, divisor):
+            setup.optimizer.step()
+        setup.buffers.settle(self._spikes.unsettled)
         return packed
 
-    def acted(self, envelope: Envelope, values: Tensor) -> list[Heard]:
+    def acted(self, envelope: Envelope, values: Tensor) -> list[JudgedStep]:
         """The host's part of such a step, after the graph was launched; return what is known by now."""
-        self._shop.schedule.advance_ahead()
-        self._mail.post((envelope, self._shop.roster), values)
+        self._setup.schedule.advance_ahead()
+        self._mail.post((envelope, self._setup.roster), values)
         return self._collect()
 
     def allow(self, factor: float) -> None:
@@ -231,11 +231,11 @@ class DeviceGate(_Listening):
         self._spikes.allow(factor)
 
     def _conclude(self, opened: Opened) -> Judgement:
-        judgement = self._shop.judge(opened.signals, opened.verdict, opened.limit)
+        judgement = self._setup.judge(opened.signals, opened.verdict, opened.limit)
         if opened.signals.step in self._skipped:
             self._skipped.remove(opened.signals.step)
         else:
-            self._shop.schedule.settle(refused=judgement.decision.refused)
+            self._setup.schedule.settle(refused=judgement.decision.refused)
         return judgement
 
 
@@ -244,24 +244,24 @@ class OpenGate(_Listening):
 
     sentence: ClassVar[str] = "monitor only: every step is taken"
 
-    def take(self, reading: Reading) -> list[Heard]:
+    def take(self, reading: Reading) -> list[JudgedStep]:
         """Do the step; return what is known by now."""
-        shop = self._shop
+        setup = self._setup
         envelope, values = pack(reading)
-        self._mail.post((envelope, shop.roster), values)
+        self._mail.post((envelope, setup.roster), values)
         # On the CPU that is this very step; afterwards the weights are no longer those that made it bad.
         heard = self._collect()
-        if shop.alarm is not None:
+        if setup.alarm is not None:
             for each in heard:
                 if each.judgement.decision.notable and each.opened.signals.step == reading.step:
-                    with shop.buffers.as_kept():
-                        shop.alarm(each)
-        shop.clip(reading)
-        if shop.scaler is not None and reading.loss_scale is not None:
-            shop.scaler.step(shop.optimizer)
+                    with setup.buffers.as_kept():
+                        setup.alarm(each)
+        setup.clip(reading)
+        if setup.scaler is not None and reading.loss_scale is not None:
+            setup.scaler.step(setup.optimizer)
         else:
-            shop.step()
-        shop.schedule.advance()
-        if shop.alarm is not None:
-            shop.buffers.keep()
+            setup.step()
+        setup.schedule.advance()
+        if setup.alarm is not None:
+            setup.buffers.keep()
         return heard

@@ -11,10 +11,10 @@ from torch.optim import Optimizer
 
 from stayfinite.errors import LossError
 from stayfinite.guard.checks import check_rate
-from stayfinite.guard.gates.gates import Workshop
+from stayfinite.guard.gates.gates import TrainingSetup
 from stayfinite.measure.fused import Fused, fused_for
 from stayfinite.measure.gradients import measure_gradients, told_gradients
-from stayfinite.measure.intake import Intake
+from stayfinite.measure.loss_collector import LossCollector
 from stayfinite.measure.reading import Reading, highest_lr
 from stayfinite.measure.roster import take_roster
 from stayfinite.measure.sample import Sampler, own_part
@@ -27,21 +27,27 @@ class Reader:
 
     Arguments:
         model: whose names are used.
-        shop: what the gates work with; its roster is renewed here.
-        intake: the losses of the step.
+        setup: what the gates work with; its roster is renewed here.
+        collector: the losses of the step.
         sample_every: steps between two closer looks; 0 for none.
         watches: whether the guard only looks on, and lets every step be taken.
     """
 
     def __init__(
-        self, model: nn.Module, shop: Workshop, intake: Intake, sample_every: int, *, watches: bool = False
+        self,
+        model: nn.Module,
+        setup: TrainingSetup,
+        collector: LossCollector,
+        sample_every: int,
+        *,
+        watches: bool = False,
     ) -> None:
         self._model = model
-        self._shop = shop
-        self._intake = intake
+        self._setup = setup
+        self._collector = collector
         self.sample_every = sample_every
         self._watches = watches
-        self._held = _trained(shop.optimizer)
+        self._held = _trained(setup.optimizer)
         self._indices: tuple[int, ...] = ()
         self.fused = self._kernels()
         """The kernels that gradients are read with; None for torch's own."""
@@ -49,9 +55,9 @@ class Reader:
     def renew_roster(self) -> bool:
         """Look whether other parameters are trained now; True if so."""
         # Which ones, not how many: one layer may be thawed while another is frozen.
-        if (trained := _trained(self._shop.optimizer)) == self._held:
+        if (trained := _trained(self._setup.optimizer)) == self._held:
             return False
-        self._shop.roster = take_roster(self._model, self._shop.optimizer, partial=self._shop.driven)
+        self._setup.roster = take_roster(self._model, self._setup.optimizer, partial=self._setup.driven)
         self._held = trained
         self.fused = self._kernels()
         return True
@@ -72,19 +78,19 @@ class Reader:
             LossError: the loss has reached no parameter, and never did.
             OptimizerError: the learning rate is not finite, and so would every weight be.
         """
-        lr = highest_lr(self._shop.optimizer)
+        lr = highest_lr(self._setup.optimizer)
         if not self._watches and isinstance(lr, float):
             check_rate(lr, step)
         scale: Tensor | None = None
-        scaler = self._shop.scaler
-        if scaler is not None and any(p.grad is not None for p in self._shop.roster.parameters):
+        scaler = self._setup.scaler
+        if scaler is not None and any(p.grad is not None for p in self._setup.roster.parameters):
             scale = scaler._get_scale_async()
             scale = None if scale is None else scale.clone()
             if unscale:
-                scaler.unscale_(self._shop.optimizer)
-        gradients = measure_gradients(self._shop.roster, self.fused) if norm is None else told_gradients(norm)
+                scaler.unscale_(self._setup.optimizer)
+        gradients = measure_gradients(self._setup.roster, self.fused) if norm is None else told_gradients(norm)
         self._indices = gradients.indices
-        if scale is not None and not unscale and not is_unscaled(scaler, self._shop.optimizer):
+        if scale is not None and not unscale and not is_unscaled(scaler, self._setup.optimizer):
             # The framework unscales later, and only once: the gradients stay as they are, their norms are put right.
             gradients = replace(gradients, norms=gradients.norms / scale, total=gradients.total / scale)
         if not gradients.indices and first and not gradients.told:
@@ -98,15 +104,15 @@ class Reader:
             gradients=gradients,
             lr=lr,
             loss_scale=scale,
-            parts=self._intake.parts,
-            named=self._intake.signals,
-            batch=self._intake.batches,
-            batch_shape=self._intake.batch_shape,
+            parts=self._collector.parts,
+            named=self._collector.signals,
+            batch=self._collector.batches,
+            batch_shape=self._collector.batch_shape,
         )
 
     def in_words(self) -> str:
         """Who reads the gradients, for ``guard.describe()``; nothing on the CPU, where it is torch."""
-        if self._shop.roster.device.type == "cpu":
+        if self._setup.roster.device.type == "cpu":
             return ""
         if self.fused is None:
             return "; gradients read by torch"
@@ -116,7 +122,7 @@ class Reader:
 
     def _kernels(self) -> Fused | None:
         # A framework that leaves its clipping to the guard is promised torch's norm to the last bit.
-        return None if self._shop.driven else fused_for(self._shop.roster)
+        return None if self._setup.driven else fused_for(self._setup.roster)
 
     def sampler(self, reading: Reading) -> Sampler | None:
         """A closer look, if it is time for one."""
@@ -130,11 +136,11 @@ class Reader:
         """Before a recording: make all that a closer look needs, which cannot be made while recording."""
         if self.fused is None or not self.sample_every or not self._indices:
             return
-        self.fused.rehearse([own_part(self._shop.roster.parameters[index]) for index in self._indices])
+        self.fused.rehearse([own_part(self._setup.roster.parameters[index]) for index in self._indices])
 
     def look(self, reading: Reading) -> Sampler:
         """A closer look."""
-        return Sampler(self._shop.roster, reading.step, reading.gradients, self.fused)
+        return Sampler(self._setup.roster, reading.step, reading.gradients, self.fused)
 
 
 def is_unscaled(scaler: GradScaler | None, optimizer: Optimizer) -> bool:

@@ -23,7 +23,7 @@ from stayfinite.guard.graphing.graphs import CudaTape, Tape, capturable, first_c
 from stayfinite.guard.graphing.static_batch import Form, StaticBatch, form_of
 from stayfinite.guard.machinery import Machinery
 from stayfinite.measure.fused import Fused
-from stayfinite.measure.intake import Intake
+from stayfinite.measure.loss_collector import LossCollector
 from stayfinite.measure.reading import Envelope, Reading
 from stayfinite.measure.sample import Sample, Sampler
 from stayfinite.state.landing import settle
@@ -38,7 +38,7 @@ def check_graphable(guard: Machinery) -> DeviceGate:
     Raises:
         UsageError: it cannot, and why.
     """
-    gate, shop = guard._after.gate, guard._shop
+    gate, setup = guard._after.gate, guard._setup
     if guard._forward.function is None:
         raise UsageError(
             "guard.graphed() needs a forward function",
@@ -49,7 +49,7 @@ def check_graphable(guard: Machinery) -> DeviceGate:
             f"guard.graphed() needs the device gate, not this one: {guard._after.cost}",
             fix="train on a CUDA device, with AdamW(..., fused=True) or another fused optimizer, and gate='auto'",
         )
-    if shop.many:
+    if setup.many:
         raise UsageError(
             "guard.graphed() does not support several ranks",
             fix="use guard.step(loss) there",
@@ -59,11 +59,11 @@ def check_graphable(guard: Machinery) -> DeviceGate:
             "guard.graphed() does not support Policy(replay_every=...): a graph draws new random numbers in a re-run",
             fix="use one of them",
         )
-    rates = [group["lr"] for group in shop.optimizer.param_groups]
-    if not all(isinstance(rate, Tensor) and rate.device == shop.roster.device for rate in rates):
+    rates = [group["lr"] for group in setup.optimizer.param_groups]
+    if not all(isinstance(rate, Tensor) and rate.device == setup.roster.device for rate in rates):
         raise OptimizerError(
             "guard.graphed() needs the learning rate as a tensor: a graph keeps plain numbers",
-            fix=f"lr=torch.tensor(1e-3, device={str(shop.roster.device)!r})",
+            fix=f"lr=torch.tensor(1e-3, device={str(setup.roster.device)!r})",
         )
     return gate
 
@@ -131,12 +131,12 @@ class GraphedStep:
     # -- recording ---------------------------------------------------------------------------------------------------
 
     def _record(self, batch: Any) -> None:
-        guard, shop = self._guard, self._guard._shop
+        guard, setup = self._guard, self._guard._setup
         self._gate = check_graphable(guard)
         self._check_settings()
-        self._static = StaticBatch(batch, shop.roster.device)
+        self._static = StaticBatch(batch, setup.roster.device)
         # A copy that began before the recording is no part of it.
-        settle(shop.optimizer)
+        settle(setup.optimizer)
         guard._optimizer.zero_grad(set_to_none=True)
         guard._reader.rehearse()
         kept = guard._reader.fused
@@ -145,9 +145,9 @@ class GraphedStep:
         try:
             self._replays = self._tape.record(self._measure, self._update)
         except RuntimeError as error:
-            if shop.scaler is not None:
+            if setup.scaler is not None:
                 # Half a step leaves the scaler waiting for the other half.
-                shop.scaler._per_optimizer_states.pop(id(shop.optimizer), None)
+                setup.scaler._per_optimizer_states.pop(id(setup.optimizer), None)
             raise UsageError(
                 f"cannot record the step as a CUDA graph: {first_cause(error)}",
                 fix=(
@@ -158,7 +158,7 @@ class GraphedStep:
         finally:
             guard._reader.fused = kept
             # The graphs go on writing to these; nobody else may get their memory.
-            self._gradients = [parameter.grad for parameter in shop.roster.parameters]
+            self._gradients = [parameter.grad for parameter in setup.roster.parameters]
             guard._start_afresh()
 
     def _let_go(self) -> None:
@@ -174,13 +174,13 @@ class GraphedStep:
         with guard._precision.autocast():
             loss = guard._forward.function(self._static.batch)
         check_loss(loss)
-        scaler = guard._shop.scaler
+        scaler = guard._setup.scaler
         (loss if scaler is None else scaler.scale(loss)).backward()
-        intake = Intake()
-        intake.add(loss, {})
-        assert intake.loss is not None
+        collector = LossCollector()
+        collector.add(loss, {})
+        assert collector.loss is not None
         self._loss = loss.detach()
-        self._reading = guard._reader.read(guard._step + 1, intake.loss, first=False)
+        self._reading = guard._reader.read(guard._step + 1, collector.loss, first=False)
         # Torch's own closer look asks the host for memory, which a graph cannot.
         looks = guard._reader.sample_every and self._reading.gradients.facts is not None
         self._sampler = guard._reader.look(self._reading) if looks else None
@@ -189,7 +189,7 @@ class GraphedStep:
         with capturable(self._guard._optimizer):
             self._packed = self._gate.act(self._reading)
         self._sample = None if self._sampler is None else self._sampler.finish()
-        scaler = self._guard._shop.scaler
+        scaler = self._guard._setup.scaler
         if self._reading.loss_scale is not None and scaler is not None:
             scaler.update()
 
@@ -210,32 +210,32 @@ class GraphedStep:
     def _present(self) -> tuple[Any, ...]:
         """What a recording is good for: with anything else in its place it has to be made anew."""
         guard = self._guard
-        shop = guard._shop
+        setup = guard._setup
         return (
-            id(guard._after.gate), id(shop.roster), id(shop.scaler), shop.max_norm, guard._precision.current,
+            id(guard._after.gate), id(setup.roster), id(setup.scaler), setup.max_norm, guard._precision.current,
             guard._model.training,
-            shop.roster.parameters[0].data_ptr(), _first_state(shop.optimizer), _settings(shop.optimizer),
-            [id(group["lr"]) for group in shop.optimizer.param_groups],
+            setup.roster.parameters[0].data_ptr(), _first_state(setup.optimizer), _settings(setup.optimizer),
+            [id(group["lr"]) for group in setup.optimizer.param_groups],
         )  # fmt: skip
 
     # -- replaying ---------------------------------------------------------------------------------------------------
 
     def _replay(self, batch: Any) -> Tensor:
-        guard, shop = self._guard, self._guard._shop
+        guard, setup = self._guard, self._guard._setup
         measure, update = self._replays
-        guard._intake.see(batch)
+        guard._collector.see(batch)
         guard._groups.see(batch)
         with guard._precision.autocast():
             began = guard._passes.begin(batch)
         self._static.take(batch)
         measure()
-        settle(shop.optimizer)
-        with shop.cut.applied(shop.optimizer):
+        settle(setup.optimizer)
+        with setup.cut.applied(setup.optimizer):
             update()
         loss = self._loss.clone()
         guard._passes.end(began, loss)
         guard._passes.trained(loss)
-        guard._intake.batches += 1
+        guard._collector.batches += 1
         guard._loaders.trained(guard._step + 1)
         guard._step += 1
         guard._passes.close(guard._step)
@@ -245,14 +245,14 @@ class GraphedStep:
             replace(
                 envelope,
                 reading_step=guard._step,
-                batch=guard._intake.batches,
-                batch_shape=guard._intake.batch_shape,
+                batch=guard._collector.batches,
+                batch_shape=guard._collector.batch_shape,
             ),
             values,
         )
         if self._sample is not None and guard._reader.due(guard._step):
             guard._tell_sample(replace(self._sample, step=guard._step))
-        guard._intake.clear()
+        guard._collector.clear()
         guard._take_note(heard)
         guard._between_steps()
         return loss
@@ -278,7 +278,7 @@ def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
 def graphed(guard: Machinery, plainly: Callable[[Any], Tensor]) -> GraphedStep:
     """The step of a guard as a CUDA graph; see :meth:`Guard.graphed`."""
     check_graphable(guard)
-    device = guard._shop.roster.device
+    device = guard._setup.roster.device
     if device.type != "cuda":
         raise UsageError(
             f"guard.graphed() needs a CUDA device, but the model is on {device}", fix="use guard.step(loss)"

@@ -12,7 +12,7 @@ from stayfinite.errors import UsageError
 from stayfinite.guard.incidents.passes import Passes
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.telling.groups import Described, Groups
-from stayfinite.measure.intake import Intake
+from stayfinite.measure.loss_collector import LossCollector
 
 
 class ForwardPass:
@@ -21,7 +21,7 @@ class ForwardPass:
     Arguments:
         function: ``forward(batch) -> loss``, or None.
         precision: the autocast in force.
-        intake: is told what the coming loss is computed from.
+        collector: is told what the coming loss is computed from.
         passes: remembers it.
         describe: says in words what each row of a batch is, for a person who looks at an incident.
         groups: counts the batches by the groups of their rows.
@@ -31,7 +31,7 @@ class ForwardPass:
         self,
         function: Callable[[Any], Tensor] | None,
         precision: PrecisionControl,
-        intake: Intake,
+        collector: LossCollector,
         passes: Passes,
         describe: Callable[[Any], Described] | None = None,
         groups: Groups | None = None,
@@ -39,7 +39,7 @@ class ForwardPass:
         self.function = function
         self.describe = describe
         self._groups = groups
-        self._precision, self._intake, self._passes = precision, intake, passes
+        self._precision, self._collector, self._passes = precision, collector, passes
 
     def __call__(self, batch: Any) -> Tensor:
         """The loss of a batch.
@@ -52,7 +52,7 @@ class ForwardPass:
                 "guard.forward() needs a forward function",
                 fix="build it with Guard(..., forward=lambda batch: model(**batch).loss), or compute the loss yourself",
             )
-        self._intake.see(batch)
+        self._collector.see(batch)
         # An evaluation is no part of a step.
         if self._groups is not None and torch.is_grad_enabled():
             self._groups.see(batch)

@@ -15,7 +15,7 @@ from stayfinite.autopsy.incidents.archive import Archive
 from stayfinite.core import spikes
 from stayfinite.core.decision import Code, Decision
 from stayfinite.core.policy import Policy
-from stayfinite.guard.gates.gates import Heard
+from stayfinite.guard.gates.gates import JudgedStep
 from stayfinite.guard.incidents.capturing import Case, draft_of, rows_in_words
 from stayfinite.guard.incidents.forward_pass import ForwardPass
 from stayfinite.guard.incidents.passes import Pass, Passes, guilty, share_of
@@ -87,7 +87,7 @@ class Incidents:
         if not policy.max_incidents or forward.function is None:
             passes.stop()
 
-    def look(self, heard: Heard, step: int, *, taken: bool = True) -> None:
+    def look(self, heard: JudgedStep, step: int, *, taken: bool = True) -> None:
         """A step has become known by the present ``step``, and nothing was done about it yet. Never raises.
 
         Arguments:
@@ -171,7 +171,7 @@ class Incidents:
         alike = SPIKES if decision.signals.finite else (trigger_of(decision, {}),)
         return next((self._found[code] for code in alike if code in self._found), None)
 
-    def _consider(self, heard: Heard, step: int, *, taken: bool) -> None:
+    def _consider(self, heard: JudgedStep, step: int, *, taken: bool) -> None:
         decision = heard.judgement.decision
         if not decision.refused and decision.code not in TRIGGERS:
             return
@@ -206,7 +206,7 @@ class Incidents:
         if len(self._kinds) >= self._policy.max_incidents:
             self._passes.stop()
 
-    def _limits_of(self, heard: Heard) -> dict[str, float]:
+    def _limits_of(self, heard: JudgedStep) -> dict[str, float]:
         signals = heard.judgement.decision.signals
         state = heard.judgement.memory.ladder.spikes
         return spikes.limits_of_return(state, self._policy, loss=signals.loss, norm=signals.grad_norm)
@@ -291,7 +291,7 @@ class Incidents:
             self._archive.attach(number, found, lambda error: self._attached(step, error))
 
     def _attached(self, step: int, error: Exception | None) -> None:
-        """Heard in the thread that writes."""
+        """JudgedStep in the thread that writes."""
         if error is None:
             self._recorder.redraw()
         else:

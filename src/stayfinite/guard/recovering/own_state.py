@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from stayfinite.guard.feeding.loaders import Loaders
 from stayfinite.guard.gates.cut import LearningRateCut
-from stayfinite.guard.gates.gates import Workshop
+from stayfinite.guard.gates.gates import TrainingSetup
 from stayfinite.guard.gates.judge import Judge
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.remembered import Remembered
 from stayfinite.guard.telling.post_training import PostTrainingWatch
-from stayfinite.measure.intake import Intake
+from stayfinite.measure.loss_collector import LossCollector
 
 
 class OwnState:
@@ -17,15 +17,15 @@ class OwnState:
 
     def __init__(
         self,
-        shop: Workshop,
+        setup: TrainingSetup,
         judge: Judge,
-        intake: Intake,
+        collector: LossCollector,
         loaders: Loaders,
         cut: LearningRateCut,
         precision: PrecisionControl,
         post_training: PostTrainingWatch,
     ) -> None:
-        self._shop, self._judge, self._intake = shop, judge, intake
+        self._setup, self._judge, self._collector = setup, judge, collector
         self._loaders, self._cut, self._precision = loaders, cut, precision
         self._post_training = post_training
 
@@ -33,7 +33,7 @@ class OwnState:
         """Everything as it is after this step."""
         return Remembered(
             step=step,
-            batch=self._intake.batches,
+            batch=self._collector.batches,
             memory=self._judge.memory,
             cut=self._cut.state_dict(),
             precision=self._precision.state_dict(),
@@ -43,10 +43,10 @@ class OwnState:
 
     def give_back(self, remembered: Remembered) -> None:
         """Continue from there; the policy's memory is left to whoever owns the gate."""
-        self._intake.batches = remembered.batch
+        self._collector.batches = remembered.batch
         self._cut.load_state_dict(remembered.cut)
         self._precision.load_state_dict(remembered.precision)
         if self._judge.policy.precision == "fp16" and self._precision.current != "fp16":
-            self._shop.scaler = None
+            self._setup.scaler = None
         self._loaders.load_ledger(remembered.ledger)
         self._post_training.load_state_dict(remembered.post_training)

@@ -75,7 +75,7 @@ class Tally:
 
     def figures(self) -> dict[str, Any]:
         """The arguments of :func:`stayfinite.report.summary.summary`."""
-        bad = [(name, f"not finite in {count} step{'s' * (count > 1)}") for name, count in self._bad.most_common(WORST)]
+        bad = [(name, f"NaN or inf in {count} step{'s' * (count > 1)}") for name, count in self._bad.most_common(WORST)]
         return {
             "steps": self._steps,
             "vetoes": self._vetoes,

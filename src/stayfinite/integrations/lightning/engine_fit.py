@@ -25,7 +25,7 @@ class GuardedEngine(GuardedOptimizer):
         self._engine_guard = engine_guard
 
     def gather(self, loss: Tensor) -> None:
-        """Heard in ``engine.backward``."""
+        """JudgedStep in ``engine.backward``."""
 
     def judge(self, *, early: bool = False) -> None:
         """Done in ``engine.step``."""

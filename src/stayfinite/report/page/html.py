@@ -12,7 +12,7 @@ from importlib.resources import files
 from typing import Any
 
 SCRIPTS = (
-    "elements", "colours", "scales", "chart", "marks", "axes", "curves", "hands", "heat", "findings", "incidents",
+    "elements", "colors", "scales", "chart", "marks", "axes", "curves", "hands", "heat", "findings", "incidents",
     "details", "page",
 )  # fmt: skip
 """In this order they make up the page's one script."""

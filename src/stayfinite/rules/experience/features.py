@@ -104,7 +104,7 @@ def _known(context: Context) -> Iterator[str]:
 
 
 def _tried(facts: Facts) -> Iterator[str]:
-    for world in facts.told_worlds:
+    for world in facts.reported_experiments:
         if world in facts.tried:
             continue  # counted by what the experiment says of each cause
         yield f"{'fine' if world.good else 'no better'} with {world.subject}"

@@ -163,5 +163,5 @@ def _smaller_batch(facts: Facts, detection: bool) -> tuple[str, str] | None:
         return few.where, f"{few.name}: {few.value}"
     found = facts.mentioned(r"\b(?:single|one|only 1|1x?) ?gpu\b")
     # `a single GPU is fine` tells of another run.
-    elsewhere = found is not None and any(world.text == found[1].strip() for world in facts.told_worlds)
+    elsewhere = found is not None and any(world.text == found[1].strip() for world in facts.reported_experiments)
     return None if elsewhere else found

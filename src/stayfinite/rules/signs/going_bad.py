@@ -8,7 +8,7 @@ from statistics import median
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
-from stayfinite.rules.signs.told_symptoms import told_factor
+from stayfinite.rules.signs.reported_symptoms import told_factor
 
 LATE_STEP = 100
 """A first bad point logged beyond this step had good ones before it, logged or not."""

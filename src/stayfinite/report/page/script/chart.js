@@ -15,7 +15,7 @@ const SIGNAL = "signal: ";
 const TOGETHER = [
   { key: "signal: reward", title: "Reward", with: /^signal: reward\/.*$/ },
   { key: "signal: chosen_logp", title: "Log-probability of chosen and rejected", with: /^signal: rejected_logp$/ },
-  { key: "signal: cut_off", title: "Share cut off, repeating", with: /^signal: repeats$/ },
+  { key: "signal: cut_off", title: "Truncated, repeating", with: /^signal: repeats$/ },
 ];
 
 function drawPanel(panel, view) {
@@ -34,10 +34,10 @@ function drawPanel(panel, view) {
   context.rect(GUTTER, 0, width - MARGIN - GUTTER, height);
   context.clip();
   for (const curve of shown) drawBad(context, curve, x, height, view.runs.length > 1);
-  for (const mark of view.lines()) drawLine(context, x.at(mark.from), height, mark.colour);
+  for (const mark of view.lines()) drawLine(context, x.at(mark.from), height, mark.color);
   for (const curve of shown) drawCurve(context, curve, x, y, view);
   if (view.cursor !== null) {
-    drawLine(context, x.at(view.cursor), height, colour("muted"));
+    drawLine(context, x.at(view.cursor), height, color("muted"));
     for (const curve of shown) drawDot(context, curve, x, y, view.cursor);
   }
   if (view.selected) drawSelection(context, x, height, view.selected);
@@ -51,7 +51,7 @@ function curvesOf(spec, view) {
     for (const [name, series] of Object.entries(run.series)) {
       const main = name === spec.key;
       if (!main && !(spec.with && spec.with.test(name))) continue;
-      found.push({ run, name, series, colour: runColour(run.place), main });
+      found.push({ run, name, series, color: runColor(run.place), main });
     }
   }
   return found.sort((one, other) => Number(one.main) - Number(other.main));
@@ -77,8 +77,8 @@ function valueScale(shown, view, spec, log, height) {
 }
 
 function drawGrid(context, x, y, width, height) {
-  context.strokeStyle = colour("grid");
-  context.fillStyle = colour("muted");
+  context.strokeStyle = color("grid");
+  context.fillStyle = color("muted");
   context.lineWidth = 1;
   context.textBaseline = "middle";
   context.textAlign = "right";
@@ -99,7 +99,7 @@ function drawCurve(context, curve, x, y, view) {
   const { series } = curve;
   const count = inView(series, view);
   const faint = view.smooth > 0 && curve.main && (view.chosen ? count >= FEW : count > DENSE && rough(series));
-  context.strokeStyle = context.fillStyle = curve.colour;
+  context.strokeStyle = context.fillStyle = curve.color;
   context.lineWidth = faint ? 1 : curve.main ? 1.5 : 1.1;
   context.globalAlpha = faint ? 0.28 : curve.main ? 1 : 0.75;
   context.setLineDash(curve.main ? [] : [5, 3]);
@@ -196,12 +196,12 @@ function drawBad(context, curve, x, height, many) {
   if (!curve.main) return;
   for (const [first, last] of curve.series.bad) {
     const from = x.at(first) - 1, wide = Math.max(2, x.at(last) - x.at(first) + 2);
-    context.fillStyle = colour("bad");
+    context.fillStyle = color("bad");
     context.globalAlpha = 0.1;
     // Among several runs nobody could tell whose band it is.
     if (!many && (curve.series.bad.length <= MOST_BANDS || wide > 3)) context.fillRect(from, 0, wide, height);
     context.globalAlpha = 0.9;
-    context.fillStyle = many ? curve.colour : colour("bad");
+    context.fillStyle = many ? curve.color : color("bad");
     context.fillRect(from, many ? 5 * curve.run.place : 0, wide, 4);
     context.globalAlpha = 1;
   }
@@ -210,7 +210,7 @@ function drawBad(context, curve, x, height, many) {
 function drawDot(context, curve, x, y, cursor) {
   const place = nearest(curve.series, cursor);
   if (place < 0) return;
-  context.fillStyle = curve.colour;
+  context.fillStyle = curve.color;
   dot(context, x.at(curve.series.x[place]), y.at(curve.series.y[place]), 3.5);
 }
 
@@ -232,7 +232,7 @@ function nearest(series, step) {
 }
 
 function drawSelection(context, x, height, [from, to]) {
-  context.fillStyle = colour("accent");
+  context.fillStyle = color("accent");
   context.globalAlpha = 0.15;
   context.fillRect(x.at(from), 0, x.at(to) - x.at(from), height);
   context.globalAlpha = 1;

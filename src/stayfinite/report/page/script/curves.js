@@ -7,7 +7,7 @@ const view = {
     for (const run of this.runs) {
       if (this.hidden.has(run.id)) continue;
       for (const mark of run.marks) {
-        if (LINES.includes(mark.kind) && !this.hidden.has(mark.kind)) found.push({ from: mark.from, colour: colour("line") });
+        if (LINES.includes(mark.kind) && !this.hidden.has(mark.kind)) found.push({ from: mark.from, color: color("line") });
       }
     }
     return found.slice(0, 200);
@@ -96,11 +96,11 @@ function logButton(panel) {
 function buildLegend() {
   const chips = axisButtons();
   if (view.runs.length > 1) {
-    for (const run of view.runs) chips.push(toggle(run.id, run.name, runColour(run.place)));
+    for (const run of view.runs) chips.push(toggle(run.id, run.name, runColor(run.place)));
   }
   for (const { kind, count } of kindsOf(view.runs)) {
     const words = `${whole(count)} ${count === 1 ? KINDS[kind].word : KINDS[kind].plural}`;
-    chips.push(toggle(kind, words, view.runs.length > 1 ? null : colour(KINDS[kind].tone)));
+    chips.push(toggle(kind, words, view.runs.length > 1 ? null : color(KINDS[kind].tone)));
   }
   if (view.runs.some((run) => Object.values(run.series).some((series) => series.x.length >= FEW))) chips.push(smoothing());
   chips.push(el("button", { type: "button", class: "chip", id: "all", onclick: showAll }, "Show all"));
@@ -147,7 +147,7 @@ function drawAxis() {
   if (!width) return;
   const context = canvasContext(view.axis, width, 24);
   const x = scaleOf(view.low, view.high, GUTTER, width - MARGIN, false);
-  context.fillStyle = colour("muted");
+  context.fillStyle = color("muted");
   context.textBaseline = "middle";
   context.textAlign = "right";
   context.fillText(view.unit, GUTTER - 8, 10);

@@ -26,10 +26,10 @@ function setDifferences(runs) {
   const alike = shared.length * 2 >= all.length;
   const names = all.filter((name) => new Set(values.filter((each) => alike || each.has(name)).map((each) => each.get(name))).size > 1);
   const rows = names.slice(0, MOST_DIFFERENCES).map((name) => [name, ...values.map((each) => each.get(name) ?? "–")]);
-  const heads = ["setting", ...known.map((run) => [swatchOf(runColour(run.place)), run.name])];
+  const heads = ["setting", ...known.map((run) => [swatchOf(runColor(run.place)), run.name])];
   const more = names.length > MOST_DIFFERENCES && el("p", { class: "help" }, `${names.length - MOST_DIFFERENCES} more differ.`);
   fill("differences", el("h2", { id: "differences-title" }, "What differs"),
-    rows.length ? table(heads, rows, { label: "Settings that differ" }) : el("p", { class: "help" }, "No setting that was written down differs."), more);
+    rows.length ? table(heads, rows, { label: "Settings that differ" }) : el("p", { class: "help" }, "No recorded setting differs."), more);
 }
 
 function curveTables() {
@@ -54,5 +54,5 @@ function curveTable(run) {
 function marksTable(run) {
   if (!run.marks.length) return null;
   const rows = run.marks.slice(0, MOST_ROWS).map((mark) => [mark.count > 1 ? `${whole(mark.from)} to ${whole(mark.to)}` : whole(mark.from), KINDS[mark.kind] ? KINDS[mark.kind].word : mark.kind, whole(mark.count), mark.text]);
-  return table(["step", "event", "count", "what was said"], rows, { label: `Events of ${run.name}` });
+  return table(["step", "event", "count", "message"], rows, { label: `Events of ${run.name}` });
 }

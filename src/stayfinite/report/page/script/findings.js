@@ -6,7 +6,7 @@ const TONES = { healthy: "good", warning: "warn", sick: "bad", critical: "bad", 
 function setVerdict(runs) {
   fill("verdict", runs.map((run) => {
     const word = run.health ? run.health.word : run.verdict;
-    const swatch = runs.length > 1 && swatchOf(runColour(run.place));
+    const swatch = runs.length > 1 && swatchOf(runColor(run.place));
     return el("div", { class: `verdict ${runs.length > 1 ? "compared" : ""}` },
       el("p", { class: "which" }, el("span", { class: `pill ${TONES[word] || "warn"}` }, WORDS[word] || word), swatch, runs.length > 1 && el("b", {}, run.name), el("span", { class: "source" }, run.source)),
       el("p", { class: "sentence" }, run.sentence),
@@ -31,7 +31,7 @@ function card(finding, run, many, rules) {
   const link = rules[finding.code] && el("a", { href: `#rule-${finding.code}`, onclick: openRule }, "What this means");
   return el("article", { class: `card ${tone}` },
     el("header", {}, el("h3", {}, finding.cause, el("span", { class: "code" }, finding.code)), many && el("span", { class: "help" }, run.name),
-      finding.verified && el("span", { class: "pill good" }, "verified", finding.by && ` by ${finding.by}`)),
+      finding.verified && el("span", { class: "pill good" }, "proved", finding.by && ` by ${finding.by}`)),
     el("p", { class: "title" }, finding.title),
     confidence(finding.confidence),
     finding.where && el("p", { class: "where" }, `seen at ${finding.where}`),

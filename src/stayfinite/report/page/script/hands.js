@@ -95,7 +95,7 @@ function showTip(left, top) {
         values.push([name === spec.key ? spec.title.toLowerCase() : name, valueNear(series, view.cursor)]);
       }
     }
-    rows.push(...(view.runs.length > 1 ? tipRun(run, values) : values.map((pair) => tipRow(pair, runColour(run.place)))));
+    rows.push(...(view.runs.length > 1 ? tipRun(run, values) : values.map((pair) => tipRow(pair, runColor(run.place)))));
   }
   const notes = view.runs.filter((run) => !view.hidden.has(run.id)).flatMap((run) => marksNear(run, view.cursor, reach))
     .filter((mark) => !view.hidden.has(mark.kind)).slice(0, 3);
@@ -112,7 +112,7 @@ function tipRow([name, value], shade) {
 
 function tipRun(run, values) {
   const told = values.map(([name, value]) => [el("span", { class: "pair" }, `${name} `, el("b", {}, value)), " "]);
-  return [el("p", {}, swatchOf(runColour(run.place)), run.name), el("p", { class: "tip-values" }, told)];
+  return [el("p", {}, swatchOf(runColor(run.place)), run.name), el("p", { class: "tip-values" }, told)];
 }
 
 function tipNote(mark) {

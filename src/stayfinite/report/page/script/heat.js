@@ -1,4 +1,4 @@
-// The heat map: a row a layer, a column a look; where it starts is where the colour first turns.
+// The heat map: a row a layer, a column a look; where it starts is where the color first turns.
 
 const heat = { run: null, field: "norm", runs: [] };
 const STOPS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99], [170, 220, 50], [253, 231, 37]];
@@ -35,9 +35,9 @@ function choice(words, pressed, choose) {
 }
 
 function shadeOf(byte) {
-  if (byte === BAD) return colour("broken");
-  if (byte === NONE) return colour("nothing");
-  if (byte === ZERO) return colour("zero");
+  if (byte === BAD) return color("broken");
+  if (byte === NONE) return color("nothing");
+  if (byte === ZERO) return color("zero");
   const place = (byte - LEAST) / (MOST - LEAST) * (STOPS.length - 1);
   const low = Math.floor(place), share = place - low, from = STOPS[low], to = STOPS[Math.min(low + 1, STOPS.length - 1)];
   return `rgb(${from.map((part, i) => Math.round(part + (to[i] - part) * share)).join(",")})`;
@@ -70,7 +70,7 @@ function drawHeat() {
       context.fillRect(from, row * tall, Math.max(1, cell + (cell > 4 ? -0.5 : 0.4)), tall - (tall > 6 ? 0.5 : 0));
     }
   }
-  context.fillStyle = colour("muted");
+  context.fillStyle = color("muted");
   context.textBaseline = "middle";
   context.textAlign = "right";
   const named = Math.ceil(12 / tall); // where the rows are low, every second one has its name
@@ -104,7 +104,7 @@ function hoverHeat(event) {
 }
 
 function valueOf(byte, field) {
-  if (byte === BAD) return "not finite";
+  if (byte === BAD) return "NaN or inf";
   if (byte === NONE) return "nothing to measure";
   if (byte === ZERO) return "0";
   const share = (byte - LEAST) / (MOST - LEAST);
@@ -118,7 +118,7 @@ function heatLegend(field) {
   const context = ramp.getContext("2d");
   for (let i = 0; i < 120; i += 1) { context.fillStyle = shadeOf(LEAST + Math.round(i / 119 * (MOST - LEAST))); context.fillRect(i, 0, 1, 10); }
   const key = (name, words) => { const box = el("span", { class: `box ${name}`, "aria-hidden": "true" }); return el("span", { class: "key" }, box, words); };
-  return el("p", { class: "heat-legend" }, field.linear ? "0 %" : number(field.low), ramp, field.linear ? "100 %" : `${number(field.high)}${field.beyond ? " and more" : ""}`, key("bad", "not finite"), key("zero", "exactly 0"), key("nothing", "nothing to measure"));
+  return el("p", { class: "heat-legend" }, field.linear ? "0 %" : number(field.low), ramp, field.linear ? "100 %" : `${number(field.high)}${field.beyond ? " and more" : ""}`, key("bad", "NaN or inf"), key("zero", "exactly 0"), key("nothing", "nothing to measure"));
 }
 
 function worstTable(layers) {
@@ -130,5 +130,5 @@ function worstTable(layers) {
     row.ratio === null ? "–" : number(row.ratio),
     row.zeros === null ? "–" : percent(row.zeros),
   ]);
-  return [el("h3", {}, "Layers that stand out"), table(["parameter", "looks not finite", "highest gradient norm", "above its median", "largest update ratio", "zeros"], rows, { label: "Layers that stand out" })];
+  return [el("h3", {}, "Layers that stand out"), table(["parameter", "NaN or inf samples", "highest gradient norm", "above its median", "largest update ratio", "zeros"], rows, { label: "Layers that stand out" })];
 }

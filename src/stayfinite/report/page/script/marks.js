@@ -42,20 +42,20 @@ function drawMarks(canvas, view) {
   context.textBaseline = "middle";
   rows.forEach(({ kind, run, first }, row) => {
     const middle = row * LANE + LANE / 2 + 2;
-    context.fillStyle = colour("muted");
+    context.fillStyle = color("muted");
     context.textAlign = "right";
     if (first) context.fillText(KINDS[kind].word, GUTTER - 8, middle);
-    context.strokeStyle = colour("grid");
+    context.strokeStyle = color("grid");
     context.lineWidth = 1;
     line(context, GUTTER, Math.round(middle) + 0.5, width - MARGIN, Math.round(middle) + 0.5);
     for (const mark of run.marks) if (mark.kind === kind) drawMark(context, mark, x, middle, run, view);
   });
-  if (view.cursor !== null) drawLine(context, x.at(view.cursor), rows.length * LANE + 4, colour("muted"));
+  if (view.cursor !== null) drawLine(context, x.at(view.cursor), rows.length * LANE + 4, color("muted"));
 }
 
 function drawMark(context, mark, x, middle, run, view) {
   if (mark.to < view.low || mark.from > view.high) return;
-  context.fillStyle = view.runs.length > 1 ? runColour(run.place) : colour(KINDS[mark.kind].tone);
+  context.fillStyle = view.runs.length > 1 ? runColor(run.place) : color(KINDS[mark.kind].tone);
   const from = x.at(Math.max(mark.from, view.low)), to = x.at(Math.min(mark.to, view.high));
   if (mark.count > 1) {
     context.fillRect(from - 1, middle - 5, Math.max(2, to - from + 2), 10);

@@ -49,7 +49,7 @@ function draw() {
   anew("incidents", each("incidents"), () => setIncidents(runs));
   anew("details", each("details"), () => setDetails(runs));
   anew("rules", rules, () => setRules(rules));
-  document.getElementById("foot").textContent = `${shown.made ? `Made ${shown.made.replace("T", " ").replace("+00:00", " UTC")} by ` : ""}stayfinite ${shown.stayfinite || ""}. This file holds all that it shows and asks nobody for more.`;
+  document.getElementById("foot").textContent = `${shown.made ? `Made ${shown.made.replace("T", " ").replace("+00:00", " UTC")} by ` : ""}stayfinite ${shown.stayfinite || ""}. Self-contained: nothing is loaded from elsewhere.`;
 }
 
 function redraw() {

@@ -1,16 +1,16 @@
-// Light and dark. The canvases take their colours from the style sheet, so that there is one place for them.
+// Light and dark. The canvases take their colors from the style sheet, so that there is one place for them.
 
 const theme = { chosen: null, listeners: [], printing: false };
 
 let palette = {};
 
-function colour(name) {
+function color(name) {
   palette[name] ??= getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
   return palette[name];
 }
 
-function runColour(place) {
-  return colour(`run-${place % 8}`);
+function runColor(place) {
+  return color(`run-${place % 8}`);
 }
 
 function swatchOf(shade) {
@@ -31,7 +31,7 @@ function applyTheme() {
   palette = {};
   const button = document.getElementById("theme");
   button.textContent = isDark() ? "Light" : "Dark";
-  button.setAttribute("aria-label", isDark() ? "Use light colours" : "Use dark colours");
+  button.setAttribute("aria-label", isDark() ? "Light colors" : "Dark colors");
   for (const listener of theme.listeners) listener();
 }
 

@@ -11,7 +11,7 @@ from stayfinite.core.judge import Judgement, Memory, as_veto, fresh_phase
 from stayfinite.core.probation import Followed
 from stayfinite.core.spikes import factor_of
 from stayfinite.guard.gates.choice import choose_gate
-from stayfinite.guard.gates.gates import Heard, Workshop
+from stayfinite.guard.gates.gates import JudgedStep, TrainingSetup
 from stayfinite.guard.gates.judge import Judge
 from stayfinite.guard.incidents.incidents import Incidents
 from stayfinite.guard.on_probation import OnProbation
@@ -20,11 +20,11 @@ from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.measure.reading import Opened
 
 
-class Consequences:
+class StepActions:
     """Owns the gate, which is chosen anew when the training is put back.
 
     Arguments:
-        shop: what the gates work with.
+        setup: what the gates work with.
         judge: the policy and its memory.
         recovery: takes the rungs of the ladder.
         recorder: is told of every step and of what was done.
@@ -34,21 +34,21 @@ class Consequences:
 
     def __init__(
         self,
-        shop: Workshop,
+        setup: TrainingSetup,
         judge: Judge,
         recovery: Recovery,
         recorder: Recorder,
         incidents: Incidents,
         on_probation: OnProbation,
     ) -> None:
-        self._shop, self._judge, self._recovery, self._recorder = shop, judge, recovery, recorder
+        self._setup, self._judge, self._recovery, self._recorder = setup, judge, recovery, recorder
         self._incidents = incidents
         self._on_probation = on_probation
         self._factor = factor_of(judge.memory.ladder.spikes, judge.policy)
-        self.gate, self.cost = choose_gate(shop, judge.policy, judge.memory.ladder.spikes)
+        self.gate, self.cost = choose_gate(setup, judge.policy, judge.memory.ladder.spikes)
         self._known: Opened | None = None
 
-    def follow(self, heard: list[Heard], step: int) -> Decision | None:
+    def follow(self, heard: list[JudgedStep], step: int) -> Decision | None:
         """Act on steps that have become known by the present ``step``; returns the decision to stop, if it is one."""
         queue = deque(heard)
         while queue:
@@ -87,8 +87,8 @@ class Consequences:
 
     def continue_with(self, memory: Memory) -> None:
         """The training was put back, and this is what the policy remembers there."""
-        self._shop.schedule.forget()
-        self._shop.buffers.keep()
+        self._setup.schedule.forget()
+        self._setup.buffers.keep()
         self._remember(memory)
 
     def go_back(self, step: int) -> dict[str, Any] | None:
@@ -108,12 +108,12 @@ class Consequences:
 
     def _remember(self, memory: Memory) -> None:
         self._judge.memory = memory
-        self.gate, self.cost = choose_gate(self._shop, self._judge.policy, memory.ladder.spikes)
+        self.gate, self.cost = choose_gate(self._setup, self._judge.policy, memory.ladder.spikes)
         self._factor = factor_of(memory.ladder.spikes, self._judge.policy)
 
-    def _weigh(self, followed: Followed, queue: deque[Heard], step: int) -> None:
+    def _weigh(self, followed: Followed, queue: deque[JudgedStep], step: int) -> None:
         """Act on what the losses since an unusual step have shown."""
-        late: list[Heard] = []
+        late: list[JudgedStep] = []
         if self._on_probation.changes_weights(followed):
             late = self.gate.drain()
         memory = self._on_probation.act(followed, step)
@@ -135,7 +135,7 @@ class Consequences:
             self._factor = factor
             self.gate.allow(factor)
 
-    def _note(self, each: Heard, done: dict[str, Any] | None = None) -> None:
+    def _note(self, each: JudgedStep, done: dict[str, Any] | None = None) -> None:
         self._recorder.note(each.judgement, done)
         self._incidents.tell()
         self._known = each.opened
@@ -145,7 +145,7 @@ class Consequences:
             return self._recovery.begin_cut()
         if action is Action.ESCALATE:
             # Only fp16 needs a scaler, and there is nothing to escalate to below it.
-            self._shop.scaler = None
+            self._setup.scaler = None
             return self._recovery.escalate()
         return None
 

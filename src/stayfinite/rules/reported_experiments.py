@@ -102,7 +102,7 @@ SUBJECTS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _SUBJE
 
 
 @dataclass(frozen=True, slots=True)
-class ToldWorld:
+class ReportedExperiment:
     """A remark that the training was tried with something changed."""
 
     subject: str
@@ -111,16 +111,16 @@ class ToldWorld:
     text: str
 
 
-def told_worlds(remarks: Iterable[tuple[str, str]]) -> list[ToldWorld]:
+def reported_experiments(remarks: Iterable[tuple[str, str]]) -> list[ReportedExperiment]:
     """Every re-run that remarks, ``(where, text)``, tell of, each subject once."""
-    found: dict[str, ToldWorld] = {}
+    found: dict[str, ReportedExperiment] = {}
     for where, text in remarks:
         for world in _in_remark(where, text):
             found.setdefault(world.subject, world)
     return list(found.values())
 
 
-def _in_remark(where: str, text: str) -> Iterator[ToldWorld]:
+def _in_remark(where: str, text: str) -> Iterator[ReportedExperiment]:
     if len(text) > LONGEST:
         return
     clauses = [clause for clause in _CLAUSE.split(text) if clause.strip()]
@@ -132,7 +132,7 @@ def _in_remark(where: str, text: str) -> Iterator[ToldWorld]:
         told = next((good for clause in clauses[at or 0 :] if (good := _outcome(clause)) is not None), None)
         good = told if told is not None else _outcome(text)
         if good is not None:
-            yield ToldWorld(subject, good, where, text.strip())
+            yield ReportedExperiment(subject, good, where, text.strip())
 
 
 def _outcome(clause: str) -> bool | None:

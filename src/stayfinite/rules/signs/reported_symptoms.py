@@ -199,7 +199,7 @@ LONGEST = 800
 
 
 @dataclass(frozen=True, slots=True)
-class ToldSymptom:
+class ReportedSymptom:
     """A sentence that says what is wrong."""
 
     kind: Kind
@@ -207,26 +207,26 @@ class ToldSymptom:
     text: str
 
 
-def told_symptoms(lines: Iterable[tuple[str, str]]) -> list[ToldSymptom]:
+def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]:
     """What ``(where, text)`` lines say is wrong, each kind once."""
-    found: dict[Kind, ToldSymptom] = {}
+    found: dict[Kind, ReportedSymptom] = {}
     for where, text in lines:
         if len(text) > LONGEST or _CODE.search(text):
             continue
         if "low score" not in found and tells_low_score(text):
-            found["low score"] = ToldSymptom("low score", where, text.strip())
+            found["low score"] = ReportedSymptom("low score", where, text.strip())
         if "not as expected" not in found and tells_what_was_hoped_for(text):
-            found["not as expected"] = ToldSymptom("not as expected", where, text.strip())
+            found["not as expected"] = ReportedSymptom("not as expected", where, text.strip())
         for sentence in _SENTENCE.findall(text):
             if _DENIED.search(sentence):
                 continue
             if "not finite" not in found and says_not_finite(sentence):
-                found["not finite"] = ToldSymptom("not finite", where, text.strip())
+                found["not finite"] = ReportedSymptom("not finite", where, text.strip())
             for kind, pattern in _SENTENCES:
                 if kind not in found and pattern.search(sentence):
-                    found[kind] = ToldSymptom(kind, where, text.strip())
+                    found[kind] = ReportedSymptom(kind, where, text.strip())
         if "explodes" not in found and told_factor(text) >= EXPLODES:
-            found["explodes"] = ToldSymptom("explodes", where, text.strip())
+            found["explodes"] = ReportedSymptom("explodes", where, text.strip())
     return list(found.values())
 
 

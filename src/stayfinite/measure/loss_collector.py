@@ -10,7 +10,7 @@ from torch import Tensor
 from stayfinite.measure.batch import batch_in_words
 
 
-class Intake:
+class LossCollector:
     """Gathers one step's losses on the device, over as many ``backward`` calls as it has."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from stayfinite.rules.number_shapes import (
 )
 from stayfinite.rules.scores import absurd_perplexity, impossible, one_class, still_score, zero_score
 from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
-from stayfinite.rules.signs.told_symptoms import ToldSymptom, told_symptoms
+from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_symptoms
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 
 WENT_ON = 10
@@ -84,12 +84,12 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     said = [(each.where, each.text) for run in runs for each in run.messages if not nothing or _PART.search(each.text)]
     lines = [*said, *notes]
     if seen.points > FEW:  # the numbers speak for themselves, but not of what the model answers
-        told = [] if seen.trouble or len(lines) > REMARKED else told_symptoms(lines)
+        told = [] if seen.trouble or len(lines) > REMARKED else reported_symptoms(lines)
         return replace(seen, told=tuple(each for each in told if each.kind in _UNMEASURED))
-    return _with_told(seen, told_symptoms(lines))
+    return _with_told(seen, reported_symptoms(lines))
 
 
-def _with_told(seen: Symptoms, told: Sequence[ToldSymptom]) -> Symptoms:
+def _with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
     """As if what somebody says had been measured, where nothing was measured that says otherwise."""
     kinds = {each.kind: each.where for each in told}
     where = dict(seen.where)

@@ -7,12 +7,12 @@ import pytest
 from rules.example import Example
 from stayfinite.rules.experiments import EXPERIMENTS, MEANS
 from stayfinite.rules.registry import all_rules
-from stayfinite.rules.told_worlds import SUBJECTS
+from stayfinite.rules.reported_experiments import SUBJECTS
 
 
 def told(remark: str) -> dict[str, bool]:
     facts = Example(log="loss: nan\n", config=f"{remark}\n").facts()
-    return {world.subject: world.good for world in facts.told_worlds}
+    return {world.subject: world.good for world in facts.reported_experiments}
 
 
 @pytest.mark.parametrize(
