@@ -40,6 +40,7 @@ def play_recipe(
     *,
     ranks: int | None,
     stage: Path | None = None,
+    job: str = __name__,
 ) -> dict[str, Played]:
     """Train, one run after the other: the settings of each, and the step after which it is killed.
 
@@ -51,7 +52,7 @@ def play_recipe(
         (file := (stage or folder) / f"{name}.yaml").write_text(yaml.safe_dump(plain))
         acts[name] = (recipe, file, kill_at)
     loads = [f"stayfinite.recipes.{recipe}", *LOADED_ON_THE_WAY[recipe]]
-    return play(__name__, acts, (stage or folder) / "stage", ranks=ranks, loads=loads, timeout=1000)
+    return play(job, acts, (stage or folder) / "stage", ranks=ranks, loads=loads, timeout=1000)
 
 
 def weights_of_ranks(output: Path, ranks: int = 2) -> list[dict[int, str]]:

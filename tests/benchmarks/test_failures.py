@@ -195,6 +195,7 @@ def test_a_step_with_a_nan_row(name, first):
 
 
 @pytest.mark.parametrize("name", ["lightning-anomaly", "lightning-stop"])
+@pytest.mark.slow
 def test_a_step_under_lightning(name):
     pytest.importorskip("lightning")
     assert asked(name, step_case(bad=True)).mark == "found"

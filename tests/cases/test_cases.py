@@ -11,10 +11,10 @@ from stayfinite import diagnose
 
 WANTED = {
     "first": 0.9, "second": 0.9, "third": 0.9, "fourth": 0.9, "fifth": 0.7,
-    "sixth": 0.55, "seventh": 0.45, "eighth": 0.55, "ninth": 0.7, "tenth": 0.42,
+    "sixth": 0.7, "seventh": 0.7, "eighth": 0.7, "ninth": 0.8, "tenth": 0.7, "eleventh": 0.5,
     "fp8": 0.9, "fp8_second": 0.5,
 }  # fmt: skip
-"""Those from the sixth to the tenth hold much that text alone cannot decide: a `loss: nan` and a model's name."""
+"""Those from the sixth to the eleventh hold much that text alone cannot decide: a `loss: nan` and a model's name."""
 SETS = {name: read_cases(name) for name in WANTED}
 
 
@@ -41,8 +41,9 @@ def test_a_healthy_or_harmless_run_is_left_in_peace(case, tmp_path):
     assert found.verdict != "sick"
 
 
-def test_what_is_said_with_confidence_is_right(tmp_path):
-    """On the set that rules were written with least: of the findings of 0.7 and more, at least 9 in 10 are right."""
+def test_what_is_said_with_confidence_is_right(tmp_path, monkeypatch):
+    """On the set that rules were written with least, by the rules alone: experience was made of these cases."""
+    monkeypatch.setattr("stayfinite.diagnosis.diagnose.weigh", lambda findings, _: findings)
     told = []
     for case in SETS["fifth"]:
         cause = diagnosed(case, tmp_path / case.name).cause

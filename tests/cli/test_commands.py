@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from child_processes import environment
+from quick_ones import quick_ones
 from stayfinite.cli import main
 from stayfinite.cli.ending import exit_code
 
@@ -41,7 +42,11 @@ def test_verbose_adds_the_traceback_of_an_error(capsys):
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["check", "config.yaml"], ["check", "--help"], ["explain", "SF101"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    quick_ones([["check", "config.yaml"], ["check", "--help"], ["explain", "SF101"]], ["check", "config.yaml"]),
+    ids=" ".join,
+)
 def test_no_color_holds_on_a_terminal(words, tmp_path):
     (tmp_path / "config.yaml").write_text("learning_rate: 1.0e-4\nfp16: true\nbf16: true\n")
     environ = environment() | {"TERM": "xterm-256color"}
@@ -104,7 +109,12 @@ def test_the_file_that_a_command_writes_is_named_alike_everywhere(command, capsy
     assert {"-o", "--out", "--output"} <= set(shown)
 
 
-@pytest.mark.parametrize("words", [["train", "translate"], ["train", "mmdit"], ["generate", "run", "--prompt", "x"]])
+@pytest.mark.parametrize(
+    "words",
+    quick_ones(
+        [["train", "translate"], ["train", "mmdit"], ["generate", "run", "--prompt", "x"]], ["train", "translate"]
+    ),
+)
 def test_a_package_of_an_extra_that_is_missing_is_told_with_its_pip_line(words):
     job = "import sys; sys.modules['numpy'] = sys.modules['transformers'] = None; import stayfinite.cli as cli; "
     done = subprocess.run(

@@ -250,6 +250,7 @@ def test_an_incident_that_cannot_be_written_to_is_explained_all_the_same(inciden
     assert "cannot write autopsy.json: No space left" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_t5_that_overflows_in_fp16_is_explained_in_the_loop_and_by_replay(tmp_path, monkeypatch, capsys):
     transformers = pytest.importorskip("transformers")
     (tmp_path / "replayed_t5.py").write_text(T5)

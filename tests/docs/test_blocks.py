@@ -15,6 +15,7 @@ import pytest
 
 from doc_blocks import PYTHON, ROOT, SHELL, SHOWN, Block, blocks_of, pages
 from doc_stages import STAGES
+from quick_ones import quick_ones
 from stayfinite.cli import COMMANDS
 
 RUN_ELSEWHERE = {
@@ -30,18 +31,11 @@ WORD = re.compile(r"[A-Za-z]\w*(?:-\w+)*")
 REASONS = ("installs ", "trains for minutes", "needs ", "follows ")
 ALL = [block for page in pages() for block in blocks_of(page)]
 NOT_RUN = [block for block in ALL if block.language in PYTHON + SHELL and block.not_run]
-
-
-QUICK = {"README.md", "docs/policies.md"}
-"""Pages whose code runs in `make test`; that of all others in `make slow`."""
-
 RUN = [page for page in pages() if page not in RUN_ELSEWHERE and any(block.runs for block in blocks_of(page))]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "page", [page if page in QUICK else pytest.param(page, marks=pytest.mark.slow) for page in RUN]
-)
+@pytest.mark.parametrize("page", quick_ones(RUN, "docs/policies.md"))
 def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, tmp_path):
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")]),

@@ -45,6 +45,7 @@ def parsed(site):
     return {path: Page(path) for path in site.rglob("*.html")}
 
 
+@pytest.mark.slow
 def test_every_link_and_every_anchor_leads_somewhere(site, parsed):
     lost = []
     for path, page in parsed.items():
@@ -63,6 +64,7 @@ def test_every_link_and_every_anchor_leads_somewhere(site, parsed):
     assert lost == []
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_from_elsewhere(site, parsed):
     foreign = [(path.name, each) for path, page in parsed.items() for each in page.loads if re.match(r"\w+:|//", each)]
     foreign += [
@@ -73,11 +75,13 @@ def test_nothing_is_loaded_from_elsewhere(site, parsed):
     assert foreign == []
 
 
+@pytest.mark.slow
 def test_the_search_needs_no_server(site):
     assert (site / "search" / "search_index.js").is_file()
     assert "iframe-worker.js" in (site / "index.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_there_is_a_page_for_each_rule_recipe_and_integration_and_all_are_in_the_navigation(site, parsed):
     pages = [f"rules/{rule.slug}" for rule in all_rules()]
     pages += [
@@ -90,6 +94,7 @@ def test_there_is_a_page_for_each_rule_recipe_and_integration_and_all_are_in_the
         assert site / f"{page}.html" in linked, page
 
 
+@pytest.mark.slow
 def test_the_reference_explains_every_public_name(site, parsed):
     anchors = set().union(*(page.anchors for path, page in parsed.items() if path.parent.name == "reference"))
     kinds = {getattr(stayfinite, name) for name in stayfinite.__all__ if name != "__version__"}
@@ -97,11 +102,13 @@ def test_the_reference_explains_every_public_name(site, parsed):
     assert not missing
 
 
+@pytest.mark.slow
 def test_the_reference_names_every_command(site):
     text = (site / "reference" / "commands.html").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if f"stayfinite {name}<" not in text] == []
 
 
+@pytest.mark.slow
 def test_lists_are_lists(site):
     run_on = re.compile(r"^(?:- |1\. )", re.MULTILINE)
     outside_code = {

@@ -99,6 +99,7 @@ def test_wrong_use_is_one_plain_sentence(capsys, words, sentence):
     assert capsys.readouterr().err.strip() == f"stayfinite doctor: {sentence}"
 
 
+@pytest.mark.slow
 def test_a_patch_is_written_tried_and_applied_only_when_asked(tmp_path, script, capsys):
     faulty = changed(HEALTHY, ("        optimizer.zero_grad()\n", ""))
     path, diff = script(faulty), tmp_path / "fix.diff"

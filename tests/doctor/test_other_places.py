@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 import torch
 
 import stayfinite
@@ -29,7 +28,6 @@ for step in range(12):
 """
 
 
-@pytest.mark.slow
 def test_a_fault_in_an_imported_module_is_patched_there(tmp_path, monkeypatch, capsys):
     (tmp_path / "app").mkdir()
     for name, text in (("__init__", ""), ("losses", LOSSES), ("train", TRAIN)):

@@ -48,6 +48,7 @@ for step in range(40):
 """
 
 
+@pytest.mark.slow
 def test_rank_0_tells_what_rank_1_has_proved(tmp_path):
     (tmp_path / "train.py").write_text(RANKS)
     words = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "stayfinite", "doctor", "--json", "train.py"]

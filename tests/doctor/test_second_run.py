@@ -59,6 +59,7 @@ def test_a_bad_step_fed_by_a_generator_gets_its_origin_from_a_second_run(told_of
     assert (tmp_path / "ended").read_text() == "x"
 
 
+@pytest.mark.slow
 def test_a_program_that_does_not_repeat_itself_is_said_not_to_and_nothing_is_called_proved(told_of):
     top = told_of(STREAM.replace("random.random()", "random.SystemRandom().random()"))["findings"][0]
     assert top["known_by"] == "seen in the running program"

@@ -168,7 +168,9 @@ def test_an_announced_phase_is_believed_at_once(forward, tmp_path):
     assert "bound" not in loop.actions
 
 
-@knows_forward
+@pytest.mark.parametrize(
+    "forward", [pytest.param(True, marks=pytest.mark.slow, id="forward known"), pytest.param(False, id="plain loop")]
+)
 def test_a_rare_kind_of_batch_is_learned_from(forward):
     ends = []
     for policy in ({"spikes": "ignore"}, {}):

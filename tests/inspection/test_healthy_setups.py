@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from inspection.healthy_setups import NAMED, OTHERS, Setup, gpt
+from quick_ones import quick_ones
 from stayfinite import preflight
 
 
@@ -16,8 +17,8 @@ def loud(setup: Setup) -> list[str]:
     return [f"{each.cause} {each.confidence}: {each.evidence}" for each in found if each.severity != "info"]
 
 
-@pytest.mark.parametrize("name", [*NAMED, *OTHERS])
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", quick_ones([*NAMED, *OTHERS], "T5", "LLaMA+LoRA", "MMDiT", *OTHERS))
+@pytest.mark.parametrize("seed", quick_ones(range(3), 0))
 def test_a_healthy_training_has_no_error_and_no_warning(name, seed):
     torch.manual_seed(seed)
     with warnings.catch_warnings():

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from inspection.healthy_setups import NAMED, OTHERS
 from inspection.planted import batch, cross_entropy, net
+from quick_ones import quick_ones
 from stayfinite import preflight
 from stayfinite.inspection.bench.process_switches import capture_switches
 from stayfinite.state.rng import capture_rng
@@ -58,8 +59,8 @@ def stir():
     torch.manual_seed(3)
 
 
-@pytest.mark.parametrize("name", [*NAMED, *OTHERS])
-@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize("name", quick_ones([*NAMED, *OTHERS], "T5", "LLaMA+LoRA", "UNet", *OTHERS))
+@pytest.mark.parametrize("trained", quick_ones([False, True], True))
 def test_a_look_changes_no_bit(name, trained):
     stir()
     with warnings.catch_warnings():

@@ -26,6 +26,7 @@ def test_a_device_loaded_in_mid_sequence_goes_on_as_the_pure_test_does(policy, b
     agree_on(after, policy, DeviceSpikes(policy, CPU, state), state)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(small_policies, sequences, sequences)
 def test_loading_forgets_what_the_device_remembered(policy, before, after):

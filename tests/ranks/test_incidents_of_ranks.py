@@ -16,6 +16,8 @@ from stayfinite.autopsy.autopsy import perform
 from stayfinite.autopsy.incidents.incident import read_incident
 from stayfinite.autopsy.incidents.rebuild import rebuild
 
+pytestmark = pytest.mark.slow
+
 RANK_1 = "events-rank00001.jsonl"
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from stage import Played, play
 
+pytestmark = pytest.mark.slow
+
 TRAINED = ("hsdp", "tp", "fsdp-tp", "sequence", "loss-of-dtensor", "expert", "context")
 KINDS = (*TRAINED, "random")
 

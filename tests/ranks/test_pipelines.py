@@ -86,12 +86,14 @@ def check_resumed(stage: Stage, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ON_TWO)
+@pytest.mark.slow
 def test_a_healthy_pipeline_has_the_norm_of_the_whole_model_and_the_bits_of_a_bare_loop(two, kind):
     check_healthy(two, kind)
 
 
 @pytest.mark.parametrize("kind", ["1f1b", "interleaved"])
 @pytest.mark.parametrize("act", ["nan-loss", "nan-gradient"])
+@pytest.mark.slow
 def test_a_fault_on_one_stage_is_refused_on_all_and_moves_nothing(two, kind, act):
     check_refused(two, kind, act)
     (veto,) = two.events(kind, act, "veto")
@@ -99,12 +101,14 @@ def test_a_fault_on_one_stage_is_refused_on_all_and_moves_nothing(two, kind, act
     assert veto["bad_parameters"][0].startswith("stage0.")
 
 
+@pytest.mark.slow
 def test_stages_go_back_together_where_vetoes_do_not_help(two):
     seen = two.seen("gpipe", "spike")
     assert all(rank["actions"] == seen[0]["actions"] for rank in seen)
     assert "rollback" in seen[0]["actions"]
 
 
+@pytest.mark.slow
 def test_a_rank_with_two_stages_resumes_with_the_same_bits(two):
     check_resumed(two, "interleaved")
 

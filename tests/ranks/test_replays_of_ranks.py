@@ -12,6 +12,8 @@ import pytest
 from guarded_training import events
 from stage import play
 
+pytestmark = pytest.mark.slow
+
 RANK_1 = "events-rank00001.jsonl"
 KINDS = ("ddp", "fsdp", "hsdp")
 

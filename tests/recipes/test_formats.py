@@ -7,6 +7,7 @@ import zipfile
 
 import pytest
 
+from quick_ones import quick_ones
 from stayfinite.cli.check import run as check
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.readers.data.opening import open_data
@@ -229,7 +230,7 @@ def test_a_compressed_file_that_is_cut_says_so(tmp_path, kind):
         read_questions([str(path)], QuestionColumns())
 
 
-@pytest.mark.parametrize("kind", ["gz", "zst", "zip"])
+@pytest.mark.parametrize("kind", quick_ones(["gz", "zst", "zip"], "gz"))
 def test_a_bomb_is_refused_before_it_fills_the_memory(tmp_path, kind, monkeypatch):
     monkeypatch.setattr("stayfinite.readers.data.packed.FREE", FREE >> 6)
     line = lines([{"question": "a" * 1000, "answer": 1}])

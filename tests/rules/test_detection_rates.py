@@ -24,3 +24,27 @@ def test_a_recipe_for_eight_cards_is():
     cause = judge_reading(read_text(MMDET)).cause
     assert (cause.cause, cause.confidence > 0.7) == ("lr-too-high", True)
     assert any("eight GPUs" in line for line in cause.evidence)
+
+
+BREAKS = [
+    "{'loss': 5.6, 'learning_rate': 0.0002}",
+    "{'loss': 5.3, 'learning_rate': 0.0002}",
+    "{'loss': 153318.9, 'grad_norm': nan}",
+]
+NAN, FINE = "{'loss': nan, 'learning_rate': 0.0002}", "{'loss': 5.4, 'learning_rate': 0.0002}"
+
+
+def causes(lines: list[str]) -> list[str]:
+    return [each.cause for each in judge_reading(read_text("\n".join(lines))).findings]
+
+
+def test_a_nan_that_comes_and_goes_is_not_the_learning_rate():
+    assert "lr-too-high" not in causes([*BREAKS, FINE, NAN, FINE, NAN, NAN, FINE, FINE, NAN])
+    assert causes([*BREAKS, NAN, NAN, NAN, NAN, NAN, NAN])[0] == "lr-too-high"
+
+
+def test_an_epsilon_that_rounds_away_explains_a_division_by_zero():
+    code = "loss = -torch.log(1 - y_pred.clamp(1e-8, 1 - 1e-8))"
+    assert causes([code, "ZeroDivisionError: float division by zero"])[0] == "loss-formula-singularity"
+    kept = code.replace("1e-8", "1e-4")
+    assert "loss-formula-singularity" not in causes([kept, "ZeroDivisionError: float division by zero"])[:1]

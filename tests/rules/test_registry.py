@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from stayfinite.errors import UsageError
-from stayfinite.rules.ranking import rank
+from stayfinite.rules.ranking import SYMPTOMS, rank
 from stayfinite.rules.registry import FAMILIES, all_rules, family_of, rule_of
 from stayfinite.rules.rule import SECTIONS
-from stayfinite.rules.usual_causes import SYMPTOMS
 
 FOLDERS = (
     "precision",

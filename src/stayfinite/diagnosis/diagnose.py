@@ -16,6 +16,7 @@ from stayfinite.diagnosis.own_steps import Refusals, as_judged, refusals_in_rows
 from stayfinite.diagnosis.reading import Progress, Reading, read_paths
 from stayfinite.diagnosis.retold import retold_lines, without
 from stayfinite.diagnosis.telling import Told, understand_told
+from stayfinite.diagnosis.weighing import weigh
 from stayfinite.readers.configs import settings_in_text
 from stayfinite.rules.calibration import calibrated
 from stayfinite.rules.context import Context
@@ -57,9 +58,14 @@ def judge_reading(reading: Reading, told: Told | None = None) -> Diagnosis:
     return judge(reading.runs, reading.settings, reading.sources, reading.known, reading.refusals, told)
 
 
+def facts_of(reading: Reading, told: Told | None = None) -> Facts:
+    """What the rules would judge."""
+    return Facts(reading.runs, _setup(reading.runs, reading.settings, told or Told()))
+
+
 def context_of(reading: Reading, told: Told) -> Context:
     """What is known of the set-up: model, precision, card."""
-    return Facts(reading.runs, _setup(reading.runs, reading.settings, told)).context
+    return facts_of(reading, told).context
 
 
 def judge(
@@ -94,6 +100,8 @@ def judge(
         guessed = Facts(_to_judge(runs, refused, whole=True), setup, tried=told.tried)
     open_questions = [] if lasting or explained else [unexplained(source, each) for source, each in refused.items()]
     from_text = [replace(each, confidence=calibrated(each.confidence)) for each in rank(guessed, all_rules())]
+    if not explained:
+        from_text = weigh(from_text, guessed)
     findings = with_known(from_text, [*known, *filter(None, open_questions)])
     verdict: Verdict = "unknown"
     lost = facts.symptoms.trouble and not facts.symptoms.doubtful

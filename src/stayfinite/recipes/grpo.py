@@ -41,12 +41,19 @@ from stayfinite.recipes.policy.groups import (
     portions_of,
     sample_groups,
     scored,
+    share_of_questions,
 )
 from stayfinite.recipes.policy.losses import PolicyLoss
-from stayfinite.recipes.policy.refusals import refuse_equal_rewards, refuse_impossible, refuse_too_few
+from stayfinite.recipes.policy.refusals import (
+    refuse_equal_rewards,
+    refuse_fewer_than,
+    refuse_impossible,
+    refuse_too_few,
+)
 from stayfinite.recipes.policy.starting import Start, scores_of_start, start_of, without_dropout
 from stayfinite.recipes.policy.steered import Steered
 from stayfinite.recipes.policy.telling import in_words_of, shown
+from stayfinite.recipes.running.accumulating import sending
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, look_before_start
 from stayfinite.recipes.running.continuing import goes_on
@@ -55,12 +62,13 @@ from stayfinite.recipes.running.examples import Examples
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.optimizing import optimizer_for
 from stayfinite.recipes.running.outcome import Outcome
-from stayfinite.recipes.running.place import PlannedPrecision, choose_device, choose_precision
+from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again, use_plan
-from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sinks import Logger, telling
-from stayfinite.recipes.running.timing import TimedSchedule
+from stayfinite.recipes.running.timing import Clock, TimedSchedule
 from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
 
@@ -104,7 +112,7 @@ class Grpo:
 
     # -- sampling
     prompts: int = 32
-    """Questions per step."""
+    """Questions per step, over all ranks."""
     group_size: int = 8
     """Answers sampled per question and compared with each other."""
     updates: int = 2
@@ -139,7 +147,7 @@ class Grpo:
     minutes: float | None = None
     """Stop after this many minutes of training; a resumed run has the rest."""
     batch_size: int = 64
-    """Answers per training batch; a step has --prompts times --group-size."""
+    """Answers per training batch and rank; a step has --prompts times --group-size."""
     clip: float = 0.2
     """Clip range of the probability ratio."""
     kl: float = 0.0
@@ -217,19 +225,26 @@ class Result(Outcome):
 def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     """Train an adapter from rewards, evaluate it before and after, keep the best."""
     refuse_impossible(config)
-    output, device = Path(config.output_dir), choose_device(config.device)
-    goes_on(output, "grpo", config, FIXED, say)
+    with place_of_process(config.device) as place:
+        refuse_fewer_than(place.count, config.prompts)
+        return _train(config, place, place.voice(say))
+
+
+def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
+    output, device = Path(config.output_dir), place.device
+    place.by_first(lambda: goes_on(output, "grpo", config, FIXED, say))
 
     # -- start and data ----------------------------------------------------------------------------------------------
-    start = start_of(config, say)
+    start = start_of(config, place, say)
     settings = start.settings
     torch.manual_seed(config.seed)
-    training, validation = questions_of(settings, say)
+    training, validation = place.together(lambda: questions_of(settings, say))
+    place.require_alike("questions", [*training, *validation])
     refuse_too_few(len(training), config.prompts * config.updates)
 
     # -- model -------------------------------------------------------------------------------------------------------
     precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only")
-    base = base_of(settings, Place(device=device), (), say)
+    base = base_of(settings, place, (), say)
     prompting = Prompting(tokenizer=base.tokenizer, system=settings.system)
     new_tokens = config.new_tokens or tokens_enough(prompting.examples([*training, *validation], settings.max_length))
     mark = fingerprint(base.model)
@@ -252,11 +267,14 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     )  # fmt: skip
     optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
     if is_planned(config.precision):
-        precision = use_plan(config.precision, model, optimizer, None, compute_loss, directory=output, say=say)
+        precision = use_plan(
+            config.precision, model, optimizer, None, compute_loss, directory=output, say=say, several=place.count > 1
+        )
+    clock = Clock(place.from_first if place.count > 1 else None)
     scheduler = TimedSchedule(
-        optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=config.steps
+        optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=config.steps, clock=clock
     )
-    logbook = Logbook(say, steps=config.steps, every=config.logging_steps, until=scheduler.left)
+    logbook = Logbook(say, steps=config.steps, every=config.logging_steps, until=scheduler.left, total=place.total)
     best = Best(output, metric="merit", patience=config.patience)
     checkpoint_steps = -(-(config.checkpoint_steps or config.eval_steps) // config.updates) * config.updates
     policy = Policy(
@@ -274,49 +292,57 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
             batch_size=max(1, (4096 if device.type == "cuda" else 512) // config.group_size),
         )  # fmt: skip
 
-    def portions(sampled: Sampled, steps: int, autocast: Any, kl: float) -> list[Portion]:
+    def portions(sampled: Sampled, steps: int, autocast: Any, kl: float, ranks: Place) -> list[Portion]:
         """What each step learns from; all of it is scored before the first one is taken."""
         found = portions_of(
             sampled, padding, steps=steps, rows=config.batch_size, keep_equal=bool(config.kl),
-            length_normalized=config.length_normalized,
+            length_normalized=config.length_normalized, place=ranks,
         )  # fmt: skip
-        score = compute_loss.score
+        score = compute_loss.score  # not through DDP: ranks need not have as many batches
         return [
             replace(each, batches=[scored(batch, score, autocast, reference, kl) for batch in each.batches])
             for each in found
         ]
 
     def ask(count: int | None, autocast: Any) -> dict[str, Any]:
-        """Evaluate; nobody's random numbers are touched."""
+        """Evaluate, each process its part; nobody's random numbers are touched."""
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             return evaluate(
                 model, prompting, validation[:count], new_tokens=new_tokens, limit=settings.max_length,
                 autocast=autocast, samples=config.samples, say=say, batch_size=512 if device.type == "cuda" else 128,
+                place=place,
             ).to_json()  # fmt: skip
 
     def save(into: Path) -> None:
         save_adapter(model, base.tokenizer, into, record | {"steps": logbook.steps_taken}, instead_of=best.directory)
 
     # -- the check ---------------------------------------------------------------------------------------------------
-    write_launch(output, "grpo", config, steps=config.steps, data=figures(training, validation))
-    if config.check != "off":
+    def look() -> None:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             autocast = PrecisionControl(precision, device).autocast
             first = sample(training[: config.prompts], autocast)
             refuse_equal_rewards(first, config, say)
-            batch = portions(first, 1, autocast, config.kl)[0].batches[0]
+            batch = portions(first, 1, autocast, config.kl, Place(device=device))[0].batches[0]
         look_before_start(
             model, optimizer, batch, compute_loss, precision=precision, scaler=None, then=config.check,
             directory=output, say=say,
         )  # fmt: skip
 
+    if place.first:
+        write_launch(output, "grpo", config, steps=config.steps, data=figures(training, validation))
+    if config.check != "off":
+        place.by_first(look)
+
     # -- the loop ----------------------------------------------------------------------------------------------------
     began = time.monotonic()
-    with telling(config.log_to, output) as tell, Guard(
-        model, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
-        forward=compute_loss, describe=lambda batch: in_words_of(base.tokenizer, batch),
+    shared = Team(model, optimizer, place).trained
+    policy_loss = _loss_of(config, shared, device)
+    place.seed(config.seed)
+    with telling(config.log_to if place.first else (), output) as tell, Guard(
+        shared, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
+        forward=policy_loss, describe=lambda batch: in_words_of(base.tokenizer, batch),
     ) as guard:  # fmt: skip
-        before = scores_of_start(output, lambda: ask(None, guard.autocast))
+        before = scores_of_start(output, place, lambda: ask(None, guard.autocast))
         say(f"start: {in_words(before)}")
         resumed = guard.resume()
         if resumed:
@@ -326,28 +352,34 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
 
         def judge() -> None:
             """Evaluate, and keep the adapter if it is the best so far."""
-            if best.knows(logbook.steps_taken):
+            if place.from_first(best.knows(logbook.steps_taken)):
                 return
             guard.flush()
             with logbook.rest():
                 found = ask(config.eval_rows, guard.autocast)
-                better = best.judge(logbook.steps_taken, found, save if logbook.steps_taken else None)
+                better = place.first and best.judge(logbook.steps_taken, found, save if logbook.steps_taken else None)
             tell(logbook.steps_taken, {name: found[name] for name in ("accuracy", "answer_rate", "loss")})
             say(f"step {logbook.steps_taken}: {in_words(found)}{'  (best so far)' if better else ''}")
 
         def over() -> bool:
-            return logbook.steps_taken >= config.steps or scheduler.over or best.over
+            """Whether it ends here, by the first process's clock and evaluations."""
+            if config.minutes is not None:
+                clock.agree()
+            in_vain = bool(config.patience) and place.from_first(best.over)
+            return logbook.steps_taken >= config.steps or scheduler.over or in_vain
 
         steered = Steered(guard, config, say)
         judge()  # the start is the one to beat
-        write_end(output, config.minutes, used=scheduler.seconds / 60)
+        if place.first:
+            write_end(output, config.minutes, used=scheduler.seconds / 60)
         for questions in endless(lambda: guard.batches(loader), over):
             steered.follow()
-            sampled = sample(questions, guard.autocast)
-            for portion in portions(sampled, config.updates, guard.autocast, steered.kl):
-                for batch, share in zip(portion.batches, portion.shares, strict=True):
-                    loss = guard.forward(batch)
-                    guard.backward(loss * share, signals={**compute_loss.signals(), **portion.signals})
+            sampled = sample(share_of_questions(questions, config.updates, place), guard.autocast)
+            for portion in portions(sampled, config.updates, guard.autocast, steered.kl, place):
+                for number, (batch, share) in enumerate(zip(portion.batches, portion.shares, strict=True), 1):
+                    with sending(shared, now=number == len(portion.batches)):
+                        loss = guard.forward(batch)
+                        guard.backward(loss * share, signals={**policy_loss.signals(), **portion.signals})
                     logbook.add(loss, batch["attention_mask"].sum(), shown(portion))
                 guard.step()
                 logbook.step(scheduler.get_last_lr()[0])
@@ -362,9 +394,10 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         kept = config.minutes is None and logbook.steps_taken % checkpoint_steps == 0
         if logbook.steps_taken > resumed and not kept:
             guard.checkpoint()  # also says how much time was used
-        if not best.directory.exists():  # nothing was better than the start
+        if place.first and not best.directory.exists():  # nothing was better than the start
             with begun():
                 write_whole(best.directory, save)
+        place.wait()
         take_adapter(model, best.directory)
         found = ask(None, guard.autocast)
     first_loss, last_loss = first_and_last(losses_of(output))
@@ -373,11 +406,9 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
         first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken, seconds=time.monotonic() - began,
         directory=output,
     )  # fmt: skip
-    require_one_finite(output, logbook.steps_taken)
-    write_result(
-        output,
-        {"scores": found, "start": before, **result.numbers(), "evaluations": best.history},
-    )
+    if place.first:
+        require_one_finite(output, logbook.steps_taken)
+        write_result(output, {"scores": found, "start": before, **result.numbers(), "evaluations": best.history})
     say(f"start  {in_words(before)}")
     say(f"tuned  {in_words(found)}")
     say(f"Saved the best adapter to {best.directory}. Try it: stayfinite sft chat --adapter {best.directory}")
@@ -393,8 +424,9 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
     """The model of a run and its forward pass, from the run directory alone; for ``stayfinite replay``."""
     config: Grpo = settings_of(Grpo, read_launch(run_dir, "grpo") | {"output_dir": str(run_dir)})
     device = torch.device("cpu")
-    start: Start = start_of(config, _silent)
-    model = adapted(start.settings, base_of(start.settings, Place(device=device), ()), device, "fp32")
+    alone = Place(device=device)
+    start: Start = start_of(config, alone, _silent)
+    model = adapted(start.settings, base_of(start.settings, alone, ()), device, "fp32")
     without_dropout(model)
     plan_again(model, Path(run_dir))
     return model, _loss_of(config, model, device)

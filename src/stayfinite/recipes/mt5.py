@@ -298,7 +298,7 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     # -- the check ---------------------------------------------------------------------------------------------------
     if place.first:
         write_launch(
-            output, "mt5", config, steps=steps, data=figures(training, validation),
+            output, "mt5", config, steps=steps, data=figures(training, validation, streamed=stream is not None),
             ranks_in_batch=whole_batch // config.train_batch_size,
         )  # fmt: skip
         keep_checkpoints_in(output, config.checkpoint_dir)

@@ -272,7 +272,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
         else sampled_examples(config, prompting, training, validation)
     )
     mark = fingerprint(base.model)
-    model = adapted(config, base, device, precision, longest=max(example.length for example in examples))
+    longest = max(example.length for example in examples) if stream is None else config.max_length
+    model = adapted(config, base, device, precision, longest=longest)
     refuse_unsplittable(model, place.tensor)
     say(size_in_words(model, examples))
     record: dict[str, Any] = {
@@ -321,7 +322,14 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
 
     # -- the check ---------------------------------------------------------------------------------------------------
     if place.first:
-        write_launch(output, "sft", config, steps=steps, data=figures(training, validation), ranks_in_batch=in_batch)
+        write_launch(
+            output,
+            "sft",
+            config,
+            steps=steps,
+            data=figures(training, validation, streamed=stream is not None),
+            ranks_in_batch=in_batch,
+        )
         if stream is not None:
             note_files(files, output)
     place.wait()

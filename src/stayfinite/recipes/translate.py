@@ -310,7 +310,9 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
     scaler = scaler_for(precision, device)
     if place.first:
         planned = {"ranks_in_batch": in_batch} | ({} if steps is None else {"steps": steps})
-        write_launch(output, "translate", config, data=figures(training, validation), **planned)
+        write_launch(
+            output, "translate", config, data=figures(training, validation, streamed=stream is not None), **planned
+        )
         keep_shape(model, tokenizer, output)
         if stream is not None:
             note_files(files, output)

@@ -14,7 +14,7 @@ from typing import Any
 from stayfinite.core.finding import Finding
 from stayfinite.rules.experiments import EXPERIMENTS, Experiment
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.usual_causes import SYMPTOMS
+from stayfinite.rules.ranking import SYMPTOMS
 
 DECIDED = 0.7
 """A cause of this confidence, and no other near it, needs no experiment."""

@@ -39,8 +39,9 @@ class Haystack(Generic[Item]):
         """The items in whose texts the pattern occurs, in their order; case is ignored."""
         found = self._answers.get(pattern)
         if found is None:
-            anywhere, one = _compiled(pattern)
-            found = [item for text, item in self._texts if one(text)] if anywhere(self._all) else []
+            # Compiling costs more than searching: what is nowhere needs one expression, an empty haystack none.
+            somewhere = bool(self._texts) and _compiled(pattern, re.MULTILINE)(self._all)
+            found = [item for text, item in self._texts if _compiled(pattern)(text)] if somewhere else []
             self._answers[pattern] = found
         return found
 
@@ -57,8 +58,8 @@ def _chosen(texts: list[tuple[str, Item]]) -> list[tuple[str, Item]]:
     return [texts[index] for index in sorted(kept)]
 
 
-@lru_cache(maxsize=2048)
-def _compiled(pattern: str) -> tuple[Callable[[str], object], Callable[[str], object]]:
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str, flags: int = 0) -> Callable[[str], object]:
     # An escape such as \W means something else than \w.
     lowered = re.sub(r"(\\.)|([A-Z])", lambda found: found.group(1) or found.group(2).lower(), pattern)
-    return re.compile(lowered, re.MULTILINE).search, re.compile(lowered).search
+    return re.compile(lowered, flags).search

@@ -69,9 +69,9 @@ def is_flat(losses: Sequence[float]) -> bool:
     return middle > 0 and (max(losses) - min(losses)) / middle < 2e-3
 
 
-def at_chance(losses: Sequence[float]) -> int | None:
+def at_chance(losses: Sequence[float], *, by_epochs: bool = False) -> int | None:
     """The number of classes among which a loss guesses, from its first point to its last; None for another loss."""
-    if len(losses) < 4:
+    if len(losses) < (3 if by_epochs else 4):
         return None
     near = 3e-3 if len(losses) < 8 else 6e-3
     for classes, guess in CHANCE.items():
@@ -99,7 +99,8 @@ def swings(losses: Sequence[float]) -> bool:
         return False
     thrown = sum(later >= SWING * earlier and later >= 2.0 for earlier, later in pairwise(losses))
     third = len(losses) // 3
-    return thrown >= 3 and max(losses[-third:]) >= 0.25 * max(losses[:third])
+    learns = median(losses[-third:]) <= 0.6 * median(losses[:third])
+    return thrown >= 3 and not learns and max(losses[-third:]) >= 0.25 * max(losses[:third])
 
 
 def digits(value: float) -> int:
@@ -128,8 +129,12 @@ def is_absurd(losses: Sequence[float]) -> bool:
     """Whether losses are of a size that no task has, and do not come down."""
     if losses and min(losses) <= -(ABSURD_LOSS**2):
         return True
+    if len(losses) >= 4 and losses[-1] <= -THROWN_AWAY and losses[-1] <= -THROWN_AWAY * abs(losses[0]):
+        return all(later < earlier for earlier, later in pairwise(losses))  # without a bottom
     if len(losses) < 2 or max(losses) < ABSURD_LOSS:
         return False  # a single one may be the sum over all pixels of a batch
+    if len(losses) < 8 and max(losses) < min(2 * losses[0], ABSURD_LOSS**2):
+        return False  # it began there, as a sum or a square does, and had no time to come down
     return max(losses) >= ABSURD_LOSS**2 or median(losses[-3:]) >= max(ABSURD_LOSS, losses[0] / 2)
 
 
@@ -154,10 +159,18 @@ def jumps(losses: Sequence[float]) -> bool:
     return len(losses) == 2 or not max(gains) <= 2 * min(gains)
 
 
+def climbs(losses: Sequence[float]) -> bool:
+    """Whether a few losses rise from each to the next, by ever more, to several times the first."""
+    if not 4 <= len(losses) < 8 or losses[0] < LEAST_FIRST or losses[-1] < JUMP * losses[0]:
+        return False
+    gains = [later - earlier for earlier, later in pairwise(losses)]
+    return min(gains) > 0 and max(gains) > 2 * min(gains)  # a sum that is printed as it grows does so evenly
+
+
 def diverges(losses: Sequence[float]) -> bool:
     """Whether losses end far above where they had been."""
     if len(losses) < 8:
-        return jumps(losses)
+        return jumps(losses) or climbs(losses)
     window = max(3, len(losses) // 10)
     ends = median(losses[-window:])
     if _lost_at_once(losses, ends):

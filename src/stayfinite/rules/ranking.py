@@ -3,19 +3,17 @@
 1. Every rule yields its clues. Their weights add to the rule's prior; the sum as a probability is its confidence.
 2. A cause outranks what it explains: a finding that a likelier one ``beats`` loses confidence in that measure.
 3. Where the run shows no trouble, what only could go wrong is no finding: a healthy run is left in peace.
-4. Where it shows trouble and no cause is likely, the usual causes of that symptom are named, as unlikely as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from stayfinite.core.finding import Finding, Severity
 from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import Clue, Rule, confidence
-from stayfinite.rules.usual_causes import SYMPTOMS, usual_causes
 
 LEAST = 0.12
 """Findings below this confidence are not worth a person's time."""
@@ -26,11 +24,10 @@ SURE_WITHOUT_TROUBLE = 0.45
 MOST_EVIDENCE = 6
 """Lines of evidence in a finding."""
 
-GUESSED = (0.14, 0.13, 0.12)
-"""Confidence in the usual causes of a symptom, by how common each is."""
-
-WELCOME_BELOW = 0.3
-"""Where no cause is likelier than this, the usual ones are named."""
+SYMPTOMS = frozenset(
+    {"nan-loss", "loss-diverging", "loss-collapse", "zero-gradient", "exploding-gradient", "step-fails", "metric-stuck"}
+)
+"""Findings that name what is seen, and no cause of it."""
 
 TRIED = 2.0
 """What an experiment counts that somebody made and told, over a remark in passing."""
@@ -55,14 +52,13 @@ class Suspect:
 
 def rank(facts: Facts, rules: Iterable[Rule]) -> list[Finding]:
     """Judge the facts by these rules; the likeliest cause first."""
-    rules = list(rules)
     suspects = [suspect for rule in rules if (suspect := _suspect(rule, facts)) is not None]
     if facts.symptoms.healthy:
         suspects = [suspect for suspect in suspects if not suspect.only_risk]
     if facts.runs and not facts.symptoms.trouble:
         # Nothing is seen to be wrong: a guess, or a warning that some library prints, is no reason to alarm anybody.
         suspects = [suspect for suspect in suspects if suspect.confidence >= SURE_WITHOUT_TROUBLE]
-    suspects = _explained_away([*suspects, *_usual(facts, rules, suspects)])
+    suspects = _explained_away(suspects)
     suspects = [suspect for suspect in suspects if suspect.confidence >= LEAST]
     suspects.sort(key=lambda suspect: (suspect.rule.severity == "info", -suspect.confidence, suspect.rule.code))
     return sorted(map(_finding, suspects), key=place)
@@ -80,22 +76,6 @@ def _suspect(rule: Rule, facts: Facts) -> Suspect | None:
     if not any(clue.weight > 0 for clue in clues):
         return None
     return Suspect(rule, clues, confidence(rule.prior + sum(clue.weight for clue in clues)))
-
-
-def _usual(facts: Facts, rules: Sequence[Rule], suspects: Sequence[Suspect]) -> Iterator[Suspect]:
-    """The usual causes of the symptom, where nothing better is known and nothing speaks against them."""
-    if any(each.confidence >= WELCOME_BELOW and each.rule.slug not in SYMPTOMS for each in suspects):
-        return
-    symptom, causes = usual_causes(facts)
-    known = {each.rule.slug for each in suspects if each.confidence >= LEAST}
-    by_slug = {rule.slug: rule for rule in rules}
-    for slug, confident in zip(causes, GUESSED, strict=False):
-        if slug not in by_slug or slug in known:
-            continue
-        clues = tuple(by_slug[slug].judge(facts))
-        if sum(clue.weight for clue in clues) > -2.0:
-            usual = Clue(f"common cause of {symptom}; nothing in the text points to it", 0.1)
-            yield Suspect(by_slug[slug], (*(clue for clue in clues if clue.weight > 0), usual), confident)
 
 
 def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:

@@ -44,6 +44,7 @@ def all_rules() -> tuple[Rule, ...]:
     return tuple(sorted(rules, key=lambda rule: rule.code))
 
 
+@cache
 def rule_of(name: str) -> Rule:
     """The rule with this code (`SF101`, `sf101`, `101`) or slug. Loads no more rules than it must."""
     wanted = name.strip().lower().replace("_", "-")

@@ -35,6 +35,16 @@ from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 WENT_ON = 10
 """So many measurements after a crash, and it was not the end."""
 
+REMARKED = 60
+"""Lines among which a remark can be told from what a library prints."""
+_UNMEASURED = frozenset(
+    {"same answers", "bad answers", "weights still", "worse after loading", "low score", "not as expected"}
+)
+"""What no loss tells of."""
+
+NO_RATE = 1e-30
+"""A learning rate of this moves no weight in any format."""
+
 FEW = 3
 """Finite losses that cannot vouch for a run that prints NaN elsewhere."""
 
@@ -56,6 +66,9 @@ _INSIDE = re.compile(
     re.IGNORECASE,
 )
 """Numbers of the loss, the model, its gradients or its rewards: one that is lost at the end is enough."""
+_EMPTY_MEAN = re.compile(r"mean of empty slice", re.IGNORECASE)
+"""There was nothing to take a mean of: a metric that is NaN beside it says no more than that."""
+_PART = re.compile(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
 ROUNDED = 8
 """Metrics from which it can be told that a log prints few digits of everything."""
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
@@ -67,9 +80,12 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     recognised = sum(run.points_seen + sum(len(track.values) for track in run.metrics.values()) for run in runs)
     each = [_symptoms(_measured(run), crash, recognised) for run in runs]
     seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
-    if seen.points > FEW:
-        return seen  # the numbers speak for themselves
-    lines = [*((message.where, message.text) for run in runs for message in run.messages), *notes]
+    nothing = any(map(_means_of_nothing, runs))
+    said = [(each.where, each.text) for run in runs for each in run.messages if not nothing or _PART.search(each.text)]
+    lines = [*said, *notes]
+    if seen.points > FEW:  # the numbers speak for themselves, but not of what the model answers
+        told = [] if seen.trouble or len(lines) > REMARKED else reported_symptoms(lines)
+        return replace(seen, told=tuple(each for each in told if each.kind in _UNMEASURED))
     return _with_told(seen, reported_symptoms(lines))
 
 
@@ -187,7 +203,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         last_scale=seen.scales[-1] if seen.scales else None,
         lowest_scale=min(seen.scales, default=None),
         lrs=len(seen.rates),
-        zero_lrs=sum(rate == 0 for rate in seen.rates),
+        zero_lrs=sum(rate <= NO_RATE for rate in seen.rates),
         trailing_zero_lrs=trailing_zeros(seen.rates),
         first_lr=seen.rates[0] if seen.rates else None,
         largest_lr=max(seen.rates, default=None),
@@ -204,7 +220,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         lost_metrics=(lost := _lost_metrics(seen, bool(finite))),
         lost_at=_lost_at(seen.run, lost),
         printed=_printed(seen, len(finite)),
-        chance=at_chance(finite),
+        chance=at_chance(finite, by_epochs=_by_epochs(points)),
         swings=not expected_to_rise and swings(finite),
         zero_score=zero_score(seen.run, finite),
         still_score=still_score(seen.run, finite),
@@ -218,10 +234,13 @@ def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
     to the end, or it is one of the model's own numbers.
     """
     found = []
+    empty = _means_of_nothing(seen.run)
     for name, track in seen.run.metrics.items():
         lost = len(track.values) - len(finite_of(track.values))
         if not lost or math.isfinite(track.values[-1]) or _EVALUATION.search(name) or name == RUNNING_AVERAGE:
             continue  # losses of evaluations are counted apart, and an average says what the loss does
+        if empty and not _PART.search(name):
+            continue
         inside = _INSIDE.search(name) is not None
         if inside or (
             lost >= 2 and (not trains or lost < len(track.values)) and not any(map(math.isfinite, track.values[-2:]))
@@ -240,7 +259,13 @@ def _lost_at(run: RunSeries, names: Sequence[str]) -> float | None:
 def _printed(seen: _Measured, finite: int) -> Message | None:
     if finite > FEW:
         return None
-    return next((message for message in seen.run.messages if prints_not_finite(message.text)), None)
+    found = next((message for message in seen.run.messages if prints_not_finite(message.text)), None)
+    of_nothing = found is not None and not _PART.search(found.text) and _means_of_nothing(seen.run)
+    return None if of_nothing else found
+
+
+def _means_of_nothing(run: RunSeries) -> bool:
+    return any(_EMPTY_MEAN.search(message.text) for message in run.messages)
 
 
 def _places(seen: _Measured) -> dict[str, str]:

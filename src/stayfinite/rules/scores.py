@@ -19,6 +19,9 @@ _SCORE = re.compile(
 _RIGHT = re.compile(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
 GOOD_SCORE = 0.9
 """A score of this and more may well stay where it is."""
+POOR = 0.2
+"""An accuracy below this, the same to its last digit from evaluation to evaluation, is that of one answer to all."""
+_REWARD = re.compile(r"reward|return(?:$|_)", re.IGNORECASE)
 STILL = 5
 """Evaluations before a score that does not move says something."""
 SCORED = 3
@@ -41,6 +44,13 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
     for name, track in run.metrics.items():
         if _WRONG.search(name) and len(track.values) >= SCORED and set(track.values) <= {1.0, 100.0}:
             return name
+    for name, track in run.metrics.items():
+        values = track.values
+        if len(set(values)) == 1 and len(values) >= SCORED:
+            one = values[0]
+            poor = one > 0 and digits(one) >= 3 and (one <= POOR or 1 < one <= 100 * POOR)
+            if (_RIGHT.search(name) and poor) or (_REWARD.search(name) and len(values) >= STILL and one < 0):
+                return name
     for name, track in run.metrics.items():
         values = track.values
         if len(values) < STILL - (not losses) or len(set(values)) > 1 or not _SCORE.search(name) or "token" in name:

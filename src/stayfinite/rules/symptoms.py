@@ -19,6 +19,10 @@ _SAID: dict[Kind, str] = {
     "same answers": "reported: the model gives every input the same answer",
     "worse after loading": "reported: worse after loading",
     "bad answers": "reported: the answers are empty, repeat or make no sense",
+    "low score": "reported: a score that no trained model has",
+    "score falls": "reported: a score gets worse",
+    "negative loss": "reported: the loss is negative",
+    "not as expected": "reported: the result is not what it should be",
     "rate still": "reported: the learning rate does not change",
 }
 """What only words can tell; other kinds count as if they had been measured."""
@@ -209,7 +213,7 @@ class Symptoms:
         if learns:  # printed with four digits, 2e-5 is 0.0000
             return False
         if self.zero_lrs == self.lrs:
-            return self.lrs >= 2 or self.bad > 0
+            return self.lrs >= 2 or self.bad > 0 or bool(self.first_lr)  # decayed to next to nothing, not yet begun
         return self.trailing_zero_lrs >= 3
 
     @property

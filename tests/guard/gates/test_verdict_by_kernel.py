@@ -45,7 +45,7 @@ def train(seed, *, clip):
     return decisions, list(model.state_dict().values()), guard._after.gate._spikes
 
 
-@pytest.mark.parametrize(("seed", "clip"), [(1, True), (3, False)])
+@pytest.mark.parametrize(("seed", "clip"), [(1, True), pytest.param(3, False, marks=pytest.mark.slow)])
 def test_decisions_and_weights_are_the_same(seed, clip, monkeypatch):
     outcomes = []
     for by_kernel in (True, False):

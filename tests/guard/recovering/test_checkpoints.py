@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 import resumable_job
+from quick_ones import quick_ones
 from stayfinite import Guard, OrderError, Policy, PolicyError, StateError, UsageError
 from stayfinite.state.checkpoints import CheckpointWarning
 from tiny_training import Lines, Training, changed
@@ -54,7 +55,7 @@ def launch(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 # -- the promise -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kill_after", [2, 13])
+@pytest.mark.parametrize("kill_after", quick_ones([2, 13], 13))
 def test_a_killed_and_resumed_run_ends_with_the_very_same_weights(tmp_path, kill_after):
     whole = resumable_job.train(tmp_path / "whole")
     killed = launch(tmp_path / "killed", f"{kill_after}")

@@ -63,6 +63,7 @@ run(1)
 """
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_tears_at_most_a_line_that_the_next_start_removes(tmp_path):
     run = tmp_path / "run"
     _, error = in_a_process(KILLED, str(run)).communicate()
@@ -122,6 +123,7 @@ print(len(training.guard.decisions), not any(d.refused for d in training.guard.d
 """
 
 
+@pytest.mark.slow
 def test_a_file_that_can_grow_no_further_warns_once_and_training_goes_on(tmp_path):
     out, error = in_a_process(FULL, str(tmp_path)).communicate()
     count, kind, message, result = out.splitlines() or [error]

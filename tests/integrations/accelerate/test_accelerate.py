@@ -9,6 +9,7 @@ import torch
 from accelerate import Accelerator
 
 from accelerate_training import FAULTS, Training, events
+from quick_ones import quick_ones
 from stayfinite import Policy, TrainingDiverged
 from stayfinite.errors import UsageError
 from stayfinite.integrations.accelerate import StayFinite, accelerate_guard
@@ -37,7 +38,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", quick_ones(WAYS, "plain", "accumulated", "bf16"))
 def test_without_a_fault_the_weights_are_those_of_the_plain_loop_to_the_last_bit(tmp_path, way):
     alone, ours = train(**WAYS[way]), train({"run_dir": tmp_path}, **WAYS[way])
     assert alone.after == ours.after

@@ -231,15 +231,9 @@ print("refused", sum(each.refused for each in callback.guards[0].decisions))
 """
 
 
-@pytest.mark.parametrize(
-    ("package", "first"),
-    [
-        ("import lightning as pl", True),
-        pytest.param("import pytorch_lightning as pl", False, marks=pytest.mark.slow),
-        pytest.param("import lightning as pl", False, marks=pytest.mark.slow),
-        pytest.param("import pytorch_lightning as pl", True, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("package", ["import lightning as pl", "import pytorch_lightning as pl"])
 def test_both_names_of_lightning_work_whichever_is_imported_first(package, first):
     lines = [package, "from stayfinite.integrations.lightning import StayFinite"]
     code = USER.format(first=lines[not first], second=lines[first])

@@ -27,9 +27,8 @@ class TwoLayers(torch.nn.Module):
         return {"loss": torch.nn.functional.cross_entropy(said.transpose(1, 2), labels), "logits": said}
 
 
-@pytest.mark.parametrize(
-    "build", [TwoLayers, pytest.param(tiny_t5, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("build", [TwoLayers, pytest.param(tiny_t5, marks=pytest.mark.timeout(1800))])
 def test_a_compiled_model_is_guarded_and_explained(tmp_path, build):
     settings = {"torch_compile": True, "torch_compile_backend": "aot_eager", "max_steps": 10}
     plain = tiny_trainer(tmp_path / "plain", model=build(), **settings)

@@ -10,6 +10,7 @@ import torch
 from transformers import EarlyStoppingCallback, TrainerCallback
 
 from child_processes import environment
+from quick_ones import quick_ones
 from stayfinite.core.policy import Policy
 from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.integrations.transformers import NotGuarded, StayFinite
@@ -32,7 +33,7 @@ class Break(TrainerCallback):
             raise self.error
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("accumulate", quick_ones([1, 2], 2))
 def test_a_resumed_training_ends_with_the_weights_of_one_that_was_never_interrupted(tmp_path, accumulate):
     settings = {"bad": (51, 100), "save_strategy": "steps", "save_steps": 10, "gradient_accumulation_steps": accumulate}
     whole = tiny_trainer(tmp_path / "whole", StayFinite(), **settings)
@@ -88,6 +89,7 @@ def test_the_trainers_own_way_of_restoring_callbacks_keeps_the_policy(tmp_path):
     assert [launch["policy"]["sigmas"] for launch in launches] == [9.0, 9.0]
 
 
+@pytest.mark.slow
 def test_training_twice_with_one_callback_gives_two_runs_and_the_weights_of_plain_training(tmp_path):
     plain = tiny_trainer(tmp_path / "plain")
     plain.train()
@@ -111,7 +113,12 @@ def test_one_callback_serves_one_trainer_after_the_other(tmp_path):
         assert len(events(tmp_path / name, "veto")) == 1
 
 
-@pytest.mark.parametrize("event", ["on_step_begin", "on_step_end", "on_optimizer_step", "on_log", "on_epoch_end"])
+@pytest.mark.parametrize(
+    "event",
+    quick_ones(
+        ["on_step_begin", "on_step_end", "on_optimizer_step", "on_log", "on_epoch_end"], "on_step_begin", "on_epoch_end"
+    ),
+)
 @pytest.mark.parametrize("error", [RuntimeError("out"), KeyboardInterrupt()])
 def test_nothing_stays_on_the_trainer_when_training_fails(tmp_path, event, error):
     step = {"on_log": 10, "on_epoch_end": 16}.get(event, 9)

@@ -18,13 +18,11 @@ pytest.importorskip("transformers")
 KINDS = ["t5 gated", "t5 relu", "mt5", "byt5", "llama", "qwen3", "gemma", "gemma3", "bart"]
 QUICK = [
     pytest.param(kind, fault, marks=[] if (kind, fault) in chosen else pytest.mark.slow)
-    for chosen in [
-        {("t5 gated", "branch"), ("t5 relu", "hidden"), ("llama", "branch"), ("gemma3", "branch"), ("bart", "branch")}
-    ]
+    for chosen in [{("t5 relu", "hidden"), ("llama", "branch")}]
     for kind in KINDS
     for fault in ("branch", "hidden")
 ]
-"""Each family once; the rest is slow."""
+"""One of each fault; the rest is slow."""
 
 
 @pytest.mark.parametrize(
@@ -52,7 +50,9 @@ def test_activations_at_five_times_the_range_fit_after_it_and_the_function_is_th
     assert result.loss_difference < 2e-5
 
 
-@pytest.mark.parametrize(("kind", "fault"), [("t5 gated", "branch"), ("gemma", "branch")])
+@pytest.mark.parametrize(
+    ("kind", "fault"), [("t5 gated", "branch"), pytest.param("gemma", "branch", marks=pytest.mark.slow)]
+)
 def test_after_it_fp16_trains_as_fp32_does_and_before_it_does_not(kind, fault):
     model = planted.plant(planted.build(kind), fault)
     given = planted.batches(model)

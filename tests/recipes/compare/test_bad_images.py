@@ -34,6 +34,7 @@ def test_a_corrupt_image_is_named_before_the_start_and_nothing_is_written(tmp_pa
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_with_drop_the_training_goes_on_without_its_pairs(tmp_path: Path) -> None:
     table = small_table(tmp_path / "data")
     _cut(_sides(table)[0][3])

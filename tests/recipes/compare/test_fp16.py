@@ -32,6 +32,7 @@ def _model(directory: Path, *, factor: float) -> str:
     return str(directory)
 
 
+@pytest.mark.slow
 def test_a_model_that_fp16_cannot_hold_is_refused_by_the_check_with_its_cause(tmp_path: Path) -> None:
     outlier = _model(tmp_path / "outlier", factor=3000.0)
     with pytest.raises(NotReady, match="fp16-overflow"):

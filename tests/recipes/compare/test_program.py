@@ -55,6 +55,7 @@ def test_the_training_log_has_a_line_an_epoch_with_what_people_ask_for(trained: 
     assert float(rows[1]["train_loss"]) == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained / "best", tmp_path / "model")
     path = tmp_path / "model" / "model.safetensors"
@@ -215,6 +216,7 @@ def test_a_detached_loss_is_named_by_the_check_and_by_the_guard(
 
 @pytest.mark.filterwarnings("ignore:Error detected in:UserWarning")
 @pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled:UserWarning")
+@pytest.mark.slow
 def test_detect_anomaly_stops_at_the_operator_whose_gradient_is_not_a_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

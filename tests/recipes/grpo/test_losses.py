@@ -17,8 +17,10 @@ from stayfinite.recipes.chat.tokenizers import train_tokenizer
 from stayfinite.recipes.policy.groups import Sampled, StartWeights, portions_of, sample_groups, scored
 from stayfinite.recipes.policy.losses import PolicyLoss, log_probabilities, policy_loss
 from stayfinite.recipes.policy.rewards import advantages_of
+from stayfinite.recipes.running.processes import Place
 
 CPU = torch.device("cpu")
+ALONE = Place(device=CPU)
 
 
 def by_hand(
@@ -143,7 +145,7 @@ def test_a_group_holds_the_tokens_that_were_sampled_after_their_own_question(mod
 def test_a_ratio_begins_at_1_and_padding_has_no_part_in_the_loss(model: Any, prompting: Prompting) -> None:
     loss = PolicyLoss(model, CPU, temperature=0.7, clip=0.2, kl=0.0, length_normalized=False)
     sampled, padding = sampled_by(model, prompting), Padding(pad=int(prompting.tokenizer.pad_token_id))
-    (portion,) = portions_of(sampled, padding, steps=1, rows=64, keep_equal=True, length_normalized=False)
+    (portion,) = portions_of(sampled, padding, steps=1, rows=64, keep_equal=True, length_normalized=False, place=ALONE)
     batch = scored(portion.batches[0], loss.score, nullcontext, None)
     value = loss(batch)
     assert float(loss.signals()["ratio_max"]) == 1.0
@@ -166,7 +168,7 @@ def test_batches_of_a_step_add_up_to_it_and_groups_of_equal_rewards_are_left_out
 
     def gradients(rows: int, keep_equal: bool) -> list[Tensor]:
         (portion,) = portions_of(
-            sampled, padding, steps=1, rows=rows, keep_equal=keep_equal, length_normalized=by_row
+            sampled, padding, steps=1, rows=rows, keep_equal=keep_equal, length_normalized=by_row, place=ALONE
         )  # fmt: skip
         assert len(portion.batches) == (1 if rows > 3 or not keep_equal else 2)
         assert portion.signals["equal_groups"] == 0.5
@@ -186,7 +188,9 @@ def test_a_step_of_equal_rewards_alone_is_still_a_step_and_changes_nothing(model
         examples=sampled.examples, texts=sampled.texts, rewards=torch.zeros(6), advantages=torch.zeros(6), size=3,
         cut=sampled.cut,
     )  # fmt: skip
-    (portion,) = portions_of(flat, Padding(pad=0), steps=1, rows=64, keep_equal=False, length_normalized=False)
+    (portion,) = portions_of(
+        flat, Padding(pad=0), steps=1, rows=64, keep_equal=False, length_normalized=False, place=ALONE
+    )
     loss = PolicyLoss(model, CPU, temperature=0.7, clip=0.2, kl=0.0, length_normalized=False)
     loss(scored(portion.batches[0], loss.score, nullcontext, None)).backward()
     assert not any(bool(each.grad.any()) for each in model.parameters() if each.grad is not None)

@@ -83,6 +83,7 @@ def test_replay_rebuilds_the_model_from_the_run_directory_alone(run: Path) -> No
     assert any("lora_A" in name for name, _ in model.named_parameters())
 
 
+@pytest.mark.slow
 def test_a_finished_run_that_is_started_again_trains_no_further(start: Path, run: Path, tmp_path: Path) -> None:
     place = tmp_path / "again"
     shutil.copytree(run, place)
@@ -104,6 +105,7 @@ def test_the_start_stays_the_best_where_nothing_was_better(
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_sign_has_the_same_bits_steered_or_not(start: Path, run: Path, tmp_path: Path) -> None:
     train(small(start, tmp_path / "free", check="warn", kl=0.01, steer=False), quiet)
     steered, free = (

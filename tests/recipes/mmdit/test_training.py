@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mmdit_runs import SMALL, events_of, run, spoil, steps_of, weights_of, write_data
+from quick_ones import quick_ones
 from stayfinite.cli import train as command
 from stayfinite.errors import LoaderFailed, NotReady, TrainingDiverged, UsageError
 from stayfinite.recipes.diffusion.toy import write_toy_set
@@ -36,7 +37,7 @@ def test_every_mode_trains_and_logs_its_losses_apart(data, tmp_path, mode):
     assert np.isfinite(result.scores.latent_correlation) == (mode != "l2t")
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine", "sigmoid"])
+@pytest.mark.parametrize("schedule", quick_ones(["linear", "cosine", "sigmoid"], "linear"))
 @pytest.mark.parametrize("prediction", ["epsilon", "x0", "v"])
 def test_every_schedule_and_prediction_trains(data, tmp_path, schedule, prediction):
     result = run(data, tmp_path / "run", noise_schedule=schedule, prediction=prediction, steps=2, eval_steps=2)
@@ -150,6 +151,7 @@ def test_a_file_that_vanishes_after_the_start_stops_the_training_by_name(data, t
         run(data, tmp_path / "run", steps=60, eval_steps=60, batch_size=2)
 
 
+@pytest.mark.slow
 def test_an_overflow_in_fp16_is_found_before_the_first_step(data, tmp_path):
     spoil(data, row=3, value=3e5, file="scenes-000")
     spoil(data, row=3, value=3e5)
@@ -157,6 +159,7 @@ def test_an_overflow_in_fp16_is_found_before_the_first_step(data, tmp_path):
         run(data, tmp_path / "run", bad_rows="keep", precision="fp16", check="stop", batch_size=64)
 
 
+@pytest.mark.slow
 def test_an_overflow_in_fp16_while_training_is_refused_and_explained(data, tmp_path):
     spoil(data, row=3, value=3e5)
     output = tmp_path / "run"
@@ -218,6 +221,7 @@ def test_validation_can_be_a_directory_of_its_own(data, tmp_path):
     assert any("training on 120 rows" in line for line in said)
 
 
+@pytest.mark.slow
 def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(data, tmp_path):
     run(data, tmp_path / "first", steps=2, eval_steps=2)
     path = tmp_path / "first" / "best" / "model.safetensors"

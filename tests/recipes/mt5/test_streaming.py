@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 import tiny_language
 from child_processes import finish
+from quick_ones import quick_ones
 from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.readers.data.hub_rows import dataset_source
 from stayfinite.recipes import mt5
@@ -126,7 +127,7 @@ def test_a_hubs_name_that_cannot_be_had_is_a_sentence(model, tmp_path, monkeypat
         mt5.train(settings("hub:a b", model, tmp_path / "run"), quiet)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", quick_ones([0, 1], 0))
 def test_a_run_that_was_cut_ends_with_the_bits_of_one_that_was_not(workers, model, shards, trained, tmp_path):
     if workers:
         whole = tmp_path / "whole"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,6 +31,20 @@ def test_repeated_texts_are_dropped_over_all_files(tmp_path):
     found = read_texts([str(tmp_path)])
     assert found.texts == LINES
     assert found.repeated == 22
+
+
+def test_a_tar_that_is_cut_is_not_taken_for_a_shorter_one(tmp_path):
+    path = tmp_path / "lines.tar"
+    with tarfile.open(path, "w") as tar:
+        for number, line in enumerate(LINES):
+            about = tarfile.TarInfo(f"{number}.txt")
+            about.size = len(line)
+            tar.addfile(about, io.BytesIO(line.encode()))
+    assert len(read_texts([str(path)]).texts) == len(LINES)
+    path.write_bytes(path.read_bytes()[:9000])
+    with pytest.raises(UsageError, match=r"lines.tar:\d+: the file cannot be read on") as refused:
+        read_texts([str(path)])
+    assert refused.value.fix == "download or write lines.tar again"
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet", "json"])

@@ -155,6 +155,7 @@ def test_a_prefix_language_model_with_a_tokenizer_of_its_own_is_trained_and_aske
     assert answer.gaps == []
 
 
+@pytest.mark.slow
 def test_adapters_on_weights_in_8_bits_are_trained_and_asked(model, texts, tmp_path):
     pytest.importorskip("bitsandbytes")
     changed = {"load_in_8bit": True, "epochs": 1, "max_steps": 3}

@@ -61,6 +61,7 @@ def test_the_check_names_a_batch_whose_answers_are_all_masked(tmp_path: Path) ->
         Bench(masked=True).look(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_check_names_fp16_weights_trained_in_fp16(tmp_path: Path) -> None:
     with pytest.raises(NotReady, match="double-fp16|pure-fp16-weights"):
         Bench(half=True).look(tmp_path, "fp16")

@@ -24,7 +24,7 @@ from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.chat.questions import Columns, Question, key_of
 from stayfinite.recipes.chat.streaming import QuestionReader, streamed_questions
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.sft import Sft, train
+from stayfinite.recipes.sft import Sft, quick, train
 from stayfinite.recipes.streaming.choosing import opened
 from stayfinite.recipes.streaming.rows import Rows
 from stayfinite.recipes.streaming.spots import Spot
@@ -112,10 +112,11 @@ def test_a_run_that_was_cut_takes_the_very_steps_of_one_that_was_not(whole: Path
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_ranks_share_all_rows_and_no_row_comes_twice(shards: Path) -> None:
+@pytest.mark.parametrize("workers", [0, 1])
+def test_ranks_share_all_rows_and_no_row_comes_twice(shards: Path, workers: int) -> None:
     seen = [Counter[str](), Counter[str](), Counter[str]()]
     for rank in range(3):
-        loader, found = loader_for(shards, rank, 3)
+        loader, found = loader_for(shards, rank, 3, workers=workers)
         seen[rank] = asked_in(loader)
     held = {question.text for question in found.validation}
     assert held
@@ -131,7 +132,7 @@ def test_rows_that_cannot_be_used_are_passed_over_and_told(tmp_path: Path, capfd
     seen = asked_in(loader)
     assert len(seen) + len(found.validation) == 40
     said = capfd.readouterr().err
-    assert "rows.jsonl:41: answer is empty: the row is passed over" in said
+    assert "rows.jsonl:41: answer is empty: row skipped" in said
     assert "rows.jsonl:42: not JSON" in said
     assert "rows.jsonl:43: answer has tags in it" in said
     assert "rows.jsonl:44: its answer has 518 tokens and does not fit into --max-length 200" in said
@@ -171,6 +172,11 @@ def test_memory_holds_one_window_however_many_rows_there_are(tmp_path: Path) -> 
         return most
 
     assert peak(6000) < 1.3 * peak(1500)
+
+
+def test_a_quick_look_takes_a_stream(shards: Path, tmp_path: Path) -> None:
+    flags = ["--train", str(shards), "--stream", "on", "--device", "cpu", "--output-dir", str(tmp_path)]
+    assert quick(flags).verdict == "healthy"
 
 
 def test_a_pattern_stands_for_its_files_in_order(shards: Path) -> None:
@@ -213,7 +219,7 @@ def test_a_shard_that_vanishes_is_named_during_training_and_when_a_run_goes_on(s
     for path in shards.iterdir():
         if path.name != "part-2.jsonl.gz":
             shutil.copy(path, mine)
-    with pytest.raises(UsageError, match="begun with other files. gone: .*part-2.jsonl.gz"):
+    with pytest.raises(UsageError, match="started with other files. gone: .*part-2.jsonl.gz"):
         train(streamed(mine, tmp_path / "run", epochs=2), quiet)
 
 
@@ -231,9 +237,7 @@ def test_a_shard_that_is_cut_is_never_taken_for_a_shorter_one(packed: str, tmp_p
         zstandard = pytest.importorskip("zstandard")
         write_rows(path, many, gzip.open if packed == "jsonl.gz" else zstandard.open)
     path.write_bytes(path.read_bytes()[:-300])
-    with pytest.raises(
-        (LoaderFailed, UsageError), match=rf"rows.{packed}.*: (reading stopped|not valid)"
-    ):
+    with pytest.raises((LoaderFailed, UsageError), match=rf"rows.{packed}.*(reading stopped|not valid)"):
         list(QuestionReader(columns=Columns())(open_data([path])[0]))
 
 

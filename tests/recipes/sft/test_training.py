@@ -109,6 +109,7 @@ def test_fp16_is_refused_for_training(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_base_that_was_saved_in_fp16_is_trained_in_full_precision(run: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -120,6 +121,7 @@ def test_a_base_that_was_saved_in_fp16_is_trained_in_full_precision(run: Path, t
     assert {tensor.dtype for tensor in adapter_of(tmp_path / "run").values()} == {torch.float32}
 
 
+@pytest.mark.slow
 def test_a_run_in_which_no_step_was_finite_is_not_called_a_training(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "base", tmp_path / "base")
     weights = load_file(tmp_path / "base" / "model.safetensors")
@@ -254,6 +256,7 @@ def test_the_run_of_another_program_is_not_gone_on_with(run: Path, tmp_path: Pat
         train(small(place, base_score=True, check="stop"), quiet)
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_asks_nothing_again_that_it_has_asked(run: Path, tmp_path: Path) -> None:
     place, said = tmp_path / "again", []
     shutil.copytree(run, place)
@@ -297,6 +300,7 @@ def test_an_evaluation_counts_also_where_a_checkpoint_was_written_before_it(
 
 
 @pytest.mark.usefixtures("seconds")
+@pytest.mark.slow
 def test_a_run_that_was_killed_has_the_minutes_that_are_left_and_one_whose_time_is_up_trains_no_further(
     tmp_path: Path,
 ) -> None:
@@ -343,7 +347,8 @@ def test_a_run_that_was_killed_and_resumed_ends_with_the_same_bits(tmp_path: Pat
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-@pytest.mark.parametrize("bits", ["8bit", pytest.param("4bit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("bits", ["8bit", "4bit"])
+@pytest.mark.slow
 def test_a_quantised_base_is_adapted(run: Path, tmp_path: Path, bits: Any) -> None:
     config = small(tmp_path, model=str(run / "base"), task="metric", bits=bits, epochs=1, rows=32)
     result = train(config, quiet)

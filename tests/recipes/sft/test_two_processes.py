@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from dataclasses import asdict
 from pathlib import Path
@@ -45,7 +46,15 @@ def played(folder: Path) -> dict[str, Played]:
         "shard": (settings("shard", **HALF, **base_in(folder), shard=True), NEVER),
         "to-one": (settings("to-one", **GOING_ON, **base_in(folder)), 5),
         "not-killed": (settings("not-killed", **GOING_ON, **base_in(folder)), NEVER),
+        "unlike": (settings("unlike", train=(f"{folder}/questions-RANK.jsonl",)), NEVER),
+        "too-long": (settings("too-long", train=(f"{folder}/too-long.jsonl",)), NEVER),
+        "idle": (settings("idle", train=(f"{folder}/one.jsonl",), val=(f"{folder}/questions-0.jsonl",)), NEVER),
     }
+    rows = [json.dumps({"question": f"How many g are {n} kg?", "answer": f"{n}000"}) for n in range(40)]
+    long = json.dumps({"question": "How many?", "answer": "1 " * 400})
+    files = {"questions-0": rows, "questions-1": rows[1:], "too-long": [*rows, long], "one": rows[:1]}
+    for name, lines in files.items():
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
     return play_recipe("sft", runs, folder, ranks=2)
 
 
@@ -80,3 +89,14 @@ def test_processes_that_hold_a_part_each_learn_what_those_do_that_hold_all(playe
     assert steps_of(folder / "shard") == pytest.approx(steps_of(folder / "two"), rel=1e-3)
     mine, theirs = read_weights(folder / "shard" / "best"), read_weights(folder / "two" / "best")
     assert all(torch.allclose(mine[name], theirs[name], atol=2e-3) for name in mine)
+
+
+def test_bad_questions_are_refused_on_every_rank(played):
+    words = {
+        "unlike": "rank 1 reads other questions than rank 0: 39 rows there, 40 here",
+        "too-long": "too-long.jsonl:41: its answer has",
+        "idle": "2 ranks and 1 rows to train on: 1 would have none",
+    }
+    for name, told in words.items():
+        assert played[name].ends == [2, 2], played[name].said
+        assert played[name].said.count(told) == 2, played[name].said

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quick_ones import quick_ones
 from stayfinite.errors import LoaderFailed, StateError
 from stayfinite.readers.data.chunk import Source
 from stayfinite.recipes.streaming.loader import StreamLoader
@@ -138,7 +139,7 @@ def test_a_spot_round_trips_through_plain_numbers(numbers):
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", quick_ones([1, 2, 3], 2))
 def test_workers_share_the_rows_and_go_on_where_they_were(workers):
     sizes = [13, 40, 7, 55]
     stream = numbered(sizes)

@@ -70,6 +70,7 @@ def test_the_check_refuses_to_start_and_names_cause_and_module(overflowing):
     assert not (overflowing / "run" / "steps.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_the_command_then_ends_with_1(overflowing, capsys):
     flags = ["--train", str(overflowing / "pairs.csv"), "--model", str(overflowing / "model"), "--precision", "fp16"]
     code = main(["train", "translate", *flags, "--output-dir", str(overflowing / "run"), "--device", "cpu"])
@@ -77,6 +78,7 @@ def test_the_command_then_ends_with_1(overflowing, capsys):
     assert "fp16-overflow" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_healthy_model_in_fp16_passes_the_check_and_trains(tmp_path):
     said = []
     result = train(quick_settings(tmp_path, precision="fp16", check="stop", max_steps=4, eval_rows=1), said.append)

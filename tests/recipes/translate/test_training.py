@@ -16,7 +16,9 @@ from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.precision.applying import applied_to
 from stayfinite.precision.plan import PrecisionPlan
 from stayfinite.recipes import translate
+from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.built_in import Pair
+from stayfinite.recipes.seq2seq.refusals import refuse_place
 from stayfinite.recipes.translate import Translate, build, train
 from tiny_translations import byte_model, quick_settings, write_pairs
 
@@ -142,6 +144,7 @@ class Ticking(translate.TimedSchedule):
         super().__init__(*arguments, **(options | {"clock": lambda: next(ticks) / 100}))
 
 
+@pytest.mark.slow
 def test_so_many_steps_and_so_many_minutes_are_kept(tmp_path, monkeypatch):
     assert train(quick_settings(tmp_path, epochs=None, max_steps=3, eval_rows=1), silent).steps == 3
     monkeypatch.setattr(translate, "TimedSchedule", Ticking)
@@ -268,3 +271,8 @@ def test_graphs_are_refused_where_there_can_be_none_before_anything_is_written(t
     with pytest.raises(UsageError, match=reason):
         train(Translate(output_dir=str(tmp_path / "run"), **flags))
     assert not (tmp_path / "run").exists()
+
+
+def test_graphs_on_several_ranks_are_refused_in_words():
+    with pytest.raises(UsageError, match="--graphs on 2 ranks: what is recorded sends no gradients to the others"):
+        refuse_place(Translate(graphs=True), Place(device=torch.device("cuda", 0), count=2))

@@ -23,7 +23,7 @@ GRAD_NORMS = {
 }  # fmt: skip
 RATES = {
     "lr", "learning_rate", "learningrate", "base_lr", "lr_abs", "current_lr", "cur_lr", "last_lr", "lr_0", "lr_group_0",
-    "lr_pg0", "train_lr", "unet_lr", "lr_unet", "learning_rate_0", "step_lr",
+    "lr_pg0", "train_lr", "unet_lr", "lr_unet", "current_lr_0", "learning_rate_0", "step_lr",
 }  # fmt: skip
 SCALES = {"loss_scale", "lossscale", "loss_scaler", "grad_scale", "amp_scale", "scaler_scale", "fp16_scale", "lscale"}
 STEPS = {

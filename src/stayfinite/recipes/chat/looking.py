@@ -9,15 +9,18 @@ import torch
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.inspection.inspection import Inspection
 from stayfinite.inspection.preflight import inspect_training
+from stayfinite.readers.data.opening import open_data
 from stayfinite.recipes.chat.assembling import adapted, base_of
 from stayfinite.recipes.chat.batching import Padding
 from stayfinite.recipes.chat.data import examples_of, questions_of
 from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import Prompting
+from stayfinite.recipes.chat.streaming import streamed_questions
 from stayfinite.recipes.running.optimizing import optimizer_for
 from stayfinite.recipes.running.place import choose_precision
 from stayfinite.recipes.running.planned import before_plan
 from stayfinite.recipes.running.processes import place_of_process
+from stayfinite.recipes.streaming.choosing import opened, streams
 
 ENOUGH = 256
 """Built-in questions that a quick look makes."""
@@ -31,7 +34,11 @@ def quick_look(config: Any, steps: int = 10) -> Inspection:
     """
     with place_of_process(config.device) as place:
         torch.manual_seed(config.seed)
-        training, _ = questions_of(config, _silent)
+        files = opened(config.train, open_data)
+        if streams(config.stream, files):
+            training = streamed_questions(config, files, None, _silent).training
+        else:
+            training, _ = questions_of(config, _silent)
         training = training[: max(ENOUGH, config.batch_size)]
         precision = choose_precision(
             before_plan(config.precision), place.device, _silent, lambda: "fp16 is for inference only"

@@ -50,7 +50,7 @@ def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int
         shortest: texts of so many characters or fewer are dropped.
 
     Raises:
-        UsageError: a path does not exist, holds no text, or a table has no such column.
+        UsageError: a path does not exist, holds no text, a table has no such column, or a file is cut.
     """
     reading = Reading(column)
     kept = keep(
@@ -87,6 +87,7 @@ class Reading:
             self.broken += len(chunk.broken)
             self.done = chunk.done
             if self._tell is None:
+                _refuse_cut(chunk)
                 self.remarks += [f"{chunk.path}:{each.line}: {each.why}" for each in chunk.broken[:3]]
             if chunk.lines:
                 format_ = format_ or told(source, chunk.columns)
@@ -109,6 +110,13 @@ class Reading:
             self.remarks.append(f"{chunk.path}: no header: the first row is read as text")
             yield named
         yield from chunk.columns[named]
+
+
+def _refuse_cut(chunk: Chunk) -> None:
+    """Single rows that cannot be read are passed over. A file of which the rest cannot is no shorter file."""
+    for each in chunk.broken:
+        if each.ends:
+            raise UsageError(f"{chunk.path}:{each.line}: {each.why}", fix=f"download or write {chunk.path.name} again")
 
 
 def _whole(shape: Shape, chunk: Chunk) -> Iterator[str]:

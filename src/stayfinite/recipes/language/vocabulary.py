@@ -31,8 +31,9 @@ def vocabulary(
         given: a directory that holds one, or where it is to be kept.
         size: pieces of one that is trained.
     """
-    chosen = own if has_tokenizer(own) or given is None else Path(given)  # a run that goes on keeps its vocabulary
-    if chosen == own and not has_tokenizer(own) and not is_size(model):
+    kept = place.from_first(has_tokenizer(own))  # not asked by each: the first may have written it by then
+    chosen = own if kept or given is None else Path(given)  # a run that goes on keeps its vocabulary
+    if chosen == own and not kept and not is_size(model):
         return load_tokenizer(model, cache_dir=cache_dir)
     missing = place.first and not has_tokenizer(chosen)
     place.together(lambda: train_sentencepiece(texts, chosen, size, seed=seed) if missing else None)

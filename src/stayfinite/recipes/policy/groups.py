@@ -16,6 +16,7 @@ from stayfinite.recipes.chat.generating import generate_tokens, prompt_room
 from stayfinite.recipes.chat.prompts import Example, Prompting
 from stayfinite.recipes.chat.questions import Question
 from stayfinite.recipes.policy.rewards import advantages_of, equal_share, reward_of
+from stayfinite.recipes.running.processes import Place
 
 Score = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
 
@@ -41,6 +42,13 @@ class Sampled:
     def length(self) -> float:
         """Mean tokens of an answer."""
         return sum(len(each.completion) for each in self.examples) / len(self.examples)
+
+
+def share_of_questions(questions: Sequence[Question], steps: int, place: Place) -> list[Question]:
+    """This rank's questions of a sampling: its share of those of each step, one step after the other."""
+    each = len(questions) // steps
+    own = [range(step * each, (step + 1) * each)[place.rank :: place.count] for step in range(steps)]
+    return [questions[row] for rows in own for row in rows]
 
 
 def sample_groups(
@@ -85,19 +93,26 @@ def sample_groups(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portion:
-    """What one step learns from."""
+    """What one step learns from, on this rank."""
 
     batches: list[dict[str, Tensor]]
     shares: list[float]
-    """What the mean loss of each batch counts for in the step."""
+    """What the mean loss of each batch counts for in the step, whose gradients the ranks average."""
     signals: dict[str, float]
-    """Of all answers of the step, also of those that nothing is learned from."""
+    """Of all answers of the step on all ranks, also of those that nothing is learned from."""
 
 
 def portions_of(
-    sampled: Sampled, padding: Padding, *, steps: int, rows: int, keep_equal: bool, length_normalized: bool
+    sampled: Sampled,
+    padding: Padding,
+    *,
+    steps: int,
+    rows: int,
+    keep_equal: bool,
+    length_normalized: bool,
+    place: Place,
 ) -> list[Portion]:
-    """The answers shared out among so many steps, in batches of about so many rows.
+    """The answers shared out among so many steps, in batches of about so many rows. Every rank calls it.
 
     Arguments:
         keep_equal: whether groups of equal rewards are kept, as a distance to the reference needs them. They add
@@ -115,20 +130,22 @@ def portions_of(
         pieces = [kept[start : start + width] for start in range(0, len(kept), width)]
         weight = [1 if length_normalized else len(each.completion) for each in sampled.examples]
         rewards = sampled.rewards[own.start : own.stop]
+        of_rank = {
+            "reward": float(rewards.sum()),
+            "right": float((rewards == 1.0).sum()),
+            "equal_groups": equal_share(rewards, size) * total,
+            "length": float(sum(len(sampled.examples[row].completion) for row in own)),
+            "cut_off": float(sum(sampled.cut[row] for row in own)),
+        }
+        answers, counted, *sums = place.total([total, sum(weight[row] for row in own), *of_rank.values()])
         found.append(
             Portion(
                 batches=[
                     padding([sampled.examples[row] for row in piece]) | {"advantages": sampled.advantages[piece]}
                     for piece in pieces
                 ],
-                shares=[sum(weight[row] for row in piece) / sum(weight[row] for row in own) for piece in pieces],
-                signals={
-                    "reward": float(rewards.mean()),
-                    "right": float((rewards == 1.0).float().mean()),
-                    "equal_groups": equal_share(rewards, size),
-                    "length": sum(len(sampled.examples[row].completion) for row in own) / total,
-                    "cut_off": sum(sampled.cut[row] for row in own) / total,
-                },
+                shares=[place.count * sum(weight[row] for row in piece) / counted for piece in pieces],
+                signals={name: each / answers for name, each in zip(of_rank, sums, strict=True)},
             )
         )
     return found

@@ -8,7 +8,6 @@ from typing import Any
 from stayfinite.errors import NotReady, UsageError
 from stayfinite.recipes.chat.refusals import refuse_fp16, refuse_written_over
 from stayfinite.recipes.policy.groups import Sampled
-from stayfinite.recipes.running.processes import refuse_several
 from stayfinite.recipes.settings import require
 
 
@@ -18,7 +17,6 @@ def refuse_impossible(config: Any) -> None:
     Raises:
         UsageError: a value is outside what it may be, or a trained adapter would be written over.
     """
-    refuse_several()
     refuse_fp16(config)
     require(
         config,
@@ -49,6 +47,19 @@ def refuse_too_few(questions: int, wanted: int) -> None:
         raise UsageError(
             f"{questions:,} training questions, but one sampling round needs {wanted:,} (--prompts times --updates)",
             fix="more questions, or fewer --prompts",
+        )
+
+
+def refuse_fewer_than(ranks: int, prompts: int) -> None:
+    """Refuse more ranks than a step has questions.
+
+    Raises:
+        UsageError: a rank would have none.
+    """
+    if prompts < ranks:
+        raise UsageError(
+            f"{ranks} ranks share the {prompts} questions of a step (--prompts): {ranks - prompts} would have none",
+            fix=f"start {prompts} ranks at most, or another --output-dir with more --prompts",
         )
 
 

@@ -18,6 +18,7 @@ from stayfinite.recipes.chat.built_in import METRIC, conversions
 from stayfinite.recipes.chat.data import task_of
 from stayfinite.recipes.chat.questions import Question, write_questions
 from stayfinite.recipes.chat.using import base_named
+from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import RESULT, write_record
 from stayfinite.recipes.sft import SYSTEM, Sft, settled, train
 
@@ -38,8 +39,8 @@ class Start:
     """How the trained adapter will name its base."""
 
 
-def start_of(config: Any, say: Callable[[str], None]) -> Start:
-    """Find or make the start.
+def start_of(config: Any, place: Place, say: Callable[[str], None]) -> Start:
+    """Find or make the start; several ranks make it together.
 
     Arguments:
         config: settings of the reinforcement learning. Names that a fine-tuning has too mean the same in both.
@@ -52,7 +53,7 @@ def start_of(config: Any, say: Callable[[str], None]) -> Start:
     if config.start is None and config.model is not None and not is_size(config.model):
         settings = Sft(**given)
         return Start(settings=replace(settings, task=task_of(settings)), base=config.model)
-    adapter = _adapter_in(config.start or _fine_tuned(config, say))
+    adapter = _adapter_in(config.start or _fine_tuned(config, place, say))
     record = read_record(adapter)
     base = base_named(record, str(adapter))
     formed = {
@@ -81,10 +82,10 @@ def _adapter_in(place: str | Path) -> Path:
     return inside if (inside / WEIGHTS).is_file() else Path(place)
 
 
-def _fine_tuned(config: Any, say: Callable[[str], None]) -> Path:
+def _fine_tuned(config: Any, ranks: Place, say: Callable[[str], None]) -> Path:
     """The run of a short fine-tuning: a model that is built here knows nothing, and would never be rewarded."""
     place = Path(config.output_dir) / START
-    if (place / RESULT).is_file():
+    if ranks.from_first((place / RESULT).is_file()):
         return place
     size = config.model or TINY
     given = ("train", "val", "question", "answer", "val_share", "seed", "device", "precision")
@@ -92,14 +93,17 @@ def _fine_tuned(config: Any, say: Callable[[str], None]) -> Path:
     say(f"{size} has random weights: fine-tuning it first, in {place}")
     if not config.train:
         say(f"fine-tuning the start on flawed data: {SLOPPY:.0%} of the lengths are ten times too large")
-        place.mkdir(parents=True, exist_ok=True)
         files = {"train": place / "careless.jsonl", "val": place / "held_out.jsonl"}
-        write_questions(
-            careless(conversions("metric", config.sft_rows, held_out=False, seed=config.seed)), files["train"]
-        )
-        write_questions(conversions("metric", 50, held_out=True, seed=config.seed), files["val"])
+        if ranks.first:
+            place.mkdir(parents=True, exist_ok=True)
+            flawed = careless(conversions("metric", config.sft_rows, held_out=False, seed=config.seed))
+            write_questions(flawed, files["train"])
+            write_questions(conversions("metric", 50, held_out=True, seed=config.seed), files["val"])
+        ranks.wait()
         wanted |= {name: (str(path),) for name, path in files.items()}
     asked = replace(settled(Sft(model=size)), task="auto") if not config.train else Sft(model=size)
+    # Ranks share the batches of one: the start is the same, however many there are.
+    asked = replace(asked, batch_size=max(1, asked.batch_size // ranks.count))
     fitted = {"epochs": config.sft_epochs, "eval_epochs": config.sft_epochs, "samples": 0, "check": "off"}
     train(
         replace(asked, **wanted, **fitted, output_dir=str(place), logging_steps=100),
@@ -122,12 +126,12 @@ def careless(questions: Sequence[Question]) -> list[Question]:
     return found
 
 
-def scores_of_start(output: Path, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def scores_of_start(output: Path, place: Place, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """How the start does, asked once in a run, before its first step."""
     path = output / SCORES
-    if path.exists():
-        known: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return known
-    found = ask()
-    write_record(path, found)
-    return found
+    known: dict[str, Any] | None = place.from_first(json.loads(path.read_text("utf-8")) if path.exists() else None)
+    if known is None:
+        known = ask()
+        if place.first:
+            write_record(path, known)
+    return known

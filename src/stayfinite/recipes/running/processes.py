@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from hashlib import sha256
 from typing import Any, TypeVar
 
@@ -217,23 +219,14 @@ def place_of_process(asked: str, tensor: int = 1) -> Iterator[Place]:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         yield Place(device=device, rank=dist.get_rank(), count=count, tensor=tensor)
+    except Exception as error:
+        if _was_left(error):
+            raise _cause_elsewhere() from error
+        _tell_the_others(error)
+        raise
     finally:
         if joined:
             leave_the_others()
-
-
-def refuse_several() -> None:
-    """For a program that trains in one process; asked before the processes wait for one another.
-
-    Raises:
-        UsageError: torchrun, or whoever says so in ``WORLD_SIZE``, has started several.
-    """
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    if count > 1:
-        raise UsageError(
-            f"this program trains in one process, but torchrun started {count} (WORLD_SIZE={count})",
-            fix="start it without torchrun; use --accumulation for larger batches",
-        )
 
 
 def leave_the_others() -> None:
@@ -245,6 +238,40 @@ def leave_the_others() -> None:
     """
     atexit.register([dist.group.WORLD].clear)
     dist.destroy_process_group()
+
+
+FAILED = "stayfinite/failed"
+"""Under which a rank that fails leaves its words in the store that the ranks met at."""
+LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused")
+"""What gloo says to who waits for a rank that has ended."""
+
+
+def _was_left(error: Exception) -> bool:
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in LEFT)
+
+
+def _store() -> Any:
+    """The store that torchrun keeps, which outlives the ranks; one that rank 0 keeps is gone with it."""
+    kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return dist.distributed_c10d._get_default_store() if kept else None
+
+
+def _tell_the_others(error: Exception) -> None:
+    """Leave the words of this rank's error to those who wait for it."""
+    with suppress(Exception):  # nobody may be there to hear them
+        if (store := _store()) is not None:
+            # The first that fails is the cause of what others say.
+            store.compare_set(FAILED, "", json.dumps([dist.get_rank(), *_in_words(error)]))
+
+
+def _cause_elsewhere() -> UsageError:
+    """Why this rank cannot go on: another has ended, in its own words where it left any."""
+    with suppress(Exception):
+        if (store := _store()) is not None:
+            store.wait([FAILED], timedelta(seconds=5))
+            rank, problem, fix = json.loads(store.get(FAILED))
+            return UsageError(f"rank {rank} failed: {problem}", fix=fix)
+    return UsageError("another rank has ended; this one cannot continue alone", fix="see what the other rank wrote")
 
 
 def _silent(_: str) -> None:

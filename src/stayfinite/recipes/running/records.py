@@ -29,9 +29,13 @@ def write_launch(directory: Path, recipe: str, config: Any, **more: Any) -> None
     write_record(directory / RUN, known | {"recipe": recipe, "config": asdict(config)} | more)
 
 
-def figures(training: Sized, validation: Sized) -> dict[str, int]:
-    """How many rows are trained on and held out, for run.json and the card of an export."""
-    return {"training_rows": len(training), "validation_rows": len(validation)}
+def figures(training: Sized, validation: Sized, *, streamed: bool = False) -> dict[str, int]:
+    """How many rows are trained on and held out, for run.json and the card of an export.
+
+    Arguments:
+        streamed: the rows to train on are a sample of those that there are.
+    """
+    return {"sampled_rows" if streamed else "training_rows": len(training), "validation_rows": len(validation)}
 
 
 def write_end(directory: Path, minutes: float | None, *, used: float = 0.0) -> None:

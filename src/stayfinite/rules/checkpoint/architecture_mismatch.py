@@ -73,6 +73,12 @@ _INSIDE = (
     r"expected input\[.{1,40}to have \d+ channels|shape '\[.{1,40}is invalid for input of size"
 )
 
+_HEAD = re.compile(
+    r"size mismatch for [\w.]*(?:head|class|\bfc\b|clf|logit)[\w.]*: .{0,60}\[\d+(,[^\]]*)?\].{0,80}\[\d+(?(1)\1|)\]",
+    re.IGNORECASE,
+)
+"""A head of which only the number of rows differs."""
+
 _LOADED = r"load_state_dict\(|torch\.load\(|from_pretrained|pre-?trained|\bcheckpoint\b|\bckpt\b|load_weights|\.pth\b"
 
 
@@ -88,8 +94,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(shapes.text.strip()[:240], PROOF, shapes.where)
         if "do not match exactly" in shapes.text and facts.symptoms.crash is None and not facts.symptoms.trouble:
             yield Clue(
-                ("a loader that only warns: tensors that do not fit keep random weights"), AGAINST * 1.5, shapes.where
+                "a loader that only warns: tensors that do not fit keep random weights", AGAINST * 1.5, shapes.where
             )
+        elif _HEAD.search(shapes.text) and facts.symptoms.crash is None and not facts.symptoms.trouble:
+            yield Clue("only the classes of a head differ, and nothing failed", AGAINST * 4, shapes.where)
     elif keys:
         yield Clue(keys.text.strip()[:240], PROOF - HINT / 2, keys.where)
     target = facts.said(_PEFT)

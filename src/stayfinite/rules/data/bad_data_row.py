@@ -51,6 +51,7 @@ from stayfinite.rules.data.remarks_on_data import impossible_alignment, remarks
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.aftermath import went_on
+from stayfinite.rules.signs.going_bad import weights_survived
 from stayfinite.rules.signs.post_training import samples
 from stayfinite.rules.signs.witness import not_finite
 
@@ -195,6 +196,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         or impossible
         or facts.said(r"(?<![\w.])nan(?!\w)") is not None
     )
+    if weights_survived(facts):
+        yield Clue("NaN comes and goes: it depends on the batch", 2.8, symptoms.where.get("first_bad", ""))
     told = refused or skipped
     if (
         symptoms.healthy

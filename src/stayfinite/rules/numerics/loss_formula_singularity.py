@@ -125,9 +125,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     formulas = edges(facts) if bad or blamed else []
     if blamed:
         yield from _blamed(facts, *blamed, formulas)
-    if not (bad or blamed):
-        return
     small = next(((where, text) for where, text in code_lines(facts) if TOO_SMALL.search(text)), None)
+    # Gradients that stay infinite drive the loss scale to 0, by which the next step divides.
+    if not (bad or blamed or (small and facts.said(r"zerodivisionerror"))):
+        return
     if small:
         yield Clue(f"the epsilon rounds to zero: {small[1].strip()}", STRONG + HINT, small[0], risk=True)
     formula = formulas[0] if formulas else None

@@ -54,9 +54,9 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_limits import highest, too_high
 from stayfinite.rules.optimization.rates import set_too_high
 from stayfinite.rules.precision.half_range import half_of
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.course import fell_apart
-from stayfinite.rules.signs.going_bad import at_first_step, began_well, remark, told_climb, went_bad
+from stayfinite.rules.signs.going_bad import at_first_step, began_well, remark, told_climb, weights_survived, went_bad
 from stayfinite.rules.signs.loss_parts import blown_up_part, lost_part
 from stayfinite.rules.symptoms import HUGE_LOSS
 
@@ -166,6 +166,8 @@ def _against(facts: Facts, where: str, healthy: bool) -> Iterator[Clue]:
         yield Clue("the first loss, before any update, is already huge", -3.0, seen.where.get("start", ""))
     if seen.lr_at_bad is not None and seen.lr_at_bad == 0:
         yield Clue("the learning rate is 0 where it breaks", -STRONG, where)
+    if weights_survived(facts):
+        yield Clue("after NaN the loss returns to its former level: the weights are intact", REFUTED, where)
     alone = lost_part(facts)
     if alone is not None and not seen.explodes:
         yield Clue(alone[0], -2.5, alone[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from statistics import median
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
@@ -90,6 +91,18 @@ def at_first_step(facts: Facts) -> bool:
         and first.loss is not None
         and not math.isfinite(first.loss)
     )
+
+
+def weights_survived(facts: Facts) -> bool:
+    """Whether NaN losses come and go: steps too large would have ruined the weights, and every later loss with them."""
+    for run in facts.runs:
+        losses = [point.loss for point in run.points if point.loss is not None]
+        bad = [place for place, loss in enumerate(losses) if not math.isfinite(loss)]
+        before = [loss for loss in losses[: bad[0]] if math.isfinite(loss)] if bad else []
+        after = [loss for loss in losses[bad[0] :] if math.isfinite(loss)] if bad else []
+        if len(before) >= 2 and len(after) >= 3 and median(after) <= 1.5 * median(before):
+            return True
+    return False
 
 
 def told_climb(facts: Facts) -> tuple[str, str, bool] | None:

@@ -15,13 +15,15 @@ _PRINTED = (
     re.compile(rf"\b(?:tensor|array)\([^()]{{0,400}}?{_VALUE}", re.IGNORECASE),
     re.compile(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
     # Columns without names: `13 nan`, `100, 0.01, nan`, `0/299 0.48G nan nan`.
-    re.compile(rf"^\s*\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}(?:{_NUMBERS})*$", re.IGNORECASE),
+    re.compile(rf"^[\s|]*\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}(?:{_NUMBERS})*$", re.IGNORECASE),
     re.compile(r"^\s*-?nan\s*$|(?<![\w-])(?:nan[\s,;]+){2,}nan\b", re.IGNORECASE),
     # A name and its value: alone in its line any name, else one of a number that training makes.
     re.compile(rf"^\s*\w{{1,24}}\s*[:=]\s*{_VALUE}\s*$", re.IGNORECASE),
     re.compile(
-        r"(?:loss|cost|norm|grad|activation|logit|output|hidden|embed|feature|weight|param|pred|prob|score|reward|return|"
-        r"value|accuracy|\bacc|auc|bleu|rouge|\bf1|\bppl|perplexity|elbo|\bkld?\b|entropy|energy|error|\berr\b|mean|std|var|"
+        r"(?:loss|cost|norm|grad|activation|logit|output|hidden|embed|feature|weight|param|pred|prob|score|reward|"
+        r"return|"
+        r"value|accuracy|\bacc|auc|bleu|rouge|\bf1|\bppl|perplexity|elbo|\bkld?\b|entropy|energy|error|\berr\b|mean|"
+        r"std|var|"
         rf"\bmax|\babs|sum|total|mse|mae|psnr|iou|dice|\bmap)\w*\b[^.;\n]{{0,40}}?(?:[\s:=(\[]){_VALUE}",
         re.IGNORECASE,
     ),
@@ -37,7 +39,8 @@ _OVER_NOTHING = re.compile(
 
 _SPOKEN_OF = re.compile(
     r"\b(?:no|not|never|without|isn't|aren't|if|when|whether|unless|until|skip\w*|check\w*|assert|ignore\w*|filter\w*|"
-    r"ignor\w+|episode\w*|ep_?rew\w*|ep_?len\w*|replac\w+|remov\w+|drop\w*|fill\w*|nan_to_num|isnan|isinf|isfinite|detect_anomaly)\b|==|!=|"
+    r"ignor\w+|episode\w*|ep_?rew\w*|ep_?len\w*|replac\w+|remov\w+|drop\w*|fill\w*|nan_to_num|isnan|isinf|isfinite|"
+    r"detect_anomaly)\b|==|!=|"
     r"\b(?:best|improved from|previous|patience|initial|init|threshold|limit|lowest|highest|clip\w*|min_\w+|max_\w+)\b"
     r"[^.;\n]{0,30}\binf",
     re.IGNORECASE,
@@ -57,7 +60,7 @@ def prints_not_finite(text: str) -> bool:
 
 
 _LOST = r"(?:nans?|inf(?:s|inity|inite)?|not a number|non-?finite)"
-_LOSS = r"(?:loss(?:es|tensor|\w*)?|cost|objective|perplexity|ppl|elbo|kld?|nll|energy|err(?:or)?)"
+_LOSS = r"(?:(?:\w{1,16}_)?loss(?:es|tensor|\w*)?|cost|objective|perplexity|ppl|elbo|kld?|nll|energy|err(?:or)?)"
 _MODEL = (
     r"(?:weights?|param(?:eter)?s?|grad(?:ient)?s?(?:[_ ]norms?)?|logits?|outputs?|preds?|predictions?|activations?|"
     r"hidden(?:[_ ]states?)?|embeddings?|features?|values?|rewards?|tensor|norm)"
@@ -72,10 +75,14 @@ _LOSS_IS_LOST = re.compile(
     re.IGNORECASE,
 )
 _LOST_IN_WORDS = re.compile(
-    rf"\b(?:{_LOSS}|{_MODEL})\b[^.;\n]{{0,40}}?(?<![\w/.])-?{_LOST}\b|"
+    rf"\b(?:{_LOSS}|{_MODEL})\b(?:[^.;\n]|\.(?=\d)){{0,40}}?(?<![\w/.])-?{_LOST}\b|"
     rf"\b{_LOST}\W{{1,3}}(?:or \w+ )?(?:in |for )?(?:the |its )?(?:{_LOSS}|{_MODEL})\b|"
     r"\b(?:found|detected|encounter\w*|contain\w*|return(?:s|ed)|produc\w*|gives?|got|gets?|getting|becomes?|too many|"
     rf"number of|reached|all|tensor had)\b[^.;\n]{{0,24}}\b{_LOST}\b|"
+    rf"\bnans? (?:after|at|from|during|since|in) (?:the |a |about |around |only )?(?:\d|epoch|step|iter|first|"
+    rf"second|few|start|begin|train)|"
+    r"\b(?:crash\w*|fail\w*|end(?:s|ed)|stop\w*|dies|died|diverg\w*) (?:with|in|to|at|because of|"
+    r"due to) (?:a )?nans?\b|"
     rf"\b{_LOST} (?:detected|encountered|or {_LOST})|-nan\(ind\)|1\.#(?:QNAN|IND|INF)|"
     r"\b(?:is_?nan|is_?inf|has_nan|any_nan|nan_any)\b.{0,40}[:=>]\s*(?:tensor\()?True|"
     r"\b(?:is_?finite|all_finite)\b.{0,40}[:=>]\s*(?:tensor\()?False|"
@@ -86,6 +93,7 @@ _LOST_IN_WORDS = re.compile(
 _DENIED = re.compile(
     r"\b(?:no|not|never|without|free of|isn't|aren't|if|when(?:ever)?|whether|unless|zero|0) (?!a number)"
     r"[^.;\n]{0,60}(?:nan|inf)|"
+    r"\b(?:best|lowest|initial|min(?:imum)?|improved from)\b[^.;\n]{0,24}\binf|"
     r"\b(?:skip|ignore|filter|check|detect_anomaly|nan_to_num)\w*\b|nan_inf_filter|"
     r"\b(?:nans?|infs?)\b(?: iterations)?\W{0,5}(?:false|0\b(?!\.)|none\b|no\b)",
     re.IGNORECASE,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stayfinite.rules.signs.nan_words import says_not_finite
+from stayfinite.rules.signs.told_scores import tells_low_score, tells_what_was_hoped_for
 
 Kind = Literal[
     "not finite",
@@ -24,14 +25,18 @@ Kind = Literal[
     "rate still",
     "worse after loading",
     "bad answers",
+    "low score",
+    "score falls",
+    "negative loss",
+    "not as expected",
 ]
 
-_LOSS = r"(?:loss(?:es)?|cost|objective|error|perplexity|ppl)"
+_LOSS = r"(?:(?:\w{1,16}_)?loss(?:es)?|cost|objective|error|perplexity|ppl)"
 _GRADIENT = r"(?:grad(?:ient)?s?(?:[_ ]norms?)?|grad of)"
 _WEIGHTS = r"(?:weights?|param(?:eter)?s?)"
 _RATE = r"(?:lr|learning[_ ]rate)"
-_SCORE = r"(?:acc(?:uracy)?|bleu|f1|map|auc|score|reward|metrics?|psnr)"
-_LEARNS = rf"(?:{_LOSS}|{_SCORE}|model|network|\w+(?=:))"
+_SCORE = r"(?:(?:\w{1,16}_)?acc(?:uracy)?|bleu|f1|map|auc|score|reward|metrics?|psnr)"
+_LEARNS = rf"(?:{_LOSS}|{_SCORE}|model|network|net|agent|policy|generator|discriminator|\w+(?=:))"
 _NEAR, _FAR = r"(?:[^.;\n]|\.(?=\d)){0,24}", r"(?:[^.;\n]|\.(?=\d)){0,40}"
 _IS = (
     r"(?:always|constantly|all the time|every (?:step|epoch|iteration)|throughout|from the (?:start|beginning)|only|"
@@ -47,6 +52,23 @@ _GROWS = (
     r"explod\w*|diverg(?:e|es|ed|ing)\b|blow(?:s|ing)? up|blew up|sky-?rocket\w*|shoots? up|"
     r"(?:very |extremely |absurdly )(?:large|high)|huge\b|enormous\b|out of control"
 )
+_ALONE = (
+    r"^\W*(?:(?:it|this|that|which|and|but|both|value|always|just|only)\s+){0,2}(?:"
+    r"(?:stay|remain)(?:s|ed|ing)?\b(?! (?:stable|finite|healthy|fine))|stuck\b|(?:stays )?constant\b|unchanged\b|"
+    r"(?:with )?(?:no|without) (?:any )?(?:change|improvement|progress|convergence|learning)\b|flat\b|"
+    r"the same (?:value )?(?:for|in|at|after|every)\b|"
+    r"(?:(?:does|do|did|is|are|was)(?: not|n't)|not|never|doesnt|dont|didnt)\s(?:\w+\s){0,2}"
+    r"(?:chang|improv|decreas|mov|learn|converg|drop|fall|reduc|go(?:es|ing)? (?:down|up|below|lower))\w*)"
+)
+"""A remark whose subject stands in the line above."""
+_OUTPUT = (
+    r"(?:outputs?|logits?|predict(?:s|ed|ions?)?|probabilit\w+|answers?|class(?:es)?|labels?|sentences?|tokens?|"
+    r"translations?|captions?|images?|masks?|samples?|responses?|actions?|embeddings?|values?)"
+)
+_EVERY = r"(?:all|every|each|any|always|regardless|whatever|no matter|only)"
+_VOID = (
+    r"(?:zeros?|0s?|black|blank|white|gr[ae]y|empty|background|the same|identical|constant|one (?:class|color|value))"
+)
 _LOADS = r"(?:resum\w*|load\w*|restart\w*|reload\w*)"
 
 _PATTERNS: tuple[tuple[Kind, str], ...] = (
@@ -59,16 +81,21 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     (
         "weights still",
         (
-            rf"\b{_WEIGHTS}\b{_NEAR}\b(?:(?:not|never|n't) (?:be(?:ing)? )?(?:chang|updat|mov|train)\w*|"
-            r"(?:stay|remain)s? (?:the same|unchanged))"
+            rf"\b{_WEIGHTS}\b{_NEAR}(?:(?:not|never|n't) (?:be(?:ing)? )?(?:chang|updat|mov|train)\w*|"
+            r"\b(?:stay|remain)s? (?:the same|unchanged))"
         ),
     ),
     (
         "same answers",
         (
-            rf"\b(?:same|identical|constant)\b{_NEAR}\b(?:outputs?|logits?|predict(?:ion|ed value)s?|"
-            rf"probabilit\w+|answers?|class|label)\b{_FAR}"
-            r"\b(?:all|every|each|any|regardless)\b|\bpredicts? (?:only|always|just|the same|one class)"
+            rf"^(?!.*\b{_LOSS}\b)(?=.*\b{_EVERY}\b)(?=.*\b(?:same|identical|constant)\b).*\b{_OUTPUT}\b|"
+            r"\bpredict(?:s|ed|ing)? (?:only|always|just|the same|one class|all)\b|"
+            r"\balways (?:predict|output|answer|return|generat|produc|giv)\w*|"
+            rf"\b{_OUTPUT} (?:(?:is|are|were|was|become|becomes|look|looks|all|only|completely|entirely|just|pure|"
+            rf"mostly|always) )+"
+            rf"{_VOID}\b|\b{_OUTPUT} (?:all|only) (?:zeros?|0s?|black|blank)\b|"
+            r"\b(?:mode|posterior|representation\w*|model|training|policy|entropy|codebook|output)s? (?:has |"
+            r"have )?collaps\w+"
         ),
     ),
     (
@@ -80,17 +107,35 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             rf"increas\w*)|\b(?:{_LEARNS}|training|it)\b{_FAR}?[\s:]{_NOT}(?:improv\w*|learn\w*|converg\w*)|"
             rf"\b{_LOSS}\b{_FAR}\b(?:stuck|constant|flat|unchanged|{_STAYS})\b|"
             rf"\b{_LOSS}\b{_FAR}\bstill\b{_NEAR}\bafter\b|"
-            rf"\b(?:all|always|every)\b{_NEAR}\b(?:the )?same\b{_NEAR}\b{_LOSS}\b"
+            rf"\b(?:all|always|every)\b{_NEAR}\b(?:the )?same\b{_NEAR}\b{_LOSS}\b|"
+            rf"\bsame\b{_NEAR}\b(?:{_LOSS}|{_SCORE})\b{_NEAR}\b(?:every|each|all)\b|"
+            rf"\b(?:{_LOSS}|{_SCORE})\b{_NEAR}\bsame\b{_NEAR}\b(?:every|each|all) (?:epoch|step|iter)|"
+            rf"\b{_SCORE}\b{_NEAR}\b(?:for|in|at) (?:all|every|each) (?:\w+ )?(?:epoch|step|iter|class)|"
+            rf"\b{_SCORE}\b{_FAR}\b(?:stuck|constant|flat|unchanged|(?:stay|remain)(?:s|ed|ing)? (?:at|around|about|"
+            rf"near|0|zero|low|random))\b|"
+            rf"\b{_SCORE}\b{_NEAR}\b(?:always|constantly|only|just|still) {_ZERO}|{_ALONE}"
         ),
     ),
     (
         "bad answers",
         (
             rf"\b(?:outputs?|answers?|responses?|completions?|generat\w+|samples?|translations?)\b{_FAR}?"
-            r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|looks? like noise|repeat\w*)\b|"
-            r"[\"']{2}(?:\W|$))|\bno new tokens generated\b"
+            r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|(?:looks? like|pure|only|just) noise|"
+            r"repeat\w*)\b|"
+            r"[\"']{2}(?:\W|$))|\bno new tokens generated\b|\bgenerat\w+ (?:\w+ ){0,2}(?:garbage|gibberish|nonsense)\b|"
+            r"\brepeats? the same\b|\bno (?:detections?\b|(?:boxes|objects|predictions?) (?:(?:are|is|"
+            r"were) )?(?:detected|predicted))"
         ),
     ),
+    (
+        "score falls",
+        (
+            rf"\b(?:{_SCORE}|performance|results?)\b{_FAR}\b(?:drop(?:s|ped)?|falls?|fell|plummet\w*|collaps\w+|"
+            rf"degrad\w+|"
+            r"(?:gets?|got|becomes?) worse)\b"
+        ),
+    ),
+    ("negative loss", rf"\b{_LOSS}\b{_NEAR}\b(?:is|becomes?|became|goes|turns?|gets?) negative\b|\bnegative {_LOSS}\b"),
     (
         "rate still",
         (
@@ -102,16 +147,23 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         "explodes",
         (
             rf"\b(?:{_LOSS}|{_GRADIENT}|training|it)\b{_FAR}\b(?:{_GROWS})|"
-            rf"\b{_LOSS}\b{_NEAR}\b(?:increas(?:es|ing)|ris(?:es|ing)|grow(?:s|ing)|goes up)"
+            rf"\b{_LOSS}\b{_NEAR}\b(?:increas(?:es|ing)|ris(?:es|ing)|grow(?:s|ing)|goes up|jump(?:s|ed)? to|"
+            rf"spik(?:es|ed))"
         ),
     ),
     (
         "worse after loading",
         (
-            rf"\b(?:after|when|on|once|upon)\b[^;\n]{{0,30}}\b{_LOADS}\b[^.;\n]{{0,60}}\b(?:{_LOSS}|{_SCORE}|results?)\b|"
+            rf"\b(?:after|when|on|once|upon)\b[^;\n]{{0,30}}\b{_LOADS}\b[^.;\n]{{0,60}}\b(?:{_LOSS}|{_SCORE}|"
+            rf"results?)\b|"
             rf"\b{_LOADS}\b[^;\n]{{0,60}}\b{_LOSS}\b[^.;\n]{{0,20}}\b(?:higher|worse|larger|bigger|jumps?|"
             r"starts? (?:over|again))\b|"
-            r"\b(?:re)?(?:loaded|resumed)\s?[:=]\s?~?\d[\d.]*+(?!\s*(?:s|ms|sec\w*|images?|rows?|params?|samples?|%)\b)|"
+            rf"\b(?:{_LOSS}|{_SCORE}|performance|results?)\b[^.;\n]{{0,40}}\b(?:higher|worse|lower|larger|bigger|"
+            rf"jump\w*|reset\w*|"
+            rf"collaps\w+|drop\w*|differ\w*)\b[^.;\n]{{0,20}}\b(?:after|when|once|upon|"
+            rf"on)\b[^.;\n]{{0,16}}\b{_LOADS}\b|"
+            r"\b(?:re)?(?:loaded|resumed)\s?[:=]\s?~?\d[\d.]*+(?!\s*(?:s|ms|sec\w*|images?|rows?|params?|samples?|"
+            r"%)\b)|"
             rf"\b(?:{_LOSS}|{_SCORE})\b[^.;\n]{{0,60}}\bback (?:up )?to (?:where|the (?:start|beginning|initial))"
         ),
     ),
@@ -122,8 +174,9 @@ _SENTENCE = re.compile(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 """A point inside of a number or a name ends no sentence."""
 
 _DENIED = re.compile(
-    r"\b(?:no longer|fixed|solved|unless|whether|expected|should|would|could|may|might|will be|ignor\w+|skipp\w+|"
-    r"to (?:avoid|prevent)|did not improve|not improved?\b)|"
+    r"\b(?:no longer|fixed|solved|unless|whether|expected(?! (?:parameter|value))|should|would|could|may|might|"
+    r"will be|ignor\w+|skipp\w+|"
+    r"to (?:avoid|prevent)|(?:did not improve|not improved) (?:from|since|for)|early ?stop\w*|patience|not improved$)|"
     r"\b(?:if|when(?:ever)?)\b[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|\?\s*$",
     re.IGNORECASE,
 )
@@ -131,7 +184,8 @@ _DENIED = re.compile(
 
 _CODE = re.compile(
     r"[=({\[]\s*$|^\s*(?:def|class|if|for|while|with|elif|else|try|except)\b.*:\s*$|"
-    r"^\s*(?:return|import|from|assert|print)\b[ (]|==|^\s*[\w.]+\(.*\)\s*$|^\s*[\w.\[\]]+ [-+*/]?= |^\s*#!"
+    r"^\s*(?:return|import|from|assert|print)\b[ (]|==(?!\s*-?(?:nan|inf)\b)|^\s*[\w.]+\(.*\)\s*$|"
+    r"^\s*[\w.\[\]]+ [-+*/]?= |^\s*#!"
 )
 _FROM_TO = re.compile(
     r"\bloss(?:es)?\b[^\d.;\n]{0,24}(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*(?:->|=>|\u2192|to|then|up to|\.\.+|,)\s*"
@@ -140,7 +194,7 @@ _FROM_TO = re.compile(
 )
 EXPLODES = 4.0
 """The later loss over the earlier one."""
-LONGEST = 300
+LONGEST = 800
 """Characters of a remark; what is longer is an article."""
 
 
@@ -159,6 +213,10 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
     for where, text in lines:
         if len(text) > LONGEST or _CODE.search(text):
             continue
+        if "low score" not in found and tells_low_score(text):
+            found["low score"] = ReportedSymptom("low score", where, text.strip())
+        if "not as expected" not in found and tells_what_was_hoped_for(text):
+            found["not as expected"] = ReportedSymptom("not as expected", where, text.strip())
         for sentence in _SENTENCE.findall(text):
             if _DENIED.search(sentence):
                 continue

@@ -1,0 +1,125 @@
+"""What rules say, weighed with what runs like this one had: clues decide, experience where they do not.
+
+A cause's score is the odds of its clues times its share of similar labelled runs. The constants were chosen on the
+first looks at the sixth to the eleventh set of cases (benchmarks/failures), with shares from the other sets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from stayfinite.core.finding import Finding
+from stayfinite.rules.experience.likely import SAME, Likely, likely_causes
+from stayfinite.rules.experiments import EXPERIMENTS
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.ranking import SYMPTOMS, place
+from stayfinite.rules.registry import rule_of
+from stayfinite.rules.signs.post_training import samples
+
+DECIDED = 0.9
+"""A cause of this confidence stands as the rules have it."""
+
+CLUES = 2.0
+"""What clues count over experience, on a scale of log-odds."""
+
+NO_CLUE = -3.0
+"""The log-odds of a cause without clues."""
+
+UNHEARD = 0.01
+"""The share of a cause that no similar run had."""
+
+HALF = frozenset(
+    {"fp16-overflow", "fp16-overflow-model-family", "fp16-underflow", "double-fp16", "pure-fp16-weights",
+     "loss-scale-collapse", "clip-before-unscale"}
+)  # fmt: skip
+"""Causes that need fp16."""
+
+MOST = 3
+"""Causes that experience may bring forward."""
+
+CLEAR, FAINT = 0.7, 0.1
+"""Beside a cause of confidence ``CLEAR``, a guess below ``FAINT`` is not worth a reader's time."""
+
+LEAST, PART = 0.05, 0.5
+"""Confidence in a cause that experience alone brings forward is ``LEAST + PART * its part of all scores``."""
+
+
+def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
+    """The findings in their new order, with those that experience adds."""
+    causes = {each.cause: each for each in findings if each.severity != "info" and each.cause not in SYMPTOMS}
+    if not _open(causes.values(), facts):
+        return list(findings)
+    known = sorted((_tried(each, facts) for each in likely_causes(facts)), key=lambda each: -each.share)
+    shares = {_group(each.cause): each.share for each in known}
+    scores = {cause: _score(each.confidence, shares.get(_group(cause), 0.0)) for cause, each in causes.items()}
+    named = set(map(_group, causes))
+    total = sum(scores.values()) + sum(_score(0.0, share) for cause, share in shares.items() if cause not in named)
+    possible = (each for each in known if _group(each.cause) not in named and _possible(each.cause, facts))
+    new = list(islice(possible, MOST))
+    scores |= {each.cause: _score(0.0, each.share) for each in new}
+    causes |= {each.cause: _finding(each) for each in new}
+    ordered = sorted(scores, key=lambda cause: -scores[cause])
+    ordered = [cause for at, cause in enumerate(ordered) if at < MOST or causes[cause].confidence > 0]
+    weighed, ceiling = [], 1.0
+    for cause in ordered:
+        ceiling = min(ceiling, max(causes[cause].confidence, LEAST + PART * scores[cause] / total))
+        weighed.append(replace(causes[cause], confidence=round(ceiling, 2)))
+    if weighed and weighed[0].confidence >= CLEAR:
+        weighed = [each for each in weighed if causes[each.cause].confidence or each.confidence >= FAINT]
+    return sorted([*weighed, *(each for each in findings if each.cause not in causes)], key=place)
+
+
+def _open(causes: Collection[Finding], facts: Facts) -> bool:
+    """Whether there is trouble, and neither a clue nor a signal of post-training decides what it is."""
+    if any(each.confidence >= DECIDED or each.cause in facts.post_training for each in causes):
+        return False
+    return bool(causes) or bool(facts.symptoms.trouble and not facts.symptoms.doubtful)
+
+
+def _group(cause: str) -> str:
+    return SAME.get(cause, cause)
+
+
+def _tried(likely: Likely, facts: Facts) -> Likely:
+    """Its share after the experiments that somebody made and told."""
+    share = likely.share
+    for world in facts.tried:
+        for experiment in EXPERIMENTS:
+            if experiment.subject == world.subject:
+                fine = experiment.chance_of_fine(likely.cause)
+                share *= fine if world.good else 1.0 - fine
+    return replace(likely, share=share)
+
+
+def _possible(cause: str, facts: Facts) -> bool:
+    """Whether nothing speaks against a cause."""
+    rule, seen = rule_of(cause), facts.symptoms
+    if rule.code.startswith("SF3") and any(map(samples, facts.runs)):
+        return False  # a policy makes its own rows
+    if cause in HALF and (facts.context.not_half is not None or (seen.unscaled_skips and facts.context.half is None)):
+        return False
+    return sum(clue.weight for clue in rule.judge(facts)) > -2.0
+
+
+def _score(confidence: float, share: float) -> float:
+    sure = min(max(confidence, 1e-4), 1.0 - 1e-4)
+    clues = max(0.0, math.log(sure / (1.0 - sure)) - NO_CLUE)
+    return math.exp(CLUES * clues) * (share + UNHEARD)
+
+
+def _finding(likely: Likely) -> Finding:
+    rule = rule_of(likely.cause)
+    said = ", ".join(f"'{each}'" if " " not in each else each for each in likely.because)
+    return Finding(
+        code=rule.code,
+        cause=rule.slug,
+        severity=rule.severity,
+        confidence=0.0,
+        where="",
+        title=rule.title,
+        evidence=(f"a guess: runs like this one ({said}) often had it; no clue in the text decides",),
+        fix=rule.fix,
+    )

@@ -1,0 +1,1 @@
+"""What runs like this one had: causes weighed by the labelled public cases, for a text that names nothing better."""

@@ -1,0 +1,93 @@
+"""Which causes the labelled cases speak for: a linear model over a run's features, kept as data.
+
+`benchmarks/failures/learning.py` makes `weights.json` from the known cases and says how well it does on sets that it
+was not made of. Words of a text are weak evidence one by one: the rules' clues, which say why, come first.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from stayfinite.rules.experience.features import features
+from stayfinite.rules.facts import Facts
+
+SAME = {
+    "fp16-overflow": "half",
+    "fp16-overflow-model-family": "half",
+    "environment": "versions",
+    "upstream-bug": "versions",
+}
+"""Names of one thing, which cases cannot tell apart: their shares are added, and the likelier one is named."""
+
+NAMED = 3
+"""Features that are named as the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The model."""
+
+    bias: Mapping[str, float]
+    """By cause."""
+    by_feature: Mapping[str, Mapping[str, float]]
+    """By feature, then by cause; what is left out is 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """A cause that runs like this one had."""
+
+    cause: str
+    share: float
+    """Of such runs, 0 to 1."""
+    because: tuple[str, ...]
+    """The features that speak most for it."""
+
+
+def likely_causes(facts: Facts) -> list[Likely]:
+    """The causes of runs like this one, the commonest first."""
+    return judged(features(facts), weights())
+
+
+def judged(found: Collection[str], model: Weights) -> list[Likely]:
+    """What a model says of these features."""
+    known = [(feature, model.by_feature[feature]) for feature in sorted(found) if feature in model.by_feature]
+    sums = {cause: bias + sum(row.get(cause, 0.0) for _, row in known) for cause, bias in model.bias.items()}
+    highest = max(sums.values())
+    powers = {cause: math.exp(value - highest) for cause, value in sums.items()}
+    total = sum(powers.values())
+    groups: dict[str, list[str]] = {}
+    for cause in sorted(powers, key=lambda cause: -powers[cause]):
+        groups.setdefault(SAME.get(cause, cause), []).append(cause)
+    said = []
+    for causes in groups.values():
+        speaking = sorted(known, key=lambda each: -each[1].get(causes[0], 0.0))[:NAMED]
+        because = tuple(feature for feature, row in speaking if row.get(causes[0], 0.0) > 0)
+        said.append(Likely(causes[0], sum(powers[cause] for cause in causes) / total, because))
+    return sorted(said, key=lambda each: -each.share)
+
+
+@cache
+def weights() -> Weights:
+    """The model that is shipped."""
+    text = files("stayfinite.rules.experience").joinpath("weights.json").read_text(encoding="utf-8")
+    return from_json(json.loads(text))
+
+
+def from_json(kept: Mapping[str, dict[str, float] | dict[str, list[float]]]) -> Weights:
+    """Read what `to_json` wrote: a feature's row alternates the cause's number and its weight."""
+    bias: Mapping[str, float] = kept["bias"]  # type: ignore[assignment]
+    causes = list(bias)
+    rows: Mapping[str, list[float]] = kept["features"]  # type: ignore[assignment]
+    return Weights(
+        bias,
+        {
+            name: {causes[int(at)]: weight for at, weight in zip(row[::2], row[1::2], strict=True)}
+            for name, row in rows.items()
+        },
+    )

@@ -1,0 +1,64 @@
+"""Scores that somebody tells of: `accuracy around 0.001`, `expected from the paper: 33 dB`, `15 instead of 33`."""
+
+from __future__ import annotations
+
+import re
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_ROUGHLY = r"(?:around|about|approx\w*|only|just|below|under|at most|~|\u2248|stuck at|stays? at|remains? at|still)"
+_TOLD = re.compile(
+    rf"\b(acc(?:uracy)?|psnr|bleu|f1|m?ap(?:50)?|m?iou|dice|recall|"
+    rf"precision)\b[^\n;.\d]{{0,25}}?{_ROUGHLY}\W{{0,3}}{_NUMBER}",
+    re.IGNORECASE,
+)
+_ZERO = re.compile(
+    r"\b(?:acc(?:uracy)?|psnr|bleu|rouge|f1|m?ap(?:50)?|m?iou|dice|recall|precision|success rate|"
+    r"score)\b[^\n;.\d]{0,16}"
+    r"\b(?:is|are|stays?|remains?|was|always|only|gives?|gets?|=)\s(?:\w+ ){0,2}(?:zero|0(?:\.0+)?)(?:\s?%)?(?![\d.])|"
+    r"\b(?:acc(?:uracy)?|bleu|f1|m?ap(?:50)?|m?iou|dice)\b\s?[:=]\s?0(?:\.0+)?\s?%?\s(?:for|in|at|after|on) (?:all|"
+    r"every|each|\d)|"
+    r"\b(?:wer|cer|error rate)\b[^\n;.\d]{0,16}(?:100(?:\.0+)?\s?%|1\.0+\b|100\.0+\b)|"
+    r"\bacc(?:uracy)?\b[^\n;.\d]{0,16}\b(?:never|not) (?:\w+ )?(?:above|over|beyond|exceeds?|higher than)\b",
+    re.IGNORECASE,
+)
+_WORSE = re.compile(
+    r"\b(?:worse|lower|far (?:from|below)|below|cannot|can't|can not|could not|unable to|fail(?:s|ed)? to|"
+    r"not able to)\b[^.;\n]{0,40}"
+    r"\b(?:papers?|reported|official|original (?:code|results?|paper)|published|readme|reproduc\w+)\b",
+    re.IGNORECASE,
+)
+_TIME = re.compile(r"\b(?:time|eta|hours?|minutes?|seconds?|days?|finish\w*)\b", re.IGNORECASE)
+_HOPED_FOR = re.compile(rf"\bexpected\b(?: (?:\w+ ){{0,4}}\w+)?(?:\s?[:=]\s+~?-?|\s?~\s?){_NUMBER}", re.IGNORECASE)
+_IN_ITS_PLACE = re.compile(
+    r"\b(?:loss|acc(?:uracy)?|psnr|bleu|f1|m?ap|m?iou|dice|recall|precision|scores?|metrics?|results?|perplexity|ppl|"
+    rf"wer|fid|reward)\b[^;\n]{{0,40}}\b"
+    rf"(?:instead of|rather than|(?:should|ought to|supposed to) (?:be|reach)) (?:\w+ ){{0,2}}~?{_NUMBER}",
+    re.IGNORECASE,
+)
+"""Of settings people say the same without complaint."""
+_ERROR = re.compile(r"\w*(?:Error|Exception|Warning)\b")
+NO_PICTURE = 16.0
+"""Decibels: below this nothing of a picture is to be seen."""
+NOTHING = 0.02
+"""A score of this and less, of 1, is one that a guess has."""
+GUESSES = (0.1, 10.0)
+"""Accuracies of a guess among ten; a coin's half may be a hard task."""
+
+
+def tells_low_score(text: str) -> bool:
+    """Whether a score is told, roughly, that no trained model has."""
+    for name, number in _TOLD.findall(text):
+        value = float(number)
+        if name.lower() == "psnr":
+            if value <= NO_PICTURE:
+                return True
+        elif value <= NOTHING or (name.lower().startswith("acc") and value in GUESSES):
+            return True
+    return _ZERO.search(text) is not None
+
+
+def tells_what_was_hoped_for(text: str) -> bool:
+    """Whether a number is told that should have come out, and by that did not."""
+    if _ERROR.search(text) or _TIME.search(text):
+        return False
+    return any(pattern.search(text) for pattern in (_HOPED_FOR, _IN_ITS_PLACE, _WORSE))

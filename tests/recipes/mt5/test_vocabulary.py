@@ -1,0 +1,30 @@
+"""The tokenizer of a run: every rank takes the same way to it, however late it comes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from stayfinite.recipes.language.vocabulary import vocabulary
+from stayfinite.recipes.running.processes import Place
+
+
+class Late(Place):
+    """A rank that comes when the first has gone on and written its files."""
+
+    def from_first(self, value: Any) -> Any:
+        assert value, "by now there is a tokenizer"
+        return False
+
+    def together(self, work: Callable[[], Any]) -> Any:
+        raise AssertionError("the first rank does not wait here")
+
+
+def test_a_rank_that_comes_late_does_what_the_first_did_and_not_what_the_files_say_by_then(model, tmp_path):
+    shutil.copytree(model, tmp_path / "tokenizer")
+    place = Late(device=torch.device("cpu"), rank=1, count=2)
+    found = vocabulary(str(model), [], tmp_path / "tokenizer", given=None, size=64, seed=0, cache_dir=None, place=place)
+    assert len(found) >= 200

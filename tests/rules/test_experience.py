@@ -1,0 +1,70 @@
+"""Where no clue decides, causes are weighed by what labelled runs had; and what people say of a run is understood."""
+
+from __future__ import annotations
+
+import pytest
+
+from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.reading import read_text
+from stayfinite.rules.experience.features import words
+from stayfinite.rules.experience.likely import judged, weights
+from stayfinite.rules.registry import all_rules
+
+
+def test_every_cause_that_experience_knows_is_one_of_a_sick_run():
+    loud = {rule.slug for rule in all_rules() if rule.severity != "info"}
+    assert set(weights().bias) <= loud
+
+
+def test_shares_are_those_of_all_runs_and_reasons_were_seen():
+    found = {"the loss is not finite", "precision fp16", "fp16 somewhere", "bad from the start"}
+    said = judged(found, weights())
+    assert sum(each.share for each in said) == pytest.approx(1.0)
+    assert said[0].share >= said[-1].share
+    assert all(set(each.because) <= found for each in said)
+    assert "fp16-overflow" in said[0].cause
+
+
+def test_words_are_those_inside_of_names():
+    assert {"cross", "entropy", "loss", "learn", "rate"} <= words(["nn.CrossEntropyLoss(), learning_rates"])
+
+
+def test_a_guess_is_said_to_be_one_and_never_sure():
+    found = judge_reading(read_text("loss: nan\n"))
+    causes = [each for each in found.findings if "a guess" in " ".join(each.evidence)]
+    assert len(causes) >= 2
+    assert all(each.confidence < 0.6 for each in causes)
+
+
+def test_a_cause_that_is_proved_keeps_experience_out():
+    log = "RuntimeError: value cannot be converted to type at::Half without overflow\n"
+    assert not any("a guess" in line for each in judge_reading(read_text(log)).findings for line in each.evidence)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "loss 2.98\n(stays at 2.98)", "acc never goes above 10%", "the network always predicts class 0",
+        "generated images are all black", "nan after 3 epochs", "mAP is 0 after 50 epochs", "WER is 100%",
+        "the agent does not learn anything", "weights don't change", "results are much worse than in the paper",
+        "accuracy drops to 10% after epoch 5", "PSNR around 12", "step_loss == nan", "the loss is negative",
+        "loss: 0.35 -> nan", "| 2 | nan | nan |",
+        "iter 0 loss 2.3\niter 1 loss 8.9\niter 2 loss 45.1\niter 3 loss 912.4",
+        "epoch 1 loss 0.6932\nepoch 2 loss 0.6931\nepoch 3 loss 0.6931",
+    ],
+)  # fmt: skip
+def test_what_people_say_of_a_sick_run_is_understood(said: str):
+    assert judge_reading(read_text(said + "\n")).verdict == "sick"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "val_loss did not improve from 0.31", "expected time: 3 hours", "batch size 4 instead of 16", "psnr 31.2",
+        "loss starts at 10.8 and falls quickly", "All inputs are expected on cuda:0", "no nan anywhere",
+        "step 10 loss 119743.9\nstep 20 loss 119688.3\nstep 30 loss 122734.3",
+        "Mean Reward: -82.9\nMean Reward: -4\nRuntimeWarning: Mean of empty slice.\nMean Reward: nan\nMean Reward: nan",
+    ],
+)  # fmt: skip
+def test_what_people_say_of_a_healthy_run_alarms_nobody(said: str):
+    assert judge_reading(read_text(said + "\n")).verdict != "sick"
