@@ -35,7 +35,7 @@ def test_a_memory_survives_json_with_everything_in_it():
 
 def test_a_memory_of_another_version_is_refused_with_both_versions():
     plain = Memory().to_json() | {"version": 99}
-    with pytest.raises(StateError, match="has version 99, this stayfinite reads 1"):
+    with pytest.raises(StateError, match="has version 99; this stayfinite reads 1"):
         Memory.from_json(plain)
 
 
