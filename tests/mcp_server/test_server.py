@@ -172,8 +172,8 @@ HOSTILE = {
     "an argument too many": ("explain", {"rule": "SF101", "out": "/tmp/x"}, "out: Extra inputs"),
     "a huge budget": ("explain", {"rule": "SF101", "budget": 10**9}, "budget: Input should be less than"),
     "an unknown tool": ("rm", {}, "no tool 'rm'"),
-    "running": ("doctor", {"script": "tyro.py"}, "is off\n  fix: the user starts the server with --allow-run"),
-    "replaying": ("replay", {"incident": "run/incidents/0001"}, "is off\n  fix: the user starts the server with"),
+    "running": ("doctor", {"script": "tyro.py"}, "is disabled\n  fix: the user starts the server with --allow-run"),
+    "replaying": ("replay", {"incident": "run/incidents/0001"}, "is disabled\n  fix: the user starts the server with"),
 }
 
 
