@@ -35,7 +35,7 @@ def test_a_memory_survives_json_with_everything_in_it():
 
 def test_a_memory_of_another_version_is_refused_with_both_versions():
     plain = Memory().to_json() | {"version": 99}
-    with pytest.raises(StateError, match="has version 99, this stayfinite reads 1"):
+    with pytest.raises(StateError, match="has version 99; this stayfinite reads 1"):
         Memory.from_json(plain)
 
 
@@ -70,7 +70,7 @@ def test_watching_says_what_it_saw_and_that_the_step_was_taken():
     decision = play([signals(NAN)], Policy.watch()).decisions[0]
     assert (decision.action, decision.code) == (Action.ACCEPT, Code.LOSS_NOT_FINITE)
     assert decision.notable
-    assert decision.reason == "loss is nan; gradients are finite (norm 1) (watching only: step taken)"
+    assert decision.reason == "loss is nan; gradients are finite (norm 1) (monitor only: step taken)"
 
 
 @given(small_policies, sequences())

@@ -202,7 +202,7 @@ def test_after_a_rate_that_jumped_the_earlier_weights_are_asked_soon_and_gone_ba
     assert run.moves == [(Move.COMPARE, 212)]
     answer = run.answer(earlier=2.0, present=6.0)
     assert answer.move is Move.GO_BACK
-    assert "2 with the known-good weights, 6 with these" in answer.words
+    assert "2 with known-good weights, 6 with current ones" in answer.words
     assert run.state.doubt is None
     assert run.state.losses[-1] < 3
     assert run.state.backs == ((212, 100, Blame.UPDATE),)

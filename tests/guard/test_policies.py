@@ -52,7 +52,7 @@ def test_watching_reports_what_it_sees():
     training.good(30)  # every later step is NaN: far beyond any budget, and still not stopped
     training.guard.close()
     assert [d.code for d in training.guard.decisions][3] == "loss-not-finite"
-    assert "watching only: step taken" in training.guard.decisions[3].reason
+    assert "monitor only: step taken" in training.guard.decisions[3].reason
     assert not all_finite(training)
     assert any("step 4 taken, loss-not-finite" in line for line in training.console.lines)
     assert "31 bad ones taken while monitoring" in training.console.lines[-1]

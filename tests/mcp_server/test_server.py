@@ -158,13 +158,13 @@ HOSTILE = {
     "a pipe": ("diagnose", {"paths": ["pipe.log"]}, "is a device, a pipe or a socket"),
     "a pipe in a directory": ("run_status", {"paths": ["."]}, "is a link out|is a device, a pipe or a socket"),
     "1 GB": ("diagnose", {"paths": ["huge.log"]}, r"has 1,024 MB \(limit 512 MB\)"),
-    "1 GB to scan": ("scan", {"paths": ["huge.log"]}, "more than the 512 MB allowed"),
+    "1 GB to scan": ("scan", {"paths": ["huge.log"]}, "limit 512 MB"),
     "a missing file": ("diagnose", {"paths": ["no.log"]}, "No such file"),
     "a NUL": ("diagnose", {"paths": ["a\0b"]}, "is not a path"),
     "an empty path": ("diagnose", {"paths": [""]}, "is not a path"),
     "no path": ("diagnose", {"paths": []}, "paths: List should have at least 1 item"),
     "a flag as a path": ("check", {"paths": ["--build=os:system"]}, "No such file"),
-    "a flag as a command": ("check", {"command": "--build os:system"}, "begins like a flag"),
+    "a flag as a command": ("check", {"command": "--build os:system"}, "starts like a flag"),
     "a command outside": ("check", {"command": "python /etc/passwd"}, "outside the allowed roots"),
     "a flag as a rule": ("explain", {"rule": "--json"}, "rule: String should match"),
     "a flag as a fact": ("diagnose", {"paths": ["sick.log"], "tell": ["--ask"]}, "expected name=value"),
@@ -172,8 +172,8 @@ HOSTILE = {
     "an argument too many": ("explain", {"rule": "SF101", "out": "/tmp/x"}, "out: Extra inputs"),
     "a huge budget": ("explain", {"rule": "SF101", "budget": 10**9}, "budget: Input should be less than"),
     "an unknown tool": ("rm", {}, "no tool 'rm'"),
-    "running": ("doctor", {"script": "tyro.py"}, "is off\n  fix: the user starts the server with --allow-run"),
-    "replaying": ("replay", {"incident": "run/incidents/0001"}, "is off\n  fix: the user starts the server with"),
+    "running": ("doctor", {"script": "tyro.py"}, "is disabled\n  fix: the user starts the server with --allow-run"),
+    "replaying": ("replay", {"incident": "run/incidents/0001"}, "is disabled\n  fix: the user starts the server with"),
 }
 
 

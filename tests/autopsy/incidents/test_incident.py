@@ -77,7 +77,7 @@ def test_a_missing_file_is_found_and_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "not JSON"), ("[]", "a JSON object"), ('{"version": 2}', "version 2, this stayfinite reads 1"),
+    [("{", "not JSON"), ("[]", "a JSON object"), ('{"version": 2}', "version 2; this stayfinite reads 1"),
      ("{}", "None"), ('{"version": 1, "step": 3}', "lacks decision"), ("[" * 100_000, "not JSON")],
 )  # fmt: skip
 def test_a_record_that_is_none_is_refused(tmp_path, text, words):

@@ -367,7 +367,7 @@ def test_watching_captures_before_the_bad_step_is_taken(tmp_path):
     before = {name: tensor.clone() for name, tensor in training.model.state_dict().items()}
     training.steps(1, NAN)
     training.guard.close()
-    assert not training.model.up.weight.isfinite().all()  # watching only: the step was taken
+    assert not training.model.up.weight.isfinite().all()  # monitor only: the step was taken
     weights = read_incident(tmp_path / "incidents/0001").weights()
     assert all(torch.equal(weights[name], tensor) for name, tensor in before.items())  # the running mean as well
     assert events(tmp_path, "autopsy")[0]["cause"] == "bad-data-row"

@@ -51,7 +51,7 @@ def test_the_summary_counts_steps_vetoes_scale_and_worst_layers(tmp_path):
     assert re.search(r"; last loss \d", summary)
     assert "; lowest loss scale 64" in summary
     assert "worst layers: down.bias (NaN or inf in 2 steps)" in summary
-    assert f"written to {tmp_path}" in summary
+    assert f"saved to {tmp_path}" in summary
 
 
 def test_the_summary_of_a_healthy_run_is_one_line():

@@ -152,7 +152,7 @@ def _record(path: Path) -> dict[str, Any]:
         raise _damaged(path, f"{INCIDENT} is not a JSON object")
     if record.get("version") != VERSION:
         raise StateError(
-            f"{path} has version {record.get('version')!r}, this stayfinite reads {VERSION}",
+            f"{path} has version {record.get('version')!r}; this stayfinite reads {VERSION}",
             fix="read it with the stayfinite that wrote it",
         )
     missing = [name for name in NEEDED if name not in record]
