@@ -187,7 +187,7 @@ def test_what_is_no_file_is_refused_with_a_reason(tmp_path):
     os.mkfifo(pipe)
     for path, words in [
         (tmp_path, "is a directory"),
-        (tmp_path / "missing.yaml", "does not exist"),
+        (tmp_path / "missing.yaml", "no such file"),
         (loop, "cannot be read"),
         (pipe, "not a regular file"),
         ("/dev/zero", "not a regular file"),
