@@ -62,7 +62,7 @@ def test_a_tar_that_is_cut_anywhere_says_so(tmp_path, left):
     rows, broken = rows_of(path)
     assert len(broken) == 1
     assert broken[0].ends
-    assert "cut" in broken[0].why
+    assert "truncated" in broken[0].why
     assert all(row["text"] for row in rows if "text" in row)
 
 
