@@ -167,7 +167,7 @@ def test_a_full_disk_warns_once_and_writing_resumes_when_there_is_room(tiny_disk
 def test_a_directory_that_cannot_be_made_warns_once_and_training_goes_on(tmp_path):
     (tmp_path / "file").write_text("in the way")
     training = Training(run_dir=tmp_path / "file" / "run")
-    with pytest.warns(JournalWarning, match="Training goes on"):
+    with pytest.warns(JournalWarning, match="Training continues"):
         training.good()
     training.good(2)
     training.bad()
@@ -182,7 +182,7 @@ def test_a_directory_that_vanishes_warns_once_and_training_goes_on(tmp_path):
     training.good(2)
     shutil.rmtree(run)
     (tmp_path / "run").write_text("a file where the directory was")
-    with pytest.warns(JournalWarning, match="Training goes on"):
+    with pytest.warns(JournalWarning, match="Training continues"):
         training.good()
     training.good(2)
     training.guard.close()

@@ -16,6 +16,9 @@ from stayfinite.report.page.plain import text
 UNSURE = 0.3
 """A guess below this is called one; the page puts such findings among the less likely."""
 
+FAINT = 0.1
+"""A guess below this is no headline."""
+
 UNKNOWN = "nan-loss"
 """The rule for numbers that are not finite where nothing tells why: it names no cause."""
 
@@ -119,8 +122,10 @@ def _cause(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
     first = loud[0]
     if first["cause"] == UNKNOWN:
         return "Nothing read explains it."
-    proof = ", proved by re-run" if first["verified"] else ""
     sure = first["confidence"]
+    if sure < FAINT:
+        return "Cause unknown."
+    proof = ", proved by re-run" if first["verified"] else ""
     word = "Cause:" if sure >= 0.8 else "Likeliest cause:" if sure >= UNSURE else "Perhaps"
     return f"{word} {first['cause']} ({first['confidence']:.0%}){proof}."
 
