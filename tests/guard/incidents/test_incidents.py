@@ -199,7 +199,7 @@ def test_incidents_of_earlier_launches_count(tmp_path):
         training.guard.close()
         assert len(incidents(tmp_path)) == min(launch, 2)
     (kept,) = events(tmp_path, "incident-not-kept")
-    assert "holds 2 incidents already" in kept["reason"]
+    assert "already holds 2 incidents" in kept["reason"]
 
 
 def test_none_at_all_is_a_policy_too(tmp_path):
@@ -328,7 +328,7 @@ def test_a_batch_that_is_written_over_is_known_to_be_another_one(tmp_path):
     training.guard.close()
     assert read_incident(tmp_path / "incidents/0001").record["batch"]["overwritten_since"] is True
     (skipped,) = events(tmp_path, "autopsy-skipped")
-    assert "written over" in skipped["reason"]
+    assert "overwritten" in skipped["reason"]
 
 
 def test_a_forward_pass_that_fails_is_no_part_of_a_step(tmp_path):

@@ -56,7 +56,7 @@ def test_who_uses_composer_is_told_what_to_do_and_who_does_not_is_left_alone():
     from composer.models import ComposerModel
 
     model = ComposerModel(2, 2)
-    with pytest.raises(ModelError, match="loop of your own with Guard"):
+    with pytest.raises(ModelError, match="train the inner torch module with Guard"):
         Guard(model, torch.optim.SGD(model.parameters()))
     plain = nn.Linear(2, 2)
     Guard(plain, torch.optim.SGD(plain.parameters())).close()

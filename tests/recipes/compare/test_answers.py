@@ -66,7 +66,7 @@ def test_other_words_are_looked_up_also_where_every_text_is_closed(processor: An
 
 
 def test_a_word_that_the_tokenizer_does_not_know_is_refused(processor: Any) -> None:
-    with pytest.raises(UsageError, match="cannot be told apart"):
+    with pytest.raises(UsageError, match="share a first token"):
         prompt_for(processor, QUESTION, ("First", "Second", "Neither"))
 
 

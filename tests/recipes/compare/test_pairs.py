@@ -46,7 +46,7 @@ def test_without_a_label_the_scores_decide_within_the_margin(images: Path) -> No
 
 def test_scores_that_are_not_numbers_make_no_label(images: Path) -> None:
     table = write(images, "img1,img2,score1,score2", "a.png,b.png,nan,1")
-    with pytest.raises(UsageError, match=r"pairs.csv:2: there is no label"):
+    with pytest.raises(UsageError, match=r"pairs.csv:2: no label"):
         read_pairs(table)
 
 

@@ -156,8 +156,8 @@ def test_accumulation_takes_the_mean_of_its_batches(tmp_path: Path) -> None:
         ({"clip_grad_norm": float("inf")}, "--clip-grad-norm inf"),
         ({"image_dir": "nowhere"}, "nowhere"),
         ({"answers": ("Yes", "Yes", "No")}, "three different words"),
-        ({"answers": ("Yes", "No", "No idea")}, "cannot be told apart"),
-        ({"model": "./no-such-model"}, "cannot load './no-such-model'"),
+        ({"answers": ("Yes", "No", "No idea")}, "share a first token"),
+        ({"model": "./no-such-model"}, "cannot load the processor of './no-such-model'"),
     ],
 )
 def test_a_setting_that_cannot_work_is_named_before_anything_is_written(

@@ -133,7 +133,7 @@ def test_a_start_that_is_never_rewarded_is_refused_before_the_first_step(start: 
         "".join(json.dumps({"question": f"How many g are {n} kg?", "answer": "x"}) + "\n" for n in range(99))
     )
     config = small(start, tmp_path / "run", train=(str(data),), check="stop", answer_reward=0.0)
-    with pytest.raises(NotReady, match="nothing can be learned: all 4 answers to every question get the same reward"):
+    with pytest.raises(NotReady, match="no gradient: all 4 answers to every question get the same reward"):
         train(config, quiet)
     said: list[str] = []
     train(replace(config, check="warn", steps=2), said.append)
@@ -156,7 +156,7 @@ def test_a_setting_that_cannot_work_is_refused_before_anything_is_written(
 
 
 def test_a_start_without_an_adapter_and_a_start_beside_a_model_are_wrong_use(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no adapter"):
+    with pytest.raises(UsageError, match="no adapter"):
         train(small(tmp_path / "nothing", tmp_path / "run"), quiet)
     with pytest.raises(UsageError, match="--start and --model"):
         train(small(tmp_path, tmp_path / "run", model="smollm2"), quiet)

@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_read_is_named(healthy, name, harm):
     path = healthy / name
     whole = path.read_bytes()
     path.write_bytes({"cut": whole[: len(whole) // 2], "noise": b"\x00\x01garbage" * 40, "empty": b""}[harm])
-    with pytest.raises(UsageError, match=f"{Path(name).name} cannot be read"):
+    with pytest.raises(UsageError, match=f"cannot read .*{Path(name).name}"):
         read_corpus(healthy, patch=1)
 
 
@@ -145,7 +145,7 @@ def test_latents_that_no_layout_fits_are_named_by_their_file(tmp_path):
 def test_an_empty_directory_is_refused(tmp_path):
     with pytest.raises(UsageError, match="neither tokens"):
         read_corpus(tmp_path, patch=1)
-    with pytest.raises(UsageError, match="is no directory"):
+    with pytest.raises(UsageError, match="is not a directory"):
         read_corpus(tmp_path / "nowhere", patch=1)
 
 

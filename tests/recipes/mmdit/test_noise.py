@@ -118,5 +118,5 @@ def test_every_epoch_has_another_order_and_other_noise():
 
 
 def test_a_batch_larger_than_the_data_is_refused():
-    with pytest.raises(UsageError, match="a batch of 16 rows over 2 ranks is more than the 15 rows"):
+    with pytest.raises(UsageError, match="a batch of 16 rows over 2 ranks exceeds the 15 training rows"):
         GlobalBatches(range(15), 16, count=2)

@@ -122,9 +122,9 @@ def test_what_cannot_be_drawn_is_refused(trained, tmp_path):
         ({"run": own, "latents": str(tmp_path / "broken.npy")}, r"NaN or inf in rows \[2\]"),
         ({"run": own, "latents": str(tmp_path / "odd.npy")}, r"shape \[2, 5\], expected \[4, 9, 9\]"),
         ({"run": own, "latents": str(tmp_path / "none.npy")}, "none.npy is missing"),
-        ({"run": own, "tokens": str(tmp_path / "long.npz")}, "the model has 9 places"),
+        ({"run": own, "tokens": str(tmp_path / "long.npz")}, "the model's 9 positions"),
         ({"run": own, "latents": "a", "tokens": "b"}, "one is sampled from the other"),
-        ({"run": own, "length": 99}, "the model has 9 places"),
+        ({"run": own, "length": 99}, "the model's 9 positions"),
         ({"run": own, "steps": 0}, "--steps 0: expected a number of at least 1"),
     ):
         with pytest.raises(UsageError, match=words):
@@ -135,7 +135,7 @@ def test_the_built_in_set_is_written_where_a_person_can_look_at_it(tmp_path, cap
     main(["toy", str(tmp_path / "pairs")])
     assert "1,944 rows" in capsys.readouterr().out
     assert (tmp_path / "pairs" / "vocab.json").exists()
-    with pytest.raises(UsageError, match="holds data already"):
+    with pytest.raises(UsageError, match="already holds data"):
         main(["toy", str(tmp_path / "pairs")])
     with pytest.raises(UsageError, match="expected one output directory"):
         main(["toy"])

@@ -221,9 +221,9 @@ def test_a_shard_that_is_cut_is_never_taken_for_a_shorter_one(packed, model, tmp
     path = write_as(f"jsonl.{packed}", folder, many)
     path.write_bytes(path.read_bytes()[:-200])
     (source,) = text_files([str(path)])
-    with pytest.raises(LoaderFailed, match=rf"{path.name}:\d+: the file cannot be read on: "):
+    with pytest.raises(LoaderFailed, match=rf"{path.name}:\d+: reading stopped here: "):
         list(TextReader()(source))
-    with pytest.raises(LoaderFailed, match=rf"{path.name}:\d+: the file cannot be read on: "):
+    with pytest.raises(LoaderFailed, match=rf"{path.name}:\d+: reading stopped here: "):
         mt5.train(settings(folder, model, tmp_path / "run", **STREAM), quiet)
 
 
@@ -232,7 +232,7 @@ def test_a_row_that_is_no_json_is_passed_over_and_told(tmp_path, capsys):
     path.write_text(path.read_text(encoding="utf-8") + "{broken\n", encoding="utf-8")
     (source,) = text_files([str(path)])
     assert list(TextReader()(source)) == NOTES[:3]
-    assert "rows.jsonl:4: row skipped: not JSON" in capsys.readouterr().err
+    assert "rows.jsonl:4: not JSON" in capsys.readouterr().err
 
 
 def test_a_text_that_is_very_long_comes_in_pieces_and_loses_no_word(tmp_path):

@@ -113,11 +113,11 @@ def test_embeddings_are_made_to_fit_the_tokenizer(tokenizer):
 
 def test_a_tokenizer_that_is_not_there_or_damaged_is_refused_by_name(tmp_path):
     assert not has_tokenizer(tmp_path)
-    with pytest.raises(UsageError, match="cannot be loaded"):
+    with pytest.raises(UsageError, match="cannot load"):
         load_tokenizer(str(tmp_path))
     (tmp_path / "spiece.model").write_bytes(b"this is no model")
     assert has_tokenizer(tmp_path)
-    with pytest.raises(UsageError, match="cannot be loaded"):
+    with pytest.raises(UsageError, match="cannot load"):
         load_tokenizer(str(tmp_path))
 
 
@@ -125,8 +125,8 @@ def test_a_model_that_is_damaged_is_refused_by_name(tmp_path, tokenizer):
     build_t5("tiny", tokenizer).save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
-    with pytest.raises(UsageError, match="the model .* cannot be loaded"):
+    with pytest.raises(UsageError, match="cannot load the model"):
         load_seq2seq(str(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}), encoding="utf-8")
-    with pytest.raises(UsageError, match="the model .* cannot be loaded"):
+    with pytest.raises(UsageError, match="cannot load the model"):
         load_seq2seq(str(tmp_path))

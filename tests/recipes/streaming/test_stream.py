@@ -189,7 +189,7 @@ def test_a_rank_without_a_row_is_told_so():
 
 def test_a_place_in_other_data_is_refused():
     state = StreamLoader(numbered([3]), data="one").state_dict()
-    with pytest.raises(StateError, match="of other data"):
+    with pytest.raises(StateError, match="from other data"):
         StreamLoader(numbered([3]), data="two").load_state_dict(state)
 
 

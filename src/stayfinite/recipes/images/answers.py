@@ -48,10 +48,9 @@ def prompt_for(processor: Any, question: str, words: Sequence[str]) -> Prompt:
         known = [token for token in tokens if token is not None]
         if len(set(known)) == len(words):
             return Prompt(text=text, ids=ids, answers=tuple(known), words=tuple(words))
-        tried.append(tokens)
+        tried.append(_shown(processor, tokens))
     raise UsageError(
-        f"the answers {', '.join(map(repr, words))} share a first token: "
-        f"{'; '.join(_shown(processor, tokens) for tokens in tried)}",
+        f"the answers {', '.join(map(repr, words))} share a first token: {'; '.join(dict.fromkeys(tried))}",
         fix="--answers with words that start differently, such as A B C",
     )
 

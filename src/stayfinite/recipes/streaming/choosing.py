@@ -68,4 +68,4 @@ def refuse_missing(names: Sequence[str], fix: str, *, hub: bool = True) -> None:
     """
     for name in names:
         if not (hub and is_hub(name)) and not matching(name):
-            raise UsageError(f"{name}: there is no such file or directory", fix=fix)
+            raise UsageError(f"{name}: no such file or directory", fix=fix)
