@@ -160,7 +160,7 @@ def test_an_export_is_replaced_when_asked_and_written_whole_or_not_at_all(transl
 
 
 def test_what_is_no_run_is_said(tmp_path):
-    with pytest.raises(UsageError, match=r"holds no run.json"):
+    with pytest.raises(UsageError, match=r"run.json is missing"):
         export(str(tmp_path), str(tmp_path / "out"), say=silent)
     (tmp_path / "run.json").write_text('{"recipe": "sft", "config": {}}')
     with pytest.raises(UsageError, match="has no model yet"):

@@ -175,7 +175,7 @@ BAD = {
         lines([messages("a", "b"), {"messages": [{"role": "user", "content": "x"}]}]),
         r"silent.jsonl:2: expected messages from a user and an assistant; an answer",
     ),
-    "deep.json": ("[" * 100_000, r"deep.json:1: not JSON"),
+    "deep.json": ("[" * 100_000, r"deep.json:1: invalid JSON"),
 }
 
 

@@ -80,7 +80,7 @@ def test_flags_win_over_the_file(tmp_path):
 
 
 def test_an_unknown_name_is_met_with_the_nearest_known_one(tmp_path):
-    with pytest.raises(UsageError, match="'learning_rte' is no setting.*\n.*did you mean 'learning_rate'"):
+    with pytest.raises(UsageError, match="unknown setting 'learning_rte'\n.*did you mean 'learning_rate'"):
         read(tmp_path, "learning_rte: 1\n")
 
 

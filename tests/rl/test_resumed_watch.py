@@ -81,6 +81,6 @@ def test_a_broken_history_is_refused_and_nothing_is_changed(tmp_path: Path) -> N
         state = one.state_dict()
     state["post_training"]["judge"]["courses"]["entropy"] = {"count": 3}
     with guarded(tmp_path / "two") as two:
-        with pytest.raises(StateError, match="not a guard's state"):
+        with pytest.raises(StateError, match="not a guard state"):
             two.load_state_dict(state)
         assert two.state_dict()["step"] == 0

@@ -67,7 +67,7 @@ class Autopsy:
         if self.origin is not None:
             words.append(f"Origin: {origin_in_words(self.origin)}.")
         words += [f"Second fault: {other.conclusion.cause}, {other.conclusion.why}." for other in self.also]
-        proof = f", proved by re-run ({self.verified_by})" if self.verified_by else ", not proved by re-run"
+        proof = ", proved by re-run" if self.verified_by else ", not proved by re-run"
         words.append(f"Fix: {' and '.join(each.fix for each in (self, *self.also))}{proof}.")
         return " ".join(words)
 

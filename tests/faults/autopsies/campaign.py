@@ -46,7 +46,7 @@ SPEAKS_OF = {
     "math_attention": ("kernel",),
     "eager_attention": ("eager",),
     "eager": ("compile",),
-    "good_weights": ("checkpoint", "learning rate", "go back to"),
+    "good_weights": ("checkpoint", "learning rate", "return to"),
     "previous_update_undone": ("checkpoint", "learning rate", "go back to"),
 }
 """A fix that a world has verified has to be the one that its text proposes: one of these words is in it."""

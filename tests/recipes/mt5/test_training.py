@@ -148,7 +148,7 @@ def test_a_prefix_language_model_with_a_tokenizer_of_its_own_is_trained_and_aske
     changed = {"objective": "prefix_lm", "tokenizer_dir": str(tokenizer), "vocab_size": 120, "pack": "all"}
     mt5.train(settings(texts, model, tmp_path / "run", epochs=1, **changed), said.append)
     assert (tokenizer / "spiece.model").is_file()
-    assert any("rows fewer now" in line for line in said)
+    assert any("fewer rows" in line for line in said)
     author = Author(find_model(str(tmp_path / "run")), device=torch.device("cpu"))
     assert not author.completes("The town of")
     (answer,) = author.write("The town of", {"max_new_tokens": 5})
