@@ -135,7 +135,7 @@ def test_rows_that_cannot_be_used_are_passed_over_and_told(tmp_path: Path, capfd
     assert "rows.jsonl:41: answer is empty: row skipped" in said
     assert "rows.jsonl:42: not JSON" in said
     assert "rows.jsonl:43: answer contains answer tags" in said
-    assert "rows.jsonl:44: an answer of 518 tokens does not fit into --max-length 200" in said
+    assert "rows.jsonl:44: its answer of 518 tokens does not fit into --max-length 200" in said
 
 
 def test_what_is_held_out_is_never_trained_on_and_is_not_much(tmp_path: Path) -> None:
