@@ -63,13 +63,13 @@ def played(folder: Path) -> dict[str, Played]:
 def test_a_tar_that_is_cut_off_ends_every_rank_with_its_name(played, name):
     assert all(played[name].ends), played[name].said
     assert "cut.tar" in played[name].said
-    assert "the archive is cut" in played[name].said
+    assert "the archive is truncated" in played[name].said
     assert "Traceback" not in played[name].said
 
 
 def test_a_model_that_one_rank_lacks_ends_the_others_too(played):
     assert played["no-model"].ends == [2, 2]
-    assert "model-of-rank-1' cannot be loaded" in played["no-model"].said
+    assert "cannot load" in played["no-model"].said
     assert "another rank has ended; this one cannot continue alone" in played["no-model"].said
     assert "Traceback" not in played["no-model"].said
 

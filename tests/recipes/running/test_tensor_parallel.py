@@ -79,7 +79,7 @@ def translations(folder: Path) -> dict[str, Played]:
 
 def test_two_ranks_that_translate_together_learn_what_one_does(translations, folder):
     translations["together"].check()
-    assert translations["together"].said.count("The best model is in") == 1, "one rank speaks"
+    assert translations["together"].said.count("Saved the best model to") == 1, "one rank speaks"
     assert steps_of(folder / "together") == pytest.approx(steps_of(folder / "alone"), rel=1e-4)
     assert alike(best_of(folder / "together"), best_of(folder / "alone"))
 

@@ -94,8 +94,8 @@ def test_processes_that_hold_a_part_each_learn_what_those_do_that_hold_all(playe
 def test_bad_questions_are_refused_on_every_rank(played):
     words = {
         "unlike": "rank 1 reads other questions than rank 0: 39 rows there, 40 here",
-        "too-long": "too-long.jsonl:41: its answer has",
-        "idle": "2 ranks and 1 rows to train on: 1 would have none",
+        "too-long": "too-long.jsonl:41: its answer of",
+        "idle": "2 ranks but 1 training rows: 1 ranks would have none",
     }
     for name, told in words.items():
         assert played[name].ends == [2, 2], played[name].said

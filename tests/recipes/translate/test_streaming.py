@@ -219,5 +219,5 @@ def test_two_ranks_go_on_after_a_kill_and_stop_together_where_one_has_no_row(sha
     check_went_on(played, tmp_path, steps=len(losses(tmp_path / "whole")))
     assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
     assert all(played["none"].ends)
-    assert "rank 1 of 2 has not one batch in epoch 0: there are too few rows" in played["none"].said
+    assert "rank 1 of 2 has no batch in epoch 0: too few rows" in played["none"].said
     assert "Traceback" not in played["none"].said
