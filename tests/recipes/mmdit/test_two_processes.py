@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_two_processes_train_as_one_with_the_same_global_batch(played, folder, t
 
 def test_what_the_first_of_two_processes_cannot_read_ends_both_with_its_name(played):
     assert played["unreadable"].ends == [2, 2]
-    assert played["unreadable"].said.count("scenes-001.npz cannot be read") >= 1
+    assert re.search("cannot read .*scenes-001.npz", played["unreadable"].said)
 
 
 def test_two_processes_that_were_killed_go_on_bit_for_bit_as_if_they_had_not_been(played, folder):
