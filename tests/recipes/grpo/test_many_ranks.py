@@ -75,7 +75,7 @@ def test_ranks_learn_what_one_does_from_the_same_answers(same_answers, folder, r
 
 def test_two_ranks_that_were_killed_go_on_bit_for_bit_as_if_they_had_not_been(played, folder):
     check_went_on(played, folder, 6)
-    assert played["whole"].said.count("The best adapter is in") == 1, "one rank speaks"
+    assert played["whole"].said.count("Saved the best adapter to") == 1, "one rank speaks"
 
 
 def test_a_run_of_two_ranks_goes_on_on_one(played, folder, start):  # noqa: F811
