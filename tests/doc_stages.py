@@ -153,6 +153,7 @@ def _runs() -> Stage:
         plant_run(Path("runs") / name)
     history = [{"step": step, "loss": 2.0 - step / 100, "epoch": 1.0} for step in range(10, 100, 10)]
     _write({"train.log": LOG, "outputs/checkpoint-500/trainer_state.json": json.dumps({"log_history": history})})
+    _write({"a.log": LOG, "a.yaml": "fp16: true\n", "b.log": LOG, "b.yaml": "fp16: false\n"})
     return Stage()
 
 

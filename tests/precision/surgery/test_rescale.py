@@ -78,8 +78,10 @@ def test_three_hundred_steps_in_fp16_end_where_fp32_does(kind, fault):
     given = planted.batches(model, count=8)
     fp32 = _trained(model, given, "fp32", {}, steps=300)
     result = rescale(model, given)
-    # The surgery itself changes no bit of a training: its factors are powers of two.
-    assert _trained(model, given, "fp32", result.parameters, steps=300).last_loss == fp32.last_loss
+    # The surgery itself changes no bit of a training: its factors are powers of two. Gemma's norms store their weight
+    # less 1, which rounds.
+    again = _trained(model, given, "fp32", result.parameters, steps=300).last_loss
+    assert again == (pytest.approx(fp32.last_loss, rel=1e-3) if kind == "gemma" else fp32.last_loss)
     after = _trained(model, given, "fp16", result.parameters, steps=300)
     assert after.overflows == 0
     # Of about 6 at the start. In fp32, from weights 2**-11 apart, the T5 with ReLU ends between 0.19 and 0.22.
