@@ -61,7 +61,7 @@ def test_a_forward_pass_that_talks_to_other_ranks_is_not_run_again_alone(folder)
 
 def test_sharded_weights_are_left_to_replay(folder):
     (skipped,) = events(folder / "fsdp", "autopsy-skipped", RANK_1)
-    assert "spread over ranks" in skipped["reason"]
+    assert "the weights are sharded" in skipped["reason"]
     incident = read_incident(folder / "fsdp/incidents/0001")
     assert incident.weights() is None
     assert incident.record["weights"]["why"] == "the weights are sharded over ranks"
