@@ -93,7 +93,7 @@ def test_processes_that_hold_a_part_each_learn_what_those_do_that_hold_all(playe
 
 def test_bad_questions_are_refused_on_every_rank(played):
     words = {
-        "unlike": "rank 1 reads other questions than rank 0: 39 rows there, 40 here",
+        "unlike": "rank 1 reads other questions than rank 0: 39 rows, rank 0 40",
         "too-long": "too-long.jsonl:41: its answer of",
         "idle": "2 ranks but 1 training rows: 1 ranks would have none",
     }
