@@ -124,7 +124,7 @@ def test_what_cannot_be_drawn_is_refused(trained, tmp_path):
         ({"run": own, "latents": str(tmp_path / "none.npy")}, "none.npy is missing"),
         ({"run": own, "tokens": str(tmp_path / "long.npz")}, "the model's 9 positions"),
         ({"run": own, "latents": "a", "tokens": "b"}, "one is sampled from the other"),
-        ({"run": own, "length": 99}, "the model's 9 positions"),
+        ({"run": own, "length": 99}, "--length 99: the model has 9 positions"),
         ({"run": own, "steps": 0}, "--steps 0: expected a number of at least 1"),
     ):
         with pytest.raises(UsageError, match=words):
