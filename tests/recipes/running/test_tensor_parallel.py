@@ -112,7 +112,7 @@ def test_what_ranks_trained_together_is_exported(translations, folder, tmp_path)
 
 def test_ranks_that_make_no_whole_groups_and_heads_that_cannot_be_shared_out_are_refused_on_every_rank(translations):
     assert translations["heads"].ends == [2, 2]
-    assert translations["heads"].said.count("--tensor-parallel 8: 2 ranks cannot be put into groups of 8") == 2
+    assert translations["heads"].said.count("--tensor-parallel 8 needs a multiple of 8 ranks, not 2") == 2
     assert translations["three-heads"].ends == [2] * 4
     assert translations["three-heads"].said.count("--tensor-parallel 4: 2 attention heads cannot be shared out") == 4
 

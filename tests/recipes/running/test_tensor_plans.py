@@ -88,7 +88,7 @@ def test_a_plan_with_layers_that_torch_has_no_style_for_is_refused():
 def test_one_process_cannot_compute_together(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with (
-        pytest.raises(UsageError, match="--tensor-parallel 2: 1 rank cannot be put into groups of 2") as refused,
+        pytest.raises(UsageError, match="--tensor-parallel 2 needs a multiple of 2 ranks, not 1") as refused,
         place_of_process("cpu", 2),
     ):
         pass

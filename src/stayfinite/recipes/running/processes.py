@@ -191,7 +191,7 @@ def place_of_process(asked: str, tensor: int = 1) -> Iterator[Place]:
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count % tensor:
         raise UsageError(
-            f"--tensor-parallel {tensor}: {count} rank{'s' * (count > 1)} cannot be put into groups of {tensor}",
+            f"--tensor-parallel {tensor} needs a multiple of {tensor} ranks, not {count}",
             fix=f"torchrun --nproc-per-node {-(-count // tensor) * tensor} -m stayfinite train ...",
         )
     if count == 1:

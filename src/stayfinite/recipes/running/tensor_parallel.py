@@ -47,12 +47,12 @@ def split(model: Any, mesh: DeviceMesh) -> None:
 
 def _styles(planned: Planned) -> list[tuple[nn.Module, ParallelStyle]]:
     """What is done with a layer, or with the layers of its adapter."""
-    base = getattr(planned.module, "base_layer", None)
-    if base is None:
-        return [(planned.module, _style(planned.style))]
+    layer: Any = planned.module
+    if not hasattr(layer, "base_layer"):
+        return [(layer, _style(planned.style))]
     # Of the two factors of an adapter one has the side that is in parts; the other is whole on every rank.
-    factors = planned.module.lora_A if planned.style == "rowwise" else planned.module.lora_B
-    return [(each, _style(planned.style)) for each in (base, *factors.values())]  # type: ignore[operator]
+    factors = layer.lora_A if planned.style == "rowwise" else layer.lora_B
+    return [(each, _style(planned.style)) for each in (layer.base_layer, *factors.values())]
 
 
 def _style(name: str) -> ParallelStyle:

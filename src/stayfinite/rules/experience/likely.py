@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from stayfinite.rules.experience.features import features
 from stayfinite.rules.facts import Facts
@@ -79,11 +80,11 @@ def weights() -> Weights:
     return from_json(json.loads(text))
 
 
-def from_json(kept: Mapping[str, dict[str, float] | dict[str, list[float]]]) -> Weights:
+def from_json(kept: Mapping[str, Any]) -> Weights:
     """Read what `to_json` wrote: a feature's row alternates the cause's number and its weight."""
-    bias: Mapping[str, float] = kept["bias"]  # type: ignore[assignment]
+    bias: Mapping[str, float] = kept["bias"]
     causes = list(bias)
-    rows: Mapping[str, list[float]] = kept["features"]  # type: ignore[assignment]
+    rows: Mapping[str, list[float]] = kept["features"]
     return Weights(
         bias,
         {
