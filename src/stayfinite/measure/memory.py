@@ -1,4 +1,4 @@
-"""The most memory that the process has held so far."""
+"""Peak memory of the process."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 
 
 def memory_peaks() -> dict[str, int]:
-    """Bytes by where: the process on the host, and each CUDA device that it uses."""
+    """Peak bytes by place: the process on the host, and each CUDA device in use."""
     peaks = {}
     try:
         import resource
-    except ImportError:  # not on Windows
+    except ImportError:  # Windows
         pass
     else:
         held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
