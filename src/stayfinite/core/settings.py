@@ -28,6 +28,7 @@ def plain_name(name: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A setting and where it was written."""
+
     name: str
     """As written, with its path: `training.optimizer.lr`, `fp16.enabled`, `--learning-rate`. Arguments of a call are
     under its name: `TrainingArguments.fp16`, `AutoModel.from_pretrained.dtype`.

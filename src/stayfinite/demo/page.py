@@ -13,11 +13,11 @@ REPORT = "report.html"
 
 
 def draw_page(out: Path, *, every: int) -> None:
-    """Write report.html beside what the lanes have logged.
+    """Write report.html beside the lanes' logs.
 
     Arguments:
-        out: the directory of the demo.
-        every: steps between two lines of the wild log, which names none.
+        out: directory of the demo.
+        every: steps between lines of the wild log, which has no step numbers.
     """
     fp32, wild, guarded = shown_runs([out / "fp32.jsonl", out / "fp16.log", out / "guarded"])
     names = ("fp32", "fp16, as found in the wild", "fp16, guarded")
@@ -27,7 +27,7 @@ def draw_page(out: Path, *, every: int) -> None:
 
 
 def _counted_in_steps(run: dict[str, Any], every: int) -> dict[str, Any]:
-    """A log that names no steps, with the steps that its lines were written at."""
+    """Add step numbers to a log without them."""
     series = {
         name: {
             "x": [(place + 1) * every for place in curve["x"]],

@@ -1,4 +1,4 @@
-"""The demo from beginning to end."""
+"""Run the demo from start to end."""
 
 import copy
 import time
@@ -25,10 +25,10 @@ def run_demo(*, out: Path, steps: int = 250, seed: int = 0, console: Console | N
     """Train the three lanes side by side.
 
     Arguments:
-        out: a directory for what they log; where it exists already, a new one beside it is taken (`demo-2`).
-        steps: how many batches each lane is given.
-        seed: of the weights, the split and the batches. One seed, one result, on one machine.
-        console: where progress, the guard's lines and the table are drawn; None for nowhere.
+        out: directory for the logs; if it exists, a new one beside it is used (`demo-2`).
+        steps: batches per lane.
+        seed: of weights, split and batches. Reproducible on one machine.
+        console: for progress, the guard's lines and the table; None for no output.
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}, expected at least 1")
@@ -68,7 +68,7 @@ def run_demo(*, out: Path, steps: int = 250, seed: int = 0, console: Console | N
 
 
 def make_model(seed: int) -> TinyT5:
-    """The model all lanes start from, with its outlier; torch's own random state is left as it was."""
+    """The initial model of all lanes, with its outlier; torch's random state is unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model = TinyT5()

@@ -1,7 +1,6 @@
-"""Signals of post-training, from what the loss function has computed anyway: ``guard.step(loss, signals=...)``.
+"""Signals of post-training from what the loss function computes anyway: ``guard.step(loss, signals=...)``.
 
-Everything stays on the device and nothing waits for it. What the mask leaves out is never looked at, a NaN in the
-padding included.
+Everything stays on the device, without a sync. Masked values are ignored, including NaN in the padding.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from stayfinite.errors import UsageError
 __all__ = ["preference_signals", "signals", "value_signals"]
 
 FARTHEST = 20.0
-"""Differences of log-probabilities are cut here, so that a ratio that explodes is a large number and not infinity."""
+"""Differences of log-probabilities are clamped here, so an exploding ratio is large but finite."""
 
 GRAM = 4
-"""Tokens of one piece, when answers are searched for repetition."""
+"""Tokens per n-gram when searching answers for repetition."""
 
 REPEATED = 0.5
-"""An answer repeats itself from this share of pieces on that stood in it before."""
+"""Share of repeated n-grams at which an answer counts as repetitive."""
 
 
 @torch.no_grad()
@@ -42,7 +41,7 @@ def signals(
     cut_off: Tensor | None = None,
     limit: int | None = None,
 ) -> dict[str, Tensor]:
-    """The signals of one batch of answers, each a scalar on the device; those that nothing was given for are left out.
+    """Signals of one batch of answers, each a scalar on the device; those without an input are omitted.
 
     Examples:
         >>> logprobs = torch.tensor([[-1.0, -2.0], [-1.5, -0.5]])
@@ -85,7 +84,7 @@ def signals(
         below, above = clip if isinstance(clip, tuple) else (clip, clip)
         low, high = ratio < 1 - below, ratio > 1 + above
         if advantages is not None:
-            # A ratio is only held where the advantage would push it further away.
+            # A ratio is clipped only if the advantage would push it further away.
             each = advantages if advantages.dim() > 1 else advantages[:, None]
             low, high = low & (each < 0), high & (each > 0)
         found["clipped"] = _mean((low | high).float(), counts)
@@ -96,7 +95,7 @@ def signals(
     scores = advantages if advantages is not None and advantages.dim() == 1 else None
     if rewards is not None:
         parts = {} if isinstance(rewards, Tensor) else {name: part.float() for name, part in rewards.items()}
-        # A function that has nothing to say of an answer says NaN.
+        # A reward function without an opinion on an answer returns NaN.
         scores = rewards if isinstance(rewards, Tensor) else torch.stack([*parts.values()]).nansum(0)
         found["reward"] = scores.float().mean()
         found |= {f"reward/{name}": part.nanmean() for name, part in parts.items()}
@@ -128,7 +127,7 @@ def preference_signals(
     *,
     beta: float = 1.0,
 ) -> dict[str, Tensor]:
-    """The signals of a batch of preferred and rejected answers (DPO and its kin).
+    """Signals of a batch of preferred and rejected answers (DPO and similar).
 
     Examples:
         >>> found = rl.preference_signals(chosen=torch.tensor([-12.0]), rejected=torch.tensor([-15.0]))
@@ -154,7 +153,7 @@ def preference_signals(
 
 @torch.no_grad()
 def value_signals(values: Tensor, returns: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
-    """The signals of a value head: its mean squared error, and the share of the returns' variance that it explains.
+    """Signals of a value head: its mean squared error, and its explained share of the returns' variance.
 
     Examples:
         >>> rl.value_signals(values=torch.tensor([0.0, 1.0, 3.0]), returns=torch.tensor([0.0, 2.0, 4.0]))
@@ -164,16 +163,16 @@ def value_signals(values: Tensor, returns: Tensor, mask: Tensor | None = None) -
     counts = torch.ones_like(values, dtype=torch.bool) if mask is None else mask.bool()
     error = torch.where(counts, returns - values, 0).float()
     variance = _variance(returns, counts)
-    # Returns that are all the same leave nothing to explain.
+    # Constant returns leave nothing to explain.
     explained = torch.where(variance > 0, 1 - _variance(error, counts) / variance.clamp_min(1e-12), 0)
     return {"value_loss": _mean(error.square(), counts), "explained_variance": explained}
 
 
 def _repeats(tokens: Tensor, counts: Tensor) -> Tensor:
-    """The share of answers of which most pieces stood in them before."""
+    """Share of answers that mostly repeat earlier n-grams."""
     if tokens.shape[1] < 2 * GRAM:
         return torch.zeros((), device=tokens.device)
-    # Each piece as one number; a sort brings equal ones together, which no table of pairs has to be made for.
+    # Hash each n-gram to a number; sorting brings equal ones together without a table of pairs.
     ids = tokens.long()
     width = tokens.shape[1] - GRAM + 1
     pieces = torch.zeros_like(ids[:, :width])
@@ -181,7 +180,7 @@ def _repeats(tokens: Tensor, counts: Tensor) -> Tensor:
     for place in range(GRAM):
         pieces = pieces * 1_000_003 + ids[:, place : place + width] + 1
         whole = whole & counts[:, place : place + width]
-    # What the mask leaves out gets numbers of its own, so that it is equal to nothing.
+    # Masked n-grams get unique numbers, so they match nothing.
     pieces = torch.where(whole, pieces & (2**62 - 1), -1 - torch.arange(width, device=tokens.device))
     order = pieces.sort(1).values
     again = ((order[:, 1:] == order[:, :-1]) & (order[:, 1:] >= 0)).sum(1)

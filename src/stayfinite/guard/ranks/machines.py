@@ -1,4 +1,4 @@
-"""Which machine and device a rank computes on, by names that survive a restart."""
+"""Host and device of a rank, by names that survive a restart."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where one rank computes."""
+    """Host and device of one rank."""
 
     host: str
     device: str
-    """With its make and the beginning of its own number, because `cuda:0` may be another card after a restart."""
+    """With model name and start of its UUID, because `cuda:0` may be another card after a restart."""
 
     @classmethod
     def of(cls, device: torch.device) -> Machine:
-        """The machine of this process."""
+        """Machine of this process."""
         return cls(platform.node() or "unknown host", _named(device))
 
     def to_json(self) -> dict[str, str]:
-        """As plain data."""
         return asdict(self)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""run.json: what was launched, with what, on what."""
+"""run.json: what was launched, with which settings, on which device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OF_INTEREST = (
     "stayfinite", "torch", "transformers", "accelerate", "peft", "lightning", "bitsandbytes", "numpy",
     "deepspeed", "megatron-core", "torchtitan", "ai2-olmo-core",
 )  # fmt: skip
-"""Packages whose versions are written down where they are installed."""
+"""Packages whose versions are recorded."""
 
 
 def launch_record(
@@ -31,7 +31,7 @@ def launch_record(
     time: str,
     first_batch: str = "",
 ) -> dict[str, Any]:
-    """What this start of the run is made of."""
+    """Record of this launch."""
     record = {
         "time": time,
         "versions": {"python": platform.python_version(), **_versions()},
@@ -55,7 +55,7 @@ def launch_record(
 
 
 def run_record(earlier: dict[str, Any], launch: dict[str, Any]) -> dict[str, Any]:
-    """run.json with this launch added to those that were there; what else it says, its recipe and config, stays."""
+    """Add this launch to run.json; its other keys (recipe, config) stay."""
     launches = earlier.get("launches")
     return earlier | {"version": VERSION, "launches": [*(launches if isinstance(launches, list) else []), launch]}
 
