@@ -106,7 +106,6 @@ def perform(
 
     Arguments:
         step: the step; model, gradients, buffers and generators are left unchanged.
-        materials: further material.
         budget: seconds after which no further world is started.
         only: run only this world besides the trace.
 

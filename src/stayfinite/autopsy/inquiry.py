@@ -27,9 +27,6 @@ class Inquiry:
     """Runs worlds, cheapest first, until nothing more can be learned.
 
     Arguments:
-        step: the bad step.
-        trace: its trace.
-        materials: further material.
         deadline: on the monotonic clock; no world is started after it.
     """
 

@@ -76,7 +76,6 @@ class Supervisor:
     """Runs a command, waits for its end, and decides what follows.
 
     Arguments:
-        command: what to run.
         settings: number of restarts, and the pause.
         words: file for messages from guards; its name marks every process that the command starts.
     """

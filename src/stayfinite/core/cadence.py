@@ -72,7 +72,6 @@ class CheckpointCadence:
     """Save every n steps or minutes (rank 0's clock), as the policy says.
 
     Arguments:
-        policy: the intervals.
         first: whether this is rank 0.
         many: whether there are other ranks.
         clock: returns seconds.

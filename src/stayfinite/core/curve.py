@@ -48,7 +48,6 @@ class Spans:
 
         Arguments:
             kind: only events of the same kind are merged.
-            step: where it happened.
             text: kept only for the first event of a span.
             ordinal: position among all events; consecutive ones are adjacent.
             joined: merge with an adjacent event of its kind even if there is room.

@@ -104,13 +104,9 @@ def judge(
     """Decide on a step, follow up on earlier unusual ones, and look for slow trends.
 
     Arguments:
-        signals: measurements of the step.
-        memory: state after the previous step.
-        policy: the settings.
         max_norm: gradient clipping norm; None for no clipping.
         verdict: what the device already decided and did; None to judge here.
         limit: log of the highest norm that the device allowed; only with ``verdict``.
-        options: actions available beyond a veto.
     """
     before = memory.ladder.spikes
     if verdict is None:

@@ -47,12 +47,7 @@ class Ring(Protocol):
 
 
 class Keeping:
-    """Keeps snapshots and checkpoints of one training.
-
-    Arguments:
-        ring: the snapshots; None for none.
-        cadence: when they are due.
-    """
+    """Keeps snapshots and checkpoints of one training."""
 
     def __init__(self, ring: Ring | None, cadence: SnapshotCadence) -> None:
         self.ring = ring
@@ -78,7 +73,6 @@ class Keeping:
         """Take a snapshot if it is due; call it between two steps.
 
         Arguments:
-            step: the last step.
             take: takes the snapshot; returns an error text, empty on success.
 
         Returns:

@@ -59,13 +59,9 @@ def decide(
     """Decide on one step.
 
     Arguments:
-        signals: measurements of the step.
-        state: state after the previous step.
-        policy: the settings.
         max_norm: gradient clipping norm; None for no clipping.
         verdict: what the device already decided and did; None to judge here.
         limit: log of the highest norm that the device allowed; only with ``verdict``.
-        options: actions available beyond a veto.
 
     Returns:
         The decision and the new state.

@@ -120,12 +120,7 @@ def follow(
     """Process a finite, accepted step.
 
     Arguments:
-        signals: measurements of the step.
-        verdict: result of the spike test.
-        state: the probation so far.
-        policy: the settings.
         bounded: allowed multiple of the usual norm if the gradient was above it.
-        means: available actions.
     """
     if state.trial is not None:
         return _in_trial(signals.loss, state, state.trial, policy)
@@ -154,9 +149,6 @@ def compared(
     """Process the answer to ``Move.COMPARE``.
 
     Arguments:
-        state: the probation so far.
-        policy: the settings.
-        known_good: step of the known-good state.
         earlier: mean loss of the last batches with the known-good weights.
         present: mean loss of the same batches with the current weights.
         own: loss of the unusual step's own batch with the known-good weights, if known.

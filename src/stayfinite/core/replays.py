@@ -72,12 +72,7 @@ class Comparable:
 
 
 def kind_of(runs: Sequence[Print], comparable: Comparable) -> Kind:
-    """Whether one run of a step was off, or the device keeps giving different results.
-
-    Arguments:
-        runs: the step itself and its re-runs.
-        comparable: what to compare.
-    """
+    """Whether one run of a step was off, or the device keeps giving different results."""
     seen = Counter(
         (run.losses, tuple(bits for place, bits in enumerate(run.gradients) if place not in comparable.unsteady))
         for run in runs

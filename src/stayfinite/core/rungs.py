@@ -48,14 +48,7 @@ class RungState:
 
 
 def next_rung(trouble: str, state: RungState, policy: Policy, options: Options) -> Action:
-    """Return the rung to take now; STOP if none is left.
-
-    Arguments:
-        trouble: code of the veto that used up the budget.
-        state: rungs taken so far.
-        policy: the budgets.
-        options: actions available now.
-    """
+    """Return the rung to take now; STOP if none is left."""
     for index, action in enumerate(ORDER):
         beyond = index > state.highest or (action is Action.ESCALATE and index == state.highest)
         if beyond and _possible(action, trouble, state, policy, options):

@@ -195,11 +195,6 @@ def advance(
     """State after a step with this verdict. A refused step does not change the windows.
 
     Arguments:
-        loss: loss of the step.
-        norm: its gradient norm.
-        verdict: result of the tests.
-        state: state before the step.
-        policy: the settings.
         limit: highest compressed norm allowed.
     """
     size = compress_norm(norm)

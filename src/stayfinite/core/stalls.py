@@ -131,9 +131,6 @@ def find_stall(beats: Sequence[Beat], world: int, *, limit: float, timeout: floa
     """Return the ranks that keep others waiting; None if there is no reason to name any.
 
     Arguments:
-        beats: of the ranks that answered.
-        world: number of ranks.
-        limit: seconds without movement.
         timeout: timeout of the collective in seconds.
     """
     if not beats:

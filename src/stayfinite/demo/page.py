@@ -16,7 +16,6 @@ def draw_page(out: Path, *, every: int) -> None:
     """Write report.html beside the lanes' logs.
 
     Arguments:
-        out: directory of the demo.
         every: steps between lines of the wild log, which has no step numbers.
     """
     fp32, wild, guarded = shown_runs([out / "fp32.jsonl", out / "fp16.log", out / "guarded"])

@@ -26,7 +26,6 @@ def run_demo(*, out: Path, steps: int = 250, seed: int = 0, console: Console | N
 
     Arguments:
         out: directory for the logs; if it exists, a new one beside it is used (`demo-2`).
-        steps: batches per lane.
         seed: of weights, split and batches. Reproducible on one machine.
         console: for progress, the guard's lines and the table; None for no output.
     """

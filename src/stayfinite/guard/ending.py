@@ -28,7 +28,6 @@ def stopped(decision: Decision, found: Mapping[str, Any] | None = None) -> Train
     """Error for a decision to stop.
 
     Arguments:
-        decision: the last decision.
         found: autopsy of that trouble, if any: its verdict, and a verified fix instead of general advice.
     """
     if decision.code is Code.REPLAY_MISMATCH:

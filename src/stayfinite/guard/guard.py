@@ -46,17 +46,17 @@ class Guard(Machinery):
         model: the module to train; messages use its parameter names. In a pipeline the
             ``PipelineStage`` of this rank, or the list of them; see ``docs/integrations/pipelines.md``.
         optimizer: holds every trainable parameter of the model.
-        scheduler: a learning-rate scheduler that moves once a step; stands still at a refused one.
-        scaler: a ``torch.amp.GradScaler``, for fp16; backs off as it would by itself.
-        max_norm: gradients are clipped to this norm; None for no clipping.
+        scheduler: a learning-rate scheduler that steps once per step; not at a refused one.
+        scaler: a ``torch.amp.GradScaler``, for fp16; backs off as usual.
+        max_norm: gradient clipping norm; None for no clipping.
         policy: how a step is judged.
         run_dir: where the run and its checkpoints are written; None for nowhere.
-        forward: ``forward(batch) -> loss``; lets a bad step be run again and explained, with ``guard.forward``.
-        describe: ``describe(batch) -> [text, ...]``, a text for each row: goes to the incident of a bad step. With
-            pairs ``(group, text)`` batches are counted by group, and it is called for every batch.
-        ema: averaged weights, which go back and come back with the rest.
-        tied: in a pipeline, parameters of which another stage holds a copy, under the same name there: counted once.
-        console: where lines go when something happens: a rich console or anything with ``print``; stderr by default.
+        forward: ``forward(batch) -> loss``; allows a bad step to be run again and explained; call ``guard.forward``.
+        describe: ``describe(batch) -> [text, ...]``, one text per row, for the incident of a bad step. With pairs
+            ``(group, text)``, batches are counted by group, and it is called for every batch.
+        ema: averaged weights, saved and restored with the rest.
+        tied: in a pipeline, parameters that another stage holds too, by the same name there; counted once.
+        console: where lines are printed: a rich console or anything with ``print``; stderr by default.
 
     Raises:
         UsageError: the parts do not fit together; the message says which and what to do.

@@ -241,7 +241,6 @@ class Machinery:
         """Read the complete gradients, combine them with other ranks, and pass the step to the gate.
 
         Arguments:
-            loss: loss of this rank.
             unscale: whether to unscale the gradients, if there is a scaler.
             norm: gradient norm over all ranks, from an engine that owns them.
             scale: loss scale of an engine that scales itself.

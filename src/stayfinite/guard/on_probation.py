@@ -16,15 +16,7 @@ from stayfinite.guard.telling.recorder import Recorder
 
 
 class OnProbation:
-    """Carries out the moves of ``core.probation``: compare, try, go back, report a new phase.
-
-    Arguments:
-        judge: the policy and its memory.
-        recovery: holds the known-good state.
-        comparison: runs batches again.
-        recorder: records events.
-        incidents: captures the harmful step.
-    """
+    """Carries out the moves of ``core.probation``: compare, try, go back, report a new phase."""
 
     def __init__(
         self, judge: Judge, recovery: Recovery, comparison: Comparison, recorder: Recorder, incidents: Incidents

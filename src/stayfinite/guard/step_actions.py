@@ -24,10 +24,6 @@ class StepActions:
     """Owns the gate, which is replaced when the training is restored.
 
     Arguments:
-        setup: shared with the gates.
-        judge: the policy and its memory.
-        recovery: takes the rungs of the ladder.
-        recorder: records every step and action.
         incidents: captures and explains bad steps before anything is done about them.
         on_probation: acts on the consequences of an unusual step.
     """

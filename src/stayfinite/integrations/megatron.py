@@ -39,18 +39,18 @@ class MegatronGuard(FrameworkGuard):
 
     The loop calls ``forward_backward_func``, ``optimizer.step`` and its scheduler as usual. At a bad step
     ``optimizer.step`` returns ``(False, None, None)``, as it does for an fp16 overflow; weights, moments, loss scale
-    and, in a loop that asks for ``update_successful``, the schedule stay as they were.
+    and, in a loop that checks ``update_successful``, the schedule do not change.
 
     Arguments:
-        model: as megatron's ``DistributedDataParallel`` has wrapped it, or the list of such chunks.
-        optimizer: what ``get_megatron_optimizer`` returned for it.
-        scheduler: an ``OptimizerParamScheduler``, so that a rollback takes it back too; or None.
+        model: wrapped by megatron's ``DistributedDataParallel``, or a list of such chunks.
+        optimizer: from ``get_megatron_optimizer``.
+        scheduler: an ``OptimizerParamScheduler``, restored by a rollback; or None.
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps and events are written; None for nowhere.
-        console: where lines go when something happens; stderr by default.
+        console: where lines are printed; stderr by default.
 
     Raises:
-        UsageError: the parts are not megatron's.
+        UsageError: these are not megatron's objects.
     """
 
     def __init__(

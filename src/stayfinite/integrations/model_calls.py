@@ -13,11 +13,7 @@ Style = Literal["by name", "single", "both"]
 
 
 class ModelCalls:
-    """Records how a loop calls its model.
-
-    Arguments:
-        model: as the loop calls it.
-    """
+    """Records how a loop calls its model."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

@@ -52,7 +52,7 @@ class StayFinite:
 
     run_dir: str | None = ""
     """Where steps, events and incidents are written; by default ``stayfinite`` in the save folder, or in the working
-    directory where that is a URL; numbered where there is one of another run. None for nowhere."""
+    directory where that is a URL; numbered if another run already has one. None for nowhere."""
 
     explain: bool = True
     """Whether the first bad step of each kind is run again at once to find its cause."""
@@ -145,14 +145,7 @@ class StayFinite:
 
 
 class GuardedFit:
-    """One guarded ``trainer.fit``.
-
-    Arguments:
-        trainer: an OLMo-core Trainer about to start.
-        policy: how steps are judged.
-        run_dir: the run directory; None for none.
-        console: where lines are printed.
-    """
+    """One guarded ``trainer.fit``."""
 
     def __init__(self, trainer: Any, policy: Policy, run_dir: Path | None, console: Console | None) -> None:
         self._trainer, self._module, self.run_dir = trainer, trainer.train_module, run_dir
@@ -223,7 +216,7 @@ class GuardedFit:
         self.guard.settle()
 
     def _forget_numbers(self) -> None:
-        """Drop the numbers of a refused step: its loss would end the run, or corrupt the window of a SkipStepOptimizer."""
+        """Drop the numbers of a refused step: its loss would end the run, or corrupt a SkipStepOptimizer."""
         window = getattr(self._optimizer, "_losses", None)
         if isinstance(window, list) and window:
             window.pop()

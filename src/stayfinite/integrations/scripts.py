@@ -30,8 +30,6 @@ def run_script(script: Path, arguments: Sequence[str], text: str | None = None) 
     afterwards.
 
     Arguments:
-        script: the file.
-        arguments: its arguments.
         text: run instead of the file's content, under its name: a patched copy, or a notebook's cells.
     """
     return _run(str(script), arguments, str(script.resolve().parent), lambda: _run_text(script, text))
@@ -107,7 +105,6 @@ def kept_output(place: Path, *, to_stderr: bool, hear: Callable[[str], None] | N
     """Context in which output is also written to a file.
 
     Arguments:
-        place: the file.
         to_stderr: send stdout to stderr, so stdout stays free.
         hear: called with each complete line.
     """

@@ -11,8 +11,6 @@ class Shadow:
     """Replaces ``owner.name`` on the object; its class and other objects do not change.
 
     Arguments:
-        owner: the object.
-        name: name of its method.
         ours: called instead, with the original method as first argument, then the caller's arguments.
     """
 

@@ -50,15 +50,15 @@ MEMORY = "memory"
 class TorchtitanGuard(FrameworkGuard):
     """Guards a torchtitan ``Trainer``: FSDP, HSDP, tensor parallel.
 
-    ``trainer.train()`` is called as ever. At a bad step optimizers and schedules do nothing, and the Trainer goes on
-    instead of raising "Loss is not finite". Where checkpoints are on, the guard's memory is kept beside the run and
+    ``trainer.train()`` is called as usual. At a bad step optimizers and schedules do nothing, and the Trainer continues
+    instead of raising "Loss is not finite". If checkpoints are on, the guard's memory is saved beside the run and
     comes back with the checkpoint of the same step.
 
     Arguments:
-        trainer: as ``config.build()`` has made it.
+        trainer: from ``config.build()``.
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps and events are written; by default ``stayfinite`` in ``dump_folder``. None for nowhere.
-        console: where lines go when something happens; stderr by default.
+        console: where lines are printed; stderr by default.
 
     Raises:
         UsageError: not a Trainer, or its steps are captured as CUDA graphs together with their update.

@@ -31,7 +31,6 @@ async def ask(
     Arguments:
         words: the command and its arguments, including --json.
         seconds: time limit; the command and its child processes are killed then.
-        cwd: working directory.
         roots: what it may read; None for a command that runs the user's program, with all the user's rights.
 
     Raises:

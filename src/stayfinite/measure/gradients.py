@@ -68,7 +68,6 @@ def measure_gradients(roster: Roster, fused: Fused | None = None) -> GradientNor
     """Norms of all gradients, without a sync. Half-precision gradients are summed in float32.
 
     Arguments:
-        roster: the parameters.
         fused: kernels to use if possible; None for torch alone.
     """
     found = _plain_ones(roster) or _any_kind(roster)
@@ -100,7 +99,6 @@ def clip_gradients(
     """Clip the gradients in place, on the device.
 
     Arguments:
-        measured: the gradients and their norm.
         max_norm: as for ``clip_grad_norm_``; None for no clipping.
         limit: further limit on the norm of an unusual step.
         divisor: minimum divisor for an unusual step, if known only on the device.

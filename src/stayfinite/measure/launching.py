@@ -28,9 +28,6 @@ class Launcher:
 
         Arguments:
             kernel: a ``triton.jit`` function with its constants as the last parameters.
-            programs: number of programs.
-            arguments: its arguments.
-            warps: warps per program.
             constants: its constants, in order.
         """
         key = (id(kernel), warps, *constants.values())

@@ -48,7 +48,7 @@ class Mailbox(Generic[Label]):
         self._under_way.append((label, letter, sheet))
 
     def collect(self, *, wait: bool = False, leave: int | None = None) -> list[Letter[Label]]:
-        """Everything that arrived; with ``wait`` everything posted; with ``leave`` exactly all but the last ``leave``."""
+        """Arrived vectors; with ``wait`` all posted ones; with ``leave`` exactly all but the last ``leave``."""
         arrived: list[Letter[Label]] = []
         while len(self._under_way) > (leave or 0):
             label, letter, sheet = self._under_way[0]

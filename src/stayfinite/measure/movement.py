@@ -45,7 +45,6 @@ class Movement:
     """Copies evenly spaced elements of weights before a step and compares them after it.
 
     Arguments:
-        device: device of the weights.
         subset: most elements per tensor.
     """
 

@@ -67,7 +67,6 @@ class OnePass:
 
     Arguments:
         device: a CUDA device, or the CPU with Triton's interpreter.
-        tuning: how the work is divided.
     """
 
     def __init__(self, device: torch.device, tuning: Tuning = TUNING) -> None:

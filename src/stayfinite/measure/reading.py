@@ -97,7 +97,6 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
     """Pack a reading into one float64 vector, with what is needed to unpack it.
 
     Arguments:
-        reading: the measurements.
         judged: loss, norm, verdict and limit from ``DeviceSpikes``, if the device judged the step.
     """
     device = reading.gradients.total.device

@@ -34,7 +34,6 @@ def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer, *, partial: 
     """Match the optimizer's parameters with the model's names.
 
     Arguments:
-        model: provides the names.
         optimizer: provides the parameters; ``stands_for`` if it steps master weights.
         partial: whether other optimizers may hold the rest of the model's trainable parameters.
 

@@ -38,9 +38,6 @@ class Sampler:
     """Reads gradients and weights on construction, and the weights again in ``finish``.
 
     Arguments:
-        roster: the parameters.
-        step: number of the step.
-        measured: their gradients.
         fused: kernels to use if possible; None for torch alone.
     """
 

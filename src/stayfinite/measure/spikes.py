@@ -42,8 +42,6 @@ class DeviceSpikes:
     torch kernels.
 
     Arguments:
-        policy: what is a spike.
-        device: where steps are judged.
         state: initial state; None for an empty one.
         max_norm: gradient clipping norm; None for no clipping.
         by_kernel: use the Triton kernel if it can be built.

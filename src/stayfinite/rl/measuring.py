@@ -51,21 +51,20 @@ def signals(
         ['advantage_mean', 'advantage_std', 'clipped', 'entropy', 'ratio_max', 'ratio_mean']
 
     Arguments:
-        logprobs: of the answers' tokens under the weights that are trained, ``[answers, tokens]``.
-        old_logprobs: under the weights that the answers were sampled with; gives ``ratio_mean``, ``ratio_max`` and
-            ``clipped``.
+        logprobs: of the answers' tokens under the trained weights, ``[answers, tokens]``.
+        old_logprobs: under the sampling weights; gives ``ratio_mean``, ``ratio_max`` and ``clipped``.
         ref_logprobs: under the reference model; gives ``kl``, which is never negative (exp(d) - d - 1).
-        advantages: one for each answer or for each token.
-        mask: true where a token counts: the answer, without prompt and padding. All of them by default.
+        advantages: one per answer or per token.
+        mask: true for tokens that count: the answer, without prompt and padding. All by default.
         entropy: of the distribution at each token; by default estimated from the log-probabilities of the tokens.
-        rewards: one for each answer, or several by name; ``reward`` is then their sum.
-        group_size: answers to one prompt, next to each other; gives ``equal_groups``.
-        clip: how far a ratio may be from 1, or how far below and above.
-        sampler_logprobs: of the same tokens, as the generating engine has told them; gives ``mismatch``. They are held
-            against ``old_logprobs`` where there are any, so that the policy's own updates do not count.
+        rewards: one per answer, or several by name; ``reward`` is then their sum.
+        group_size: answers per prompt, adjacent; gives ``equal_groups``.
+        clip: clipping range of the ratio around 1, or below and above.
+        sampler_logprobs: of the same tokens, as returned by the sampler; gives ``mismatch``, relative to
+            ``old_logprobs`` if given, so the policy's own updates do not count.
         tokens: ids of the answers; gives ``repeats``.
-        cut_off: true for each answer that ended at the limit and not by itself.
-        limit: tokens that an answer may have, if ``cut_off`` is not known: an answer as long counts as cut off.
+        cut_off: true for each answer that was truncated at the limit.
+        limit: most tokens of an answer, if ``cut_off`` is unknown: an answer this long counts as truncated.
 
     Raises:
         UsageError: shapes do not fit together.
@@ -137,9 +136,9 @@ def preference_signals(
     Arguments:
         chosen: log-probability of each preferred answer as a whole.
         rejected: of each rejected one.
-        ref_chosen: of the preferred one under the reference model; ``margin`` is then that of the implicit rewards.
-        ref_rejected: of the rejected one under the reference model.
-        beta: what the margin is multiplied by.
+        ref_chosen: under the reference model; ``margin`` is then that of the implicit rewards.
+        ref_rejected: under the reference model.
+        beta: factor of the margin.
     """
     margin = chosen.float().mean() - rejected.float().mean()
     if ref_chosen is not None and ref_rejected is not None:

@@ -135,21 +135,21 @@ def explain_mismatch(
         >>> found.causes[0].text
         'the training pass runs in train mode (dropout)'
 
-    The model is left as it was: weights, modes of all modules, and random generators.
+    The model is unchanged afterwards: weights, module modes, and random generators.
 
     Arguments:
-        model: as it is trained, in the mode in which it is trained. Call it under the autocast of the training.
+        model: in its training mode. Call this under the autocast of the training.
         tokens: whole sequences, prompt and answer, ``[rows, places]``.
-        sampler_logprobs: log-probability of each token as the sampler told it, at the token's own place.
-        mask: true at the answers' tokens.
-        attention_mask: as the training pass gives it, or None.
-        position_ids: as the training pass gives them, or None.
-        temperature: what the training pass divides logits by.
-        tokens_as_sampled: the sequences and their mask as the sampler had them, where another template or padding was
-            used; answers have as many tokens as here.
-        forward: ``forward(model, tokens, attention_mask, position_ids)`` giving logits. By default the model is called
-            as those of transformers are; of a tuple the first is taken.
-        decode: token ids to text, for the tokens that are listed.
+        sampler_logprobs: log-probability of each token from the sampler, at the token's own position.
+        mask: true for the answers' tokens.
+        attention_mask: as in the training pass, or None.
+        position_ids: as in the training pass, or None.
+        temperature: divisor of the logits in the training pass.
+        tokens_as_sampled: the sampler's sequences and mask, if its template or padding differs; answers have the same
+            length.
+        forward: ``forward(model, tokens, attention_mask, position_ids)`` returns logits. By default the model is called
+            as in transformers; the first of a tuple is used.
+        decode: token ids to text, for listed tokens.
 
     Raises:
         UsageError: shapes do not fit together, the mask is empty, or the model returns no logits.

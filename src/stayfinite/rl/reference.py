@@ -21,10 +21,9 @@ class Reference:
         []
 
     Arguments:
-        policy: what is trained.
-        reference: what it is held against; with an adapter that was put into the very modules of the reference
-            (`get_peft_model(base)` changes ``base``), both share the adapter.
-        optimizer: of the training, if there is one already.
+        policy: the trained model.
+        reference: its reference; `get_peft_model(base)` changes ``base``, so both would share the adapter.
+        optimizer: the training's optimizer, if it exists already.
     """
 
     def __init__(self, policy: nn.Module, reference: nn.Module, optimizer: Any = None) -> None:

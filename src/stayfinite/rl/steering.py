@@ -71,9 +71,9 @@ class Steering:
 
     Arguments:
         guard: the training's guard.
-        kl: coefficient of the KL term when the run began; 0 for a loss without one, whose first rung is the rate.
-        most: highest multiple of it.
-        patience: steps that a rung is given before the next is taken.
+        kl: initial coefficient of the KL term; 0 for a loss without one, which starts with the rate.
+        most: highest multiple of ``kl``.
+        patience: steps between two rungs.
     """
 
     def __init__(self, guard: Guarded, *, kl: float = 0.0, most: float = 8.0, patience: int = 20) -> None:
@@ -148,7 +148,7 @@ def sound_groups(
     mask: Tensor | None = None,
     widest: float = WIDEST,
 ) -> Tensor:
-    """True for each answer of a group that can be learned from; on the device, without a wait.
+    """True for each answer of a group that can be learned from; on the device, without a sync.
 
     Groups are dropped as a whole, so the advantages of other answers stay comparable: if a reward is not finite,
     if all its rewards are equal, or if one token's importance ratio is beyond ``widest`` or not finite.
@@ -158,10 +158,10 @@ def sound_groups(
         tensor([ True,  True, False, False])
 
     Arguments:
-        rewards: one for each answer.
-        group_size: answers to one prompt, next to each other.
+        rewards: one per answer.
+        group_size: answers per prompt, adjacent.
         ratio: importance ratio of each token, ``[answers, tokens]``.
-        mask: true where a token counts.
+        mask: true for tokens that count.
         widest: largest ratio, and the inverse of the smallest.
     """
     if rewards.dim() != 1 or group_size < 1 or len(rewards) % group_size:

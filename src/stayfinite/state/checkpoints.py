@@ -54,10 +54,10 @@ class Checkpointer:
 
     Arguments:
         directory: parent of all checkpoints; created if needed.
-        keep: how many good ones stay, at least 1.
-        rank: of this process, and ``ranks`` how many there are; where tensors are replicated rank 0 writes them.
-        token: what ``sharded.agree_on_token`` gave; needed with several ranks.
-        patience: seconds that one rank waits for another before it gives a checkpoint up.
+        keep: good checkpoints to keep, at least 1.
+        rank: this process, of ``ranks``; rank 0 writes replicated tensors.
+        token: from ``sharded.agree_on_token``; needed with several ranks.
+        patience: seconds to wait for another rank before a checkpoint is given up.
     """
 
     def __init__(

@@ -61,8 +61,6 @@ def bring_home(
     """Copy tensors to the host: synchronously from the CPU, asynchronously from CUDA.
 
     Arguments:
-        live: tensors by name.
-        memory: the destination.
         first: names of tensors that may change before the next optimizer step.
     """
     landing = Landing()

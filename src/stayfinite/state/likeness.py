@@ -59,7 +59,6 @@ def keys_digest(tree: Mapping[str, Any], forms: Mapping[str, tuple[tuple[int, ..
     """Fingerprint of an architecture: names, shapes and dtypes of parameters and buffers.
 
     Arguments:
-        tree: of a training state.
         forms: full shape and dtype of each tensor by name.
     """
     names = sorted({*tree["parameters"], *tree["buffers"]})

@@ -34,10 +34,6 @@ def refusing_odd_values(path: Path) -> Iterator[None]:
 def check_values(saved: Mapping[str, Any], live: list[dict[str, Any]]) -> None:
     """Reject an optimizer state that would load, but fail in a later step.
 
-    Arguments:
-        saved: the decoded state.
-        live: groups of the target optimizer.
-
     Raises:
         StateError: the message names the value.
     """

@@ -93,7 +93,6 @@ def load(path: str | os.PathLike[str], *, parts: TrainingParts | None = None, ra
     """Read a checkpoint that ``newest_good`` has verified.
 
     Arguments:
-        path: directory of the checkpoint.
         parts: the target training; needed if it is sharded, to read only this rank's shards.
         rank: this process. A rank that did not exist at saving gets the state of rank 0, without generators.
 

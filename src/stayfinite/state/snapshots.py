@@ -44,13 +44,11 @@ class SnapshotRing:
         ...     ring.rollback_to(good)
 
     Arguments:
-        parts: the training.
         keep: copies of the state in host memory, at least 2.
-        prove_steps: later steps that have to be accepted before a snapshot is known-good.
-        drop_refusals: a candidate goes when this many later steps were refused before it was proved.
-        agree: with several ranks, whether all of them find a snapshot good; a collective. They then promote it at the
-            same step.
-        many: whether somebody else asks all ranks, between :meth:`sound` and :meth:`conclude`.
+        prove_steps: later accepted steps that make a snapshot known-good.
+        drop_refusals: later refused steps after which an unproved candidate is dropped.
+        agree: with several ranks, whether all find a snapshot good (a collective), so all promote it at the same step.
+        many: whether the caller asks all ranks, between :meth:`sound` and :meth:`conclude`.
     """
 
     def __init__(

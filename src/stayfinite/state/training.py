@@ -97,7 +97,6 @@ def capture(
     Synchronous on the CPU. From CUDA the copy is in progress on return, and training may continue at once.
 
     Arguments:
-        parts: what to capture.
         memory: host memory to reuse; its content is overwritten.
         notes: anything that ``encode`` takes, kept with the state but not restored: the step, a data position.
 

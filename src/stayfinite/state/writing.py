@@ -57,7 +57,6 @@ def write_checkpoint(desk: Desk, step: int, number: int, state: TrainingState) -
     """Write this rank's share of a checkpoint; return when the whole checkpoint has its final name.
 
     Arguments:
-        desk: where to write.
         step: last step that the state contains.
         number: of this checkpoint in this process; the same on all ranks.
         state: must not change meanwhile.

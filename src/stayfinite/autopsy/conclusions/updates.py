@@ -21,7 +21,6 @@ def written_by_optimizer(e: Evidence, leaf: str, *, proved: bool) -> Conclusion 
     """A parameter is not finite, and the optimizer's settings explain it.
 
     Arguments:
-        leaf: name of the parameter.
         proved: whether the step is good with earlier weights.
     """
     optimizer = e.materials.optimizer

@@ -38,7 +38,6 @@ def call_build(named: str, *arguments: Any, example: str = EXAMPLE) -> Any:
     """Call ``module:function``; the current directory is searched first.
 
     Arguments:
-        named: the function.
         arguments: its arguments: none, or the run directory for a recipe.
         example: a valid function, for the error.
 

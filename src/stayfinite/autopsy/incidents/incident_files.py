@@ -104,8 +104,6 @@ def write_autopsy(incident: Path, record: Mapping[str, Any], name: str = AUTOPSY
     """Write autopsy.json into an incident, replacing an earlier one atomically.
 
     Arguments:
-        incident: its directory.
-        record: of the autopsy.
         name: file name; ``REPLAY`` to keep the run's own autopsy.
 
     Raises:

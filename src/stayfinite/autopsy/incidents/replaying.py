@@ -23,9 +23,7 @@ def replay(
     """Run an incident again.
 
     Arguments:
-        path: directory of the incident.
         build: ``module:function`` that returns model and forward; None for a run that names its recipe.
-        world: run only this one.
         device: where to run; None for the original type of device if available, else the CPU.
         seconds: after which no further world is started.
 

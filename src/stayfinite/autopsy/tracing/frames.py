@@ -58,7 +58,6 @@ class Lines:
         """Lines of a frame and its callers.
 
         Arguments:
-            frame: the innermost frame.
             backward: stop where autograd was entered.
             until: id of a frame at which to stop and use ``then``.
             then: the known result for ``until``.

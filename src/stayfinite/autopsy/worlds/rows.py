@@ -19,10 +19,7 @@ def guilty_rows(
     """Rows that are bad alone; empty if the batch cannot be split, or no row is bad alone.
 
     Arguments:
-        step: the bad step.
-        is_bad: what counts as bad.
         suspected: rows that the trace points at; tried first.
-        out_of_time: ends the search.
     """
     size = batch_size(step.batch)
     if size is None or size < 2:

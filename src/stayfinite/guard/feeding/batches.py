@@ -54,7 +54,6 @@ class Batches:
 
     Arguments:
         loader: a DataLoader, or any iterable that can be iterated once per epoch.
-        ledger: batches to skip.
         max_errors: batches that may fail to load; one more raises LoaderFailed.
         tell: called with event name and details for a failed or skipped batch.
         agree: takes this rank's supply and returns the worst over all ranks.

@@ -79,8 +79,6 @@ class TrainingSetup:
         """Return the divisor for a fused optimizer; None if not needed or if the gradients were clipped here instead.
 
         Arguments:
-            reading: the step.
-            divisor: computed on the device.
             bounds: whether the policy limits unusual gradients, so the divisor may exceed 1 without clipping.
         """
         if self.max_norm is None and not bounds:

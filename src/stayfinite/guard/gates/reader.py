@@ -26,9 +26,7 @@ class Reader:
     """Reads gradients, loss and learning rate, and keeps the roster up to date.
 
     Arguments:
-        model: provides the parameter names.
         setup: shared with the gates; its roster is replaced here.
-        collector: the losses of the step.
         sample_every: steps between detailed samples; 0 for none.
         watches: whether the guard only monitors.
     """
@@ -68,8 +66,6 @@ class Reader:
         """Read the numbers of a step.
 
         Arguments:
-            step: its number.
-            loss: loss of this rank.
             first: whether no step was accepted before.
             unscale: whether to unscale the gradients, if there is a scaler.
             norm: gradient norm over all ranks, if an engine owns and measures the gradients.

@@ -74,8 +74,6 @@ class GraphedStep:
     whenever a captured object is replaced, the step is captured again.
 
     Arguments:
-        guard: the guard.
-        tape: captures the step.
         plainly: takes a step without a graph and returns its loss.
     """
 

@@ -74,8 +74,6 @@ def draft_of(case: Case, parts: TrainingParts, run_dir: Path, limit: int) -> fil
     """Copy what an incident contains; the rest is left to the writer thread.
 
     Arguments:
-        case: the refused step.
-        parts: the training.
         run_dir: run directory; its newest checkpoint is named if the weights are too large.
         limit: most bytes of weights, of optimizer state and of the batch.
     """

@@ -40,9 +40,7 @@ class Comparison:
     """Runs recent batches again with the weights of a snapshot and with the current ones.
 
     Arguments:
-        parts: the training.
         ranks: all processes; each runs its own batches, and the mean counts.
-        forward: the forward pass, if known.
         passes: recent batches, while an unusual step is on probation.
     """
 
@@ -60,12 +58,7 @@ class Comparison:
         return is_sharded(self._parts.model)
 
     def with_weights_of(self, snapshot: Snapshot, unusual: int) -> Losses | None:
-        """Losses with both weights; None if they could not be computed. A collective.
-
-        Arguments:
-            snapshot: the known-good state.
-            unusual: the step on probation.
-        """
+        """Losses with both weights; None if they could not be computed. A collective."""
         found: Losses | None = None
         try:
             found = self._run(snapshot, self._passes.of(unusual))

@@ -20,9 +20,7 @@ class ForwardPass:
 
     Arguments:
         function: ``forward(batch) -> loss``, or None.
-        precision: the autocast in force.
         collector: told which batch the next loss comes from.
-        passes: records the pass.
         describe: describes each row of a batch, for incidents.
         groups: counts batches by the groups of their rows.
     """

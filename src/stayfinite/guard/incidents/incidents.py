@@ -49,13 +49,8 @@ class Incidents:
     """Captures and explains refused steps of a training with a known forward pass.
 
     Arguments:
-        parts: the training.
         policy: limits on number, size and time.
         ranks: all processes; the bad one writes and explains.
-        recorder: records events.
-        precision: the autocast in force.
-        forward: the forward pass.
-        passes: its recent passes.
         known_good: returns the last known-good state, or None.
         evidence: returns the record of a re-run that differed, or None.
     """
@@ -93,8 +88,6 @@ class Incidents:
         """Examine a decided step before anything is done about it. Never raises.
 
         Arguments:
-            heard: the decided step.
-            step: the current step.
             taken: in monitor mode, whether the optimizer has already taken the step.
         """
         decision = heard.judgement.decision
@@ -114,7 +107,6 @@ class Incidents:
         """Capture and explain a step that did harm, after the run has gone back. Never raises.
 
         Arguments:
-            step: the unusual step.
             limits: loss and gradient norm above which it was unusual.
         """
         passes = self._passes.of(step)

@@ -81,11 +81,7 @@ class Pass:
 
 
 class Passes:
-    """Forward passes of the last few steps.
-
-    Arguments:
-        device: device type of the model.
-    """
+    """Forward passes of the last few steps."""
 
     def __init__(self, device: str) -> None:
         self.wanted = True

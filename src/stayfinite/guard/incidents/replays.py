@@ -49,12 +49,6 @@ class Replays:
 
     Arguments:
         every: steps between re-runs; 0 for none.
-        model: the trained model.
-        ranks: all processes.
-        recorder: records events.
-        forward: the forward pass, if known.
-        passes: its recorded passes.
-        buffers: the model's changing buffers.
     """
 
     def __init__(

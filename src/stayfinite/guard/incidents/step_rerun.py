@@ -73,9 +73,7 @@ class StepRerun:
     """Runs the current step again.
 
     Arguments:
-        model: the trained model.
         buffers: the model's changing buffers, with their values before the step.
-        world: number of ranks.
     """
 
     def __init__(self, model: nn.Module, buffers: RunningBuffers, world: int) -> None:
@@ -93,10 +91,6 @@ class StepRerun:
         """Run the step and return its fingerprint.
 
         Arguments:
-            forward: the forward pass.
-            passes: passes of the step, in order.
-            roster: the parameters.
-            sums: hooks on their gradients.
             rehearsal: turn communication with other ranks into an error.
 
         Raises:

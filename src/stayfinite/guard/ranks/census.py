@@ -43,7 +43,6 @@ def of_stages(told: Sequence[Held], own: Sequence[str]) -> Census:
     """Census if ranks hold different parameters.
 
     Arguments:
-        told: what each rank holds.
         own: names in this rank's current roster.
 
     Raises:

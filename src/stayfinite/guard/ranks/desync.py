@@ -12,7 +12,6 @@ class DesyncWatch:
     """Compares checksums across ranks without a sync; reports each parameter once.
 
     Arguments:
-        ranks: all processes.
         every: steps between checks; 0 for none.
     """
 

@@ -20,7 +20,6 @@ class Progress:
     """Tracks a rank's progress; does nothing with a single rank.
 
     Arguments:
-        ranks: all processes.
         directory: run directory; the watchdog runs if every rank has one.
         device: device of the guard's all-reduce.
         floor: minimum seconds without progress before the watchdog looks; 0 for no watchdog.

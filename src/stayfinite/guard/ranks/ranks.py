@@ -33,7 +33,6 @@ class Ranks:
 
     Arguments:
         model: the local model, or the local stages of a pipeline.
-        roster: its parameters.
     """
 
     def __init__(self, model: nn.Module, roster: Roster) -> None:

@@ -34,11 +34,7 @@ class Slowest:
 
 
 class OwnTime:
-    """Measures a rank's own time, and finds the slowest rank every ``EVERY`` steps.
-
-    Arguments:
-        ranks: all processes.
-    """
+    """Measures a rank's own time, and finds the slowest rank every ``EVERY`` steps."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks

@@ -53,8 +53,6 @@ class Watchdog:
     """Watches one rank's progress.
 
     Arguments:
-        rank: rank of this process.
-        members: all ranks, in order.
         directory: run directory on shared storage.
         launch: token that all ranks share, new at each launch.
         floor: minimum seconds without progress before it looks.

@@ -33,9 +33,6 @@ class PlanMargins:
     Does nothing without a plan, or if the plan has neither fp16 nor fp8.
 
     Arguments:
-        model: the trained model.
-        recorder: records events.
-        due: whether a step is sampled.
         alone: whether this is the only rank; with several a module is only named, since all would have to change it at
             the same step.
     """

@@ -29,14 +29,6 @@ class Recovery:
     """Keeps known-good states and takes the rungs of the ladder.
 
     Arguments:
-        parts: the training.
-        policy: budgets and cadences.
-        ranks: all processes.
-        cut: the learning rate cut.
-        precision: the autocast in force.
-        loaders: data positions.
-        recorder: records events.
-        rerun: whether batches can be run again.
         notes: returns everything else to restore, as plain data.
     """
 
@@ -144,7 +136,6 @@ class Recovery:
         process that resumes from an older checkpoint.
 
         Arguments:
-            step: the current step.
             memory: the policy's memory; used budgets stay used.
 
         Returns:

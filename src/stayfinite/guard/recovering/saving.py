@@ -43,7 +43,6 @@ class Saving:
     """Checkpoints of one training, written in the background.
 
     Arguments:
-        parts: the training.
         policy: cadence and number of checkpoints.
         ranks: all processes; the run directory is on shared storage.
         recorder: records the outcome of each.

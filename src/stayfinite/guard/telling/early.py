@@ -21,9 +21,6 @@ class EarlyWatch:
     """Hooks the forward passes of sampled steps and judges the measurements.
 
     Arguments:
-        model: the trained model.
-        recorder: records events.
-        due: whether a step is sampled.
         first: whether this is rank 0; other ranks do nothing.
     """
 

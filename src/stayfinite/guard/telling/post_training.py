@@ -15,7 +15,6 @@ class PostTrainingWatch:
     """Judges the signals of each step and reports signs; does nothing without signals.
 
     Arguments:
-        recorder: records events.
         first: whether this is rank 0; other ranks do nothing.
     """
 

@@ -43,19 +43,19 @@ MEMORY = "stayfinite"
 class StayFinite(FrameworkGuard):
     """Guards the steps of a DeepSpeed engine.
 
-    ``engine(...)``, ``engine.backward(loss)`` and ``engine.step()`` are called as ever. A bad step is skipped on all
-    ranks as the engine itself skips an overflow: weights, moments and schedule stay as they were, and
-    ``engine.skipped_steps`` counts it. The loss scale goes down for overflows only. An unusual finite step is limited
+    ``engine(...)``, ``engine.backward(loss)`` and ``engine.step()`` are called as usual. A bad step is skipped on all
+    ranks as the engine itself skips an overflow: weights, moments and schedule do not change, and
+    ``engine.skipped_steps`` counts it. The loss scale is lowered for overflows only. An unusual finite step is limited
     by the engine's own clipping.
 
     Arguments:
-        engine: what ``deepspeed.initialize`` returned first.
+        engine: the first result of ``deepspeed.initialize``.
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps, events and incidents are written; None for nowhere.
-        forward: ``forward(batch) -> loss``, to be called as ``guard.forward(batch)``: lets a bad step be explained.
-            Not needed for a model that returns its loss, as those of transformers do.
-        explain: whether the first bad step of each kind is run again at once, to find its cause. Not with ZeRO-3.
-        console: where lines go when something happens; stderr by default.
+        forward: ``forward(batch) -> loss``, called as ``guard.forward(batch)``: allows a bad step to be explained.
+            Not needed for a model that returns its loss, as in transformers.
+        explain: whether the first bad step of each kind is run again at once to find its cause. Not with ZeRO-3.
+        console: where lines are printed; stderr by default.
 
     Raises:
         UsageError: this engine's steps cannot be refused; the message says why.

@@ -20,7 +20,6 @@ class MasterOptimizer:
 
     Arguments:
         inner: as passed to the engine, or built by it.
-        model: the trained model.
     """
 
     def __init__(self, inner: Optimizer, model: nn.Module) -> None:

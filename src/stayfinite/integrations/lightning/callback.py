@@ -33,8 +33,8 @@ class StayFinite:
     Arguments:
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps, events and incidents are written; by default ``stayfinite`` in the Trainer's log
-            directory, numbered where there is one of another training already. None for nowhere.
-        explain: whether the first bad step of each kind is run again at once, to find its cause.
+            directory, numbered if another training already has one. None for nowhere.
+        explain: whether the first bad step of each kind is run again at once to find its cause.
         log: whether gradient norm, vetoes and findings go to the Trainer's loggers and its progress bar.
         console: where lines are printed; stderr by default.
     """

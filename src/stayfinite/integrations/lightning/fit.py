@@ -21,15 +21,7 @@ from stayfinite.report.terminal import Console
 
 
 class GuardedFit:
-    """Guards the optimizers of one fit from ``on_train_start`` to ``on_train_end``.
-
-    Arguments:
-        trainer: a Lightning Trainer about to start.
-        module: its LightningModule.
-        policy: how steps are judged.
-        run_dir: the run directory; None for none.
-        console: where lines are printed.
-    """
+    """Guards the optimizers of one fit from ``on_train_start`` to ``on_train_end``."""
 
     def __init__(
         self, trainer: Any, module: Any, policy: Policy, run_dir: Path | None, console: Console | None

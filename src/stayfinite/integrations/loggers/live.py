@@ -45,7 +45,6 @@ def following(run_dir: str | os.PathLike[str], *sinks: Sink, every: float = 5.0)
 
     Arguments:
         run_dir: the guard's run directory; may not exist yet.
-        sinks: the loggers.
         every: seconds between reads.
 
     Earlier steps are not copied.

@@ -39,9 +39,6 @@ class Attachment:
 
     Arguments:
         trainer: with optimizer, schedule and wrapped model.
-        policy: how a step is judged.
-        run_dir: the run directory; None for none.
-        console: where lines are printed.
         steer: whether to act on post-training signs.
     """
 

@@ -44,11 +44,11 @@ class StayFinite(TrainerCallback, ExportableState):
     Arguments:
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps, events and incidents are written; by default ``stayfinite`` under ``args.output_dir``,
-            numbered where there is one of an earlier training already. None for nowhere.
-        explain: whether the first bad step of each kind is run again at once, to find its cause.
-        steer: whether GRPO and RLOO of trl are steered when their signals show that they go wrong: ``beta`` is raised,
-            the learning rate cut, weights are rolled back. Without a sign nothing changes.
-        console: where lines go when something happens; by default to stderr, beside the progress bar.
+            numbered if an earlier training already has one. None for nowhere.
+        explain: whether the first bad step of each kind is run again at once to find its cause.
+        steer: whether to act on failing GRPO and RLOO runs of trl: raise ``beta``, cut the learning rate, roll back.
+            Without a sign nothing changes.
+        console: where lines are printed; by default stderr, beside the progress bar.
     """
 
     def __init__(

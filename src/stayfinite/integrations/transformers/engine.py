@@ -25,10 +25,6 @@ class EngineAttachment(Attachment):
     """An :class:`Attachment` for an engine: the engine decides, and the Trainer is hooked only for logs and its end.
 
     Arguments:
-        trainer: with its engine.
-        policy: how a step is judged.
-        run_dir: the run directory; None for none.
-        console: where lines are printed.
         steer: whether to act on post-training signs; with ZeRO-3 a rollback is not possible.
     """
 

@@ -49,11 +49,7 @@ MOST_TEXT = 900
 
 
 class OwnSignals:
-    """Hooks one trainer while it takes a step.
-
-    Arguments:
-        trainer: any Trainer.
-    """
+    """Hooks one trainer while it takes a step."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer

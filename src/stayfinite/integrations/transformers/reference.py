@@ -21,7 +21,6 @@ class TrainerReference:
 
     Arguments:
         trainer: any Trainer; with ``sync_ref_model`` its reference follows the policy.
-        optimizer: the plain optimizer.
     """
 
     def __init__(self, trainer: Any, optimizer: Any) -> None:
