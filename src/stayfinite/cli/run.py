@@ -83,7 +83,7 @@ class Supervisor:
     def __init__(self, command: list[str], settings: Run, words: Path) -> None:
         self._command, self._settings, self._words = command, settings, words
         self._begun = time.time()
-        self._told: int | None = None
+        self._signal: int | None = None
         self._wake = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._run_dirs: dict[str, None] = {}
@@ -105,13 +105,13 @@ class Supervisor:
             except OSError as error:
                 _say(f"cannot run {self._command[0]}: {error.strerror or error}")
                 return 127
-            ending = Ending(code=code, began=began, stopped=self._stopped(), told=self._told)
+            ending = Ending(code=code, began=began, stopped=self._stopped(), told=self._signal)
             following, state = after(ending, state)
             self._tell(following, state, ending)
             if following.move is Move.RESTART:
                 self._end_left_overs()
                 self._wake.wait(following.pause)
-                following = after_pause(self._stopped(), self._told)
+                following = after_pause(self._stopped(), self._signal)
                 if following.move is Move.RESTART:
                     continue
                 self._tell(following, state, ending)
@@ -127,10 +127,10 @@ class Supervisor:
             stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
             process_group=0,
         )
-        if self._told is not None:
-            self._pass_on(self._told)  # a signal arrived just before
+        if self._signal is not None:
+            self._pass_on(self._signal)  # a signal arrived just before
         code = self._child.wait()
-        launched = [word for word in self._heard() if word.get("event") == "launched"]
+        launched = [word for word in self._messages() if word.get("event") == "launched"]
         for word in launched:
             if isinstance(word.get("run_dir"), str):
                 self._run_dirs[word["run_dir"]] = None
@@ -139,14 +139,14 @@ class Supervisor:
 
     def _stopped(self) -> int | None:
         """Exit code of a stop, from this machine's messages or any rank's events; None if there was none."""
-        found = [word.get("code") for word in self._heard() if word.get("event") == "stopped"]
+        found = [word.get("code") for word in self._messages() if word.get("event") == "stopped"]
         events = (stopped_since(Path(directory), self._begun) for directory in self._run_dirs)
         found += [event.get("exit_code") for event in events if event is not None]
         if not found:
             return None
         return next((code for code in found if isinstance(code, int) and code in STOPS), min(STOPS))
 
-    def _heard(self) -> list[dict[str, Any]]:
+    def _messages(self) -> list[dict[str, Any]]:
         words = []
         with contextlib.suppress(OSError):
             for line in self._words.read_bytes().splitlines():
@@ -155,7 +155,7 @@ class Supervisor:
         return [word for word in words if isinstance(word, dict)]
 
     def _pass_on(self, number: int, _frame: object = None) -> None:
-        self._told = number
+        self._signal = number
         self._wake.set()
         if self._child is not None and self._child.returncode is None:
             with contextlib.suppress(ProcessLookupError):

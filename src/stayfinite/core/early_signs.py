@@ -114,7 +114,7 @@ class EarlySigns:
 
     def __init__(self) -> None:
         self._histories: dict[tuple[str, str], History] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def take(self, step: int, signals: Mapping[tuple[str, str], float]) -> list[Sign]:
         """Judge the samples of a step; non-finite values are ignored, since the loss shows those."""
@@ -128,8 +128,8 @@ class EarlySigns:
                 out.setdefault(signal, []).append(Sign(step, signal, place, value, usual, 1))
         fresh = []
         for signal, signs in out.items():
-            if signal not in self._told:
+            if signal not in self._reported:
                 worst = max(signs, key=lambda sign: sign.value)
                 fresh.append(Sign(step, signal, worst.place, worst.value, worst.usual, len(signs)))
-        self._told = set(out)
+        self._reported = set(out)
         return fresh

@@ -55,7 +55,7 @@ class Keeping:
         self.in_doubt = False
         """Whether an unusual step is on probation: until it ends, no later state is taken or proved."""
 
-    def heard(self, step: int, *, refused: bool, in_doubt: bool) -> Agreement[int | None]:
+    def decided(self, step: int, *, refused: bool, in_doubt: bool) -> Agreement[int | None]:
         """Record a decided step; return the step of a snapshot that it proved, else None."""
         self.in_doubt = in_doubt
         ring = self.ring
@@ -91,7 +91,7 @@ class Keeping:
         return ""
 
     def make_room(self) -> Agreement[int | None]:
-        """Judge the candidate early because a checkpoint needs its place; returns as `heard`.
+        """Judge the candidate early because a checkpoint needs its place; returns as `decided`.
 
         Without an accepted step since the last refusal it stays a candidate.
         """

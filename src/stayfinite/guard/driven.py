@@ -55,7 +55,7 @@ class DrivenGuard(Guard):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         self._reading: Reading | None = None
-        self._heard: list[JudgedStep] = []
+        self._decided: list[JudgedStep] = []
         self._sampler: Sampler | None = None
         super().__init__(*args, **settings)
 
@@ -108,14 +108,14 @@ class DrivenGuard(Guard):
             scale: loss scale of an engine that scales fp16 losses itself.
         """
         self._life.check_open()
-        if self._heard:
-            return self._heard[0].judgement.decision
+        if self._decided:
+            return self._decided[0].judgement.decision
         if self._collector.loss is None:
             raise OrderError("driven.judge() called before driven.gather(loss)", fix="call driven.gather(loss) first")
-        self._reading, self._sampler, self._heard = self._weigh(
+        self._reading, self._sampler, self._decided = self._weigh(
             self._collector.loss, unscale=unscale, norm=norm, scale=scale
         )
-        return self._heard[0].judgement.decision
+        return self._decided[0].judgement.decision
 
     @property
     def gathered(self) -> bool:
@@ -125,7 +125,7 @@ class DrivenGuard(Guard):
     @property
     def judged(self) -> bool:
         """Whether a step was judged but not settled yet."""
-        return bool(self._heard)
+        return bool(self._decided)
 
     @property
     def grad_norm(self) -> Tensor:
@@ -154,7 +154,7 @@ class DrivenGuard(Guard):
         """Clip with the norms already measured, without a second pass over the gradients."""
         assert self._reading is not None, "allowed only between judge() and settle()"
         gradients = self._reading.gradients
-        limit = self._heard[0].judgement.decision.limit
+        limit = self._decided[0].judgement.decision.limit
         # Gradients of an unusual step were limited when it was judged.
         limited = gradients if limit is None else replace(gradients, total=gradients.total.clamp(max=limit))
         clip_gradients(limited, max_norm)
@@ -175,19 +175,19 @@ class DrivenGuard(Guard):
             TrainingDiverged: as :meth:`Guard.step`.
         """
         self._life.check_open()
-        heard, sampler = self._heard, self._sampler
+        decided, sampler = self._decided, self._sampler
         if sampler is not None:
             self._tell_sample(sampler.finish())
         self.abandon()
-        if heard:
-            self._take_note(heard)
+        if decided:
+            self._take_note(decided)
             self._between_steps()
             self._progress.at(Phase.OUTSIDE, self._step + 1)
 
     def abandon(self) -> None:
         """Discard what was gathered for the step."""
         self._forget_gathered()
-        self._reading, self._heard, self._sampler = None, [], None
+        self._reading, self._decided, self._sampler = None, [], None
 
     @property
     def rate_factor(self) -> float:

@@ -158,7 +158,7 @@ class Guard(Machinery):
         gathered = check_gathered(self._collector.loss, stray=parts if loss is None else None)
         scaler = self._setup.scaler
         try:
-            reading, sampler, heard = self._weigh(gathered)
+            reading, sampler, decided = self._weigh(gathered)
             if sampler is not None:
                 self._tell_sample(sampler.finish())
             if reading.loss_scale is not None and scaler is not None:
@@ -171,7 +171,7 @@ class Guard(Machinery):
                     scaler.update()
             raise
         self._start_afresh()
-        self._take_note(heard)
+        self._take_note(decided)
         self._between_steps()
         self._progress.at(Phase.OUTSIDE, self._step + 1)
 

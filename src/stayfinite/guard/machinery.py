@@ -205,7 +205,7 @@ class Machinery:
             evidence=self._replays.evidence.get,
         )
         if policy.mode == "watch" and forward is not None and roster.device.type == "cpu":
-            self._setup.alarm = lambda heard: self._incidents.look(heard, self._step, taken=False)
+            self._setup.alarm = lambda decided: self._incidents.look(decided, self._step, taken=False)
         on_probation = OnProbation(self._judge, self._recovery, comparison, self._recorder, self._incidents)
         self._after = StepActions(
             self._setup, self._judge, self._recovery, self._recorder, self._incidents, on_probation
@@ -281,14 +281,14 @@ class Machinery:
         self._early.post(sample)
         self._margins.post(sample.step)
 
-    def _take_note(self, heard: list[JudgedStep], *, wait: bool = False) -> None:
+    def _take_note(self, decided: list[JudgedStep], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
         self._early.collect(wait=wait)
         self._margins.collect(wait=wait)
         for finding in self._desync.collect(wait=wait):
             self._recorder.find(finding, self._step)
-        decision = self._after.follow(heard, self._step)
-        for each in heard:
+        decision = self._after.follow(decided, self._step)
+        for each in decided:
             self._post_training.take(each.opened.signals)
         if decision is not None:
             found = self._incidents.found_on(decision)

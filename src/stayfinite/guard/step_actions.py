@@ -44,14 +44,14 @@ class StepActions:
         self.gate, self.cost = choose_gate(setup, judge.policy, judge.memory.ladder.spikes)
         self._known: Opened | None = None
 
-    def follow(self, heard: list[JudgedStep], step: int) -> Decision | None:
+    def follow(self, decided: list[JudgedStep], step: int) -> Decision | None:
         """Act on steps decided by the current ``step``; return the decision to stop, if there is one."""
-        queue = deque(heard)
+        queue = deque(decided)
         while queue:
             each = queue.popleft()
             decision = each.judgement.decision
             doubt = each.judgement.memory.probation.doubt
-            self._recovery.heard(decision, in_doubt=doubt is not None)
+            self._recovery.decided(decision, in_doubt=doubt is not None)
             if doubt is not None:
                 self._incidents.watch(doubt.step)
             try:

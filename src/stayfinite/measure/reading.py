@@ -191,8 +191,8 @@ def highest_lr(optimizer: Optimizer) -> float | Tensor | None:
 def _silent(indices: tuple[int, ...], norms: list[float], parameters: int) -> int:
     if len(indices) == parameters and 0.0 not in norms:
         return 0
-    heard = 0
+    nonzero = 0
     for index, norm in zip(indices, norms, strict=True):
         if norm != 0:
-            heard |= 1 << index
-    return ~heard & ((1 << parameters) - 1)
+            nonzero |= 1 << index
+    return ~nonzero & ((1 << parameters) - 1)

@@ -133,7 +133,7 @@ class Batches:
             self._next += 1
             self._rested += 1
             self.count += 1
-            self._handed(self._told(self.place, batch[0]))
+            self._handed(self._as_handed(self.place, batch[0]))
             yield batch[0]
         # Skipped batches that still wait have no later turn in this epoch.
         while (returned := self._next_return()) is not None:
@@ -210,7 +210,7 @@ class Batches:
         except TypeError:
             return 0
 
-    def _told(self, place: Place, batch: Any) -> Handed:
+    def _as_handed(self, place: Place, batch: Any) -> Handed:
         items = self._tap.items_of(place[1]) if self._tap is not None else []
         if items and all(isinstance(item, int) for item in items):
             return Handed(place, tuple(items))

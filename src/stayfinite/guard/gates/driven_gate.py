@@ -24,8 +24,8 @@ class DrivenGate:
     def take(self, reading: Reading) -> list[JudgedStep]:
         """Judge the step; restore the buffers if it is refused or shows a fault."""
         setup = self._setup
-        heard = setup.hear(reading)
-        decision = heard.judgement.decision
+        decided = setup.hear(reading)
+        decision = decided.judgement.decision
         if decision.refused or decision.fault:
             setup.buffers.restore()
         if not decision.refused and (limit := decision.limit) is not None:
@@ -34,8 +34,8 @@ class DrivenGate:
         if setup.alarm is not None and decision.notable:
             # In monitor mode the weights change afterwards, so explain the step now.
             with setup.buffers.as_kept():
-                setup.alarm(heard)
-        return [heard]
+                setup.alarm(decided)
+        return [decided]
 
     def drain(self) -> list[JudgedStep]:
         return []

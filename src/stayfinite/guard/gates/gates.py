@@ -124,8 +124,8 @@ class HostGate:
     def take(self, reading: Reading) -> list[JudgedStep]:
         """Take the step or refuse it; the result is known at once."""
         setup = self._setup
-        heard = setup.hear(reading)
-        decision = heard.judgement.decision
+        decided = setup.hear(reading)
+        decision = decided.judgement.decision
         if decision.refused or decision.fault:
             setup.buffers.restore()
         if not decision.refused:
@@ -133,7 +133,7 @@ class HostGate:
             setup.step()
             setup.buffers.keep()
             setup.schedule.advance()
-        return [heard]
+        return [decided]
 
     def drain(self) -> list[JudgedStep]:
         return []
@@ -156,12 +156,12 @@ class _Listening:
         """Nothing to do: the judge knows the factor."""
 
     def _collect(self, *, wait: bool = False) -> list[JudgedStep]:
-        heard = []
+        decided = []
         leave = LAG if self._setup.many and not wait else None
         for (envelope, roster), values in self._mail.collect(wait=wait, leave=leave):
             opened = unpack(envelope, values, roster)
-            heard.append(JudgedStep(opened, self._conclude(opened)))
-        return heard
+            decided.append(JudgedStep(opened, self._conclude(opened)))
+        return decided
 
     def _conclude(self, opened: Opened) -> Judgement:
         return self._setup.judge(opened.signals, None, math.inf)
@@ -188,9 +188,9 @@ class DeviceGate(_Listening):
         setup = self._setup
         if reading.mismatch:
             # The host found the mismatch itself and already waited.
-            heard = self.drain()
+            decided = self.drain()
             setup.buffers.restore()
-            return [*heard, setup.hear(reading)]
+            return [*decided, setup.hear(reading)]
         self._spikes.judge(reading.loss, reading.gradients.total)
         refused = self._spikes.refused
         envelope, values = pack(reading, self._spikes.judged)
@@ -247,9 +247,9 @@ class OpenGate(_Listening):
         envelope, values = pack(reading)
         self._mail.post((envelope, setup.roster), values)
         # On the CPU this includes the current step; explain it now, before the weights change.
-        heard = self._collect()
+        decided = self._collect()
         if setup.alarm is not None:
-            for each in heard:
+            for each in decided:
                 if each.judgement.decision.notable and each.opened.signals.step == reading.step:
                     with setup.buffers.as_kept():
                         setup.alarm(each)
@@ -261,4 +261,4 @@ class OpenGate(_Listening):
         setup.schedule.advance()
         if setup.alarm is not None:
             setup.buffers.keep()
-        return heard
+        return decided

@@ -238,7 +238,7 @@ class GraphedStep:
         guard._passes.close(guard._step)
         guard._groups.close(guard._step)
         envelope, values = self._packed
-        heard = self._gate.acted(
+        decided = self._gate.acted(
             replace(
                 envelope,
                 reading_step=guard._step,
@@ -250,7 +250,7 @@ class GraphedStep:
         if self._sample is not None and guard._reader.due(guard._step):
             guard._tell_sample(replace(self._sample, step=guard._step))
         guard._collector.clear()
-        guard._take_note(heard)
+        guard._take_note(decided)
         guard._between_steps()
         return loss
 

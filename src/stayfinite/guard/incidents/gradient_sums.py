@@ -64,10 +64,10 @@ class GradientSums:
     def take(self) -> tuple[int, ...]:
         """Sums since the last call; 0 for none. Syncs with the device."""
         sums, self._sums = self._sums, [None] * len(self._parameters)
-        heard = [(place, each) for place, each in enumerate(sums) if each is not None]
+        summed = [(place, each) for place, each in enumerate(sums) if each is not None]
         bits = [0] * len(sums)
-        for device in {each.device for _, each in heard}:
-            there = [(place, each) for place, each in heard if each.device == device]
+        for device in {each.device for _, each in summed}:
+            there = [(place, each) for place, each in summed if each.device == device]
             numbers = torch.stack([each for _, each in there]).tolist()
             for (place, _), number in zip(there, numbers, strict=True):
                 bits[place] = number

@@ -84,16 +84,16 @@ class Incidents:
         if not policy.max_incidents or forward.function is None:
             passes.stop()
 
-    def look(self, heard: JudgedStep, step: int, *, taken: bool = True) -> None:
+    def look(self, decided: JudgedStep, step: int, *, taken: bool = True) -> None:
         """Examine a decided step before anything is done about it. Never raises.
 
         Arguments:
             taken: in monitor mode, whether the optimizer has already taken the step.
         """
-        decision = heard.judgement.decision
+        decision = decided.judgement.decision
         try:
             if self._passes.wanted:
-                self._consider(heard, step, taken=taken)
+                self._consider(decided, step, taken=taken)
         except Exception as error:
             self._say("incident-failed", decision.step, f"cannot capture step {decision.step}", error)
         if taken:
@@ -165,11 +165,11 @@ class Incidents:
         alike = SPIKES if decision.signals.finite else (trigger_of(decision, {}),)
         return next((self._found[code] for code in alike if code in self._found), None)
 
-    def _consider(self, heard: JudgedStep, step: int, *, taken: bool) -> None:
-        decision = heard.judgement.decision
+    def _consider(self, decided: JudgedStep, step: int, *, taken: bool) -> None:
+        decision = decided.judgement.decision
         if not decision.refused and decision.code not in TRIGGERS:
             return
-        limit = spikes.limits(heard.judgement.memory.ladder.spikes, self._policy)
+        limit = spikes.limits(decided.judgement.memory.ladder.spikes, self._policy)
         trigger = trigger_of(decision, limit)
         if trigger is Code.SCALE_SEARCH and not self._policy.explain_scale_search:
             return
@@ -190,7 +190,7 @@ class Incidents:
                 scale=(decision.signals.loss_scale or 1.0) * share_of(passes),
                 precision=self._precision.current,
                 history=list(self._recorder.decisions)[-HISTORY:],
-                spike_limit=self._limits_of(heard) if trigger in SPIKES else None,
+                spike_limit=self._limits_of(decided) if trigger in SPIKES else None,
                 good=self._known_good(),
                 later=self._later(decision, step, taken=taken),
                 rank=self._ranks.rank,
@@ -200,9 +200,9 @@ class Incidents:
         if len(self._kinds) >= self._policy.max_incidents:
             self._passes.stop()
 
-    def _limits_of(self, heard: JudgedStep) -> dict[str, float]:
-        signals = heard.judgement.decision.signals
-        state = heard.judgement.memory.ladder.spikes
+    def _limits_of(self, decided: JudgedStep) -> dict[str, float]:
+        signals = decided.judgement.decision.signals
+        state = decided.judgement.memory.ladder.spikes
         return spikes.limits_of_return(state, self._policy, loss=signals.loss, norm=signals.grad_norm)
 
     def _notes(self, bad: Pass, later: int) -> dict[str, Any]:

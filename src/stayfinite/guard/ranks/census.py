@@ -20,7 +20,7 @@ class Census:
     """Number of ranks that hold each parameter or a shard of it."""
     places: tuple[int, ...]
     """Positions of this rank's roster in ``names``."""
-    heard: tuple[int, ...] | None = None
+    with_loss: tuple[int, ...] | None = None
     """Ranks that have a loss; None for all."""
 
 
@@ -39,7 +39,7 @@ class Held:
     last: bool
 
 
-def of_stages(told: Sequence[Held], own: Sequence[str]) -> Census:
+def of_stages(held: Sequence[Held], own: Sequence[str]) -> Census:
     """Census if ranks hold different parameters.
 
     Arguments:
@@ -49,7 +49,7 @@ def of_stages(told: Sequence[Held], own: Sequence[str]) -> Census:
         ModelError: a parameter became trainable after the exchange.
     """
     # A rank may hold two copies of a tied parameter. Not a set: its order differs between ranks.
-    counted = Counter(name for each in told for name in dict.fromkeys(each.names))
+    counted = Counter(name for each in held for name in dict.fromkeys(each.names))
     at = {name: place for place, name in enumerate(counted)}
     if new := [name for name in own if name not in at]:
         raise ModelError(
@@ -60,5 +60,5 @@ def of_stages(told: Sequence[Held], own: Sequence[str]) -> Census:
         tuple(counted),
         tuple(counted.values()),
         tuple(at[name] for name in own),
-        tuple(rank for rank, each in enumerate(told) if each.last),
+        tuple(rank for rank, each in enumerate(held) if each.last),
     )

@@ -7,7 +7,8 @@ stays in its row: the event can name the bad rank. Pipeline stages hold differen
 
 from __future__ import annotations
 
-from dataclasses import replace
+import platform
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +18,6 @@ from torch import Tensor, nn
 from stayfinite.guard.feeding.batches import Supply
 from stayfinite.guard.ranks.census import Census, Held, of_likes, of_stages
 from stayfinite.guard.ranks.local_gradients import LocalGradients
-from stayfinite.guard.ranks.machines import Machine
 from stayfinite.guard.ranks.meshes import holders_of, replicas_of, settle_placement
 from stayfinite.guard.ranks.pipeline import Stages, Writers
 from stayfinite.measure.checksum import checksum
@@ -26,6 +26,26 @@ from stayfinite.measure.roster import Roster
 from stayfinite.state.shards import is_spread, local_part
 
 Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Host and device of one rank."""
+
+    host: str
+    device: str
+    """With model name and start of its UUID, because `cuda:0` may be another card after a restart."""
+
+    @classmethod
+    def of(cls, device: torch.device) -> Machine:
+        """Machine of this process."""
+        return cls(platform.node() or "unknown host", _named(device))
+
+    def to_json(self) -> dict[str, str]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.device}"
 
 
 class Ranks:
@@ -44,10 +64,10 @@ class Ranks:
         self._stages = model if isinstance(model, Stages) else None
         watched = [model] if self._stages is None else self._stages.wrapped
         self._own = LocalGradients(watched) if self.world > 1 else None
-        self._told: list[Held] = []
+        self._held: list[Held] = []
         if self._stages is not None:
             own = Held(_shared_names(self._stages, roster), self._stages.indices, self._stages.is_last)
-            self._told = self.gather(own)
+            self._held = self.gather(own)
         self.machine = Machine.of(next((p.device for p in model.parameters()), torch.device("cpu")))
         self.machines: list[Machine] = self.gather(self.machine)
         """Machine of each rank."""
@@ -79,14 +99,14 @@ class Ranks:
             dist.all_reduce(rows)
             return replace(reading, loss=rows[:, 0].mean(), ranks=rows)
         squares = torch.zeros(len(census.names), dtype=wide, device=total.device)
-        places, share, heard = self._shares(census, roster, gradients.indices, squares)
+        places, share, with_loss = self._shares(census, roster, gradients.indices, squares)
         squares[places] = gradients.norms.to(wide).square() * share
         message = torch.cat([rows.reshape(-1), squares])
         dist.all_reduce(message)
         rows, squares = message[: rows.numel()].view_as(rows), message[rows.numel() :]
         norms = squares[places].sqrt().to(gradients.norms.dtype)
         together = replace(gradients, norms=norms, total=squares.sum().sqrt().to(total.dtype))
-        losses = rows[:, 0] if heard is None else rows[heard, 0]
+        losses = rows[:, 0] if with_loss is None else rows[with_loss, 0]
         if self._stages is not None:
             # A bad loss makes all stages' gradients bad; blame the rank with the loss.
             rows[:, 1] = torch.where(torch.isfinite(losses).all(), rows[:, 1], 0)
@@ -99,7 +119,7 @@ class Ranks:
             found = (
                 of_likes(roster, self.world)
                 if self._stages is None
-                else of_stages(self._told, _shared_names(self._stages, roster))
+                else of_stages(self._held, _shared_names(self._stages, roster))
             )
             self._known = (roster, found)
         return self._known[1]
@@ -107,7 +127,7 @@ class Ranks:
     @property
     def writers(self) -> Writers | None:
         """Which rank writes which checkpoint tensor; None if rank 0 holds all."""
-        return Writers(self.rank, [each.stages for each in self._told]) if self._told else None
+        return Writers(self.rank, [each.stages for each in self._held]) if self._held else None
 
     def settle(self, roster: Roster) -> None:
         """Redistribute gradients whose placement differs from their parameters'; call it before they are read."""
@@ -195,11 +215,19 @@ class Ranks:
                 for index, place in zip(indices, found, strict=True)
             ]
             places = torch.tensor(found, dtype=torch.int64, device=like.device)
-            heard = None if census.heard is None else torch.tensor(census.heard, device=like.device)
+            with_loss = None if census.with_loss is None else torch.tensor(census.with_loss, device=like.device)
             share = torch.tensor(shares, dtype=like.dtype, device=like.device)
-            self._shared = (census, indices, (places, share, heard))
+            self._shared = (census, indices, (places, share, with_loss))
         return self._shared[2]
 
 
 def _shared_names(stages: Stages, roster: Roster) -> tuple[str, ...]:
     return tuple(map(stages.shared_name, roster.names, roster.parameters))
+
+
+def _named(device: torch.device) -> str:
+    if device.type != "cuda":
+        return str(device)
+    about = torch.cuda.get_device_properties(device)
+    number = str(getattr(about, "uuid", ""))[:8]
+    return f"cuda:{device.index or 0} ({about.name}{', ' if number else ''}{number})"

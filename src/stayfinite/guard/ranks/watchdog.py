@@ -83,7 +83,7 @@ class Watchdog:
         self._ident = 0
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
-        self._told: set[tuple[int, Kind]] = set()
+        self._reported: set[tuple[int, Kind]] = set()
         self._alarm: Stall | None = None
 
     def at(self, phase: Phase, step: int) -> None:
@@ -184,9 +184,9 @@ class Watchdog:
             return  # the lowest answering rank reports
         beats = [beat for beat, _ in answers.values()]
         stall = find_stall(beats, len(self._members), limit=limit, timeout=self._timeout)
-        if stall is None or (stall.step, stall.kind) in self._told:
+        if stall is None or (stall.step, stall.kind) in self._reported:
             return
-        self._told.add((stall.step, stall.kind))
+        self._reported.add((stall.step, stall.kind))
         self._alarm = stall
         path = self._directory / f"stacks-step-{stall.step:08d}.txt"
         aside = path.with_name(f".{path.name}")

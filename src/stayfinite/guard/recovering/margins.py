@@ -42,7 +42,7 @@ class PlanMargins:
         self._handles: list[Any] = []
         self._found: dict[str, Tensor] = {}
         self._mail: Mailbox[Label] = Mailbox()
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     def expect(self, step: int) -> None:
         """Hook the forward passes of this step if it is sampled."""
@@ -86,9 +86,9 @@ class PlanMargins:
             seen = f"{share:.0%} of the inputs of {name} round to 0 in fp8"
         else:
             return
-        if (name, kind) in self._told:
+        if (name, kind) in self._reported:
             return
-        self._told.add((name, kind))
+        self._reported.add((name, kind))
         if self._alone:
             reached = raise_format(model, name)
             then = f"it computes in {reached} from now on"

@@ -83,7 +83,7 @@ class Recovery:
             rerun=self._rerun(),
         )
 
-    def heard(self, decision: Decision, *, in_doubt: bool = False) -> None:
+    def decided(self, decision: Decision, *, in_doubt: bool = False) -> None:
         """Process a decided step; ``in_doubt`` while an unusual one is on probation."""
         self._loaders.in_doubt = in_doubt
         if not decision.refused:
@@ -91,7 +91,7 @@ class Recovery:
             self._loaders.accepted(decision.step)
         else:
             self._loaders.refused(decision.step, finite=decision.signals.finite)
-        self._note_proof(self._keeping.heard(decision.step, refused=decision.refused, in_doubt=in_doubt))
+        self._note_proof(self._keeping.decided(decision.step, refused=decision.refused, in_doubt=in_doubt))
 
     def _note_proof(self, agreement: Agreement[int | None]) -> None:
         """Run a protocol that may prove a snapshot, which clears the batches before it."""

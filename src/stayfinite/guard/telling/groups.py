@@ -34,7 +34,7 @@ class Groups:
         self._describe = describe
         self._now: set[str] = set()
         self._steps: deque[tuple[int, set[str]]] = deque(maxlen=MOST_STEPS)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.seen: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.bounded: Counter[str] = Counter()
@@ -74,8 +74,8 @@ class Groups:
             self.seen[group] += 1
             self.refused[group] += decision.refused
             self.bounded[group] += decision.action is Action.BOUND
-            if group not in self._told and self.refused[group] >= ENOUGH and self._mostly_refused(group):
-                self._told.add(group)
+            if group not in self._reported and self.refused[group] >= ENOUGH and self._mostly_refused(group):
+                self._reported.add(group)
                 yield self.sentence(group)
 
     def sentence(self, group: str) -> str:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from stayfinite.autopsy.steps.surroundings import device_in_words
 from stayfinite.core.policy import Policy
 from stayfinite.core.records import VERSION
 from stayfinite.measure.roster import Roster, whole_size
@@ -36,7 +37,7 @@ def launch_record(
         "time": time,
         "versions": {"python": platform.python_version(), **_versions()},
         "platform": platform.platform(),
-        "devices": sorted({_device_name(device) for device, _ in roster.places}),
+        "devices": sorted({device_in_words(device) for device, _ in roster.places}),
         "seed": torch.initial_seed(),
         "model": {
             "class": type(model).__name__,
@@ -68,10 +69,6 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _device_name(device: torch.device) -> str:
-    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from stayfinite.core.decision import Decision
 from stayfinite.core.finding import Finding
@@ -24,7 +27,6 @@ from stayfinite.guard.telling.live import live_curves
 from stayfinite.guard.telling.reporting import REPORT, Reporter
 from stayfinite.guard.telling.tally import Tally
 from stayfinite.measure.mailbox import Mailbox
-from stayfinite.measure.memory import memory_peaks
 from stayfinite.measure.sample import FIELDS, Sample
 from stayfinite.report.summary import summary
 from stayfinite.report.terminal import Console, Voice
@@ -215,7 +217,7 @@ class Recorder:
         if self._layers.unwritten:
             self._journal.whole(LAYERS, self._layers.to_bytes())
         unlearned, neglected = self._unlearned(), self._groups.neglected()
-        told = {"reason": reason, **details, "memory": memory_peaks()}
+        told = {"reason": reason, **details, "memory": _memory_peaks()}
         if unlearned.batches or unlearned.rows or neglected:
             told["unlearned"] = {
                 "rows": list(unlearned.rows[:MOST_TOLD]),
@@ -255,3 +257,21 @@ def in_words(unlearned: Unlearned) -> str:
     if unlearned.batches:
         return f"{unlearned.batches:,} of {unlearned.of_batches:,} batches were never learned from"
     return ""
+
+
+def _memory_peaks() -> dict[str, int]:
+    """Peak bytes by place: the process on the host, and each CUDA device in use."""
+    peaks = {}
+    try:
+        import resource
+    except ImportError:  # Windows
+        pass
+    else:
+        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peaks["host, the whole process"] = held if sys.platform == "darwin" else held << 10
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for device in range(torch.cuda.device_count()):
+            if allocated := torch.cuda.max_memory_allocated(device):
+                peaks[f"cuda:{device}, allocated"] = allocated
+                peaks[f"cuda:{device}, reserved"] = torch.cuda.max_memory_reserved(device)
+    return peaks

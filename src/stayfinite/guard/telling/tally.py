@@ -19,7 +19,7 @@ class Tally:
     def __init__(self) -> None:
         self._steps = 0
         self._clipped = self._bounded = 0
-        self._heard: Counter[str] = Counter()
+        self._events: Counter[str] = Counter()
         self._vetoes: Counter[str] = Counter()
         self._watched: Counter[str] = Counter()
         self._lowest_scale: float | None = None
@@ -50,7 +50,7 @@ class Tally:
     def hear(self, event: str) -> None:
         """Count an event that is not a decision: a rollback after harm, a new phase."""
         if event in ("rollback", "new-phase"):
-            self._heard[event] += 1
+            self._events[event] += 1
 
     def see(self, cause: str, step: int) -> None:
         """Record a post-training sign; it may be reported again when it returns."""
@@ -59,7 +59,7 @@ class Tally:
     @property
     def unusual(self) -> dict[str, int]:
         """Counts of bounded finite steps, and of rollbacks caused by one."""
-        return {"bounded": self._bounded, "rollbacks": self._heard["rollback"]}
+        return {"bounded": self._bounded, "rollbacks": self._events["rollback"]}
 
     def look(self, names: tuple[str, ...], indices: Sequence[int], norms: Sequence[float]) -> None:
         """Record a sample: the gradient norms of parameters with a gradient."""
@@ -67,10 +67,10 @@ class Tally:
         if len(indices) == len(names) and 0.0 not in norms:
             self._silent = ()
             return
-        heard = dict(zip(map(names.__getitem__, indices), norms, strict=True))
+        measured = dict(zip(map(names.__getitem__, indices), norms, strict=True))
         # At the first step half of every fresh adapter has a gradient of exactly 0, because the other half is 0.
-        still = {name for name, norm in heard.items() if norm == 0 and self._looks > 1}
-        self._silent = tuple(name for name in names if name not in heard or name in still)
+        still = {name for name, norm in measured.items() if norm == 0 and self._looks > 1}
+        self._silent = tuple(name for name in names if name not in measured or name in still)
 
     def figures(self) -> dict[str, Any]:
         """Arguments of :func:`stayfinite.report.summary.summary`."""
@@ -81,8 +81,8 @@ class Tally:
             "watched": self._watched,
             "clipped": self._clipped,
             "bounded": self._bounded,
-            "rollbacks": self._heard["rollback"],
-            "phases": self._heard["new-phase"],
+            "rollbacks": self._events["rollback"],
+            "phases": self._events["new-phase"],
             "last_loss": self._last_loss,
             "lowest_scale": self._lowest_scale,
             "worst": bad,

@@ -58,7 +58,7 @@ class OwnSignals:
         """Whether it measures anything itself."""
         self.samples = self.known and hasattr(trainer, GENERATE)
         """Whether it learns from its own samples."""
-        self._heard: dict[str, int] = {}
+        self._earlier: dict[str, int] = {}
         """Lengths of the measurement lists before this batch."""
         self._now: tuple[Tensor, Tensor | None] | None = None
         """Log-probabilities and entropies of the answers in the current loss."""
@@ -73,7 +73,7 @@ class OwnSignals:
             yield
             return
         # It empties all of them when it logs, between two batches.
-        self._heard = {key: len(values) for key, values in self._trainer._metrics["train"].items()}
+        self._earlier = {key: len(values) for key, values in self._trainer._metrics["train"].items()}
         shadows = Shadows()
 
         def compute_loss(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -143,7 +143,7 @@ class OwnSignals:
         found: dict[str, Tensor | float] = {}
         for key, values in self._trainer._metrics["train"].items():
             name = _name(key, samples=hasattr(self._trainer, GENERATE))
-            if name is not None and len(values) > self._heard.get(key, 0):
+            if name is not None and len(values) > self._earlier.get(key, 0):
                 found[name] = float(values[-1])
         return found
 

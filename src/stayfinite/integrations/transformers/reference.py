@@ -24,7 +24,7 @@ class TrainerReference:
     """
 
     def __init__(self, trainer: Any, optimizer: Any) -> None:
-        self._trainer, self._told, self._looked = trainer, False, 0
+        self._trainer, self._reported, self._looked = trainer, False, 0
         reference = getattr(trainer, "ref_model", None)
         synced = bool(getattr(trainer.args, "sync_ref_model", False))
         self._reference = (
@@ -34,12 +34,12 @@ class TrainerReference:
     def look(self, step: int) -> Sign | None:
         """A sign if the reference is faulty, reported once."""
         self._looked += 1
-        if self._told or self._looked % EVERY != 1:
+        if self._reported or self._looked % EVERY != 1:
             return None
         seen = self._seen()
         if not seen:
             return None
-        self._told = True
+        self._reported = True
         return Sign(REFERENCE_MOVES, "reference", step, 0.0, 0.0, seen)
 
     def _seen(self) -> str:
