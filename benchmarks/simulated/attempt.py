@@ -139,7 +139,7 @@ class Attempt:
         if decision.action is not Action.ROLLBACK:
             for kin in self._hit(step, Fault.POISON):
                 kin.poisoned = kin.poisoned or not decision.refused
-        self._agree([kin.keeping.heard(step, refused=decision.refused, in_doubt=False) for kin in self.kin])
+        self._agree([kin.keeping.decided(step, refused=decision.refused, in_doubt=False) for kin in self.kin])
         if self._hit(step, Fault.CRASH_AFTER) or self._damage(step):
             self._fail()
             return

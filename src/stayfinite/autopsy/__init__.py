@@ -1,1 +1,3 @@
-"""Explaining an incident: trace, origin, worlds, conclusions; incidents on disk, and replaying them."""
+"""Explain an incident: trace, origin, worlds (re-runs with one change), conclusions; incidents on disk and their
+replay.
+"""

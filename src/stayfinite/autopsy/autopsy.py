@@ -1,4 +1,4 @@
-"""``perform``: trace a step, run the worlds that can still tell causes apart, conclude, verify the fix."""
+"""``perform``: trace a step, run the worlds that can separate causes, conclude, and verify the fix."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from stayfinite.autopsy.tracing.origin import Origin
 from stayfinite.autopsy.worlds.worlds import Materials, World
 
 VERSION = 1
-"""Of autopsy.json."""
+"""Version of autopsy.json."""
 
 DEFAULT_MATERIALS = Materials()
 
 WHATEVER_THE_ROWS = frozenset({
     "hardware", "lr-too-high", "adam-eps-underflow", "pure-fp16-weights", "sdpa-kernel-bug", "upstream-bug",
 })  # fmt: skip
-"""Causes that no row of the batch is guilty of, though the step may be finite without some."""
+"""Causes that are not due to rows of the batch, even if the step is finite without some."""
 
 UNVERIFIED = 0.95
-"""A conclusion whose change was not seen to help keeps this share of its confidence."""
+"""Factor of the confidence if no re-run has verified the fix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autopsy:
-    """The worlds of a step, their outcomes, and the cause that they prove."""
+    """Worlds of a step, their outcomes, and the cause that they prove."""
 
     conclusion: Conclusion
     origin: Origin | None
     rows: list[int]
-    """Rows of the batch that are guilty; empty when none is by itself."""
+    """Rows of the batch that are bad alone."""
     outcomes: Mapping[str, Outcome]
     worlds: Mapping[str, World]
     verified_by: str
-    """The world that verifies the fix, two joined by a plus where two faults had to be mended; empty when none does."""
+    """World that verifies the fix, two joined by a plus for two faults; empty if none does."""
     also: Sequence[Autopsy] = ()
-    """What was found once the first fault was out of the way."""
+    """Faults found after the first one was fixed."""
     seconds: float = 0.0
 
     @property
@@ -53,7 +53,7 @@ class Autopsy:
 
     @property
     def fix(self) -> str:
-        """What to do, in words that speak of what was verified."""
+        """The fix in words that match what was verified."""
         name = self.verified_by.partition("+")[0]
         world = self.worlds.get(name)
         return self.conclusion.text(name, "" if world is None else world.remedy or world.change)
@@ -72,7 +72,7 @@ class Autopsy:
         return " ".join(words)
 
     def to_json(self) -> dict[str, Any]:
-        """As autopsy.json has it."""
+        """Content of autopsy.json."""
         setting = dict(self.conclusion.setting)
         for other in self.also:
             setting |= other.conclusion.setting
@@ -105,10 +105,9 @@ def perform(
     """Explain a bad step.
 
     Arguments:
-        step: the step; model, gradients, buffers and generators are left as they are.
-        materials: what else is at hand.
-        budget: seconds after which no further world is begun.
-        only: run this world alone, beside the trace.
+        step: the step; model, gradients, buffers and generators are left unchanged.
+        budget: seconds after which no further world is started.
+        only: run only this world besides the trace.
 
     Raises:
         UsageError: there is no world of that name for this step.
@@ -142,7 +141,7 @@ def _explain(step: Step, materials: Materials, deadline: float, only: str | None
 
 
 def _second_fault(first: Autopsy, materials: Materials, deadline: float) -> Autopsy:
-    """The change that should have helped did not: something else may be wrong as well, and show itself now."""
+    """If no fix helped, look for a second fault behind the first."""
     for name in first.conclusion.worlds:
         world = first.worlds.get(name)
         if world is None or time.monotonic() >= deadline or first.outcomes[name].error:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_iter
 
 from stayfinite.autopsy.conclusions.conclude import UNDECIDED, conclude
 from stayfinite.autopsy.conclusions.conclusion import UNDECIDED_SPIKE, Evidence
@@ -13,19 +19,15 @@ from stayfinite.autopsy.steps.step import Outcome, Step
 from stayfinite.autopsy.steps.trace import Trace
 from stayfinite.autopsy.worlds.elsewhere import can_be_run
 from stayfinite.autopsy.worlds.rows import guilty_rows, without
-from stayfinite.autopsy.worlds.watching import largest_output
 from stayfinite.autopsy.worlds.worlds import ELSEWHERE, Materials, World, all_worlds, bad, low_precision
 from stayfinite.errors import UsageError
 
 
 class Inquiry:
-    """Runs worlds, the cheapest first, and stops when nothing more is to be learned.
+    """Runs worlds, cheapest first, until nothing more can be learned.
 
     Arguments:
-        step: the bad step.
-        trace: what the tracer saw of it.
-        materials: what else is at hand.
-        deadline: on the monotonic clock; no world is begun after it.
+        deadline: on the monotonic clock; no world is started after it.
     """
 
     def __init__(self, step: Step, trace: Trace, materials: Materials, deadline: float) -> None:
@@ -35,13 +37,13 @@ class Inquiry:
         self.outcomes: dict[str, Outcome] = {}
         self.is_good: dict[str, bool] = {}
         self.worlds: dict[str, World] = {}
-        """Those that were run."""
+        """Worlds that were run."""
         self.rows: list[int] = []
         self.reached: float | None = None
-        """The largest magnitude that the origin's module puts out in fp32."""
+        """Largest magnitude in the output of the origin's module in fp32."""
 
     def run_one(self, name: str) -> None:
-        """One world by its name."""
+        """Run one world by name."""
         if name == "rows_removed":
             self._run(self._builders["same"]())
             self._find_rows()
@@ -57,7 +59,7 @@ class Inquiry:
         self._run(self._builders[name]())
 
     def run_all(self) -> None:
-        """Every world that can still tell causes apart."""
+        """Run every world that can still separate causes."""
         for name, build in self._builders.items():
             if self._late():
                 return
@@ -84,7 +86,7 @@ class Inquiry:
         self.worlds[world.name] = world
         module = self._trace.module if world.name == "fp32" else ""
         if module:
-            with largest_output(self._step.model, module) as seen:
+            with _largest_output(self._step.model, module) as seen:
                 outcome = world.step.run()
             self.reached = seen[0] if seen else None
         else:
@@ -94,7 +96,7 @@ class Inquiry:
             self.is_good[world.name] = not bad(outcome, self._materials)
 
     def _run_again(self) -> None:
-        """Twice more: a fault that comes and goes may come."""
+        """Run twice more: the fault may be intermittent."""
         for _ in range(2):
             outcome = self._step.run()
             if bad(outcome, self._materials):
@@ -102,7 +104,7 @@ class Inquiry:
                 return
 
     def _pointless(self, name: str) -> bool:
-        """Whether what is known makes a world's outcome certain or useless."""
+        """Whether a world's outcome is already certain or useless."""
         bad_leaf = self._trace.origin is not None and bool(self._trace.origin.leaf)
         of_precision = name in (
             "fp32",
@@ -118,7 +120,7 @@ class Inquiry:
         if bad_leaf and of_precision:
             return True
         if self.evidence().finite_spike and name in ("math_attention", "eager_attention", "eager", "dropout_off"):
-            return True  # they draw other random numbers, and a spike depends on those
+            return True  # they draw other random numbers, on which a spike depends
         return name in ("good_weights", "previous_update_undone") and self.is_good.get("fp32", False)
 
     def _find_rows(self) -> None:
@@ -133,12 +135,12 @@ class Inquiry:
             self.rows = rows
 
     def _run_elsewhere(self) -> None:
-        """On another device, where nothing else has decided and there is time for it."""
+        """Run on another device, if nothing else has decided and there is time."""
         build = self._builders.get(ELSEWHERE)
         if build is None or self.is_good.get("same", True) or self._decided():
             return
         if any(name in self._builders and self.is_good.get(name, True) for name in ("dropout_off", "eager")):
-            return  # dropout and compiled code do not come along: they have to be ruled out first
+            return  # dropout and compiled code cannot be moved, so they must be ruled out first
         dtype = low_precision(self._step, self._trace) or torch.float32
         if can_be_run(self._step, dtype, self._deadline - time.monotonic()):
             self._run(build())
@@ -151,3 +153,27 @@ class Inquiry:
 
     def _late(self) -> bool:
         return time.monotonic() >= self._deadline
+
+
+@contextmanager
+def _largest_output(model: nn.Module, path: str) -> Iterator[list[float]]:
+    """Yield a list with the largest finite magnitude of a module's output; empty if it did not run."""
+    seen: list[float] = []
+
+    def watch(_module: nn.Module, _inputs: Any, output: Any) -> None:
+        for item in tree_iter(output):
+            if isinstance(item, Tensor) and item.is_floating_point() and item.numel():
+                value = float(item.detach().abs().amax())
+                if math.isfinite(value) and (not seen or value > seen[0]):
+                    seen[:] = [value]
+
+    try:
+        module = model.get_submodule(path)
+    except AttributeError:
+        yield seen
+        return
+    hook = module.register_forward_hook(watch)
+    try:
+        yield seen
+    finally:
+        hook.remove()

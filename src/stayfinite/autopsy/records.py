@@ -1,4 +1,4 @@
-"""An autopsy as autopsy.json has it, and as words."""
+"""An autopsy as JSON and in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stayfinite.core.source_lines import quoted_line
 
 
 def origin_record(origin: Origin) -> dict[str, Any]:
-    """An origin as autopsy.json has it."""
+    """An origin for autopsy.json."""
     at, forward = origin.where, origin.forward
     place = None if at is None else at.place
     user = None if at is None else at.user_place
@@ -51,7 +51,7 @@ def origin_in_words(origin: Origin) -> str:
 
 
 def world_record(world: World, outcome: Outcome) -> dict[str, Any]:
-    """A world and what came of it."""
+    """A world and its outcome."""
     record: dict[str, Any] = {
         "name": world.name, "change": world.change, "finite": outcome.finite, "loss": _plain(outcome.loss),
         "grad_norm": _plain(outcome.grad_norm), "seconds": round(outcome.seconds, 4),

@@ -1,4 +1,4 @@
-"""The command line: one file a command, loaded only when it is called."""
+"""The command line: one file per command, loaded only when it is called."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command == "doctor" and arguments is None:
         module.pin_hash_seed()
     if os.environ.get("NO_COLOR") and "tyro" in sys.modules:
-        sys.modules["tyro"]._experimental_options["ansi_codes"] = False  # tyro knows no NO_COLOR
+        sys.modules["tyro"]._experimental_options["ansi_codes"] = False  # tyro ignores NO_COLOR
     run = module.run
     try:
         code = int(run(rest))
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has seen enough (`| head`); the interpreter must not complain of it at its end.
+        # The reader closed the pipe (`| head`); keep the interpreter from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except KeyboardInterrupt:

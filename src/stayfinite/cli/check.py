@@ -1,4 +1,4 @@
-"""``stayfinite check``: look before you launch, at files, data, memory, or the real model and a batch."""
+"""``stayfinite check``: check files, data, memory, or the real model and a batch before launch."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _refuse_what_contradicts(settings: Check) -> None:
 
 
 def _runs(settings: Check, project: Project) -> list[tuple[str, ...]]:
-    """The files of each run: those that were named, else the project's."""
+    """Files of each run: those named, else the project's."""
     other = settings.build or settings.memory or settings.data or settings.quick
     if settings.files:
         return [(each,) for each in settings.files] if settings.each else [settings.files]
@@ -213,7 +213,7 @@ def _print(found: Inspection, settings: Check) -> None:
 
 
 def _fix(settings: Check, runs: Sequence[Sequence[str]], project: Project) -> int:
-    """Show the safe changes, write them where that is wished; 0 when nothing is left to mend."""
+    """Show the safe changes, and write them if requested; 0 if nothing is left to fix."""
     from stayfinite.inspection.files.fixing import Fixes, add_fixes
 
     if not runs:
@@ -238,11 +238,11 @@ def _fix(settings: Check, runs: Sequence[Sequence[str]], project: Project) -> in
 
 
 OF_EVERY_CHECK = ("--json", "--strict", "--warn-only", "-q", "--quiet", "-v", "--verbose")
-"""Switches that `--quick RECIPE` takes too; all others are the recipe's."""
+"""Switches that `--quick RECIPE` also takes; all others are the recipe's."""
 
 
 def _own_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The command's own flags, and, with ``--quick RECIPE``, those that are the recipe's."""
+    """Split off the recipe's own flags after ``--quick RECIPE``."""
     if "--quick" not in arguments or arguments.index("--quick") + 1 == len(arguments):
         return arguments, []
     at = arguments.index("--quick")
@@ -265,7 +265,7 @@ def _inspect_recipe(name: str, flags: Sequence[str]) -> Inspection:
 
 
 def _inspect(settings: Check, runs: Sequence[Sequence[str]]) -> Inspection | None:
-    """Look at the one thing that was named; None where nothing was."""
+    """Inspect the one thing that was named; None if nothing was."""
     if settings.build is not None:
         from stayfinite.inspection.building import inspect_build
 

@@ -1,4 +1,4 @@
-"""``stayfinite completion bash``: a script that lets a shell complete commands, their programs and flags."""
+"""``stayfinite completion bash``: print a shell completion script for commands, programs and flags."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 
 _OPTION = re.compile(r"^(?:│ | {1,2})(-.*?)(?:  |$)", re.MULTILINE)
-"""Where a help text names an option, without the words about it: those may quote other programs' flags."""
+"""Options in a help text, without their descriptions, which may quote other programs' flags."""
 _FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _PROGRAM = re.compile(r"^  ([a-z]\w*)  ", re.MULTILINE)
 _SCRIPT = """\
@@ -30,11 +30,11 @@ _ZSH = """\
 (( $+functions[compdef] )) || { autoload -Uz compinit && compinit -i; }
 autoload -Uz bashcompinit && bashcompinit
 """
-"""zsh runs bash's, once its own completion is loaded, which a fresh .zshrc does not do."""
+"""zsh uses bash's script, after loading its own completion, which a fresh .zshrc does not do."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command: prints the script."""
+    """Run the command: print the script."""
     about = 'Print a completion script. In ~/.bashrc: eval "$(stayfinite completion bash)"; in ~/.zshrc with zsh.'
     parser = argparse.ArgumentParser("stayfinite completion", description=about)
     parser.add_argument("shell", choices=("bash", "zsh"))
@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def script(shell: str) -> str:
-    """The script for a shell; zsh runs bash's."""
+    """Script for a shell; zsh uses bash's."""
     from stayfinite.cli import COMMANDS
 
     cases = "\n".join(f'    *:{name}) words="{" ".join(words_of(name))}" ;;' for name in COMMANDS)
@@ -53,7 +53,7 @@ def script(shell: str) -> str:
 
 
 def words_of(command: str) -> list[str]:
-    """The programs and flags of a command, as its own help shows them."""
+    """Programs and flags of a command, from its help."""
     if command == "completion":
         return ["bash", "zsh"]
     if command == "schema":

@@ -34,12 +34,12 @@ class Demo:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 0 when the demo went through."""
+    """Run the command; 0 if the demo finished."""
     settings = parsed(Demo, arguments, "stayfinite demo")
     if settings.steps < 1:
         return tell_error("demo", f"--steps {settings.steps}: expected at least 1", as_json=settings.json)
     with warnings.catch_warnings():
-        # The bare install has no numpy, and torch says so when it is first used.
+        # The bare install has no numpy, and torch warns about it on first use.
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
         from stayfinite.demo.run import run_demo
 

@@ -1,4 +1,4 @@
-"""``stayfinite diagnose PATH...``: from a log, a config or a run directory to the cause."""
+"""``stayfinite diagnose PATH...``: find the cause from a log, a config or a run directory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Diagnose:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 0 when nothing is wrong, 1 with findings, 2 when nothing could be read."""
+    """Run the command; 0 if nothing is wrong, 1 with findings, 2 if nothing could be read."""
     settings = parsed(Diagnose, arguments, "stayfinite diagnose")
     return exit_code("diagnose", lambda: _run(settings), as_json=settings.json)
 

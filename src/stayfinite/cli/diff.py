@@ -1,4 +1,4 @@
-"""``stayfinite diff A B``: two configs, scripts, notebooks or commands side by side."""
+"""``stayfinite diff A B``: compare two configs, scripts, notebooks or commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Diff:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 0 when both are the same, 1 when they differ, 2 on wrong use."""
+    """Run the command; 0 if both are the same, 1 if they differ, 2 on wrong use."""
     settings = parsed(Diff, arguments, "stayfinite diff")
     return exit_code("diff", lambda: _run(settings), as_json=settings.json)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stayfinite.integrations.attaching import Attached
 
 VALUED = ("--minutes", "--patch", "--instead", "--instead-of", "--second-run", "-m")
-"""Flags that are followed by a value."""
+"""Flags with a value."""
 LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 
 
@@ -72,7 +72,7 @@ class Doctor:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; the program's exit code where it has failed, else 0 clean, 1 with findings, 2 on wrong use."""
+    """Run the command; the program's exit code if it failed, else 0 clean, 1 with findings, 2 on wrong use."""
     own, its = _parted(arguments)
     settings = parsed(Doctor, own, "stayfinite doctor")
     wrong = _wrong_use(settings)
@@ -131,7 +131,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our words up to the program, and the program's own after it."""
+    """Split our arguments from the program's own."""
     at = 0
     words = list(arguments)
     while at < len(words):
@@ -205,14 +205,14 @@ def _run_to_the_bad_step(settings: Doctor, its: list[str]) -> int:
 
 
 def pin_hash_seed() -> None:
-    """Start this process anew with a hash seed, if it has none: a second run walks through sets in the same order."""
+    """Restart this process with a hash seed if it has none, so a second run iterates over sets in the same order."""
     if "PYTHONHASHSEED" not in os.environ and os.name == "posix":
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _of_a_loop(session: Session, output: Path, settings: Doctor, code: int, its: list[str]) -> dict[str, Any]:
-    """What was seen of a program's own loop, with a patch where one is asked for."""
+    """Result for a program's own loop, with a patch if requested."""
     from stayfinite.doctor.outcome import Ended, outcome
     from stayfinite.doctor.ranks import started
 
@@ -256,7 +256,7 @@ def _patched(seen: Seen, settings: Doctor, its: list[str], code: int) -> dict[st
 def _of_a_framework(found: Attached, output: Path, settings: Doctor) -> dict[str, Any] | None:
     from stayfinite.doctor.texts import diagnosis_of
 
-    # What a guard has written is the better record; of a program without one there is what it printed.
+    # A guard's record is better; without one, use the program's output.
     place = found.run_dirs[-1] if found.run_dirs else output
     try:
         return diagnosis_of(place, _script(settings), output)

@@ -1,4 +1,4 @@
-"""How a command ends: an error that is told, and its exit code."""
+"""End of a command: report an error, and choose the exit code."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ EXTRAS = {
 } | dict.fromkeys(
     ("transformers", "tokenizers", "accelerate", "peft", "sentencepiece", "sacrebleu", "PIL", "numpy"), "recipes"
 )  # fmt: skip
-"""Packages that a command may lack, as they are imported, and the extra of stayfinite that brings each."""
+"""Optional packages by import name, and the stayfinite extra that installs each."""
 
 
 def exit_code(
     command: str, work: Callable[[], int], *, also: tuple[type[Exception], ...] = (), as_json: bool = False
 ) -> int:
-    """Do the work of a command; an error is told in its name.
+    """Run a command, and report its errors.
 
     Arguments:
-        command: as it was typed, after `stayfinite`.
-        also: further errors that are for the user to mend, such as OSError where the work is to read and write files.
-        as_json: the error is also told on standard output, as JSON.
+        command: as typed, after `stayfinite`.
+        also: further errors that the user can fix, such as OSError for file access.
+        as_json: also report errors as JSON on stdout.
 
     Returns:
-        What the work returned; 1 when a check refused to start, 2 on wrong use; a training that stopped has its own.
+        The result of the work; 1 if a check refused to start, 2 on wrong use; a stopped training has its own code.
     """
     told: tuple[type[Exception], ...] = (StayfiniteError, *also)
     try:
         return work()
     except BrokenPipeError:
-        raise  # whoever read the output has seen enough
+        raise  # the reader closed the pipe
     except told as error:
         code = error.exit_code if isinstance(error, TrainingStopped) else 1 if isinstance(error, NotReady) else 2
         return tell_error(command, error, as_json=as_json, code=code)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
-            raise  # no package of an extra: a fault that somebody has to see
+            raise  # not an optional package: a bug, so show it
         missing = MissingExtra.of(package, extra=EXTRAS[package], what_for="this command")
         return tell_error(command, missing, as_json=as_json)
     except RuntimeError as error:
-        if type(error).__name__ != "OutOfMemoryError":  # torch's, which need not be loaded for it
+        if type(error).__name__ != "OutOfMemoryError":  # torch's error, without importing torch
             raise
         return tell_error(command, _no_memory(error), as_json=as_json)
 
 
 def tell_error(command: str, error: Exception | str, *, as_json: bool = False, code: int = 2) -> int:
-    """Say on standard error why a command could not do its work, and with --json on standard output; its exit code."""
+    """Print why a command failed on stderr, and with --json on stdout; return its exit code."""
     if _in_full.get() and isinstance(error, Exception):
         traceback.print_exception(error)
     print(f"stayfinite {command}: {error}", file=sys.stderr)
@@ -82,7 +82,7 @@ _in_full: ContextVar[bool] = ContextVar("in_full", default=False)
 
 @contextmanager
 def told_in_full() -> Iterator[None]:
-    """Errors are told with their tracebacks, for `stayfinite -v`."""
+    """Context that shows errors with their tracebacks, for `stayfinite -v`."""
     token = _in_full.set(True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""``stayfinite evaluate``: how well a model translates."""
+"""``stayfinite evaluate``: score a model's translations."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Evaluate:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command: 0 when it was scored, 2 on wrong use."""
+    """Run the command; 0 if it was scored, 2 on wrong use."""
     settings = parsed(Evaluate, arguments, "stayfinite evaluate")
     return exit_code("evaluate", lambda: _run(settings), as_json=settings.json)
 

@@ -14,8 +14,8 @@ from stayfinite.errors import UsageError
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 2 when no such rule."""
-    # argparse: an explanation is to be there at once, and this loads nothing else.
+    """Run the command; 2 if there is no such rule."""
+    # argparse, so the explanation appears at once: this loads nothing else.
     parser = argparse.ArgumentParser(
         "stayfinite explain", description="What a rule means, why it happens, how to fix it."
     )

@@ -1,4 +1,4 @@
-"""``stayfinite export``: what a run trained, as a plain directory that others load."""
+"""``stayfinite export``: save a trained model as a plain directory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Export:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 0 when the directory is there, 2 when it cannot be."""
+    """Run the command; 0 if the directory was written, 2 on wrong use."""
     settings = parsed(Export, arguments, "stayfinite export")
     return exit_code("export", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 

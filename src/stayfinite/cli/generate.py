@@ -1,4 +1,4 @@
-"""``stayfinite generate``: text from a language model that was trained here, or any T5."""
+"""``stayfinite generate``: generate text with a trained language model, or any T5."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Generate:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 0 when all prompts were answered, 2 on wrong use."""
+    """Run the command; 0 if all prompts were answered, 2 on wrong use."""
     settings = parsed(Generate, arguments, "stayfinite generate")
     return exit_code("generate", lambda: _run(settings), as_json=settings.json)
 
@@ -86,10 +86,10 @@ def _run(settings: Generate) -> int:
 
 
 def options_of(settings: Generate) -> dict[str, Any]:
-    """The settings as transformers' ``generate`` takes them.
+    """The settings as arguments of transformers' ``generate``.
 
     Raises:
-        UsageError: one is outside what it may be, or two do not go together.
+        UsageError: a value is out of range, or two settings conflict.
     """
     from stayfinite.recipes.settings import require
 
@@ -120,7 +120,7 @@ def options_of(settings: Generate) -> dict[str, Any]:
         "repetition_penalty": settings.repetition_penalty, "do_sample": drawn,
     }  # fmt: skip
     if drawn:
-        # Without a bound of its own, transformers draws from the 50 likeliest.
+        # By default transformers samples from the 50 most likely tokens.
         options |= {"temperature": settings.temperature or 1.0, "top_k": settings.top_k or 0}
         options |= {"top_p": 1.0 if settings.top_p is None else settings.top_p}
     return options

@@ -1,4 +1,4 @@
-"""``stayfinite hardware RUNS...``: add up over restarts and ranks which machine is suspect."""
+"""``stayfinite hardware RUNS...``: find the suspect machine over restarts and ranks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Hardware:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command: 0 when no machine is suspect, 1 when one is, 2 when there is nothing to read."""
+    """Run the command; 0 if no machine is suspect, 1 if one is, 2 if there is nothing to read."""
     settings = parsed(Hardware, arguments, "stayfinite hardware")
     return exit_code("hardware", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 

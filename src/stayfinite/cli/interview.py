@@ -1,4 +1,4 @@
-"""``diagnose --ask``: the question whose answer tells most, asked in the terminal, until none would change much."""
+"""``diagnose --ask``: ask the most informative question in the terminal, until none matters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_QUESTIONS = 4
 
 
 def interview(reading: Reading, told: Sequence[str]) -> list[str]:
-    """Ask, and return all that is told now, as `name=value`. An empty answer means that nobody knows."""
+    """Ask, and return all facts as `name=value`. An empty answer means unknown."""
     known, asked = list(told), [pair.partition("=")[0] for pair in told]
     for _ in range(MOST_QUESTIONS):
         question = _next(reading, known, asked)

@@ -16,7 +16,7 @@ from stayfinite.errors import UsageError
 from stayfinite.flags import parsed
 
 TOKEN = "STAYFINITE_MCP_TOKEN"
-"""The environment variable that holds the token for --http."""
+"""Environment variable with the token for --http."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Mcp:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command until its client leaves or Ctrl-C; 2 on wrong use."""
+    """Run the command until its client disconnects or Ctrl-C; 2 on wrong use."""
     settings = parsed(Mcp, arguments, "stayfinite mcp")
     return exit_code("mcp", lambda: _run(settings))
 

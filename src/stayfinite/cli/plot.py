@@ -1,4 +1,4 @@
-"""``stayfinite plot PATH... -o loss.png``: the curves of one or several runs over one another."""
+"""``stayfinite plot PATH... -o loss.png``: plot the curves of one or several runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Plot:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 0 when the picture is there, 2 when it cannot be."""
+    """Run the command; 0 if the plot was written, 2 on wrong use."""
     settings = parsed(Plot, arguments, "stayfinite plot")
     return exit_code("plot", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 

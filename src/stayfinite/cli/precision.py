@@ -1,4 +1,4 @@
-"""``stayfinite precision``: what each module of a training may compute in on a card."""
+"""``stayfinite precision``: plan the precision of each module for a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command with several programs under it: choose one by its name and run it."""
+"""A command with several programs: choose one by name and run it."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from stayfinite.cli.ending import exit_code
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One of them."""
+    """One program of a command."""
 
     module: str
-    """Where its ``main(arguments)`` is; loaded only when it is called."""
+    """Module with its ``main(arguments)``; loaded only when called."""
     what: str
-    """What it does, in a line."""
+    """One-line description."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """All of a command's."""
+    """All programs of a command."""
 
     command: str
-    """As it is typed, after `stayfinite`."""
+    """As typed, after `stayfinite`."""
     kind: str
-    """What one of them is called: recipe, verb."""
+    """What a program is called: recipe, verb."""
     about: str
     """What the command does."""
     hint: str
-    """Said after the list."""
+    """Printed after the list."""
     listed: Mapping[str, Program]
 
     def run(self, arguments: Sequence[str]) -> int:
-        """Run the program that the first argument names.
+        """Run the program named by the first argument.
 
         Returns:
-            0 when it was done, 1 when its check refused to start, 2 on wrong use; a training that stopped has its own.
+            0 if it was done, 1 if its check refused to start, 2 on wrong use; a stopped training has its own code.
         """
         if not arguments or arguments[0] in ("-h", "--help"):
             print(self._usage(), file=sys.stdout if arguments else sys.stderr)

@@ -1,4 +1,4 @@
-"""``stayfinite replay``: run a captured incident again, later and elsewhere, and say what caused it."""
+"""``stayfinite replay``: re-run a captured incident, later and elsewhere, and find its cause."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Replay:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 0 when the step is finite, 1 with a cause, 2 on wrong use."""
+    """Run the command; 0 if the step is finite, 1 with a cause, 2 on wrong use."""
     settings = parsed(Replay, arguments, "stayfinite replay")
     try:
         with warnings.catch_warnings():
-            # The bare install has no numpy, and torch says so when it is first used.
+            # The bare install has no numpy, and torch warns about it on first use.
             warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
             from stayfinite.autopsy.incidents.replaying import replay
 
@@ -78,7 +78,7 @@ def _write(incident: Path, found: dict[str, Any]) -> list[str]:
     from stayfinite.autopsy.incidents.incident_files import AUTOPSY, REPLAY, write_autopsy
     from stayfinite.autopsy.incidents.replaying import earlier_cause
 
-    # The run itself had all that made the step bad at hand. What build() makes anew may not be the same.
+    # The run itself had everything that made the step bad; what build() creates may differ.
     cause = earlier_cause(incident)
     name = AUTOPSY if cause is None else REPLAY
     kept = "" if cause is None else f"; the run's own autopsy ({cause or 'no cause'}) is kept"

@@ -1,4 +1,4 @@
-"""``stayfinite report RUN... -o report.html``: one page that shows what happened, by itself and for good."""
+"""``stayfinite report RUN... -o report.html``: write one self-contained page of what happened."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Report:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 0 when the page is there, 2 when it cannot be."""
+    """Run the command; 0 if the page was written, 2 on wrong use."""
     settings = parsed(Report, arguments, "stayfinite report")
     return exit_code("report", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 

@@ -57,7 +57,7 @@ class Rescale:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command: 0 when everything fits, 1 when something is in the way, 2 on wrong use."""
+    """Run the command; 0 if everything fits, 1 if something does not, 2 on wrong use."""
     settings = parsed(Rescale, arguments, "stayfinite rescale")
     return exit_code("rescale", lambda: _run(settings), also=(OSError,), as_json=settings.json)
 

@@ -1,4 +1,4 @@
-"""``stayfinite rules``: the list of everything that can be recognized; its pages for the docs."""
+"""``stayfinite rules``: list everything that can be recognized, or write its pages for the docs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stayfinite run --restarts 5 -- torchrun ...``: run a training again after a crash, never after a stop."""
+"""``stayfinite run --restarts 5 -- torchrun ...``: restart a training after a crash, never after a stop."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from stayfinite.flags import parsed
 from stayfinite.readers.runs.stops import stopped_since
 
 GRACE = 30.0
-"""Seconds that what outlived its launcher has between SIGTERM and SIGKILL, as torchrun gives its workers."""
+"""Seconds between SIGTERM and SIGKILL for processes that outlived their launcher, as in torchrun."""
 
 ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""Signals that are passed on, and after which nothing is started again."""
+"""Signals that are forwarded, and after which nothing is restarted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,24 +73,23 @@ def run(arguments: Sequence[str]) -> int:
 
 
 class Supervisor:
-    """Starts a command, waits for its end, and decides what follows.
+    """Runs a command, waits for its end, and decides what follows.
 
     Arguments:
-        command: what to run.
-        settings: how often, and the pause.
-        words: the file in which guards leave word; its name marks everything that the command starts.
+        settings: number of restarts, and the pause.
+        words: file for messages from guards; its name marks every process that the command starts.
     """
 
     def __init__(self, command: list[str], settings: Run, words: Path) -> None:
         self._command, self._settings, self._words = command, settings, words
         self._begun = time.time()
-        self._told: int | None = None
+        self._signal: int | None = None
         self._wake = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._run_dirs: dict[str, None] = {}
 
     def run(self) -> int:
-        """Attempt after attempt, to the exit code."""
+        """Run attempt after attempt; return the exit code."""
         before = {each: signal.signal(each, self._pass_on) for each in ENDING}
         try:
             return self._run()
@@ -106,32 +105,32 @@ class Supervisor:
             except OSError as error:
                 _say(f"cannot run {self._command[0]}: {error.strerror or error}")
                 return 127
-            ending = Ending(code=code, began=began, stopped=self._stopped(), told=self._told)
+            ending = Ending(code=code, began=began, stopped=self._stopped(), told=self._signal)
             following, state = after(ending, state)
             self._tell(following, state, ending)
             if following.move is Move.RESTART:
                 self._end_left_overs()
                 self._wake.wait(following.pause)
-                following = after_pause(self._stopped(), self._told)
+                following = after_pause(self._stopped(), self._signal)
                 if following.move is Move.RESTART:
                     continue
                 self._tell(following, state, ending)
             return following.code
 
     def _attempt(self) -> tuple[int, int | None]:
-        """Run the command to its end; returns its exit code, and the step that training began from."""
+        """Run the command to its end; return its exit code, and the step that training started from."""
         self._words.write_bytes(b"")
-        # A group of its own: Ctrl-C reaches it once, through here. A background group must not read the terminal.
+        # Its own process group: Ctrl-C reaches it once, through here. A background group must not read the terminal.
         self._child = subprocess.Popen(
             self._command,
             env=os.environ | {WORDS: str(self._words)},
             stdin=subprocess.DEVNULL if sys.stdin is None or sys.stdin.isatty() else None,
             process_group=0,
         )
-        if self._told is not None:
-            self._pass_on(self._told)  # asked to end in the moment before
+        if self._signal is not None:
+            self._pass_on(self._signal)  # a signal arrived just before
         code = self._child.wait()
-        launched = [word for word in self._heard() if word.get("event") == "launched"]
+        launched = [word for word in self._messages() if word.get("event") == "launched"]
         for word in launched:
             if isinstance(word.get("run_dir"), str):
                 self._run_dirs[word["run_dir"]] = None
@@ -139,15 +138,15 @@ class Supervisor:
         return code, min(steps, default=None)
 
     def _stopped(self) -> int | None:
-        """The exit code of a stop, by what this machine's ranks have left word of or any rank's events tell."""
-        found = [word.get("code") for word in self._heard() if word.get("event") == "stopped"]
+        """Exit code of a stop, from this machine's messages or any rank's events; None if there was none."""
+        found = [word.get("code") for word in self._messages() if word.get("event") == "stopped"]
         events = (stopped_since(Path(directory), self._begun) for directory in self._run_dirs)
         found += [event.get("exit_code") for event in events if event is not None]
         if not found:
             return None
         return next((code for code in found if isinstance(code, int) and code in STOPS), min(STOPS))
 
-    def _heard(self) -> list[dict[str, Any]]:
+    def _messages(self) -> list[dict[str, Any]]:
         words = []
         with contextlib.suppress(OSError):
             for line in self._words.read_bytes().splitlines():
@@ -156,14 +155,14 @@ class Supervisor:
         return [word for word in words if isinstance(word, dict)]
 
     def _pass_on(self, number: int, _frame: object = None) -> None:
-        self._told = number
+        self._signal = number
         self._wake.set()
         if self._child is not None and self._child.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, number)
 
     def _end_left_overs(self) -> None:
-        """End what outlived its launcher: two trainings must not write to one run directory."""
+        """End processes that outlived their launcher: two trainings must not write to one run directory."""
         for request, patience in ((signal.SIGTERM, GRACE), (signal.SIGKILL, 5.0)):
             left = self._marked()
             for pid in left:
@@ -177,7 +176,7 @@ class Supervisor:
                 return
 
     def _marked(self) -> list[int]:
-        """Living processes that the command has started, by their environment; none where there is no /proc."""
+        """Running processes started by the command, found by their environment; empty without /proc."""
         mark = f"{WORDS}={self._words}".encode()
         found = []
         for path in Path("/proc").glob("[0-9]*/environ"):

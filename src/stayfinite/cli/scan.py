@@ -1,4 +1,4 @@
-"""``stayfinite scan``: look through checkpoints for poison and damage."""
+"""``stayfinite scan``: check checkpoints for NaN and damage."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Scan:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command: 0 when all is good, 1 with findings, 2 when there is nothing to scan."""
+    """Run the command; 0 if all is good, 1 with findings, 2 if there is nothing to scan."""
     settings = parsed(Scan, arguments, "stayfinite scan")
     if not settings.paths:
         return tell_error("scan", "no checkpoint named", as_json=settings.json)
     with warnings.catch_warnings():
-        # The bare install has no numpy, and torch says so when it is first used.
+        # The bare install has no numpy, and torch warns about it on first use.
         warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
         from stayfinite.readers.checkpoints.scan import scan
         from stayfinite.report.progress import reading_progress

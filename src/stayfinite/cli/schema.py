@@ -11,7 +11,7 @@ from stayfinite.core.schema_names import PRINTED, WRITTEN
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 2 when no such schema."""
+    """Run the command; 2 if there is no such schema."""
     parser = argparse.ArgumentParser(
         "stayfinite schema", description="Print the JSON Schema of --json output and run files."
     )

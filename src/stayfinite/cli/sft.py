@@ -1,4 +1,4 @@
-"""``stayfinite sft train | test | chat | datagen``: a chat model fine-tuned on questions and answers, and used."""
+"""``stayfinite sft train | test | chat | datagen``: fine-tune a chat model on questions and answers, and use it."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ PROGRAMS = Programs(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a verb: 0 when it was done, 1 when a check refused to start; see `Programs.run`."""
+    """Run a verb; see `Programs.run` for exit codes."""
     return PROGRAMS.run(arguments)

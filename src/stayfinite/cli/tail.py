@@ -1,4 +1,4 @@
-"""``stayfinite tail PATH``: follow a log live and speak up when it turns."""
+"""``stayfinite tail PATH``: follow a log live and report when it turns bad."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Tail:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 1 when something turned, 0 when not, 2 on wrong use."""
+    """Run the command; 1 if something turned bad, 0 if not, 2 on wrong use."""
     settings = parsed(Tail, arguments, "stayfinite tail")
     if not (math.isfinite(settings.poll) and settings.poll > 0):
         return tell_error("tail", f"--poll {settings.poll}: expected seconds above 0", as_json=settings.json)
@@ -83,7 +83,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 class _Screen:
-    """One line that is rewritten with the newest numbers, on a terminal; findings above it."""
+    """A status line that is rewritten on a terminal, with findings above it."""
 
     def __init__(self, *, as_json: bool) -> None:
         self._json = as_json

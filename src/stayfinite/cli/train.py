@@ -26,5 +26,5 @@ PROGRAMS = Programs(
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a recipe: 0 when it was trained, 1 when its check refused to start; see `Programs.run`."""
+    """Run a recipe; see `Programs.run` for exit codes."""
     return PROGRAMS.run(arguments)

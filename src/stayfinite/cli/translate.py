@@ -52,7 +52,7 @@ class Translate:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command: 0 when it was translated, 2 on wrong use."""
+    """Run the command; 0 if it was translated, 2 on wrong use."""
     settings = parsed(Translate, arguments, "stayfinite translate")
     return exit_code("translate", lambda: _run(settings), as_json=settings.json)
 

@@ -1,4 +1,4 @@
-"""``stayfinite watch RUN...``: runs live, on the terminal or in a browser."""
+"""``stayfinite watch RUN...``: watch runs live, on the terminal or in a browser."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 SHARE = 0.03
-"""Of a core that looking may take, once everything was read."""
+"""Share of a core that watching may use, once everything was read."""
 LONGEST_PAUSE = 60.0
-"""Seconds between two looks at most, however many runs there are."""
+"""Longest pause between reads, in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ class Watch:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command; 1 when a run is not healthy at the end, 0 when all are, 2 on wrong use."""
+    """Run the command; 1 if a run is not healthy at the end, 0 if all are, 2 on wrong use."""
     settings = parsed(Watch, arguments, "stayfinite watch")
     wrong = _wrong(settings)
     if wrong:
@@ -145,7 +145,7 @@ def _live(settings: Watch, watched: WatchedRuns) -> int:
     from stayfinite.report.live.shows import chosen_show
 
     statuses: list[RunStatus] = []
-    # Whatever ends it, the terminal is left as it was found.
+    # Always restore the terminal.
     with _interruptible(), contextlib.ExitStack() as stack:
         page, url = stack.enter_context(_served(settings)) if settings.web else (None, "")
         show = stack.enter_context(chosen_show(as_json=settings.json, url=url))
@@ -162,14 +162,14 @@ def _live(settings: Watch, watched: WatchedRuns) -> int:
             ended = all(status.ended in ("closed", "stopped") for status in statuses)
             over = ended and page is None and not watched.expecting
             if over:
-                # The last word is on all of a run, also on what was not due to be read or judged yet.
+                # The last verdict covers the whole run, including what was not due to be read or judged.
                 watched.look(at_once=True)
                 show(statuses := watched.statuses())
                 _write_metrics(settings, statuses)
             if over or (settings.stop and any(_alarming(status) for status in statuses)):
                 break
             if not watched.behind:
-                # Looking at a thousand runs takes its time; a watcher leaves the machine to those who train.
+                # Reading a thousand runs takes time; leave the machine to the trainings.
                 spent = 0.0 if first else time.process_time() - begun
                 time.sleep(max(settings.poll, min(LONGEST_PAUSE, spent / SHARE)))
                 first = False
@@ -188,7 +188,7 @@ def _write_metrics(settings: Watch, statuses: Sequence[RunStatus]) -> None:
 
 @contextlib.contextmanager
 def _served(settings: Watch) -> Iterator[tuple[LivePage, str]]:
-    """The live page and where it is, for as long as the block runs."""
+    """Context with the live page and its address."""
     from stayfinite.report.live.door import Door
     from stayfinite.report.live.page import LivePage
     from stayfinite.report.live.server import LiveServer
@@ -230,7 +230,7 @@ def _exit_code(statuses: Sequence[RunStatus]) -> int:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C and a polite kill end the block, and nothing more."""
+    """Context that Ctrl-C and SIGTERM end quietly."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield

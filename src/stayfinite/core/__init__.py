@@ -1,4 +1,4 @@
-"""What a signal, a decision, a finding and a run are, and the policy that turns one into the other.
+"""Core types (signals, decisions, findings, runs) and the policy that maps signals to decisions.
 
 Standard library only, and pure: every judgment is a function of (signals, state, policy) that returns the new state.
 """

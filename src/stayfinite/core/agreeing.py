@@ -1,8 +1,7 @@
-"""Several ranks, one answer: a protocol is written once and run by real ranks or by a simulator.
+"""Rank agreement: a protocol is a generator that real ranks or a simulator can run.
 
-What depends on a clock, on memory or on a disk differs from rank to rank. Where ranks have to act alike on it, the
-protocol yields this rank's number and is sent the highest of all ranks'. A protocol knows nothing of processes; every
-rank must come to the same yields in the same order, whatever happened to it.
+Clocks, memory and disks differ between ranks. To act alike, a protocol yields this rank's number and receives the
+maximum over all ranks. Every rank must reach the same yields in the same order, even after a local failure.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ Agreement = Generator[int, int, Answer]
 
 
 def settle(agreement: Agreement[Answer], highest: Callable[[int], int]) -> Answer:
-    """Run a protocol to its end; ``highest`` asks all ranks."""
+    """Run a protocol to its end; ``highest`` is an all-reduce with max."""
     try:
         number = next(agreement)
         while True:

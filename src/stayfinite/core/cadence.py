@@ -1,4 +1,4 @@
-"""When the next snapshot and the next checkpoint are due: the same step on every rank."""
+"""Decide when the next snapshot and checkpoint are due, at the same step on every rank."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from stayfinite.core.agreeing import Agreement
 from stayfinite.core.policy import Policy
 
 LEAST_STEPS = 10
-"""Between two snapshots, however cheap they are."""
+"""Minimum steps between snapshots, however cheap they are."""
 
 FIRST_STEPS = 50
-"""Between the first ones, which allocate their memory and say nothing about what later ones cost."""
+"""Steps between the first snapshots: these allocate memory, so their cost does not predict later ones."""
 
 ALLOCATING = 2
 LOOK_EVERY = 10
-"""Steps between two looks at the first rank's clock, where there are several ranks."""
+"""Steps between checks of rank 0's clock when there are several ranks."""
 
 
 class SnapshotCadence:
-    """As often as the share of training time that they may cost allows."""
+    """Take snapshots as often as their share of the training time allows."""
 
     def __init__(self, share: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._share = share
@@ -33,20 +33,19 @@ class SnapshotCadence:
         self._step_seconds = 0.0
 
     def due(self, step: int) -> bool:
-        """Whether to take one now."""
         return step >= self._due
 
     @property
     def outdated(self) -> bool:
-        """Whether the last one was of no use, so that the next may take its place."""
+        """Whether the last snapshot is useless, so the next one may replace it."""
         return self._due == 0
 
     def at_once(self) -> None:
-        """The last one was of no use: the next is due."""
+        """Discard the last snapshot: the next one is due now."""
         self._due = 0
 
     def took(self, step: int, cost: float) -> Agreement[None]:
-        """One was taken; ``cost`` is in seconds, and the slowest rank's counts."""
+        """Record a snapshot; ``cost`` is in seconds, and the slowest rank counts."""
         last_step, last_time = self._last
         self._taken += 1
         self._last = (step, self._clock())
@@ -55,7 +54,7 @@ class SnapshotCadence:
         self._due = step + self._wait
 
     def proved(self, cost: float) -> Agreement[None]:
-        """The last one has landed and was looked through: what it has cost in all is known now."""
+        """Record the full cost of the last snapshot, now that it was copied and checked."""
         self._wait = max(self._wait, (yield self._affordable(cost)))
         self._due = max(self._due, self._last[0] + self._wait)
 
@@ -65,18 +64,17 @@ class SnapshotCadence:
         return max(LEAST_STEPS, math.ceil(cost / self._share / max(self._step_seconds, 1e-9)))
 
     def put_off(self, step: int) -> None:
-        """A state as of this step is already kept: the next one has time."""
+        """Postpone the next snapshot: a state of this step is already kept."""
         self._due = step + self._wait
 
 
 class CheckpointCadence:
-    """Every so many steps, or minutes by the first rank's clock, as the policy says.
+    """Save every n steps or minutes (rank 0's clock), as the policy says.
 
     Arguments:
-        policy: how often.
-        first: whether this is the rank whose clock counts.
-        many: whether there are others.
-        clock: in seconds.
+        first: whether this is rank 0.
+        many: whether there are other ranks.
+        clock: returns seconds.
     """
 
     def __init__(self, policy: Policy, *, first: bool, many: bool, clock: Callable[[], float] = time.monotonic) -> None:
@@ -87,7 +85,6 @@ class CheckpointCadence:
         self._last: tuple[int, float] = (0, clock())
 
     def due(self, step: int) -> Agreement[bool]:
-        """Whether to save now."""
         last_step, last_time = self._last
         if self._steps is not None and step - last_step >= self._steps:
             return True
@@ -96,11 +93,11 @@ class CheckpointCadence:
         return bool((yield int(self._first and self._clock() - last_time >= self._seconds)))
 
     def saved(self, step: int) -> None:
-        """A checkpoint of this step is on its way, or was resumed from."""
+        """Record that a checkpoint of this step was started or resumed from."""
         self._last = (step, self._clock())
 
     def in_words(self) -> str:
-        """For ``guard.describe()``."""
+        """Return the interval for ``guard.describe()``."""
         each = [f"{self._steps} steps"] * (self._steps is not None)
         each += [] if self._seconds is None else [f"{self._seconds / 60:g} minutes"]
         return f"every {' or '.join(each)}" if each else "when asked"

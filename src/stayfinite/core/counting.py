@@ -1,6 +1,6 @@
-"""Steps of a log that counts them anew in each epoch, counted on: epochs follow one another and do not lie on top.
+"""Renumber the steps of a log that restarts the count in each epoch.
 
-A run that was taken up again also goes back to an earlier step, but not to a later epoch: it stays as it is.
+A resumed run also goes back to an earlier step, but not to a later epoch: it is left unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from stayfinite.core.series import RunSeries, Track
 
 
 def counted_on(run: RunSeries) -> RunSeries:
-    """The run itself where its steps only rise, else the same run with its steps counted on."""
+    """Return the run with steps that rise across epochs, or the run itself if they already do."""
     begins, shifts = _shifts(run)
     if not begins:
         return run
@@ -32,7 +32,7 @@ def counted_on(run: RunSeries) -> RunSeries:
 
 
 def _shifts(run: RunSeries) -> tuple[list[int], list[float]]:
-    """The lines at which an epoch begins to count anew, and what is to be added to its steps."""
+    """Lines where an epoch restarts the count, and the offset to add from each of them on."""
     begins: list[int] = []
     shifts: list[float] = []
     last: tuple[float, float] | None = None

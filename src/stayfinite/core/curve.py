@@ -1,7 +1,6 @@
-"""A curve that may grow for ever and stays small: in each stretch of the run the lowest and the highest value are kept.
+"""Downsampled curve of bounded size: each bucket keeps its minimum and maximum, so no extreme is ever lost.
 
-No extreme is ever lost, however long the run: a stretch holds its lowest and its highest point, and two stretches that
-become one keep the lower low and the higher high. Values that are not finite are kept as spans beside the curve.
+Merged buckets keep the lower minimum and the higher maximum. Non-finite values are kept as spans beside the curve.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 MOST_STRETCHES = 2_000
-"""More than a screen has columns of pixels."""
+"""More than a screen has pixel columns."""
 
 MOST_SPANS = 500
 
@@ -21,38 +20,37 @@ Place = tuple[int, float, float]
 
 @dataclass(slots=True)
 class Span:
-    """Neighboring things of one kind."""
+    """Adjacent events of one kind."""
 
     kind: str
     first: float
-    """The step of the first of them."""
+    """Step of the first event."""
     last: float
     count: int
     text: str = ""
-    """Of the first."""
+    """Text of the first event."""
     ordinal: int = 0
-    """Of the last one, counted over all that the list was told of."""
+    """Ordinal of the last event."""
 
 
 class Spans:
-    """Things that happened at steps, in order; those of one kind become one where there are too many to tell apart."""
+    """Events at steps, in order; events of one kind are merged when there are too many."""
 
     def __init__(self, most: int = MOST_SPANS) -> None:
         self._most = most
         self._spans: list[Span] = []
         self._reach = 1
-        """How many steps apart two of a kind may be and still are one."""
+        """Largest ordinal gap between two events that are merged."""
         self.total = 0
 
     def add(self, kind: str, step: float, *, text: str = "", ordinal: int = 0, joined: bool = False) -> None:
-        """Note one more.
+        """Add an event.
 
         Arguments:
-            kind: of what it is.
-            step: where it happened.
-            text: what is said of it; only that of the first in a span is kept.
-            ordinal: its place in a row of all; those that follow each other are neighbors.
-            joined: whether it becomes one with a neighbor of its kind even while there is room.
+            kind: only events of the same kind are merged.
+            text: kept only for the first event of a span.
+            ordinal: position among all events; consecutive ones are adjacent.
+            joined: merge with an adjacent event of its kind even if there is room.
         """
         self.total += 1
         last = self._spans[-1] if self._spans else None
@@ -70,7 +68,7 @@ class Spans:
         return len(self._spans)
 
     def _merge(self) -> None:
-        """About half as many: every second one goes into the one of its kind before it."""
+        """Roughly halve the spans: merge every second one into the previous one of its kind."""
         self._reach *= 2
         kept: list[Span] = []
         open_: dict[str, Span] = {}
@@ -91,18 +89,17 @@ class Curve:
         self._most = most
         self._stretches: list[tuple[Place, Place]] = []
         self._width = 1
-        """Points that a stretch holds when it is full."""
+        """Points in a full bucket."""
         self._filled = 0
         self._first: Place | None = None
         self._last: Place | None = None
         self.newest: float | None = None
-        """The newest value, finite or not."""
+        """Newest value, finite or not."""
         self.bad = Spans()
-        """Values that are not finite, by what they are."""
+        """Non-finite values by kind."""
         self.seen = 0
 
     def add(self, step: float, value: float) -> None:
-        """Append a value."""
         ordinal = self.seen
         self.seen += 1
         self.newest = value
@@ -125,7 +122,7 @@ class Curve:
         self._filled = 1
 
     def rewind(self, step: float) -> None:
-        """Forget the finite points from this step on: the run was taken up again before them."""
+        """Drop the finite points from this step on; call it when the run resumes from an earlier step."""
         kept = [[place for place in stretch if place[1] < step] for stretch in self._stretches]
         self._stretches = [(min(each, key=_value), max(each, key=_value)) for each in kept if each]
         self._filled = self._width
@@ -134,7 +131,7 @@ class Curve:
             self._first = None
 
     def points(self) -> list[tuple[float, float]]:
-        """Step and value, in the order in which they came: the first, the last, and the extremes of every stretch."""
+        """Return (step, value) in order: the first and last point and the extremes of every bucket."""
         places = {place for stretch in self._stretches for place in stretch}
         places |= {place for place in (self._first, self._last) if place is not None}
         return [(step, value) for _, step, value in sorted(places)]
@@ -146,12 +143,10 @@ class Curve:
 
     @property
     def low(self) -> float | None:
-        """The least finite value."""
         return min((low[2] for low, _ in self._stretches), default=None)
 
     @property
     def high(self) -> float | None:
-        """The largest finite value."""
         return max((high[2] for _, high in self._stretches), default=None)
 
     def _halve(self) -> None:

@@ -1,4 +1,4 @@
-"""What the guard did with a step, and why."""
+"""A decision of the guard on one step, and its reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Action(StrEnum):
 
 
 class Code(StrEnum):
-    """Why a decision was taken."""
+    """Reason of a decision."""
 
     FINITE = "finite"
     LARGE_GRADIENT = "large-gradient"
@@ -47,7 +47,7 @@ ORDINARY = frozenset({Code.FINITE, Code.LARGE_GRADIENT, Code.UNUSUAL_LOSS})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What became of one step.
+    """Decision on one step.
 
     Examples:
         >>> guard.step(model(batch).mean() * float("nan"))
@@ -66,25 +66,25 @@ class Decision:
     """Why, as a sentence for people."""
 
     signals: Signals
-    """The numbers it was taken on."""
+    """The numbers the decision is based on."""
 
     limit: float | None = None
-    """The norm that the gradients were limited to because the step was unusual; None where they were not."""
+    """Norm that an unusual gradient was limited to; None if it was not limited."""
 
     fault: bool = False
-    """Whether the step was taken though no data could explain its loss; running statistics do not take it in."""
+    """Whether the step was taken although its loss is implausible for any data; running statistics exclude it."""
 
     @property
     def step(self) -> int:
-        """Number of the step that was decided on."""
+        """Number of the step."""
         return self.signals.step
 
     @property
     def refused(self) -> bool:
-        """Whether the step was kept from the weights."""
+        """Whether the step did not reach the weights."""
         return self.action in REFUSING
 
     @property
     def notable(self) -> bool:
-        """Whether a person would want to hear of it (clipping alone is everyday business)."""
+        """Whether to report it to a person (plain clipping is routine)."""
         return self.code not in ORDINARY

@@ -1,6 +1,6 @@
-"""What is remembered of unusual steps: the doubt about one, a trial of earlier weights, how often a run went back.
+"""State of the probation: doubts about unusual steps, trials of earlier weights, past returns.
 
-It is saved with the guard's memory; :func:`probation_from` reads it back. `probation` judges by it.
+Saved with the guard's memory and read back by :func:`probation_from`; judged in `probation`.
 """
 
 from __future__ import annotations
@@ -14,86 +14,86 @@ from typing import Any
 from stayfinite.core.levels import Level
 
 LATELY = 8
-"""Steps for which an extraordinary update may show."""
+"""Steps during which an extraordinary update may show an effect."""
 
 
 class Blame(StrEnum):
-    """What an unusual step is probably due to."""
+    """Likely cause of an unusual step."""
 
     BATCH = "batch"
-    """The data: it may be worth learning."""
+    """The data; it may be worth learning."""
     UPDATE = "update"
-    """The weights: the update before it was extraordinary."""
+    """The weights; the update before it was extraordinary."""
     FAULT = "fault"
-    """Data that nothing can be learned from: its loss is beyond anything plausible."""
+    """Data that cannot be learned from: its loss is implausible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doubt:
-    """An unusual step that was taken, and what has followed."""
+    """An unusual step that was taken, and the losses after it."""
 
     step: int
     loss: float
-    """Its own loss, which says nothing about harm."""
+    """Loss of the step itself; it does not show harm."""
     loss_spike: bool
     blame: Blame
     usual: tuple[float, ...]
-    """The losses before it."""
+    """Losses before the step."""
     rate: float | None
-    """The highest learning rate before it."""
+    """Highest learning rate before the step."""
     bounded: float | None
-    """What its gradient was allowed to be over the usual norm, where it was more; None where it was not."""
+    """Allowed multiple of the usual norm if the gradient was above it, else None."""
     followed: tuple[float, ...] = ()
     phase: bool = False
-    """Whether it was told as a new phase."""
+    """Whether it was reported as a new phase."""
     hurt: bool = False
-    """Whether the level was clearly higher at some time, even if it has come back."""
+    """Whether the level was clearly higher at some point, even if it recovered."""
     asked: bool = False
-    """Whether the earlier weights were asked, and need not be until something has changed."""
+    """Whether the earlier weights were tried; no need to repeat it until something changes."""
 
     @property
     def level(self) -> Level:
-        """Of the losses before it."""
+        """Level of the losses before the step."""
         return Level.of(self.usual)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """The known-good state in place of the present one, for a few steps."""
+    """The known-good state, in place of the current one for a few steps."""
 
     suspect: float
-    """Where the losses lay before, on the scale of the doubt's window."""
+    """Level of the losses before the trial, on the scale of the doubt's window."""
     known_good: int
-    """Step of the state that is in place."""
+    """Step of the known-good state."""
     losses: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probation:
-    """What is remembered."""
+    """Memory of the probation between steps."""
 
     losses: tuple[float, ...] = ()
-    """Of the last steps that were taken."""
+    """Losses of the last accepted steps."""
     rates: tuple[float, ...] = ()
     since_odd_update: int = LATELY + 1
-    """Steps since an extraordinary update, by its gradient or its learning rate."""
+    """Steps since an update with an extraordinary gradient or learning rate."""
     doubt: Doubt | None = None
     trial: Trial | None = None
     factor: float | None = None
-    """What a gradient may be over the usual norm; None for the policy's own factor."""
+    """Allowed multiple of the usual gradient norm; None for the policy's own factor."""
     ceiling: float = math.inf
-    """What it may never be again: a multiple that did harm."""
+    """Multiple that did harm; the factor stays below it."""
     harmless: int = 0
-    """Bounded steps that have done no harm since the factor last changed."""
+    """Bounded steps without harm since the factor last changed."""
     backs: tuple[tuple[int, int, Blame], ...] = ()
-    """The last times that the run went back: at which step, to which, and what was to blame."""
+    """Recent returns: at which step, to which step, and the cause."""
 
 
 def probation_from(plain: Mapping[str, Any]) -> Probation:
-    """What ``dataclasses.asdict`` made of a probation, also after a trip through JSON.
+    """Rebuild a probation from ``dataclasses.asdict``, also after a JSON round trip.
 
     Raises:
-        KeyError, TypeError, ValueError: it is none.
+        KeyError, TypeError, ValueError: not a probation.
     """
     if not plain:
         return Probation()
@@ -117,8 +117,8 @@ def probation_from(plain: Mapping[str, Any]) -> Probation:
 
 
 def finite_numbers(values: Iterable[Any]) -> tuple[float, ...]:
-    """The numbers of a window that was saved; ValueError where one is not finite."""
-    # What was edited or damaged must not let a NaN in by the back door.
+    """Convert a saved window to floats; ValueError if one is not finite."""
+    # An edited or damaged file must not bring in a NaN.
     numbers = tuple(map(float, values))
     if not all(map(math.isfinite, numbers)):
         raise ValueError("a window holds NaN or inf")

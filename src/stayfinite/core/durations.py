@@ -1,4 +1,4 @@
-"""Spans of time as people say them."""
+"""Format durations for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def in_words(seconds: float) -> str:
-    """`8 s`, `2 min 5 s`, `3 h 20 min`, `2 d 4 h`; empty for what is no span of time."""
+    """`8 s`, `2 min 5 s`, `3 h 20 min`, `2 d 4 h`; empty if negative or not finite."""
     if not math.isfinite(seconds) or seconds < 0:
         return ""
     if seconds < 60:

@@ -1,8 +1,7 @@
-"""Signs that come before the loss: each is judged on its own history, and none refuses a step.
+"""Early warnings that move before the loss does. Each signal is judged on its own history; none refuses a step.
 
-Attention logits that grow without end saturate the softmax; a router that sends every token to one expert starves the
-others; a layer whose largest activation jumps is about to overflow; an update far above any before it is about to throw
-the weights off. All of them move before the loss does.
+Growing attention logits saturate the softmax; a router that sends every token to one expert starves the others; a jump
+of the largest activation precedes an overflow; an update far above all earlier ones throws the weights off.
 """
 
 from __future__ import annotations
@@ -13,27 +12,27 @@ from dataclasses import dataclass, field
 from statistics import median
 
 LEAST = 16
-"""Samples of a signal before it is judged: at the start of a training everything moves."""
+"""Samples before a signal is judged: early in training everything moves."""
 
 IN_A_ROW = 2
-"""So many samples in a row have to be unusual: one rare batch is not a trend."""
+"""Consecutive unusual samples for a warning: one rare batch is not a trend."""
 
 KEPT = 64
-"""Samples of each signal that are remembered; of a longer run every second, fourth, ... one."""
+"""Samples kept per signal; longer runs are thinned to every 2nd, 4th, ... sample."""
 
 ATTENTION, ACTIVATION, ROUTER, UPDATE = "attention-logit", "activation", "router-share", "update-ratio"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How one kind of signal is judged."""
+    """Thresholds of one kind of signal."""
 
     floor: float
-    """What is below is never unusual."""
+    """Values below are never unusual."""
     factor: float
-    """How many times the usual value is."""
+    """Multiple of the usual value that is unusual."""
     above_all: bool = False
-    """Whether it is compared with the highest value so far, instead of the median: a warm-up raises it by design."""
+    """Compare with the highest value so far instead of the median: warmup raises it by design."""
     words: str = ""
     advice: str = ""
 
@@ -69,7 +68,7 @@ class Sign:
     value: float
     usual: float
     places: int
-    """How many places show it; this one most."""
+    """Number of places that show it; this one is the worst."""
 
     def __str__(self) -> str:
         kind = KINDS[self.signal]
@@ -80,23 +79,23 @@ class Sign:
 
 @dataclass(slots=True)
 class History:
-    """What one signal in one place was like, over the whole run."""
+    """Samples of one signal at one place."""
 
     values: list[float] = field(default_factory=list)
     seen: int = 0
     stride: int = 1
     highest: float = 0.0
     unusual: int = 0
-    """Samples in a row that were out of range."""
+    """Consecutive samples out of range."""
 
     def judge(self, value: float, kind: Kind, *, share: bool) -> float | None:
-        """Take a sample in; returns the usual value if it has left its range for good, None otherwise."""
+        """Add a sample; return the usual value if the signal has left its range for good, else None."""
         usual = None
         if self.seen >= LEAST:
             usual = self.highest if kind.above_all else median(self.values)
             out = value > kind.floor and value > kind.factor * usual
             if share:
-                # Shares end at 1: what is left for the other experts counts, too.
+                # Shares are bounded by 1, so also compare what is left for the other experts.
                 out = value > kind.floor and (value > kind.factor * usual or 1 - value < (1 - usual) / 8)
             self.unusual = self.unusual + 1 if out else 0
         if self.seen % self.stride == 0:
@@ -105,20 +104,20 @@ class History:
                 self.values, self.stride = self.values[::2], 2 * self.stride
         self.seen += 1
         if not self.unusual:
-            # What is out of range does not become the measure of what follows it.
+            # Samples out of range must not raise the reference.
             self.highest = max(self.highest, value)
         return usual if self.unusual >= IN_A_ROW else None
 
 
 class EarlySigns:
-    """Follows signals by kind and place; tells of each kind once, and again after all its places were quiet."""
+    """Follow signals by kind and place; report each kind once, and again after all its places were quiet."""
 
     def __init__(self) -> None:
         self._histories: dict[tuple[str, str], History] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def take(self, step: int, signals: Mapping[tuple[str, str], float]) -> list[Sign]:
-        """Judge the samples of a step, by kind and place; what is not finite is the loss's business."""
+        """Judge the samples of a step; non-finite values are ignored, since the loss shows those."""
         out: dict[str, list[Sign]] = {}
         for (signal, place), value in signals.items():
             if not math.isfinite(value):
@@ -129,8 +128,8 @@ class EarlySigns:
                 out.setdefault(signal, []).append(Sign(step, signal, place, value, usual, 1))
         fresh = []
         for signal, signs in out.items():
-            if signal not in self._told:
+            if signal not in self._reported:
                 worst = max(signs, key=lambda sign: sign.value)
                 fresh.append(Sign(step, signal, worst.place, worst.value, worst.usual, len(signs)))
-        self._told = set(out)
+        self._reported = set(out)
         return fresh

@@ -1,4 +1,4 @@
-"""A rule that fired: the same shape in every command, file and message."""
+"""Findings: the result of a rule, in the same shape in every command, file and message."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Finding:
     """The rule's slug, `lr-zero`."""
 
     severity: Severity
-    """`error` and `warning` make a run sick; `info` does not."""
+    """`error` and `warning` fail a check; `info` does not."""
 
     confidence: float
     """How likely this is the cause, 0 to 1."""
 
     where: str
-    """The place it was seen: `step 120`, `train.log:17`."""
+    """Where it was seen: `step 120`, `train.log:17`."""
 
     title: str
     """One sentence."""
@@ -56,23 +56,22 @@ class Finding:
     """What to do."""
 
     place: Place | None = None
-    """Where the fix goes, if that is a place in a file that was read."""
+    """Where the fix goes, if it is in a file that was read."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, in the order of the fields; without `place` where there is none."""
+        """Plain data in field order; `place` is omitted if None."""
         data = asdict(self) | {"evidence": list(self.evidence)}
         if self.place is None:
             del data["place"]
         return data
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
         lines = [f"{self.where}: {self.title}" if self.where else self.title, *self.evidence, f"Fix: {self.fix}"]
         return panel(f"{self.severity} {self.code} {self.cause}", lines, tone=self.severity)
 
 
 class Findings(list[Finding]):
-    """A list of findings that reads well in a notebook and on a prompt, also when it is empty."""
+    """A list with a readable repr in notebooks and on the prompt, also when empty."""
 
     def __repr__(self) -> str:
         if not self:

@@ -1,27 +1,27 @@
-"""Small pieces of HTML for notebooks: everything that is put in is escaped, colors suit a light and a dark page."""
+"""HTML for notebooks: all text is escaped, colors work on light and dark pages."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
 TONES = {"error": "#d33", "warning": "#d80", "info": "#28c", "good": "#2a4", "plain": "#888"}
-"""What a color means, by name."""
+"""Colors by meaning."""
 
 MOST_TEXT = 2_000
-"""Characters of one text; a message may hold a whole batch."""
+"""Longest text in characters; a message may contain a whole batch."""
 
 
 def text(words: object) -> str:
-    """Any text, cut and escaped; line ends stay."""
+    """Truncate and escape text; newlines become `<br>`."""
     whole = str(words)
     cut = whole if len(whole) <= MOST_TEXT else f"{whole[:MOST_TEXT]} ..."
     return escape(cut.encode("utf-8", "replace").decode("utf-8")).replace("\n", "<br>")
 
 
 def panel(title: object, lines: Iterable[object] = (), *, tone: str = "plain", parts: Sequence[str] = ()) -> str:
-    """A title with a color beside it, lines of text under it, and parts that are HTML already."""
+    """A title with a color bar, lines of text, and parts that are already HTML."""
     body = "".join(f'<div style="margin-top:.2em">{text(line)}</div>' for line in lines)
     return (
         f'<div style="border-left:4px solid {TONES[tone]};padding:.2em .8em;margin:.5em 0;line-height:1.4;'
@@ -30,7 +30,7 @@ def panel(title: object, lines: Iterable[object] = (), *, tone: str = "plain", p
 
 
 def table(columns: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """A table whose cells are text."""
+    """A table with text cells."""
     style = 'style="text-align:left;padding:.1em .8em .1em 0;vertical-align:top"'
     head = "".join(f"<th {style}>{text(each)}</th>" for each in columns)
     body = "".join(f"<tr>{''.join(f'<td {style}>{text(each)}</td>' for each in row)}</tr>" for row in rows)
@@ -41,7 +41,7 @@ WIDTH, HEIGHT = 440, 120
 
 
 def curve(title: str, points: Sequence[tuple[float, float]], marks: Sequence[float] = ()) -> str:
-    """A line over the steps as a picture of one size, logarithmic where values span decades; marks are red ticks."""
+    """An SVG line chart over the steps, on a log scale if values span decades; marks are red ticks."""
     finite = [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]
     newest = f"{finite[-1][1]:.4g}" if finite else "no finite value"
     frame = (
@@ -52,7 +52,7 @@ def curve(title: str, points: Sequence[tuple[float, float]], marks: Sequence[flo
     if finite:
         values = [y for _, y in finite]
         low, high = min(values), max(values)
-        scaled = _log if low > 0 and high / low > 20 else float
+        scaled: Callable[[float], float] = math.log10 if low > 0 and high / low > 20 else float
         left, right = finite[0][0], max([finite[-1][0], finite[0][0] + 1, *marks])
         bottom, top = scaled(low), scaled(high)
         span = (top - bottom) or 1.0
@@ -75,7 +75,3 @@ def curve(title: str, points: Sequence[tuple[float, float]], marks: Sequence[flo
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" '
         f'style="max-width:100%;margin:.2em .4em .2em 0" aria-label="{text(title)}">{frame}{line}{ticks}</svg>'
     )
-
-
-def _log(value: float) -> float:
-    return math.log10(value)

@@ -1,4 +1,4 @@
-"""One step through the whole policy: ladder, probation and slow tests, over one memory that can be saved."""
+"""Run one step through the whole policy (ladder, probation, trends), over one memory that can be saved."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ from stayfinite.core.trends import follow as follow_trends
 from stayfinite.errors import StateError
 
 VERSION = 1
-"""Of the saved memory."""
+"""Version of the saved memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """All that the policy remembers between steps."""
+    """Everything the policy remembers between steps."""
 
     ladder: LadderState = field(default_factory=LadderState)
     trends: TrendState = field(default_factory=TrendState)
     probation: Probation = field(default_factory=Probation)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data that survives JSON."""
+        """Plain data that survives JSON."""
         plain = {"version": VERSION, **asdict(self)}
         plain["trends"]["reported"] = sorted(self.trends.reported)
         return plain
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Memory:
-        """The memory that :meth:`to_json` wrote, also after a trip through JSON.
+        """Rebuild what :meth:`to_json` wrote.
 
         Raises:
-            StateError: it is of another version, or not a memory at all.
+            StateError: another version, or not a memory at all.
         """
         try:
             if plain["version"] != VERSION:
@@ -76,17 +76,17 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the policy makes of one step."""
+    """Result of the policy for one step."""
 
     decision: Decision
     findings: tuple[Finding, ...]
     memory: Memory
     followed: Followed | None = None
-    """What the losses since an unusual step ask for; None where they ask for nothing."""
+    """Action required by the losses after an unusual step; None if nothing is."""
 
 
 def as_veto(judgement: Judgement) -> Judgement:
-    """The same judgment where nothing beyond a veto was done about it."""
+    """The same judgment with any refusal reduced to a veto."""
     decision = judgement.decision
     return replace(judgement, decision=replace(decision, action=Action.VETO)) if decision.refused else judgement
 
@@ -101,16 +101,12 @@ def judge(
     limit: float = math.inf,
     options: Options = NOTHING_TO_DO,
 ) -> Judgement:
-    """Decide on a step, follow what came of earlier ones, and look for slow trouble.
+    """Decide on a step, follow up on earlier unusual ones, and look for slow trends.
 
     Arguments:
-        signals: what was measured.
-        memory: what is remembered of the steps before.
-        policy: the settings.
-        max_norm: the norm that gradients are clipped to, if they are.
-        verdict: what a device has already decided and acted upon; None to judge here.
-        limit: with it, the highest compressed norm that the device has allowed.
-        options: what could be done beyond a veto.
+        max_norm: gradient clipping norm; None for no clipping.
+        verdict: what the device already decided and did; None to judge here.
+        limit: log of the highest norm that the device allowed; only with ``verdict``.
     """
     before = memory.ladder.spikes
     if verdict is None:
@@ -137,7 +133,7 @@ def judge(
 
 
 def adopt(memory: Memory, followed: Followed) -> Memory:
-    """The memory after what the losses have shown."""
+    """Update the memory with the result of the probation."""
     ladder, trends = memory.ladder, memory.trends
     if ladder.spikes.factor != followed.state.factor:
         ladder = replace(ladder, spikes=replace(ladder.spikes, factor=followed.state.factor))
@@ -147,7 +143,7 @@ def adopt(memory: Memory, followed: Followed) -> Memory:
 
 
 def after_rollback(memory: Memory, then: Memory) -> Memory:
-    """What is remembered after a rollback to where ``then`` was remembered: what was tried goes on counting."""
+    """Memory after a rollback to the state of ``then``; the budgets already used stay used."""
     ladder = replace(memory.ladder, spikes=then.ladder.spikes, in_a_row=0, searching=0)
     probation = replace(
         then.probation,
@@ -161,27 +157,27 @@ def after_rollback(memory: Memory, then: Memory) -> Memory:
 
 
 def fresh_phase(memory: Memory) -> Memory:
-    """The memory at the beginning of a phase that was announced: what was usual before it does not count."""
+    """Memory at the start of an announced phase: earlier levels no longer count."""
     spikes = SpikeState(factor=memory.probation.factor)
     return Memory(replace(memory.ladder, spikes=spikes), forget_levels(memory.trends), start_anew(memory.probation))
 
 
 def _watched(decision: Decision) -> Decision:
-    """What becomes of a decision where the guard only looks on."""
+    """The decision in monitor mode: the step is taken."""
     decision = replace(decision, fault=False)
     if decision.limit is not None:
         reason = decision.reason.replace("limited to", "would be limited to")
         return replace(decision, action=Action.ACCEPT, reason=f"{reason} (monitor only)", limit=None)
     if not decision.refused:
         return decision
-    # An fp16 scaler keeps gradients that are not finite from the weights by itself.
+    # An fp16 scaler already skips steps with non-finite gradients.
     signals = decision.signals
     taken = "step taken" if signals.loss_scale is None or not signals.bad_count else "left to the scaler"
     return replace(decision, action=Action.ACCEPT, reason=f"{decision.reason} (monitor only: {taken})")
 
 
 def _bounded(verdict: Verdict, limit: float, before: SpikeState) -> float | None:
-    """What a gradient was allowed to be over the usual norm, where it was more."""
+    """Allowed multiple of the usual norm if the gradient was above it, else None."""
     if not verdict or Verdict.GRADIENT_SPIKE not in verdict or not before.norms:
         return None
     return math.exp(min(limit - spread(before.norms)[0], 700.0))

@@ -1,8 +1,7 @@
-"""Which states of a training are kept, and when: snapshots, their proof, checkpoints. The same steps on every rank.
+"""Which training states are kept and when: snapshots, their proof, and checkpoints, at the same steps on every rank.
 
-A protocol in the sense of ``agreeing.py``. The copying itself is done by a ring of snapshots (``state/snapshots.py``)
-and by whoever saves; the simulator has others. A rank that fails to copy takes the same way as the rest: what it yields
-makes all of them give up together.
+A protocol as in ``agreeing.py``. The copying is done by the snapshot ring (``state/snapshots.py``) and the writer, or
+by the simulator's stand-ins. If one rank fails to copy, its yield makes all ranks give up together.
 """
 
 from __future__ import annotations
@@ -17,52 +16,47 @@ ANOTHER = "another rank could not"
 
 
 class Ring(Protocol):
-    """Copies of the training state in memory: known-good ones and one candidate."""
+    """In-memory copies of the training state: known-good ones and one candidate."""
 
     @property
     def candidate_step(self) -> int | None:
-        """The last step that the candidate contains."""
+        """Last step that the candidate contains."""
 
     @property
     def partly_proved(self) -> bool:
-        """Whether a step was accepted since the candidate was taken, or since the last refusal."""
+        """Whether a step was accepted since the candidate was taken or since the last refusal."""
 
     @property
     def cost(self) -> float:
-        """Seconds that the last snapshot has cost training."""
+        """Seconds of training time that the last snapshot took."""
 
     def count(self, step: int) -> bool:
-        """A step was accepted; returns whether the candidate is to be judged now."""
+        """Count an accepted step; return whether the candidate is due for judgment."""
 
     def refused(self, step: int) -> None:
-        """A step was refused."""
+        """Record a refused step."""
 
     def forget(self) -> None:
-        """There is no candidate any more."""
+        """Drop the candidate."""
 
     def sound(self) -> bool:
-        """Whether this rank's copy is whole and its numbers are finite."""
+        """Whether this rank's copy is complete and finite."""
 
     def conclude(self, good: bool) -> int | None:
-        """The candidate is judged; returns its step if it is known-good now."""
+        """Judge the candidate; return its step if it is now known-good."""
 
 
 class Keeping:
-    """What is kept of one training.
-
-    Arguments:
-        ring: the snapshots; None where there are none.
-        cadence: when they are due.
-    """
+    """Keeps snapshots and checkpoints of one training."""
 
     def __init__(self, ring: Ring | None, cadence: SnapshotCadence) -> None:
         self.ring = ring
         self.cadence = cadence
         self.in_doubt = False
-        """Whether an unusual step is on probation: no later state is proved or taken meanwhile."""
+        """Whether an unusual step is on probation: until it ends, no later state is taken or proved."""
 
-    def heard(self, step: int, *, refused: bool, in_doubt: bool) -> Agreement[int | None]:
-        """A step has become known; returns the step of a snapshot that it has proved."""
+    def decided(self, step: int, *, refused: bool, in_doubt: bool) -> Agreement[int | None]:
+        """Record a decided step; return the step of a snapshot that it proved, else None."""
         self.in_doubt = in_doubt
         ring = self.ring
         if ring is None or in_doubt:
@@ -70,20 +64,19 @@ class Keeping:
         if not refused:
             return (yield from self._judge(ring)) if ring.count(step) else None
         if ring.candidate_step is not None and step <= ring.candidate_step:
-            # It was taken while this step's schedule was ahead in good faith.
+            # The snapshot was taken before this refusal was known.
             self.cadence.at_once()
         ring.refused(step)
         return None
 
     def snapshot_if_due(self, step: int, take: Callable[[int], str]) -> Agreement[str]:
-        """Between two steps: take a snapshot if it is time.
+        """Take a snapshot if it is due; call it between two steps.
 
         Arguments:
-            step: the last one.
-            take: takes it; returns why it could not, empty if it could.
+            take: takes the snapshot; returns an error text, empty on success.
 
         Returns:
-            Why snapshots have to be given up, on all ranks alike; empty where all is well.
+            Why all ranks must give up snapshots; empty on success.
         """
         ring = self.ring
         if ring is None or self.in_doubt or not self.cadence.due(step):
@@ -98,9 +91,9 @@ class Keeping:
         return ""
 
     def make_room(self) -> Agreement[int | None]:
-        """A checkpoint needs the candidate's place: what it has proved so far has to be enough; returns as `heard`.
+        """Judge the candidate early because a checkpoint needs its place; returns as `decided`.
 
-        With no accepted step since the last refusal it proves nothing and stays a candidate.
+        Without an accepted step since the last refusal it stays a candidate.
         """
         ring = self.ring
         if ring is None or self.in_doubt or not ring.partly_proved:
@@ -108,20 +101,20 @@ class Keeping:
         return (yield from self._judge(ring))
 
     def save(self, copy: Callable[[], str], write: Callable[[], None]) -> Agreement[str]:
-        """Save a checkpoint: every rank copies its share, and they are written if all could.
+        """Save a checkpoint: every rank copies its share, and all write only if all could copy.
 
         Arguments:
-            copy: copies this rank's share, as the ring's candidate where there is a ring and no doubt; returns why it
-                could not, empty if it could.
-            write: has the share written.
+            copy: copies this rank's share, as the ring's candidate if there is a ring and no doubt; returns an error
+                text, empty on success.
+            write: starts writing the share.
 
         Returns:
-            Why there is no checkpoint; empty where it is under way.
+            Why there is no checkpoint; empty on success.
         """
         failed = copy()
         if (yield int(bool(failed))):
             if self.ring is not None and not self.in_doubt:
-                # Those that could copy have a candidate that others lack; they would judge it alone.
+                # Ranks that could copy have a candidate that others lack, and would judge it alone.
                 self.ring.forget()
             return failed or f"{ANOTHER} copy its state"
         write()
@@ -131,6 +124,5 @@ class Keeping:
         bad = yield int(not ring.sound())
         proved = ring.conclude(not bad)
         if proved is not None:
-            # Its whole cost is known now.
             yield from self.cadence.proved(ring.cost)
         return proved

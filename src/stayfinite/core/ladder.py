@@ -1,7 +1,7 @@
-"""The ladder: from the numbers of a step to what is done with it, within budgets.
+"""The ladder: map the signals of a step to an action, within budgets.
 
-A non-finite step is never accepted, whatever the count. A step is accepted, clipped, bounded or vetoed; where vetoes
-alone do not help, ``core.rungs`` says what comes next.
+A non-finite step is never accepted. Other steps are accepted, clipped, bounded or vetoed; ``core.rungs`` decides what
+follows when vetoes do not help.
 """
 
 from __future__ import annotations
@@ -18,33 +18,32 @@ from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SpikeState, Verdict
 
 NOTHING_TO_DO = Options()
-"""Without snapshots, precision control or a cut there is nothing between a veto and the stop."""
+"""Without snapshots, precision control or cuts, a stop follows directly after vetoes."""
 
 
 @dataclass(frozen=True, slots=True)
 class LadderState:
-    """What the ladder remembers."""
+    """State of the ladder."""
 
     spikes: SpikeState = field(default_factory=SpikeState)
-    """The windows of the spike test."""
+    """Windows of the spike test."""
 
     accepted: int = 0
-    """Steps accepted so far."""
 
     in_a_row: int = 0
     """Vetoes since the last accepted step that count against the budget."""
 
     in_total: int = 0
-    """Vetoes of the whole run that count against the budget, less those that accepted steps have earned back."""
+    """Vetoes of the whole run that count against the budget, minus those earned back."""
 
     searching: int = 0
-    """Overflows in a row while the fp16 scaler looks for its scale; these do not count."""
+    """Consecutive overflows while the fp16 scaler searches for its scale; not counted as vetoes."""
 
     rungs: RungState = field(default_factory=RungState)
-    """What has been tried beyond vetoes."""
+    """Actions taken beyond vetoes."""
 
     vetoes: Mapping[str, int] = field(default_factory=dict)
-    """All vetoes so far by code, those of the scale search among them."""
+    """All vetoes by code, including those of the scale search."""
 
 
 def decide(
@@ -60,16 +59,12 @@ def decide(
     """Decide on one step.
 
     Arguments:
-        signals: what was measured.
-        state: what is remembered of the steps before.
-        policy: the settings.
-        max_norm: the norm that gradients are clipped to, if they are.
-        verdict: what a device has already decided and acted upon; None to judge here.
-        limit: with it, the highest compressed norm that the device has allowed.
-        options: what could be done beyond a veto.
+        max_norm: gradient clipping norm; None for no clipping.
+        verdict: what the device already decided and did; None to judge here.
+        limit: log of the highest norm that the device allowed; only with ``verdict``.
 
     Returns:
-        The decision and the state after it.
+        The decision and the new state.
     """
     if verdict is None:
         verdict, limit = spikes.examine(signals.loss, signals.grad_norm, state.spikes, policy)
@@ -119,11 +114,11 @@ def _take(signals: Signals, verdict: Verdict, max_norm: float | None) -> Decisio
 def _take_unusual(
     signals: Signals, verdict: Verdict, before: SpikeState, limit: float, max_norm: float | None
 ) -> Decision:
-    """A finite spike under a policy that takes it, with its gradient limited where that is what was unusual."""
+    """Accept a finite spike; limit its gradient if that was unusual."""
     highest = math.exp(min(limit, 700.0)) if Verdict.GRADIENT_SPIKE in verdict else math.inf
     clipped = max_norm is not None and signals.grad_norm > max_norm
     if highest == math.inf or (max_norm is not None and max_norm <= highest):
-        # Clipping does as much already.
+        # Clipping is at least as strict.
         action, bounded = (Action.CLIP if clipped else Action.ACCEPT), None
     else:
         action, bounded = Action.BOUND, highest
@@ -152,12 +147,12 @@ def _refuse(
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
     if policy.mode == "strict":
         return Decision(action=Action.STOP, code=Code.STRICT, reason=reason, signals=signals), after
-    # Weights stand still while steps are refused, so after a rung a few tries show whether it has helped. Finite spikes
-    # get the full count all the same: they may turn out to be a new level.
+    # Weights do not change while steps are refused, so a few tries show whether a rung helped. Finite spikes get the
+    # full count: they may be a new level.
     tries = policy.patience if after.rungs.highest >= 0 and not signals.finite else policy.max_vetoes_in_a_row
     faulty = code is Code.REPLAY_MISMATCH
     if faulty:
-        # Neither rate, weights nor precision are to blame: no rung would help.
+        # Learning rate, weights and precision are not the cause: no rung would help.
         tries = min(tries, policy.patience)
     if policy.max_vetoes is not None and after.in_total > policy.max_vetoes:
         spent, action = Code.VETOES_IN_TOTAL, Action.STOP
@@ -175,14 +170,14 @@ def _refuse(
 
 
 def _doubt(signals: Signals, before: LadderState, options: Options) -> tuple[Decision, LadderState]:
-    """A new, higher level: if the weights are worse, going back helps; if it is the data, it will be back."""
+    """Roll back at a higher level: it helps if the weights are worse; if it is the data, the level returns."""
     after = replace(before, in_a_row=0, rungs=take(Action.ROLLBACK, Code.LEVEL_IN_DOUBT, before.rungs, options))
     reason = f"loss {signals.loss:.4g} and grad norm {signals.grad_norm:.4g} stay above their usual level"
     return Decision(action=Action.ROLLBACK, code=Code.LEVEL_IN_DOUBT, reason=reason, signals=signals), after
 
 
 def _from_rollback(state: LadderState) -> RungState:
-    # A worse level is no matter for the learning rate: its ladder starts at the rollback.
+    # A learning rate cut does not help against a worse level: start at the rollback.
     return replace(state.rungs, highest=max(state.rungs.highest, ORDER.index(Action.CUT)))
 
 

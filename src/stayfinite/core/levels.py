@@ -1,4 +1,4 @@
-"""The level of a loss: where the last few lie, against a window before them."""
+"""Level of a loss: the median of the last few losses relative to an earlier window."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from statistics import median
 from stayfinite.core.spikes import MAD_TO_SIGMA, spread
 
 SPAN = 8
-"""Losses whose median is a level."""
+"""Losses in the median."""
 
 LEAST_SIGMA = 0.04
-"""Least spread of a level's window on its own scale, about 5 % of the loss."""
+"""Minimum spread of a window on its scale, about 5 % of the loss."""
 
 HIGH, LOW = 3.0, 6.0
-"""Robust deviations of single losses beyond which a median of ``SPAN`` has left its window, upwards and downwards."""
+"""Robust deviations of single losses at which the median of ``SPAN`` has left the window, up and down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What a window of losses was like. Losses are compared on a scale of its own, near to logarithmic above it."""
+    """Summary of a window of losses, on an asinh scale: linear near 0, logarithmic above."""
 
     unit: float
-    """What the scale is linear below: the size of the window's losses, or their spread where they lie round 0."""
+    """Linear range of the scale: the size of the losses, or their spread if they are near 0."""
 
     middle: float
     sigma: float
 
     @classmethod
     def of(cls, losses: Sequence[float]) -> Level:
-        """The level of a window of finite losses."""
+        """Level of a window of finite losses."""
         middle, deviation = spread(losses)
         unit = max(abs(middle), MAD_TO_SIGMA * deviation, 1e-30)
         scaled = [math.asinh(loss / unit) for loss in losses]
@@ -39,19 +39,19 @@ class Level:
         return cls(unit, middle, max(MAD_TO_SIGMA * deviation, LEAST_SIGMA))
 
     def place(self, losses: Sequence[float]) -> float:
-        """Where the median of these losses lies, on the window's scale."""
+        """Median of these losses on the window's scale."""
         return math.asinh(median(losses) / self.unit)
 
     def loss_at(self, place: float) -> float:
-        """The loss that lies there."""
+        """Loss at a place on the scale."""
         return math.sinh(min(place, 700.0)) * self.unit
 
     @property
     def high(self) -> float:
-        """Above it a level has risen."""
+        """Threshold above which the level has risen."""
         return self.middle + HIGH * self.sigma
 
     @property
     def low(self) -> float:
-        """Below it a level has fallen."""
+        """Threshold below which the level has fallen."""
         return self.middle - LOW * self.sigma

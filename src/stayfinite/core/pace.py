@@ -1,18 +1,18 @@
-"""How fast a run goes, and when it will be done: from steps and the moments at which they were met."""
+"""Speed and remaining time of a run, from steps and the times they were seen."""
 
 from __future__ import annotations
 
 from collections import deque
 
 WINDOW = 60.0
-"""Seconds over which the rate is taken: evaluations and checkpoints are part of a run's pace."""
+"""Seconds over which the rate is measured; includes evaluations and checkpoints."""
 
 ENOUGH = 3.0
-"""Seconds of looking on before that is believed rather than the average since the start."""
+"""Seconds of observation before the window is used instead of the average since the start."""
 
 
 class Pace:
-    """Takes the newest step now and then."""
+    """Rate and remaining time from occasional observations of the newest step."""
 
     def __init__(self) -> None:
         self._met: deque[tuple[float, int]] = deque()
@@ -20,14 +20,14 @@ class Pace:
         self._last: tuple[float, int] | None = None
 
     def begin(self, moment: float, step: int) -> None:
-        """The run was launched, or launched again, at this moment and step."""
+        """Record that the run started or resumed at this time and step."""
         self._begun = (moment, step)
         self._met.clear()
 
     def note(self, moment: float, step: int) -> None:
-        """The newest step at this moment."""
+        """Record the newest step at this time."""
         if self._last is not None and step < self._last[1]:
-            self._met.clear()  # it has gone back
+            self._met.clear()  # the run went back
             self._begun = None if self._begun is not None and self._begun[1] > step else self._begun
         self._last = (moment, step)
         self._met.append((moment, step))
@@ -36,7 +36,7 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """Steps a second; None where nothing is known yet."""
+        """Steps per second; None if not known yet."""
         if self._met and self._last is not None:
             moment, step = self._met[0]
             if self._last[0] - moment >= ENOUGH and self._last[1] > step:
@@ -48,7 +48,7 @@ class Pace:
         return None
 
     def remaining(self, step: int | None, total: int | None) -> float | None:
-        """Seconds to the last step."""
+        """Seconds to the last step; None if not known."""
         rate = self.rate
         if rate is None or step is None or total is None:
             return None

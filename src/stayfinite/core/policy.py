@@ -1,4 +1,4 @@
-"""Every setting of the guard, frozen, with what it means."""
+"""All settings of the guard."""
 
 from __future__ import annotations
 
@@ -243,13 +243,13 @@ class Policy:
 
     @property
     def name(self) -> str:
-        """What the policy is called: the name of the classmethod that makes it, or ``default``."""
+        """Name of the classmethod that makes it, or ``default``."""
         if self.mode != "protect":
             return self.mode
         return {"bound": "default", "refuse": "refuse_spikes", "ignore": "only_nonfinite"}[self.spikes]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, in the order of the fields."""
+        """Plain data in field order."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
 

@@ -1,19 +1,16 @@
-"""Harm is judged by its consequences: what follows an unusual step, not the step itself.
+"""Judge an unusual step by its consequences: the losses after it, compared with the window before it.
 
-A step that was unusual and was taken puts the run on probation. The losses that follow are compared with the window
-before it:
+- The level is unchanged: the step was harmless; after a few such steps a larger gradient is allowed.
+- The level rose: are the last known-good weights better on the current data? If not, the data, the loss or the schedule
+has changed: a new phase, reported once. If so, it depends on the cause:
+- An update with a learning rate that had jumped, or an implausible loss: go back.
+- A merely unusual batch may have taught something at the cost of the rest, as a rare class does. It gets until the end
+of the probation; the run goes back only if the level is not recovering by then.
 
-- The level is as before: nothing happened, and in the long run a gradient of that size is allowed more.
-- It rose: are the weights of the last known-good state better on the data that comes now? If not, the data, the loss or
-  the schedule has changed: a new phase, told once. If so, it depends on what is to blame.
-- An update by a learning rate that had jumped, or a loss beyond anything that data could explain: go back.
-- A batch that was merely unusual may have taught something at the cost of the rest, as a rare class does. It is given
-  until the end of the probation, and the run goes back only if the level is not even on its way back by then.
+Batches are run again to compare the weights if the forward pass is known. Otherwise the known-good weights are used for
+one to three steps (a trial), and replaced again if the losses do not change.
 
-Whether the earlier weights do better is found by running batches again where the forward pass is known. Where it is
-not, they are put in place for a step or three (a trial), and taken out again if the losses stay where they were.
-
-Everything here is a pure function of the numbers of the steps.
+Everything here is a pure function of the steps' numbers.
 """
 
 from __future__ import annotations
@@ -32,69 +29,68 @@ WINDOW = 128
 """Losses that a level is compared with."""
 
 LEAST = 16
-"""Losses that have to be known before anything is unusual."""
+"""Losses needed before anything counts as unusual."""
 
 EARLY, SETTLED = 8, 16
-"""Steps after which a change may be seen, and after which a level counts."""
+"""Steps after which a change may show, and after which a level counts."""
 
 LOOK_EVERY = 4
 
 SOON = 32
-"""Steps within which a level that falls at its present pace has to be back, to be waited for."""
+"""A falling level is waited for if it would be back within this many steps."""
 
 RATE_RISEN = 1.5
-"""A learning rate this many times the highest of the window is a schedule's doing, and so is the loss under it."""
+"""A learning rate above this multiple of the window's highest explains a rising loss."""
 
 RATES = 64
-"""Learning rates that are remembered."""
+"""Learning rates to keep."""
 
 STAYS, LASTS = 0.35, 0.6
-"""Where the losses after a jump have fallen by no more than these shares of it, at once and after a few steps, what
-jumped has stayed."""
+"""If the losses after a jump fall by at most these shares of it, at once and after a few steps, the jump has stayed."""
 
 CLEAR = 6.0
-"""Deviations between two levels from which on one loss tells them apart; otherwise it takes three."""
+"""Deviations between two levels at which one loss is enough to distinguish them; below it takes three."""
 
 GAIN = 0.3
-"""Share of the rise that the earlier weights have to undo, to be called better."""
+"""Share of the rise that the known-good weights must undo to count as better."""
 
 GROWTH = 4.0
-"""What the factor for gradients grows by when bounded steps have done no harm, and is cut by when one has."""
+"""Factor by which the gradient limit grows after harmless bounded steps, and shrinks after a harmful one."""
 
 HARMLESS = 2
-"""Bounded steps without harm that make it grow."""
+"""Harmless bounded steps before the limit grows."""
 
 TO_ONE_STATE = 2
-"""How often a run may go back to the same state."""
+"""Most returns to the same state."""
 
 A_WHILE = 5_000
-"""Steps in which a run may go back ``Policy.max_rollbacks`` times."""
+"""Steps within which a run may go back ``Policy.max_rollbacks`` times."""
 
 IN_A_PHASE = (16, 24, 32, 48)
-"""Steps after which the earlier weights are asked once more: a corrupt shard looks like a phase until it is over."""
+"""Steps after which the known-good weights are tried again: a corrupt shard looks like a phase until it ends."""
 
 
 class Move(StrEnum):
-    """What the losses ask for."""
+    """Action that the losses require."""
 
     NOTHING = "nothing"
     NEW_PHASE = "new-phase"
-    """Tell that the level has changed, and not through the weights."""
+    """Report that the level has changed, and that the weights are not the cause."""
     COMPARE = "compare"
-    """Find out whether the known-good weights do better; :func:`compared` takes the answer, :func:`begin_trial` or
-    :func:`cannot_compare` another way."""
+    """Compare with the known-good weights; answer with :func:`compared`, :func:`begin_trial` or :func:`cannot_compare`.
+    """
     GO_BACK = "go-back"
-    """The known-good state does better, and is to stay (after a trial it is in place already)."""
+    """Keep the known-good state, which does better (after a trial it is already in place)."""
     RETURN = "return"
-    """The trial has shown that the weights were not to blame: put the present ones back, and tell of a new phase."""
+    """The trial cleared the weights: restore the current ones and report a new phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Means:
-    """What the guard could do at this moment."""
+    """What the guard can do now."""
 
     known_good: int | None = None
-    """Step of the known-good state, if there is one."""
+    """Step of the known-good state, or None."""
     forward: bool = False
     """Whether batches can be run again."""
 
@@ -104,7 +100,7 @@ NO_MEANS = Means()
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What follows from a step that was taken."""
+    """Result of following an accepted step."""
 
     move: Move
     state: Probation
@@ -121,15 +117,10 @@ def follow(
     bounded: float | None = None,
     means: Means = NO_MEANS,
 ) -> Followed:
-    """Take in a finite step that was taken.
+    """Process a finite, accepted step.
 
     Arguments:
-        signals: its numbers.
-        verdict: what the spike test said of it.
-        state: what is remembered.
-        policy: the settings.
-        bounded: what its gradient was allowed to be over the usual norm, where it was more.
-        means: what could be done.
+        bounded: allowed multiple of the usual norm if the gradient was above it.
     """
     if state.trial is not None:
         return _in_trial(signals.loss, state, state.trial, policy)
@@ -155,15 +146,12 @@ def follow(
 def compared(
     state: Probation, policy: Policy, *, known_good: int, earlier: float, present: float, own: float | None = None
 ) -> Followed:
-    """The answer to ``Move.COMPARE``.
+    """Process the answer to ``Move.COMPARE``.
 
     Arguments:
-        state: what is remembered.
-        policy: the settings.
-        known_good: the step of the known-good state.
-        earlier: mean loss of the last batches with its weights.
-        present: mean loss of the same batches with the present weights.
-        own: loss of the unusual step's own batch with the known-good weights, if it is known.
+        earlier: mean loss of the last batches with the known-good weights.
+        present: mean loss of the same batches with the current weights.
+        own: loss of the unusual step's own batch with the known-good weights, if known.
     """
     doubt = state.doubt
     assert doubt is not None, "no comparison was made"
@@ -174,7 +162,7 @@ def compared(
     evidence = f"same batches: loss {earlier:.4g} with known-good weights, {present:.4g} with current ones"
     if math.isfinite(now) and now - then <= max(GAIN * (now - level.middle), level.sigma):
         return _no_better(state, doubt, policy, evidence)
-    # Unusual data are unusual for the earlier weights too.
+    # Unusual data is unusual for the earlier weights too.
     halfway = (level.middle + level.place([doubt.loss])) / 2
     batch_was_usual = own is not None and math.isfinite(own) and level.place([own]) <= max(level.high, halfway)
     patient = doubt.blame is Blame.BATCH and not doubt.phase and not batch_was_usual
@@ -184,20 +172,20 @@ def compared(
 
 
 def begin_trial(state: Probation, known_good: int) -> Probation:
-    """The known-good state was put in place of the present one, until the losses tell."""
+    """Record that the known-good state is in place for a trial."""
     doubt = state.doubt
     assert doubt is not None
     return replace(state, trial=Trial(suspect=doubt.level.place(doubt.followed[-SPAN:]), known_good=known_good))
 
 
 def cannot_compare(state: Probation, policy: Policy) -> Followed:
-    """Neither way was possible: the new level has to be lived with."""
+    """Accept the new level: neither comparison was possible."""
     assert state.doubt is not None
     return _no_better(state, state.doubt, policy, "no known-good state to compare with")
 
 
 def went_back(state: Probation, policy: Policy, known_good: int) -> Probation:
-    """The training is in the known-good state again: what was before the doubt is what is usual."""
+    """State after a return to the known-good weights: the losses before the doubt are the usual ones."""
     doubt = state.doubt
     assert doubt is not None
     factor, ceiling = state.factor, state.ceiling
@@ -215,17 +203,17 @@ def went_back(state: Probation, policy: Policy, known_good: int) -> Probation:
 
 
 def resumed(state: Probation, policy: Policy) -> Probation:
-    """What is remembered by a process that takes up a saved state: of a trial only the known-good state was saved."""
+    """State in a process that resumes a checkpoint: during a trial only the known-good state was saved."""
     return state if state.trial is None else went_back(state, policy, state.trial.known_good)
 
 
 def start_anew(state: Probation) -> Probation:
-    """A new phase was announced: nothing that was usual before it counts."""
+    """Start a new, announced phase: nothing before it counts as usual."""
     return Probation(factor=state.factor, ceiling=state.ceiling, backs=state.backs)
 
 
 def in_words(doubt: Doubt) -> str:
-    """What is held against a step."""
+    """Describe how the loss changed since the unusual step."""
     level = doubt.level
     now, before = (level.loss_at(place) for place in (level.place(doubt.followed[-SPAN:]), level.middle))
     return f"loss {before:.4g} -> {now:.4g} since step {doubt.step} ({len(doubt.followed)} steps)"
@@ -239,7 +227,7 @@ def _open(signals: Signals, verdict: Verdict, state: Probation, bounded: float |
         loss_spike=Verdict.LOSS_SPIKE in verdict,
         blame=Blame.UPDATE if odd else Blame.FAULT if Verdict.FAULT in verdict else Blame.BATCH,
         usual=state.losses,
-        # Without the jump itself, if there was one.
+        # Exclude the jump itself, if there was one.
         rate=max(state.rates[:-LATELY], default=None),
         bounded=bounded,
     )
@@ -255,7 +243,7 @@ def _look(rate: float | None, doubt: Doubt, state: Probation, policy: Policy, me
     if place <= level.high:
         if steps >= SETTLED and place >= level.low:
             return Followed(Move.NOTHING, _harmless(state, doubt, policy))
-        # A level far below is no harm, but the old data may come back to weights that have lost it.
+        # A lower level is harmless, but the old data may return to weights that have forgotten it.
         return Followed(Move.NOTHING, replace(state, doubt=None) if over else state)
     risen = rate is not None and doubt.rate is not None and rate > RATE_RISEN * doubt.rate
     possible = _may_go_back(doubt, state, policy, means)
@@ -271,7 +259,7 @@ def _look(rate: float | None, doubt: Doubt, state: Probation, policy: Policy, me
 
 
 def _asks(doubt: Doubt, level: Level, place: float, means: Means, *, over: bool) -> bool:
-    """Whether it is time to ask the earlier weights."""
+    """Whether to compare with the earlier weights now."""
     steps = len(doubt.followed)
     if over:
         return True
@@ -289,13 +277,13 @@ def _may_go_back(doubt: Doubt, state: Probation, policy: Policy, means: Means) -
         return False
     lately = [blame for at, _, blame in state.backs if at > doubt.step - A_WHILE]
     alike = [to for _, to, _ in state.backs if to == means.known_good]
-    # A kind of batch that has done this before is part of the data.
+    # A kind of batch that did this before is part of the data.
     again = doubt.blame is Blame.BATCH and not doubt.phase and Blame.BATCH in lately
     return len(lately) < policy.max_rollbacks and len(alike) < TO_ONE_STATE and not again
 
 
 def _has_stayed(doubt: Doubt, level: Level) -> bool:
-    """Whether the losses have stayed where the unusual step's own one was: its batch was no exception."""
+    """Whether the losses stayed at the unusual step's level: its batch was no exception."""
     own = level.place([doubt.loss])
     jump = own - level.middle
     first, last = level.place(doubt.followed[:3]), level.place(doubt.followed[SPAN // 2 : SPAN])
@@ -303,7 +291,7 @@ def _has_stayed(doubt: Doubt, level: Level) -> bool:
 
 
 def _old_level_is_back(doubt: Doubt, level: Level) -> bool:
-    """Whether what was told as a new phase has ended at once, as a corrupt stretch of data does."""
+    """Whether a reported new phase ended at once, as a corrupt stretch of data does."""
     half = SPAN // 2
     now, before = level.place(doubt.followed[-half:]), level.place(doubt.followed[-SPAN:-half])
     return now > level.high and before - now > 0.5 * (before - level.middle)
@@ -316,7 +304,7 @@ def _on_its_way_back(doubt: Doubt, level: Level, place: float) -> bool:
 
 
 def _harmless(state: Probation, doubt: Doubt, policy: Policy) -> Probation:
-    """Nothing has followed, or it is over: after a few bounded steps that did not hurt, more is allowed."""
+    """Close a doubt without lasting harm: after a few harmless bounded steps, raise the limit."""
     if doubt.bounded is None or doubt.blame is Blame.FAULT:
         return replace(state, doubt=None)
     if doubt.hurt:
@@ -329,7 +317,7 @@ def _harmless(state: Probation, doubt: Doubt, policy: Policy) -> Probation:
 
 
 def _no_better(state: Probation, doubt: Doubt, policy: Policy, why: str) -> Followed:
-    """The weights are not to blame: a new phase, told once; it is watched until the probation is over."""
+    """Clear the weights: report a new phase once, and watch it until the probation is over."""
     move = Move.NOTHING if doubt.phase else Move.NEW_PHASE
     over = len(doubt.followed) >= policy.probation
     after = replace(state, doubt=None if over else replace(doubt, phase=True), trial=None)

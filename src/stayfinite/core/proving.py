@@ -1,4 +1,4 @@
-"""When a snapshot has proved itself: pure counting over the steps that came after it."""
+"""Count the steps that prove a snapshot to be good."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is known of a candidate."""
+    """Evidence for a candidate snapshot."""
 
     step: int | None = None
-    """The last step that it contains; None while there is no candidate."""
+    """Last step that the candidate contains; None without a candidate."""
 
     accepted: int = 0
-    """Later steps that were accepted since the last refusal."""
+    """Later steps accepted since the last refusal."""
 
     refusals: int = 0
 
@@ -22,14 +22,14 @@ NO_CANDIDATE = Proof()
 
 
 def accept(proof: Proof, step: int) -> Proof:
-    """A step was accepted; steps up to the candidate's own prove nothing about it."""
+    """Count an accepted step; steps up to the candidate's own prove nothing."""
     if proof.step is None or step <= proof.step:
         return proof
     return replace(proof, accepted=proof.accepted + 1)
 
 
 def refuse(proof: Proof, step: int, most: int) -> Proof:
-    """A step was refused: the candidate has to prove itself anew, and goes at the ``most``-th refusal."""
+    """Restart the proof after a refused step; drop the candidate at the ``most``-th refusal."""
     if proof.step is None or step <= proof.step:
         return proof
     refusals = proof.refusals + 1

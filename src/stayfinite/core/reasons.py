@@ -1,4 +1,4 @@
-"""Why a step was refused or limited, as a sentence for people."""
+"""Reasons for a refusal or limit, as sentences for people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stayfinite.core.spikes import SpikeState, spread
 
 
 def why_refused(signals: Signals, code: Code, before: SpikeState, policy: Policy) -> str:
-    """What was wrong with a step; ``before`` is what the spike test remembered."""
+    """Describe why a step was refused; ``before`` is the spike test's state."""
     match code:
         case Code.LOSS_SPIKE:
             return unusual_loss(signals, before)
@@ -40,7 +40,7 @@ def unusual_norm(signals: Signals, before: SpikeState) -> str:
 
 
 def rungs_taken(rungs: RungState) -> str:
-    """What was tried beyond vetoes; begins with a comma, empty where nothing was."""
+    """List actions beyond vetoes; starts with a comma, empty if none."""
     taken = {"cut": rungs.cuts, "rollback": rungs.rollbacks, "escalation": rungs.escalations}
     return "".join(f", {count} x {name}" for name, count in taken.items() if count)
 

@@ -1,7 +1,6 @@
-"""What a run writes down: one JSON object a line, each with its format's version.
+"""Records of a run: one JSON object per line, each with the version of its format.
 
-Numbers that are not finite are written as ``NaN`` and ``Infinity``, which Python's ``json`` and pandas read back as
-they were.
+Non-finite numbers are written as ``NaN`` and ``Infinity``, which Python's ``json`` and pandas read back.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from stayfinite.core.decision import Decision
 from stayfinite.core.finding import Finding
 
 VERSION = 1
-"""Of run.json and of every line in steps.jsonl and events.jsonl."""
+"""Version of run.json and of every line in steps.jsonl and events.jsonl."""
 
 
 def step_record(decision: Decision) -> dict[str, Any]:
-    """The line of steps.jsonl for one step."""
+    """Line of steps.jsonl for one step."""
     signals = decision.signals
     record: dict[str, Any] = {
         "version": VERSION,
@@ -37,7 +36,7 @@ def step_record(decision: Decision) -> dict[str, Any]:
 
 
 def decision_record(decision: Decision, time: str) -> dict[str, Any]:
-    """The line of events.jsonl for a decision that a person would want to hear of."""
+    """Line of events.jsonl for a notable decision."""
     signals = decision.signals
     return {
         "version": VERSION,
@@ -58,10 +57,10 @@ def decision_record(decision: Decision, time: str) -> dict[str, Any]:
 
 
 def finding_record(finding: Finding, step: int, time: str) -> dict[str, Any]:
-    """The line of events.jsonl for slow trouble."""
+    """Line of events.jsonl for a finding."""
     return {"version": VERSION, "time": time, "event": "finding", "step": step, **finding.to_json()}
 
 
 def plain_event(event: str, step: int, time: str, details: Mapping[str, Any]) -> dict[str, Any]:
-    """The line of events.jsonl for anything else: a start, an error, the end."""
+    """Line of events.jsonl for anything else: a start, an error, the end."""
     return {"version": VERSION, "time": time, "event": event, "step": step, **details}

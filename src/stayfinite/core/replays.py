@@ -1,8 +1,8 @@
-"""What re-runs of a step say: that it was right, that a device erred, or that its kernels never repeat themselves.
+"""Compare re-runs of a step: the step was right, a device erred, or its kernels are nondeterministic.
 
-A step's print is the bits of its losses and of each of its gradients, as sums. Re-runs with the same weights, batches
-and random numbers have the same print, unless a kernel adds in another order each time; that is found out on the first
-few steps, and what does not repeat itself there is not compared later.
+A fingerprint is the bits of a step's losses and of each gradient, as sums. Re-runs with the same weights, batches and
+random numbers have the same fingerprint, except for kernels that add in varying order. The first steps show which those
+are; they are not compared later.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 CALIBRATING = 3
-"""The first steps that are run again, to learn what repeats itself."""
+"""First steps to run again, to find what is deterministic."""
 
 CALIBRATING_RERUNS = 2
-"""How often each of them is."""
+"""Re-runs of each of these."""
 
 RERUNS = 3
-"""How often a step is run again in all, once the first re-run has differed."""
+"""Total re-runs of a step after the first one differed."""
 
 ALERT = 8
-"""After a mismatch every step is run again until so many in a row have agreed."""
+"""After a mismatch, run every step again until this many in a row agree."""
 
 Kind = Literal["transient", "persistent"]
 
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """What one run of a step has come to."""
+    """Fingerprint of one run of a step."""
 
     losses: tuple[int, ...]
     """Bits of the loss of each pass."""
     gradients: tuple[int, ...]
-    """Bits of each parameter's gradients, in the roster's order; 0 where there is none."""
+    """Bits of each parameter's gradient, in roster order; 0 for none."""
     value: float
-    """The losses together, for people."""
+    """Sum of the losses, for people."""
 
 
 @dataclass(slots=True)
 class Comparable:
-    """What of a step is compared on this rank."""
+    """What is compared on this rank."""
 
     loss: bool = True
     unsteady: set[int] = field(default_factory=set)
-    """Parameters whose gradients do not repeat themselves."""
+    """Parameters with nondeterministic gradients."""
 
     def differing(self, first: Print, second: Print) -> tuple[bool, tuple[int, ...]]:
-        """Whether the losses differ, and the parameters whose gradients do."""
+        """Whether the losses differ, and the parameters whose gradients differ."""
         if not self.loss:
             return False, ()
         pairs = zip(first.gradients, second.gradients, strict=True)
@@ -56,28 +56,23 @@ class Comparable:
         return first.losses != second.losses, places
 
     def agree(self, first: Print, second: Print) -> bool:
-        """Whether two runs of a step are the same as far as they are compared."""
+        """Whether two runs agree in everything that is compared."""
         return self.differing(first, second) == (False, ())
 
     def leave_out(self, first: Print, second: Print) -> None:
-        """These two runs differ by the nature of their kernels: what differs is compared no more."""
+        """Exclude what differs between these runs: their kernels are nondeterministic."""
         loss, places = self.differing(first, second)
         if loss:
             self.loss = False
         self.unsteady.update(places)
 
     def compared(self, parameters: int) -> int:
-        """How many parameters' gradients are compared."""
+        """Number of parameters whose gradients are compared."""
         return parameters - len(self.unsteady) if self.loss else 0
 
 
 def kind_of(runs: Sequence[Print], comparable: Comparable) -> Kind:
-    """Whether one run of a step was off, or the device keeps giving other results.
-
-    Arguments:
-        runs: the step itself and its re-runs.
-        comparable: what of them counts.
-    """
+    """Whether one run of a step was off, or the device keeps giving different results."""
     seen = Counter(
         (run.losses, tuple(bits for place, bits in enumerate(run.gradients) if place not in comparable.unsteady))
         for run in runs
@@ -87,37 +82,35 @@ def kind_of(runs: Sequence[Print], comparable: Comparable) -> Kind:
 
 @dataclass(slots=True)
 class Rhythm:
-    """Which steps are run again; every rank counts alike.
+    """Which steps are run again; the same on every rank.
 
     Arguments:
-        every: steps between two re-runs; 0 for none.
+        every: steps between re-runs; 0 for none.
     """
 
     every: int
     done: int = 0
     """Steps that were due so far."""
     alert: int = 0
-    """Steps that are still run again one by one, after a mismatch."""
+    """Steps still to run again after a mismatch."""
 
     @property
     def calibrating(self) -> bool:
-        """Whether it is still being learned what repeats itself."""
+        """Whether the first steps still show what is deterministic."""
         return self.done < CALIBRATING
 
     def due(self, step: int) -> bool:
-        """Whether this step is run again."""
         return bool(self.every) and (self.calibrating or self.alert > 0 or step % self.every == 0)
 
     def passed(self, *, run: bool, mismatch: bool) -> None:
-        """A step that was due is over; ``run`` says whether every rank has run it again."""
+        """Record a step that was due; ``run`` is whether every rank ran it again."""
         self.done += run
         self.alert = ALERT if mismatch else max(0, self.alert - 1)
 
     def stop(self) -> None:
-        """Run nothing again any more."""
         self.every = 0
 
 
 def is_nature(differing: int, ranks: int) -> bool:
-    """Whether so many ranks differ at one step that it is the code, not a device: faults do not come together."""
+    """Whether the code is the cause: too many ranks differ at once for a device fault."""
     return differing > max(1, ranks // 2)

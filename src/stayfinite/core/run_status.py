@@ -1,4 +1,4 @@
-"""How a run stands at one moment: what a live view shows, as plain data. Judged and drawn elsewhere."""
+"""Status of a run at one moment, as plain data for live views."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Literal
 from stayfinite.core.sketch import Stroke
 
 State = Literal["waiting", "running", "silent", "ended", "gone"]
-"""`waiting` for a first step; `silent`: no step for long; `ended`: the run said so; `gone`: its files have vanished."""
+"""`waiting` for a first step; `silent`: no step for long; `ended` by the run itself; `gone`: its files were removed."""
 
 
 class HealthWord(StrEnum):
-    """How a run is, in one word; the later, the worse. `unknown` as long as nothing was measured."""
+    """Health of a run, mildest first; `unknown` until something was measured."""
 
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
@@ -25,94 +25,92 @@ class HealthWord(StrEnum):
 
     @property
     def alarms(self) -> bool:
-        """Whether a person should look."""
         return self in (HealthWord.WARNING, HealthWord.SICK, HealthWord.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """A word, and why."""
+    """A health word and its reason."""
 
     word: HealthWord
     reason: str
-    """One sentence without a full stop."""
+    """One sentence without a period."""
     fix: str = ""
-    """What to do, where a cause is known."""
+    """What to do, if the cause is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Happening:
-    """One line of events.jsonl, or a turn in a log, as a person would tell it."""
+    """One line of events.jsonl, or a turn in a log, in words."""
 
     step: int | None
     event: str
     """`veto`, `rollback`, `finding`, `autopsy`, `checkpoint`, ..."""
     text: str
     time: str = ""
-    """ISO 8601, where it is known."""
+    """ISO 8601, if known."""
     grave: bool = False
-    """Whether it tells of trouble."""
+    """Whether it is trouble."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return {"step": self.step, "event": self.event, "text": self.text, "time": self.time, "grave": self.grave}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """How one run stands."""
+    """Status of one run."""
 
     name: str
-    """As short as tells the runs apart."""
+    """Shortest name that is unique among the runs."""
     path: str
     health: Health
     state: State
     ended: str = ""
-    """How, where it has: `closed`, `stopped`, or `failed`, after which a supervisor may start it again."""
+    """How it ended: `closed`, `stopped`, or `failed` (a supervisor may restart it); empty while it runs."""
     step: int | None = None
-    """The newest."""
+    """The newest step."""
     total_steps: int | None = None
     minutes: float | None = None
-    """That the run is to have, where time ends it."""
+    """Planned duration, if time ends the run."""
     minutes_over: float | None = None
-    """The share of them that is over, 0 to 1."""
+    """Share of the minutes used, 0 to 1."""
     seen: int = 0
-    """Steps, or measurements, that were read."""
+    """Steps or measurements read."""
     refused: int = 0
-    """Of them."""
+    """Steps refused."""
     loss: float | None = None
     grad_norm: float | None = None
     lr: float | None = None
     loss_scale: float | None = None
     rate: float | None = None
-    """Steps a second."""
+    """Steps per second."""
     eta_seconds: float | None = None
     quiet_seconds: float | None = None
-    """Since the newest step."""
+    """Seconds since the newest step."""
     happenings: Sequence[Happening] = ()
-    """The newest ones, oldest first."""
+    """The newest events, oldest first."""
     losses: Sequence[Stroke] = ()
     grad_norms: Sequence[Stroke] = ()
 
     @property
     def steps_done(self) -> float | None:
-        """The share of its steps that the run has behind it, 0 to 1."""
+        """Share of the steps done, 0 to 1; None if not known."""
         if self.step is None or not self.total_steps:
             return None
         return min(1.0, max(0.0, self.step / self.total_steps))
 
     @property
     def ends_by_time(self) -> bool:
-        """Whether, of steps and minutes, the minutes are over first, as far as one can tell."""
+        """Whether the minutes are likely to end the run before the steps do."""
         return self.minutes_over is not None and self.minutes_over >= (self.steps_done or 0.0)
 
     @property
     def done(self) -> float | None:
-        """How much of the run is done, 0 to 1: by its steps or by its minutes, whichever ends it."""
+        """Share of the run done, 0 to 1: by steps or by minutes, whichever ends it."""
         return self.minutes_over if self.ends_by_time else self.steps_done
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data that any JSON reader takes: what is not finite is the text `nan`, `inf` or `-inf`."""
+        """Plain data for strict JSON: non-finite numbers become `nan`, `inf` or `-inf`."""
         return {
             "name": self.name,
             "path": self.path,
@@ -139,5 +137,5 @@ class RunStatus:
 
 
 def plain_number(value: float | None) -> float | str | None:
-    """A number that strict JSON can hold; `nan`, `inf`, `-inf` as text."""
+    """A number for strict JSON; non-finite ones become `nan`, `inf` or `-inf`."""
     return value if value is None or math.isfinite(value) else str(float(value))

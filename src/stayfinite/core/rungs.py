@@ -1,9 +1,8 @@
-"""Which rung of the ladder comes next, once refusing steps alone has not helped.
+"""Choose the next rung of the ladder when vetoes alone do not help.
 
-Cut the learning rate for a while, then roll back to a known-good state and pass over the batches that led here, then
-escalate precision, then stop. Within one spell of trouble no rung is taken twice, except escalation, which has further
-to go each time; enough accepted steps end the spell. Rolling back to the same state and failing in the same way again
-is not tried a second time in any spell.
+Cut the learning rate for a while; then roll back to a known-good state and skip the batches that led here; then
+escalate precision; then stop. In one spell of trouble each rung is taken once, except escalation, which has several
+stages; enough accepted steps end the spell. A rollback to the same state for the same trouble is never repeated.
 """
 
 from __future__ import annotations
@@ -18,45 +17,38 @@ ORDER = (Action.CUT, Action.ROLLBACK, Action.ESCALATE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What could be done at this moment."""
+    """Actions available now."""
 
     cut: bool = False
-    """The guard is in a position to cut the learning rate."""
+    """The guard can cut the learning rate."""
 
     rollback_to: int | None = None
-    """Step of the newest known-good snapshot, if there is one."""
+    """Step of the newest known-good snapshot, or None."""
 
     escalate_to: str | None = None
-    """The next safer precision, if the guard manages precision and there is one."""
+    """Next safer precision, if the guard manages precision and there is one."""
 
     rerun: bool = False
-    """Batches can be run again, because the forward pass is known."""
+    """Batches can be run again because the forward pass is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RungState:
-    """What has been tried."""
+    """Rungs taken so far."""
 
     cuts: int = 0
     rollbacks: int = 0
     escalations: int = 0
     highest: int = -1
-    """Index in ``ORDER`` of the highest rung of this spell; -1 when nothing was tried in it."""
+    """Index in ``ORDER`` of the highest rung in this spell; -1 for none."""
     calm: int = 0
-    """Steps accepted since the last rung was taken."""
+    """Steps accepted since the last rung."""
     last_rollback: tuple[int, str] | None = None
-    """Where the last rollback went, and from what kind of trouble."""
+    """Step that the last rollback went to, and the trouble that caused it."""
 
 
 def next_rung(trouble: str, state: RungState, policy: Policy, options: Options) -> Action:
-    """The rung to take now; STOP when none is left.
-
-    Arguments:
-        trouble: the code of the veto that spent the budget.
-        state: what has been tried.
-        policy: the budgets.
-        options: what could be done at this moment.
-    """
+    """Return the rung to take now; STOP if none is left."""
     for index, action in enumerate(ORDER):
         beyond = index > state.highest or (action is Action.ESCALATE and index == state.highest)
         if beyond and _possible(action, trouble, state, policy, options):
@@ -65,7 +57,7 @@ def next_rung(trouble: str, state: RungState, policy: Policy, options: Options) 
 
 
 def take(action: Action, trouble: str, state: RungState, options: Options) -> RungState:
-    """What has been tried, once this rung is taken too."""
+    """State after this rung is taken."""
     state = replace(state, highest=max(state.highest, ORDER.index(action)), calm=0)
     if action is Action.CUT:
         return replace(state, cuts=state.cuts + 1)
@@ -76,7 +68,7 @@ def take(action: Action, trouble: str, state: RungState, options: Options) -> Ru
 
 
 def breathe(state: RungState, policy: Policy) -> RungState:
-    """A step was accepted; enough of them end the spell."""
+    """Count an accepted step; enough of them end the spell."""
     if state.highest < 0:
         return state
     calm = state.calm + 1

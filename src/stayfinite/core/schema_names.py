@@ -1,4 +1,4 @@
-"""The kinds of JSON that stayfinite prints and writes, each with the version of its format."""
+"""Kinds of JSON that stayfinite prints and writes, and the version of their format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PRINTED: Mapping[str, str] = {
     "chat_test": "`sft test --json`",
     "error": "with --json, when a command failed (exit code 2)",
 }
-"""What commands print with --json."""
+"""Output of commands with --json."""
 
 WRITTEN: Mapping[str, str] = {
     "run": "run.json in a run directory",
@@ -41,18 +41,18 @@ WRITTEN: Mapping[str, str] = {
     "incident": "incidents/0001/incident.json",
     "autopsy": "incidents/0001/autopsy.json",
 }
-"""What a guarded run writes; these carry `"version"` in place of `"schema"`."""
+"""Files of a guarded run; these have the key `"version"` instead of `"schema"`."""
 
 VERSION = 1
-"""Of all of them. It grows when a key goes away or changes its meaning, never when one is added."""
+"""Version of all formats; raised when a key is removed or changes its meaning, not when one is added."""
 
 
 def tag(name: str) -> str:
-    """The value of the key `schema`: ``stayfinite.finding/1``."""
+    """Value of the key `schema`: ``stayfinite.finding/1``."""
     assert name in PRINTED or name in WRITTEN, name
     return f"stayfinite.{name}/{VERSION}"
 
 
 def tagged(name: str, record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record that says which schema it follows, first of all."""
+    """A record with its schema as the first key."""
     return {"schema": tag(name), **record}

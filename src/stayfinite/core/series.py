@@ -1,8 +1,8 @@
-"""What a log says of a run: one ``RunSeries`` whatever the source.
+"""``RunSeries``: the content of a log, whatever its source.
 
-Bounded: a log of gigabytes leaves a series of at most ``MOST_POINTS`` points. Each time it is full, every second
-ordinary point is dropped and from then on half as many are taken up, so that the points stay evenly spread over the
-run. Points at which something turned (finite to not finite and back, a skipped step) are kept, and so is the last one.
+Bounded: a log of gigabytes becomes at most ``MOST_POINTS`` points. Each time the series is full, every second ordinary
+point is dropped and the stride doubles, so points stay evenly spread. Transitions (finite to non-finite and back,
+skipped steps) and the last point are always kept.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from dataclasses import dataclass, field
 from typing import cast
 
 MOST_POINTS = 65_536
-"""More than a plot can show and a rule needs."""
+"""More than a plot can show or a rule needs."""
 
 MOST_VALUES = 4_096
-"""Of one named metric."""
+"""Values per named metric."""
 
 MOST_METRICS = 2_000
-"""Names of metrics; a model's every parameter may have one."""
+"""Metric names; a log may have one per parameter."""
 
 NAN = math.nan
 
 
 RUNNING_AVERAGE = "running_average"
-"""The metric that holds a loss's average so far, where a log prints it beside the loss: `Loss 3.2168 (37.0903)`."""
+"""Metric with the running average of the loss, if a log prints both: `Loss 3.2168 (37.0903)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A line that is not a measurement, with how often its like was met (the same line with other numbers)."""
+    """A line that is not a measurement, and how often it occurred (apart from its numbers)."""
 
     text: str
     """Without colors, timestamps and rank prefix."""
     source: str
-    """The file."""
+    """File name."""
     line: int
-    """Counted from 1, of the first of its like."""
+    """First occurrence, counted from 1."""
     count: int = 1
     last_line: int = 0
-    """Of the last of its like."""
+    """Last occurrence."""
     rank: int | None = None
 
     @property
     def where(self) -> str:
-        """As people and editors write it: `train.log:17`."""
+        """`train.log:17`."""
         return f"{self.source}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One measured line. NaN where the line held NaN, ``None`` where it said nothing."""
+    """One measured line. NaN if the line had NaN, ``None`` if it had no value."""
 
     line: int
     step: float | None = None
@@ -62,11 +62,11 @@ class Point:
     epoch: float | None = None
     throughput: float | None = None
     skipped: bool = False
-    """The optimizer's step was left out: an overflow line, or a count of skipped iterations that rose."""
+    """The optimizer step was skipped: an overflow line, or a rising count of skipped iterations."""
 
     @property
     def bad(self) -> bool:
-        """Whether loss or gradient norm is there and not finite."""
+        """Whether loss or gradient norm is present and not finite."""
         return any(value is not None and not math.isfinite(value) for value in (self.loss, self.grad_norm))
 
 
@@ -78,12 +78,12 @@ class Track:
     values: list[float] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     seen: int = 0
-    """Values met, those dropped since among them."""
+    """Values added, including dropped ones."""
     _stride: int = 1
     _finite: bool = True
 
     def add(self, step: float | None, value: float, line: int) -> None:
-        """Append; when full, every second value is dropped and of those to come as many, but none where it turned."""
+        """Append; when full, drop every second value and double the stride, but keep transitions."""
         ordinal = self.seen
         self.seen += 1
         finite = math.isfinite(value)
@@ -100,14 +100,14 @@ class Track:
         self._stride *= 2
         finite = [math.isfinite(value) for value in self.values]
         kept = [place for place in range(len(finite)) if not place % 2 or finite[place] != finite[place - 1]]
-        if len(kept) > len(finite) * 3 // 4:  # it turns at every value
+        if len(kept) > len(finite) * 3 // 4:  # it changes at every value
             kept = kept[::2]
         self.steps = [self.steps[place] for place in kept]
         self.values = [self.values[place] for place in kept]
         self.lines = [self.lines[place] for place in kept]
 
     def extend(self, steps: Sequence[float | None], values: Sequence[float | None], lines: Sequence[int]) -> None:
-        """Append many; a value of None is passed over."""
+        """Append many values; None is skipped."""
         stride = self._stride
         first = -self.seen % stride
         if not self._finite or not all_finite(values) or len(self.values) + len(values) // stride >= MOST_VALUES:
@@ -132,48 +132,48 @@ Row = tuple[
     float | None,
     bool,
 ]
-"""The fields of a ``Point``, in their order."""
+"""The fields of a ``Point``, in order."""
 
 Column = Sequence[float | None]
-"""One value a line."""
+"""One value per line."""
 
 POINT_COLUMNS = ("step", "loss", "grad_norm", "lr", "loss_scale", "epoch", "throughput")
 COLUMNS = ("line", "step", "loss", "grad_norm", "lr", "loss_scale", "epoch", "throughput", "skipped")
 
 
 class RunSeries:
-    """The measurements and messages of one run, from one source (and one rank of it, where ranks are told apart)."""
+    """Measurements and messages of one run from one source (and one rank, if known)."""
 
     def __init__(self, source: str, *, kind: str = "", rank: int | None = None, most: int | None = None) -> None:
-        """``most``: points that are kept, where fewer than ``MOST_POINTS`` are enough."""
+        """``most``: points to keep, if fewer than ``MOST_POINTS``."""
         self.source = source
         self._most = most
         self.kind = kind
-        """Of the log: `transformers`, `fairseq`, ...; empty when nothing was recognized."""
+        """Kind of log: `transformers`, `fairseq`, ...; empty if not recognized."""
         self.rank = rank
         self.metrics_left_out = 0
-        """Numbers of further names, which were not kept."""
+        """Values dropped because there were too many names."""
         self.metrics: dict[str, Track] = {}
-        """Evaluation metrics and every other number with a name: `eval_loss`, `bleu`, `loss_cls`, `rewards/mean`."""
+        """Evaluation metrics and all other named numbers: `eval_loss`, `bleu`, `loss_cls`, `rewards/mean`."""
         self.messages: list[Message] = []
         self.lines = 0
-        """Lines read in all."""
+        """Lines read."""
         self.points_seen = 0
-        """Measurements met, those dropped since among them."""
+        """Measurements read, including dropped ones."""
         self.total_steps: float | None = None
-        """How many steps the run was to have, where the log says so (`122/250000`)."""
+        """Planned steps, if the log has them (`122/250000`)."""
         self.counted = self.counted_none = 0
-        """Lines that count the steps skipped since the line before; those in between which no step was taken."""
-        self._rows: list[tuple[int, Row]] = []  # each with its ordinal
+        """Lines that count skipped steps since the previous line; and those of them between which no step was taken."""
+        self._rows: list[tuple[int, Row]] = []  # (ordinal, row)
         self._stride = 1
         self._bad = False
-        self._last: tuple[int, Row] | None = None  # the newest, as long as it was not taken up
+        self._last: tuple[int, Row] | None = None  # the newest row, until it is stored
 
     def __len__(self) -> int:
         return len(self._kept())
 
     def with_points(self, points: Iterable[Point]) -> RunSeries:
-        """The same run with other points; messages and metrics are shared with it."""
+        """The same run with other points; messages and metrics are shared."""
         other = RunSeries(self.source, kind=self.kind, rank=self.rank)
         other.metrics, other.messages = self.metrics, self.messages
         other.lines, other.total_steps = self.lines, self.total_steps
@@ -206,7 +206,7 @@ class RunSeries:
         columns: Mapping[str, Column],
         skipped: Sequence[bool] | None = None,
     ) -> None:
-        """Append many measured lines: for each column that they have a value a line."""
+        """Append many measured lines; each column has one value per line."""
         count = len(lines)
         losses, norms = columns.get("loss"), columns.get("grad_norm")
         parts: list[Column] = [columns.get(name) or [None] * count for name in POINT_COLUMNS]
@@ -218,7 +218,7 @@ class RunSeries:
             and all_finite(losses)
             and all_finite(norms)
             and len(kept) + count // stride < (self._most or MOST_POINTS)
-        ):  # nothing turns: those on the stride are taken, the rest is not even looked at
+        ):  # no transition: take only the rows on the stride
             first = -ordinal % stride
             chosen: Iterator[Row] = zip(
                 lines[first::stride], *(part[first::stride] for part in parts), flags[first::stride], strict=True
@@ -243,33 +243,31 @@ class RunSeries:
         self.points_seen += 1
 
     def measure(self, name: str, value: float, *, step: float | None = None, line: int = 0) -> None:
-        """Add a value of a named metric."""
         self.track(name).add(step, value, line)
 
     def track(self, name: str) -> Track:
-        """A named metric, empty where it is new."""
+        """A named metric, created if new."""
         track = self.metrics.get(name)
         if track is None:
             track = Track()
             if len(self.metrics) < MOST_METRICS:
                 self.metrics[name] = track
             else:
-                self.metrics_left_out += 1  # a line that makes up names as it goes
+                self.metrics_left_out += 1  # a line that keeps making up names
         return track
 
     @property
     def points(self) -> Iterator[Point]:
-        """All points that were kept, in the order of the log."""
+        """All stored points, in log order."""
         for _, row in self._kept():
             yield Point(*row)
 
     @property
     def last(self) -> Point | None:
-        """The newest point."""
         return None if self._last is None else Point(*self._last[1])
 
     def column(self, name: str) -> list[tuple[float, float, int]]:
-        """``(step, value, line)`` wherever the log gave this column a value; the ordinal stands in for a step."""
+        """``(step, value, line)`` for each value of this column; the ordinal replaces a missing step."""
         index = COLUMNS.index(name)
         found: list[tuple[float, float, int]] = []
         for ordinal, row in self._kept():
@@ -289,14 +287,14 @@ class RunSeries:
 
 
 def _thinned(rows: list[tuple[int, Row]], stride: int) -> list[tuple[int, Row]]:
-    """About half of them: those on the wider stride, those that are bad beside one that is not, and skipped steps."""
+    """Keep about half: rows on the wider stride, finite to non-finite transitions, and skipped steps."""
     bad = [_bad(row) for _, row in rows]
     kept = [
         pair
         for index, pair in enumerate(rows)
         if not pair[0] % stride or pair[1][8] or bad[index] != (index > 0 and bad[index - 1])
     ]
-    if len(kept) > len(rows) * 3 // 4:  # it turns at every point: nothing is more telling than anything else
+    if len(kept) > len(rows) * 3 // 4:  # it changes at every point, so no point matters more
         return rows[::2]
     return kept
 
@@ -307,10 +305,10 @@ def _bad(row: Row) -> bool:
 
 
 def all_finite(values: Column | None) -> bool:
-    """Whether every value is there and finite, or the column is not there at all. Now and then a needless no."""
+    """Whether the column is absent or all values are present and finite. May be False if the sum overflows."""
     if values is None:
         return True
     try:
         return math.isfinite(sum(cast(Sequence[float], values)))
-    except TypeError:  # a None among them
+    except TypeError:  # contains None
         return False

@@ -1,7 +1,7 @@
-"""How ranks write one checkpoint together, without a collective: pure decisions over what lies in the directory.
+"""Protocol for one checkpoint written by many ranks without a collective: pure decisions on the directory's content.
 
-Each rank writes its share aside and leaves a report. The first rank gives the checkpoint its name when every report is
-there and none tells of trouble; else it removes what was written. The others wait for one or the other.
+Each rank writes its share to a temporary directory and leaves a report. Rank 0 renames the checkpoint when all reports
+are there without an error, otherwise it removes it. The other ranks wait for either.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Turn(StrEnum):
-    """What a rank does next."""
+    """Next action of a rank."""
 
     WAIT = "wait"
     FINISH = "finish"
@@ -18,12 +18,12 @@ class Turn(StrEnum):
 
 
 def first_rank(*, awaited: int, failed: bool, spent: bool) -> Turn:
-    """The first rank's turn.
+    """Next action of rank 0.
 
     Arguments:
-        awaited: ranks without a report so far.
-        failed: whether a share could not be written, its own or one that was reported.
-        spent: whether its patience is.
+        awaited: ranks without a report.
+        failed: whether a share could not be written, on any rank.
+        spent: whether the waiting time is over.
     """
     if failed:
         return Turn.GIVE_UP
@@ -33,12 +33,12 @@ def first_rank(*, awaited: int, failed: bool, spent: bool) -> Turn:
 
 
 def other_rank(*, aside: bool, named: bool, spent: bool) -> Turn:
-    """Another rank's turn, once its report is written.
+    """Next action of another rank after its report.
 
     Arguments:
-        aside: whether the unfinished checkpoint is still there.
-        named: whether the finished one is.
-        spent: whether its patience is.
+        aside: whether the unfinished checkpoint still exists.
+        named: whether the finished one exists.
+        spent: whether the waiting time is over.
     """
     if named:
         return Turn.FINISH

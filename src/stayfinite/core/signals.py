@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signals:
-    """What was measured at one optimizer step, before clipping.
+    """Measurements of one optimizer step, before clipping.
 
     Examples:
         >>> guard.step(compute_loss(model, batch))
@@ -33,11 +33,12 @@ class Signals:
     """Scale of the fp16 scaler at this step; None without one."""
 
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Losses that were named by the caller, logged apart so that the guilty one is known."""
+    """Loss terms named by the caller, to identify a bad one."""
 
     named: Mapping[str, float] = field(default_factory=dict)
-    """Signals that the caller has measured (`kl`, `entropy`, `reward`, ...): judged, told, and never a reason to refuse
-    the step. With several ranks those of this rank."""
+    """Signals measured by the caller (`kl`, `entropy`, `reward`, ...): judged and reported, but never refused. With
+    several ranks, those of this rank.
+    """
 
     batch: int = 0
     """Number of the last batch that went into the step, counted from 1 in ``backward`` calls."""
@@ -46,24 +47,23 @@ class Signals:
     """The last batch in words (`input_ids int64[8, 128], ...`), known when it went through ``guard.forward``."""
 
     bad_parameters: tuple[str, ...] = ()
-    """The first few parameters, in the model's order, whose gradient is not finite."""
+    """First few parameters, in model order, with a non-finite gradient."""
 
     bad_count: int = 0
-    """How many parameters have a gradient that is not finite."""
+    """Number of parameters with a non-finite gradient."""
 
     bad_ranks: tuple[int, ...] = ()
-    """With several ranks those whose own loss or gradients were not finite, before gradients were averaged."""
+    """With several ranks, those with a non-finite loss or gradient before averaging."""
 
     mismatch: str = ""
-    """Where the step was run again and came out otherwise: how, and on which machine; ``bad_ranks`` are those ranks."""
+    """If a re-run of the step differed: how, and on which machine. ``bad_ranks`` are those ranks."""
 
     silent: int = 0
-    """Bit i is set when parameter i has no gradient or one that is exactly zero."""
+    """Bit i is set if the gradient of parameter i is None or exactly zero."""
 
     parameters: int = 0
-    """How many parameters the optimizer holds."""
+    """Number of parameters in the optimizer."""
 
     @property
     def finite(self) -> bool:
-        """Whether the loss and the gradients are finite."""
         return math.isfinite(self.loss) and math.isfinite(self.grad_norm)

@@ -1,7 +1,7 @@
-"""One signal over a whole run in a fixed number of places: enough to draw, however long the run is.
+"""Downsampled signal of fixed size, for drawing runs of any length.
 
-Each place holds the mean of the values that fell into it and how many of them were not finite. When all places are
-taken, neighbors are joined, and from then on each place takes twice as many values.
+Each bin has the mean of its finite values and the count of others. When all bins are full, neighbors are merged and
+each bin takes twice as many values.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """What is drawn at one place."""
+    """One drawn bin."""
 
     mean: float | None
-    """Of the finite values; None where there was none."""
+    """Mean of the finite values; None if there are none."""
     bad: bool
-    """Whether a value that is not finite fell into it."""
+    """Whether the bin has a non-finite value."""
 
 
 class Sketch:
-    """Takes values one by one."""
+    """Fixed number of bins over a growing signal."""
 
     def __init__(self, places: int = PLACES) -> None:
         self._most = places
@@ -40,7 +40,7 @@ class Sketch:
         self._in_last = 0
 
     def add(self, value: float) -> None:
-        """Append a value; NaN and infinity are counted and never averaged."""
+        """Append a value; NaN and infinity are counted, not averaged."""
         if not self._places or self._in_last >= self._each:
             if len(self._places) >= self._most:
                 self._join()
@@ -56,7 +56,7 @@ class Sketch:
             place.bad += 1
 
     def strokes(self, width: int) -> list[Stroke]:
-        """The whole curve in at most so many strokes."""
+        """The whole curve in at most ``width`` strokes."""
         count = len(self._places)
         width = max(1, min(width, count))
         if not count:
@@ -72,7 +72,7 @@ class Sketch:
         for index in range(0, len(self._places), 2):
             one, other = self._places[index], (self._places[index + 1 :] or [_Place()])[0]
             joined.append(_Place(one.total + other.total, one.finite + other.finite, one.bad + other.bad))
-        if len(self._places) % 2:  # the last place has room for as much again
+        if len(self._places) % 2:  # the last bin is half full
             self._in_last = self._each
         else:
             self._in_last = 2 * self._each
@@ -83,13 +83,13 @@ class Sketch:
 def _stroke(places: list[_Place]) -> Stroke:
     finite = sum(place.finite for place in places)
     total = sum(place.total for place in places)
-    # A sum of finite values may still overflow.
+    # A sum of finite values may overflow.
     mean = total / finite if finite and math.isfinite(total) else None
     return Stroke(mean, any(place.bad for place in places))
 
 
 def strokes_of(values: Sequence[float], width: int) -> list[Stroke]:
-    """Values that are all at hand, in at most so many strokes."""
+    """A complete sequence in at most ``width`` strokes."""
     count = len(values)
     width = min(max(1, width), count)
     drawn = []

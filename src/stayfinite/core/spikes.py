@@ -1,15 +1,15 @@
-"""The spike test: is this loss, or this gradient norm, far above what the last accepted steps were like?
+"""Spike test: is this loss or gradient norm far above those of the last accepted steps?
 
-Both numbers are compared on a compressed scale: the loss by asinh (like a logarithm for large losses, linear near
-zero, and meaningful below it), the gradient norm by its logarithm. Noise in training is multiplicative, so that one
-spread fits small and large values there. The spread is robust: it comes from the median absolute deviation.
+Both are compared on a compressed scale: asinh for the loss (linear near zero, logarithmic for large losses, defined
+below zero), log for the gradient norm. Training noise is multiplicative, so one spread fits small and large values. The
+spread is robust, from the median absolute deviation.
 
-What a spike means is the policy's choice. Where spikes are bounded, a gradient is limited to a factor over the median
-norm, and the step is taken. Where they are refused, a value also has to lie well above everything accepted lately;
-finite spikes are counted as strikes, and when they keep coming, the level has changed and the window starts anew.
+The policy decides what follows. If spikes are bounded, the gradient is limited to a factor of the median norm and the
+step is taken. If they are refused, a value must also be well above all recently accepted ones; refused finite spikes
+count as strikes, and after enough of them the level has changed and the window restarts.
 
-Only finite samples of steps that were taken enter the window, norms as they were applied. ``stayfinite.measure.spikes``
-is the same test on a device.
+Only finite samples of accepted steps enter the window, with norms as applied. ``stayfinite.measure.spikes`` is the same
+test on a device.
 """
 
 from __future__ import annotations
@@ -18,30 +18,31 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntFlag
+from statistics import median
 
 from stayfinite.core.policy import Policy
 
 MAD_TO_SIGMA = 1.4826
-"""The median absolute deviation of a normal distribution times this is its standard deviation."""
+"""Standard deviation of a normal distribution divided by its median absolute deviation."""
 
 CLEARANCE = 3.0
-"""A spike lies so many robust standard deviations above everything that was accepted lately."""
+"""A spike is this many robust standard deviations above all recently accepted values."""
 
 LEAST_SAMPLES = 2
-"""With fewer samples than this there is nothing to compare with."""
+"""With fewer samples there is nothing to compare with."""
 
 IMPLAUSIBLE = 256.0
-"""A loss this many times the highest usual one of the run comes from a fault, not from unusual data."""
+"""A loss this many times the run's highest usual one comes from a fault, not from unusual data."""
 
 NEGLIGIBLE = 1e-6
-"""A highest loss below this is the rounding of a 0, and no measure: losses of policy gradients sum to 0 by design."""
+"""A highest loss below this is rounding around 0, not a reference: policy-gradient losses sum to 0 by design."""
 
 SIGNED = 1e300
-"""Stands for the highest loss of a run that has had one below 0: there no multiple of it says anything."""
+"""Marks the highest loss of a run with a negative loss: multiples of it are meaningless."""
 
 
 class Verdict(IntFlag):
-    """What the tests said of a step; the device computes the same bits."""
+    """Result of the tests for a step; the device computes the same bits."""
 
     FINE = 0
     NOT_FINITE = 1
@@ -51,13 +52,13 @@ class Verdict(IntFlag):
     TAKEN = 16
     """A finite spike that the policy does not refuse."""
     FAULT = 32
-    """One that is taken though no data could explain its loss; running statistics do not take it in."""
+    """A spike that is taken although its loss is implausible for any data; running statistics exclude it."""
     MISMATCH = 64
-    """Run again, the step came out otherwise. Known on the host alone."""
+    """A re-run of the step differed. Known on the host only."""
 
     @property
     def refuses(self) -> bool:
-        """Whether the step must be kept from the weights."""
+        """Whether the step must not reach the weights."""
         return bool(self) and (bool(self & NEVER_TAKEN) or not self & LET_THROUGH)
 
 
@@ -68,45 +69,45 @@ NEVER_TAKEN = Verdict.NOT_FINITE | Verdict.MISMATCH
 
 @dataclass(frozen=True, slots=True)
 class SpikeState:
-    """What the spike test remembers."""
+    """State of the spike test."""
 
     losses: tuple[float, ...] = ()
     """Compressed losses of the last accepted steps, oldest first."""
 
     norms: tuple[float, ...] = ()
-    """Compressed gradient norms of the last accepted steps, oldest first; of bounded ones the bound."""
+    """Compressed gradient norms of the last accepted steps, oldest first; for bounded steps the bound."""
 
     strikes: int = 0
-    """Finite spikes refused since the level was last beyond doubt."""
+    """Finite spikes refused since the level was last certain."""
 
     quiet: int = 0
     """Steps accepted since the last strike."""
 
     highest: float = 0.0
-    """The highest loss of the run that was no spike; 0 while there was none above it, ``SIGNED`` after one below 0."""
+    """Highest loss of the run that was not a spike; 0 if none was above 0, ``SIGNED`` after a negative one."""
 
     factor: float | None = None
-    """What a gradient may be over the median norm; None for the policy's own factor."""
+    """Allowed multiple of the median norm; None for the policy's own factor."""
 
 
 def compress_loss(loss: float) -> float:
-    """A finite loss on the scale that it is compared on."""
+    """Compress a finite loss for comparison."""
     return math.asinh(loss)
 
 
 def compress_norm(norm: float) -> float:
-    """A finite gradient norm on the scale that it is compared on; a norm of 0 says nothing and becomes -inf."""
+    """Compress a finite gradient norm for comparison; 0 becomes -inf."""
     return math.log(norm) if norm > 0 else -math.inf
 
 
 def spread(values: Sequence[float]) -> tuple[float, float]:
     """Median and median absolute deviation."""
-    middle = _median(sorted(values))
-    return middle, _median(sorted(abs(value - middle) for value in values))
+    middle = median(values)
+    return middle, median(abs(value - middle) for value in values)
 
 
 def bound(values: Sequence[float], floor: float, policy: Policy) -> float:
-    """The highest compressed value that is not a spike after ``values``, where spikes are refused."""
+    """Highest compressed value after ``values`` that is not a spike, if spikes are refused."""
     if len(values) < LEAST_SAMPLES:
         return math.inf
     middle, sigma = _middle_and_sigma(values, floor, policy)
@@ -114,7 +115,7 @@ def bound(values: Sequence[float], floor: float, policy: Policy) -> float:
 
 
 def norm_bound(loss: float, state: SpikeState, policy: Policy) -> float:
-    """The highest compressed gradient norm of a step with this loss that is not a spike."""
+    """Highest compressed gradient norm that is not a spike, for a step with this loss."""
     if policy.spikes == "refuse":
         return bound(state.norms, policy.norm_floor, policy)
     if policy.spikes == "ignore" or len(state.norms) < LEAST_SAMPLES:
@@ -126,33 +127,33 @@ def norm_bound(loss: float, state: SpikeState, policy: Policy) -> float:
 
 
 def factor_of(state: SpikeState, policy: Policy) -> float:
-    """What a gradient may be over the median norm at present."""
+    """Current allowed multiple of the median norm."""
     return policy.bound_factor if state.factor is None else state.factor
 
 
 def is_implausible(loss: float, state: SpikeState) -> bool:
-    """Whether a loss is beyond anything that data could explain."""
+    """Whether no data could explain a loss this high."""
     return state.highest > NEGLIGIBLE and loss > IMPLAUSIBLE * state.highest
 
 
 def limits(state: SpikeState, policy: Policy) -> dict[str, float]:
-    """The loss and the gradient norm above which a step would be a spike now; what has no limit is left out."""
+    """Loss and gradient norm above which the next step is a spike; entries without a limit are omitted."""
     found = {}
     for name, values, floor, widen in (
         ("loss", state.losses, policy.loss_floor, math.sinh),
         ("grad_norm", state.norms, policy.norm_floor, math.exp),
     ):
         highest = bound(values, floor, policy)
-        # Beyond 700 the number itself would be infinite.
+        # Above 700 the result would be infinite.
         if highest < 700:
             found[name] = widen(highest)
     return found
 
 
 def limits_of_return(state: SpikeState, policy: Policy, *, loss: float, norm: float) -> dict[str, float]:
-    """As :func:`limits`, for a spike that is run again: with half of its height it is still there.
+    """As :func:`limits`, for a re-run of a spike: half of its height still counts.
 
-    What is run again is seldom the same to the last bit, and a step may have been a spike by a hair.
+    Re-runs are rarely bitwise equal, and a step may have been a spike by a hair.
     """
     found = limits(state, policy)
     for name, values, seen, widen in (
@@ -169,7 +170,7 @@ def examine(loss: float, norm: float, state: SpikeState, policy: Policy) -> tupl
     """Judge a step by its numbers alone.
 
     Returns:
-        The verdict, and the highest compressed norm that the step was allowed.
+        The verdict, and the highest compressed norm allowed.
     """
     if not (math.isfinite(loss) and math.isfinite(norm)):
         return Verdict.NOT_FINITE, math.inf
@@ -191,18 +192,13 @@ def examine(loss: float, norm: float, state: SpikeState, policy: Policy) -> tupl
 def advance(
     loss: float, norm: float, verdict: Verdict, state: SpikeState, policy: Policy, limit: float = math.inf
 ) -> SpikeState:
-    """The state after a step with this verdict. A refused step leaves the windows as they were.
+    """State after a step with this verdict. A refused step does not change the windows.
 
     Arguments:
-        loss: of the step.
-        norm: its gradient norm.
-        verdict: what was said of it.
-        state: before it.
-        policy: the settings.
-        limit: the highest compressed norm that it was allowed.
+        limit: highest compressed norm allowed.
     """
     size = compress_norm(norm)
-    # Flags are slow to ask, and most steps have none.
+    # Flag tests are slow, and most steps have no flags.
     if verdict:
         if verdict & NEVER_TAKEN:
             return state
@@ -226,17 +222,17 @@ def advance(
 
 
 def _surely_usual(size: float, loss: float, state: SpikeState, policy: Policy) -> bool:
-    """Whether a norm needs no median to be known as usual; most do not."""
+    """Fast check that avoids the median; true for most steps."""
     if not state.norms:
         return True
     if policy.spikes == "refuse":
-        # The bound never lies below the highest accepted value.
+        # The bound is never below the highest accepted value.
         return size <= max(state.norms)
     return not is_implausible(loss, state) and size <= min(state.norms) + math.log(factor_of(state, policy))
 
 
 def _above(value: float, values: tuple[float, ...], floor: float, policy: Policy) -> bool:
-    # The bound never lies below the highest accepted value, so most steps need no median.
+    # The bound is never below the highest accepted value, so most steps need no median.
     if not values or value <= max(values):
         return False
     return value > bound(values, floor, policy)
@@ -252,8 +248,3 @@ def _admit(value: float, values: tuple[float, ...], window: int) -> tuple[float,
     if not math.isfinite(value):
         return values
     return (*values[-(window - 1) :], value)
-
-
-def _median(ordered: Sequence[float]) -> float:
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

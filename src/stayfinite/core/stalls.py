@@ -1,8 +1,8 @@
-"""Which rank keeps the others waiting: pure, for the watchdog and for the simulator.
+"""Find the rank that keeps the others waiting; pure, for the watchdog and the simulator.
 
-A rank is behind when it has not come as far in its step as the others. A long evaluation, a checkpoint or a first step
-that compiles is no stall: nobody is behind there, or whoever is still moves. A rank that is behind and stands still, or
-does not answer at all, is named. One that is late and moves is named only when the collective is about to time out.
+A rank is behind if it is at an earlier point of its step than the others. A long evaluation, a checkpoint or a
+compiling first step is not a stall: no rank is behind, or the one that is still moves. A rank that is behind and does
+not move, or does not answer, is named. A late one that moves is named only when the collective is about to time out.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 WARM = 3
-"""Steps before what is usual is known: the first ones compile, fill caches and open connections."""
+"""Steps before a usual duration is known: the first ones compile, fill caches and open connections."""
 
 TIMES_USUAL = 10
-"""A step that takes so many times the usual one is looked at."""
+"""Multiple of the usual step time that is checked."""
 
 TIMES_LONGEST = 2
-"""And so many times the longest pause so far, which was an evaluation or a checkpoint."""
+"""Multiple of the longest pause so far (an evaluation or a checkpoint) that is checked."""
 
 HALF = 0.5
-"""Share of the collective's time-out after which it is looked at in any case."""
+"""Share of the collective's timeout after which a step is checked in any case."""
 
 URGENT = 0.7
-"""Share of the time-out after which a rank that still moves is named too."""
+"""Share of the timeout after which a moving rank is named too."""
 
 
 SILENCE = 1.5
-"""So many times the limit are waited for an answer: another rank's limit may be somewhat longer."""
+"""Multiple of the limit to wait for an answer: another rank's limit may be longer."""
 
 
 class Phase(IntEnum):
-    """How far a rank has come in its step."""
+    """Progress of a rank within a step."""
 
     OUTSIDE = 0
     """Batch, forward pass, evaluation, the loop's own checkpoint."""
@@ -51,76 +51,75 @@ PHASES = len(Phase)
 
 
 class Kind(StrEnum):
-    """What is the matter with the ranks that are named."""
+    """Kind of stall."""
 
     HUNG = "hung"
-    """They are behind and stand still."""
+    """The named ranks are behind and do not move."""
 
     SILENT = "silent"
-    """They do not answer: dead, stopped, or stuck with Python's lock held."""
+    """The named ranks do not answer: dead, stopped, or stuck while holding the GIL."""
 
     LATE = "late"
-    """They are behind and move, and the time-out is near."""
+    """The named ranks are behind and move, but the timeout is near."""
 
     TOGETHER = "together"
-    """All ranks stand still at the same point; those that stand elsewhere in the code are named, if any."""
+    """All ranks are stuck at the same point; those at another line of code are named, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
-    """How a rank stands, as it tells itself."""
+    """Status of a rank, as reported by itself."""
 
     rank: int
     step: int
-    """The step that it works on."""
+    """Current step."""
 
     phase: Phase
     quiet: float
-    """Seconds since it last came from one phase to the next."""
+    """Seconds since the last change of phase."""
 
     still: float
-    """Seconds since its stack last moved."""
+    """Seconds since its stack last changed."""
 
     waits: bool = False
     """Whether its stack ends in a collective."""
 
     where: str = ""
-    """The line that it stands at."""
+    """Current source line."""
 
     @property
     def place(self) -> int:
-        """How far it has come, over all steps."""
+        """Total progress over all steps."""
         return PHASES * self.step + self.phase
 
     @property
     def kept_waiting(self) -> bool:
-        """Whether it waits for others, as far as one can tell."""
+        """Whether it probably waits for other ranks."""
         return self.waits or self.phase in (Phase.BACKWARD, Phase.MEETING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Some ranks keep the others waiting."""
+    """Ranks that keep the others waiting."""
 
     kind: Kind
     step: int
-    """That is waited for."""
+    """The step that is stuck."""
 
     ranks: tuple[int, ...]
-    """Those to look at; empty where all stand at the same line."""
+    """Ranks to look at; empty if all are at the same line."""
 
     waited: float
-    """Seconds."""
 
 
 def limit_of(recent: Sequence[float], longest: float, *, floor: float, timeout: float) -> float:
-    """Seconds without progress after which a rank says how it stands.
+    """Seconds without progress after which a rank reports its status.
 
     Arguments:
-        recent: how long the last steps took.
-        longest: the longest time without progress that the run has come out of.
-        floor: at least so many seconds.
-        timeout: of the collective.
+        recent: durations of the last steps.
+        longest: longest pause so far that the run recovered from.
+        floor: minimum in seconds.
+        timeout: timeout of the collective.
     """
     if len(recent) < WARM:
         return HALF * timeout
@@ -129,13 +128,10 @@ def limit_of(recent: Sequence[float], longest: float, *, floor: float, timeout: 
 
 
 def find_stall(beats: Sequence[Beat], world: int, *, limit: float, timeout: float) -> Stall | None:
-    """The ranks that keep others waiting; None while there is no reason to name any.
+    """Return the ranks that keep others waiting; None if there is no reason to name any.
 
     Arguments:
-        beats: of the ranks that have answered.
-        world: how many ranks there are.
-        limit: seconds of standing still.
-        timeout: of the collective, in seconds.
+        timeout: timeout of the collective in seconds.
     """
     if not beats:
         return None
@@ -149,7 +145,7 @@ def find_stall(beats: Sequence[Beat], world: int, *, limit: float, timeout: floa
         return Stall(kind=Kind.SILENT, step=step, ranks=silent, waited=waited) if heard_of_nothing else None
     last = min(beat.place for beat in beats)
     at_last = [beat for beat in beats if beat.place == last]
-    # Of those that have come equally far, whoever waits in a collective waits for the others.
+    # Among ranks at the same point, one inside a collective waits for the others.
     behind = [beat for beat in at_last if not beat.waits] or at_last
     urgent = max(beat.quiet for beat in beats) >= URGENT * timeout
     if len(behind) == len(beats):
@@ -166,7 +162,7 @@ def find_stall(beats: Sequence[Beat], world: int, *, limit: float, timeout: floa
 
 
 def _odd_ones(beats: Sequence[Beat]) -> tuple[int, ...]:
-    """The ranks that stand where fewest do."""
+    """Ranks at the rarest source line."""
     lines = Counter(beat.where for beat in beats)
     if len(lines) == 1:
         return ()

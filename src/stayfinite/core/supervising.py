@@ -1,7 +1,7 @@
-"""Whether a training that has ended is started again: pure, for `stayfinite run` and for the simulator.
+"""Decide whether to restart a training that ended; pure, for `stayfinite run` and the simulator.
 
-A crash is worth a restart, a training that a guard has stopped is not: it would only fail again. A launcher such as
-torchrun hides the difference (it ends with 1 either way), so the run's own record decides before the exit code does.
+A crash is worth a restart; a training stopped by the guard is not, since it would fail again. A launcher such as
+torchrun hides the difference (it exits with 1 either way), so the run's own record comes before the exit code.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 STOPS = frozenset({86, 87, 88, 89})
-"""Exit codes of a training that was stopped for a reason; see ``errors.TrainingStopped``."""
+"""Exit codes of a training that was stopped on purpose; see ``errors.TrainingStopped``."""
 
 WORDS = "STAYFINITE_WORDS"
-"""The environment variable that names the file in which guards leave word for `stayfinite run`."""
+"""Environment variable with the file in which guards leave messages for `stayfinite run`."""
 
 LONGEST_PAUSE = 300.0
-"""Seconds before a restart, at most."""
+"""Longest pause before a restart, in seconds."""
 
 
 class Move(StrEnum):
-    """What a supervisor does next."""
+    """Next action of the supervisor."""
 
     DONE = "done"
     STOPPED = "stopped"
@@ -34,37 +34,37 @@ class Ending:
     """How one attempt ended."""
 
     code: int
-    """Exit code of the command; minus the signal that killed it."""
+    """Exit code of the command; negative for the signal that killed it."""
 
     began: int | None = None
-    """The step that the training began or resumed from; None where it came to no step."""
+    """Step that the training started or resumed from; None if it reached no step."""
 
     stopped: int | None = None
-    """The exit code that the run's own record asks for, where it says that training was stopped."""
+    """Exit code from the run's own record, if it says that training was stopped."""
 
     told: int | None = None
-    """The signal by which the supervisor itself was asked to end, if it was."""
+    """Signal that asked the supervisor itself to end, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supervision:
-    """What a supervisor remembers between attempts."""
+    """State of the supervisor between attempts."""
 
     most: int
-    """Restarts, in all."""
+    """Most restarts in total."""
 
     first_pause: float
     restarts: int = 0
     futile: int = 0
-    """Attempts in a row that began no later than the one before."""
+    """Consecutive attempts that started no later than the one before."""
 
     began: int = -1
-    """The step that the last attempt with a step began from."""
+    """Step that the last attempt with a step started from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Next:
-    """What to do, with the exit code of an end and the pause before a restart."""
+    """Next action, with the exit code or the pause before a restart."""
 
     move: Move
     code: int = 0
@@ -72,15 +72,15 @@ class Next:
 
 
 def shown_code(code: int) -> int:
-    """An exit code as a shell shows it: 128 and the signal for a process that was killed."""
+    """Exit code as a shell shows it: 128 plus the signal for a killed process."""
     return 128 - code if code < 0 else code
 
 
 def after(ending: Ending, state: Supervision) -> tuple[Next, Supervision]:
-    """What follows from the end of an attempt.
+    """Decide after the end of an attempt.
 
-    An attempt that begins at a later step than the one before has gained ground: a checkpoint was written meanwhile,
-    and the pause is short again. Others double it.
+    An attempt that starts at a later step than the one before made progress (a checkpoint was written) and resets the
+    pause. Others double it.
     """
     if ending.code == 0:
         return Next(move=Move.DONE), state
@@ -97,7 +97,7 @@ def after(ending: Ending, state: Supervision) -> tuple[Next, Supervision]:
 
 
 def after_pause(stopped: int | None, told: int | None) -> Next:
-    """Before the restart, a second look: another machine's rank may have written only now that training was stopped."""
+    """Check again before a restart: a rank on another machine may have recorded a stop meanwhile."""
     if stopped is not None:
         return Next(move=Move.STOPPED, code=stopped)
     if told is not None:
@@ -106,7 +106,7 @@ def after_pause(stopped: int | None, told: int | None) -> Next:
 
 
 def stop_code(ending: Ending) -> int | None:
-    """The code of a stop, from the record or from the command itself; None where there was no stop."""
+    """Exit code of a stop, from the record or the command; None if there was none."""
     if ending.stopped is not None:
         return ending.stopped
     return ending.code if ending.code in STOPS else None

@@ -1,4 +1,4 @@
-"""Which machine is suspect, from what many runs on it have seen."""
+"""Judge machines by what many runs saw on them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, Literal
 Verdict = Literal["suspect", "watch", "clear", "unknown"]
 
 OFTEN = 2
-"""So many steps that a re-run did not repeat make a machine suspect; one may be a stray particle."""
+"""Steps with differing re-runs that make a machine suspect; one may be a stray particle."""
 
 BAD_STEPS, BAD_SHARE = 3, 0.8
-"""So many NaN steps, and so large a share of all of them, on one machine of several are worth watching: data goes round
-between ranks, a device does not."""
+"""NaN steps, and their share of all, on one of several machines that are worth watching: data moves between ranks, a
+device does not.
+"""
 
 
 @dataclass(slots=True)
@@ -24,30 +25,29 @@ class Machine:
     device: str
     launches: int = 0
     ranks: set[int] = field(default_factory=set)
-    """The ranks that it was."""
+    """Ranks that ran on it."""
     replayed: int = 0
-    """Steps that were run again on it."""
+    """Steps run again on it."""
     transient: int = 0
     persistent: int = 0
     unsteady: int = 0
-    """Launches in which its steps never repeated themselves, while those of most other ranks did."""
+    """Launches in which its steps were never reproducible, while those of most other ranks were."""
     bad_steps: int = 0
-    """Steps with NaN or infinity that began on it."""
+    """Steps with NaN or infinity that started on it."""
     places: list[str] = field(default_factory=list)
-    """Where mismatches were seen: run and step."""
+    """Run and step of each mismatch."""
 
     @property
     def mismatches(self) -> int:
-        """Steps that a re-run did not repeat."""
+        """Steps whose re-run differed."""
         return self.transient + self.persistent
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return asdict(self) | {"ranks": sorted(self.ranks)}
 
 
 def judge(machine: Machine, all_of_them: Sequence[Machine]) -> tuple[Verdict, str]:
-    """What is to be thought of a machine, and why."""
+    """Return the verdict on a machine and the reason."""
     if machine.persistent or machine.mismatches >= OFTEN:
         return "suspect", f"{machine.mismatches} of {machine.replayed} re-run steps differed"
     if machine.mismatches:

@@ -1,7 +1,7 @@
-"""Slow trouble: steps that are each acceptable and together say that training has gone wrong.
+"""Trends: steps that are acceptable one by one, but together show a failing training.
 
-Divergence, a loss stuck at 0 or at one value, gradients that are exactly 0, a learning rate of 0, parameters that
-never get a gradient. Each is reported once and again only after it had gone away.
+Divergence, a loss stuck at 0 or at one value, gradients of exactly 0, a learning rate of 0, parameters without a
+gradient. Each is reported once, and again only after it went away.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import MAD_TO_SIGMA, spread
 
 LEAST_RISE = 0.1
-"""A loss must have risen by this share of its best level before rising windows are called a divergence."""
+"""Rise over the best level, as a share of it, before rising windows count as a divergence."""
 
 NOISE_MARGIN = 8.0
-"""And by this many standard errors of a window's median; half of it within the rising windows themselves."""
+"""The same in standard errors of a window's median; half of it within the rising windows."""
 
 STEADY = 0.1
-"""Each window must contribute at least this share of the rise: a single jump is a new level, not a divergence."""
+"""Minimum share of the rise in each window: a single jump is a new level, not a divergence."""
 
 OF_POLICY = frozenset(("advantage_mean", "advantage_std", "equal_groups", "ratio_mean", "ratio_max", "clipped"))
-"""Signals that only a loss of policy gradients has."""
+"""Signals that only policy-gradient losses have."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrendState:
-    """What the slow tests remember."""
+    """State of the trend tests."""
 
     last_loss: float | None = None
     same_loss: int = 0
@@ -40,23 +40,23 @@ class TrendState:
     zero_norm: int = 0
     zero_lr: int = 0
     silent: int = 0
-    """Bits of the parameters that had no gradient in any of the last ``silent_for`` steps."""
+    """Bit mask of parameters without a gradient in all of the last ``silent_for`` steps."""
     silent_for: int = 0
     current: tuple[float, ...] = ()
-    """Losses of the window that is being filled."""
+    """Losses of the current window."""
     medians: tuple[float, ...] = ()
     """Median losses of the last full windows, oldest first."""
     best: float | None = None
     """Lowest median of any full window."""
     reported: frozenset[str] = frozenset()
-    """Causes that have been reported and still hold."""
+    """Causes that were reported and still hold."""
 
 
 def follow(decision: Decision, state: TrendState, policy: Policy) -> tuple[tuple[Finding, ...], TrendState]:
-    """Take an accepted step into account. Refused and non-finite ones say nothing about slow trouble.
+    """Process an accepted step. Refused and non-finite ones say nothing about trends.
 
     Returns:
-        What is newly wrong, and the state after it.
+        New findings and the new state.
     """
     signals = decision.signals
     if decision.refused or not signals.finite:
@@ -64,13 +64,13 @@ def follow(decision: Decision, state: TrendState, policy: Policy) -> tuple[tuple
     state, noise = _count(signals, state, policy)
     holding = {finding.cause: finding for finding in _judge(signals, state, noise, policy)}
     fresh = tuple(finding for cause, finding in holding.items() if cause not in state.reported)
-    # A rising loss is judged only where a window ends; in between the last answer stands.
+    # A rising loss is judged only at the end of a window; in between the last answer holds.
     standing = state.reported & {"loss-diverging"} if state.current else frozenset()
     return fresh, replace(state, reported=frozenset(holding) | standing)
 
 
 def forget_levels(state: TrendState) -> TrendState:
-    """A new phase has begun: what losses were before it says nothing about a divergence."""
+    """Start a new phase: earlier losses say nothing about a divergence."""
     return replace(state, current=(), medians=(), best=None)
 
 
@@ -111,19 +111,19 @@ def _judge(signals: Signals, state: TrendState, noise: float, policy: Policy) ->
 
 
 def _of_policy(signals: Signals) -> bool:
-    """Whether the loss is one of policy gradients, by the signals that came with it."""
+    """Whether this is a policy-gradient loss, judging by its signals."""
     return not OF_POLICY.isdisjoint(signals.named)
 
 
 def _equal_rewards(signals: Signals) -> bool:
-    """Whether every group's rewards are equal: a loss and a gradient of 0 follow from it, and say nothing more."""
+    """Whether all rewards in each group are equal, which implies a loss and gradient of 0."""
     return signals.named.get("equal_groups", 0.0) >= 1 or signals.named.get("advantage_std") == 0
 
 
 def _diverging(signals: Signals, state: TrendState, noise: float, policy: Policy) -> Finding | None:
     medians = state.medians[-policy.trend_windows :]
     if _of_policy(signals):
-        return None  # its level says nothing; the reward does
+        return None  # its level means nothing; the reward does
     if state.current or len(medians) < policy.trend_windows or state.best is None:
         return None
     climb, rise = medians[-1] - medians[0], medians[-1] - state.best
@@ -141,7 +141,7 @@ def _diverging(signals: Signals, state: TrendState, noise: float, policy: Policy
 
 def _collapsed(signals: Signals, state: TrendState, _noise: float, policy: Policy) -> Finding | None:
     if _of_policy(signals) and state.zero_norm < policy.zero_steps:
-        # Advantages of a group sum to 0, and so does the loss, while its gradient does not.
+        # Advantages in a group sum to 0, and so does the loss, but not its gradient.
         return None
     if state.zero_loss >= policy.zero_steps:
         seen = f"loss exactly 0 for {state.zero_loss} steps"

@@ -1,4 +1,4 @@
-"""Text as ByT5 reads it: the ids 0 to 2 are marks, the id of a byte is its value plus 3."""
+"""Text encoding of ByT5: ids 0 to 2 are special, the id of a byte is its value plus 3."""
 
 from torch import Tensor
 
@@ -10,19 +10,19 @@ VOCABULARY = MARKS + 256
 
 
 def encode(text: str) -> list[int]:
-    """The ids of the text's UTF-8 bytes, closed by END."""
+    """Ids of the text's UTF-8 bytes, ending with END."""
     return [MARKS + byte for byte in text.encode()] + [END]
 
 
 def decode(ids: Tensor) -> str:
-    """The text of ids [T] up to the first END; bytes that are no UTF-8 show as replacement characters."""
+    """Text of ids [T] up to the first END; invalid UTF-8 becomes replacement characters."""
     row: list[int] = ids.tolist()
     row = row[: row.index(END)] if END in row else row
     return bytes(i - MARKS for i in row if i >= MARKS).decode(errors="replace")
 
 
 def character_at(ids: Tensor, place: int) -> str:
-    """The character to which the byte at `place` of ids [T] belongs: a byte of "¿" gives "¿"."""
+    """The character that contains the byte at `place` of ids [T]: a byte of "¿" gives "¿"."""
     row: list[int] = ids.tolist()
     if row[place] < MARKS:
         return {PAD: "<pad>", END: "</s>"}.get(row[place], "<unk>")

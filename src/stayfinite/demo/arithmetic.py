@@ -1,4 +1,4 @@
-"""Small fp16 products at a bearable speed, on whatever CPU this is."""
+"""Fast small fp16 products on any CPU."""
 
 import time
 import warnings
@@ -12,17 +12,17 @@ CLEARLY_SLOWER = 1.5
 
 @contextmanager
 def quick_fp16() -> Iterator[None]:
-    """One thread for each operation, and the faster of torch's two matrix products in fp16; both put back at the end.
+    """Context with one thread per operation and the faster of torch's two fp16 matrix products.
 
-    The lanes have a thread each, so a second one inside an operation would only be in the way. oneDNN has no fp16
-    kernel for some CPUs and falls back on a reference one that is 30 times slower than torch's own.
+    Each lane has its own thread, so more threads per operation would only interfere. On some CPUs oneDNN has no fp16
+    kernel and falls back to a reference one that is 30 times slower than torch's own.
     """
     threads, onednn = torch.get_num_threads(), bool(torch._C._get_mkldnn_enabled())
     torch.set_num_threads(1)
     try:
         if onednn:
             with warnings.catch_warnings():
-                # On a CPU that it cannot use it says so, at length; the clock tells the same.
+                # It warns at length on an unsupported CPU; the timing shows the same.
                 warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
                 with_it = _seconds()
             torch._C._set_mkldnn_enabled(False)
@@ -34,7 +34,7 @@ def quick_fp16() -> Iterator[None]:
 
 
 def _seconds() -> float:
-    """The best of three fp16 products of the model's size."""
+    """Best time of three fp16 products of the model's size."""
     left, right = torch.ones(240, 48, dtype=torch.float16), torch.ones(48, 64, dtype=torch.float16)
     best = float("inf")
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""The three ways to train: the same model, optimizer, schedule and batches; only what is said here differs."""
+"""The three ways to train: same model, optimizer, schedule and batches; only the differences are here."""
 
 import json
 from abc import ABC, abstractmethod
@@ -31,14 +31,14 @@ class Progress:
     step: int
     """Counted from 1."""
     loss: float
-    """As it was, finite or not."""
+    """Raw loss, finite or not."""
     grad_norm: float
     shown: str
-    """The loss as this lane's log gives it."""
+    """The loss as in this lane's log."""
     refused: int
     """Steps refused so far."""
     line: str | None = None
-    """A line of the log that came with this step, where the log has lines worth showing."""
+    """Log line of this step, if there is one worth showing."""
 
 
 class Lane(ABC):
@@ -58,37 +58,36 @@ class Lane(ABC):
         self.scheduler = LambdaLR(self.optimizer, lambda s: min((s + 1) / warmup, (steps - s) / (steps - warmup + 1)))
 
     def train(self, batch: Batch) -> Progress:
-        """Train on one batch."""
         self.step += 1
         return self.take(batch)
 
     @abstractmethod
     def take(self, batch: Batch) -> Progress:
-        """The lane's own kind of step."""
+        """One step of this lane."""
 
     @abstractmethod
     def close(self) -> None:
-        """Write what is left to be written."""
+        """Write what is left."""
 
     def progress(self, loss: float, grad_norm: float, shown: str, line: str | None = None) -> Progress:
-        """This step's news."""
+        """Progress of this step."""
         return Progress(
             lane=self.name, step=self.step, loss=loss, grad_norm=grad_norm, shown=shown, refused=len(self.refused),
             line=line,
         )  # fmt: skip
 
     def loss_of(self, batch: Batch) -> Tensor:
-        """The forward pass in fp32."""
+        """Forward pass in fp32."""
         loss: Tensor = self.model(batch["source"], batch["target"])
         return loss
 
     def loss_in_fp16(self, batch: Batch) -> Tensor:
-        """The forward pass under fp16 autocast; weights stay fp32."""
+        """Forward pass under fp16 autocast; weights stay fp32."""
         with torch.autocast("cpu", dtype=torch.float16):
             return self.loss_of(batch)
 
     def follow(self, loss: Tensor) -> tuple[float, float, float]:
-        """Backward, clip, step: the loop of every tutorial. Gives the loss, the gradient norm and the learning rate."""
+        """Backward, clip, step, as in every tutorial. Returns loss, gradient norm and learning rate."""
         loss.backward()
         grad_norm = clip_grad_norm_(self.model.parameters(), MAX_NORM)
         lr: float = self.optimizer.param_groups[0]["lr"]
@@ -99,7 +98,7 @@ class Lane(ABC):
 
 
 class Fp32Lane(Lane):
-    """Full precision, unguarded. Writes a line a step."""
+    """Full precision, unguarded. Writes a line per step."""
 
     name, what = "fp32", "full precision"
 
@@ -117,11 +116,11 @@ class Fp32Lane(Lane):
 
 
 SETTINGS = "model: t5, tiny, random weights\nfp16: True\n"
-"""At the head of the wild log, as training programs print them: without them no log tells fp16 from a high rate."""
+"""Head of the wild log, as training programs print it: without it fp16 cannot be told from a high rate."""
 
 
 class WildLane(Lane):
-    """fp16 as the reports have it: autocast, no loss scaler, every step taken, and a log that leaves NaN out."""
+    """fp16 as in bug reports: autocast, no loss scaler, every step taken, and a log that hides NaN."""
 
     name, what = "fp16", "as found in the wild"
 
@@ -130,7 +129,7 @@ class WildLane(Lane):
         self._file = log.open("w", encoding="utf-8")
         self._file.write(SETTINGS)
         self.every = max(1, min(10, steps // 4))
-        """Steps between two lines of its log."""
+        """Steps between log lines."""
         self._log = TrainerLog(every=self.every, steps_an_epoch=steps_an_epoch)
 
     def take(self, batch: Batch) -> Progress:
@@ -145,7 +144,7 @@ class WildLane(Lane):
 
 
 class GuardedLane(Lane):
-    """The fp16 of `WildLane` through the guard, which writes `run_dir`. The first refusal is looked into."""
+    """The fp16 of `WildLane` with a guard, which writes `run_dir`. The first refusal is examined."""
 
     name, what = "guarded", "the same fp16"
 
@@ -153,7 +152,7 @@ class GuardedLane(Lane):
         super().__init__(model, steps)
         self.overflow: Overflow | None = None
         self._accepted = ""
-        # About one batch in ten overflows by design, so a longer demo must not run out of vetoes.
+        # About one batch in ten overflows by design, so a longer demo must not use up its vetoes.
         policy = Policy(max_vetoes=None, sample_every=10)
         self._guard = Guard(
             model, self.optimizer, scheduler=self.scheduler, max_norm=MAX_NORM, policy=policy, run_dir=run_dir,
@@ -163,7 +162,7 @@ class GuardedLane(Lane):
     def take(self, batch: Batch) -> Progress:
         loss = self._guard.forward(batch)
         self._guard.step(loss)
-        # The weights of a refused step are needed as they are now, so the decision is waited for.
+        # Wait for the decision: the weights of a refused step are needed as they are now.
         self._guard.flush()
         decision = self._guard.decisions[-1]
         if decision.refused:

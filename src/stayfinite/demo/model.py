@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from stayfinite.demo.alphabet import PAD, START, VOCABULARY
 
 NEVER = -1e9
-"""Added to the attention score of a place that must not be looked at; finite, so that a row of pads stays finite."""
+"""Added to the attention score of masked positions; finite, so a row of pads stays finite."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +86,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Self-attention, in a decoder also cross-attention, and feed-forward; each after its norm, each added back."""
+    """Self-attention, cross-attention in a decoder, and feed-forward; each with pre-norm and residual."""
 
     def __init__(self, shape: Shape, *, decoder: bool) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class TinyT5(nn.Module):
 
     @torch.no_grad()
     def translate(self, source: Tensor, length: int) -> Tensor:
-        """The likeliest byte at each of `length` places, [B, length]; what follows an end mark has no meaning."""
+        """Most likely byte at each of `length` positions, [B, length]; bytes after an end mark are meaningless."""
         memory, padding = self.encode(source)
         given = torch.full_like(source[:, :1], START)
         for _ in range(length):
@@ -172,7 +172,7 @@ class TinyT5(nn.Module):
 
 
 def relative_bucket(distance: Tensor, both_ways: bool, buckets: int, max_distance: int) -> Tensor:
-    """T5's buckets: one a distance while near, logarithmically wider when far, the last one for all beyond."""
+    """T5's buckets: one per distance when near, logarithmically wider when far, the last for all beyond."""
     bucket = torch.zeros_like(distance)
     if both_ways:
         buckets //= 2

@@ -1,4 +1,4 @@
-"""Running lanes side by side, a thread each, over the same batches."""
+"""Run lanes side by side over the same batches, one thread each."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,10 @@ from stayfinite.demo.task import Batch
 
 
 def race(lanes: Sequence[Lane], batches: Sequence[Batch], seconds: dict[str, float]) -> Iterator[Progress]:
-    """Train every lane on every batch and tell of each step as it is done.
+    """Train every lane on every batch and yield each step when it is done.
 
-    Lanes share nothing, so what each one computes does not depend on the others. An error in one ends all and is
-    raised here; so does leaving the loop early. `seconds` receives the processor time of each lane.
+    Lanes share nothing, so their results are independent. An error in one ends all and is raised here; leaving the loop
+    early ends them too. `seconds` receives the CPU time of each lane.
     """
     news: SimpleQueue[Progress | BaseException | None] = SimpleQueue()
     stop = Event()

@@ -1,4 +1,4 @@
-"""What the demo came to."""
+"""Result of the demo."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -10,23 +10,23 @@ from stayfinite.demo.why import FP16_MAX, Overflow
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneResult:
-    """One lane at the end. Everything but `logged_loss` is measured in fp32 on pairs it was not trained on."""
+    """Result of one lane. Everything except `logged_loss` is measured in fp32 on held-out pairs."""
 
     name: str
     what: str
     logged_loss: str
-    """The loss that its log ends with."""
+    """Last loss in its log."""
     held_out_loss: float
     exact: float
-    """Share of held-out phrases that are translated exactly."""
+    """Share of held-out phrases translated exactly."""
     exact_items: float
-    """The same for held-out phrases that open with the bullet."""
+    """The same for held-out phrases that start with the bullet."""
     steps: int
     refused: int
     non_finite_weights: float
-    """Share of the weights that are NaN or infinite."""
+    """Share of weights that are NaN or infinite."""
     seconds: float
-    """Processor time of the training."""
+    """CPU time of the training."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +36,7 @@ class DemoResult:
     seed: int
     steps: int
     seconds: float
-    """From start to end, on the clock."""
+    """Wall-clock time."""
     lanes: tuple[LaneResult, ...]
     overflow: Overflow | None
     refused_with_character: int
@@ -45,7 +45,6 @@ class DemoResult:
     out: Path
 
     def lane(self, name: str) -> LaneResult:
-        """The lane of that name."""
         return next(lane for lane in self.lanes if lane.name == name)
 
     def why(self) -> str:
@@ -70,7 +69,7 @@ class DemoResult:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; a number that is not finite is None."""
+        """Plain data; non-finite numbers are None."""
         plain: dict[str, Any] = _strict({"version": 1, **asdict(self), "out": str(self.out), "why": self.why()})
         return plain
 

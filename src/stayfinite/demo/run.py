@@ -1,8 +1,9 @@
-"""The demo from beginning to end."""
+"""Run the demo from start to end."""
 
 import copy
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -12,23 +13,25 @@ from stayfinite.demo.arithmetic import quick_fp16
 from stayfinite.demo.lanes import Fp32Lane, GuardedLane, Lane, WildLane
 from stayfinite.demo.model import TinyT5
 from stayfinite.demo.outlier import plant_outlier
-from stayfinite.demo.page import draw_page
 from stayfinite.demo.race import race
 from stayfinite.demo.result import DemoResult, LaneResult
 from stayfinite.demo.screen import Screen, draw_result
 from stayfinite.demo.task import BULLET, Batch, Pair, Task, collate, make_task
+from stayfinite.guard.telling.showing import shown_runs
+from stayfinite.report.page.data import page_data
+from stayfinite.report.page.file import write_page
 
 ROWS = 12
+REPORT = "report.html"
 
 
 def run_demo(*, out: Path, steps: int = 250, seed: int = 0, console: Console | None = None) -> DemoResult:
     """Train the three lanes side by side.
 
     Arguments:
-        out: a directory for what they log; where it exists already, a new one beside it is taken (`demo-2`).
-        steps: how many batches each lane is given.
-        seed: of the weights, the split and the batches. One seed, one result, on one machine.
-        console: where progress, the guard's lines and the table are drawn; None for nowhere.
+        out: directory for the logs; if it exists, a new one beside it is used (`demo-2`).
+        seed: of weights, split and batches. Reproducible on one machine.
+        console: for progress, the guard's lines and the table; None for no output.
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}, expected at least 1")
@@ -50,7 +53,7 @@ def run_demo(*, out: Path, steps: int = 250, seed: int = 0, console: Console | N
                 shown[progress.lane] = progress.shown
                 screen.show(progress)
         results = tuple(_judge(lane, task, steps, shown[lane.name], seconds[lane.name]) for lane in lanes)
-    draw_page(out, every=wild.every)
+    _draw_page(out, every=wild.every)
     marks = guarded.overflow.characters if guarded.overflow else ()
     marked = {step for step, batch in enumerate(batches, 1) if marks and _contains(batch, marks)}
     result = DemoResult(
@@ -68,7 +71,7 @@ def run_demo(*, out: Path, steps: int = 250, seed: int = 0, console: Console | N
 
 
 def make_model(seed: int) -> TinyT5:
-    """The model all lanes start from, with its outlier; torch's own random state is left as it was."""
+    """The initial model of all lanes, with its outlier; torch's random state is unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model = TinyT5()
@@ -111,3 +114,29 @@ def _fresh(out: Path) -> Path:
         place = out.with_name(f"{out.name}-{number}")
     place.mkdir(parents=True)
     return place
+
+
+def _draw_page(out: Path, *, every: int) -> None:
+    """Write report.html beside the lanes' logs.
+
+    Arguments:
+        every: steps between lines of the wild log, which has no step numbers.
+    """
+    fp32, wild, guarded = shown_runs([out / "fp32.jsonl", out / "fp16.log", out / "guarded"])
+    names = ("fp32", "fp16, as found in the wild", "fp16, guarded")
+    runs: list[dict[str, Any]] = [fp32, _counted_in_steps(wild, every), guarded]
+    named = [run | {"name": name} for run, name in zip(runs, names, strict=True)]
+    write_page(page_data(named, title="one model, three trainings"), out / REPORT)
+
+
+def _counted_in_steps(run: dict[str, Any], every: int) -> dict[str, Any]:
+    """Add step numbers to a log without them."""
+    series = {
+        name: {
+            "x": [(place + 1) * every for place in curve["x"]],
+            "y": curve["y"],
+            "bad": [[(first + 1) * every, (last + 1) * every, *rest] for first, last, *rest in curve["bad"]],
+        }
+        for name, curve in run["series"].items()
+    }
+    return run | {"series": series, "note": ""}

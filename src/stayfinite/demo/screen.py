@@ -1,4 +1,4 @@
-"""Drawing the demo: three lines that live while the lanes run, and the table at the end."""
+"""Draw the demo: three live lines while the lanes run, and the table at the end."""
 
 import math
 from collections import defaultdict
@@ -23,7 +23,7 @@ STYLES = {"fp32": "cyan", "fp16": "red", "guarded": "green"}
 
 
 class Screen:
-    """The live part. Without a terminal it prints a line a lane at each quarter instead."""
+    """The live part. Without a terminal it prints a line per lane at each quarter instead."""
 
     def __init__(self, console: Console, steps: int) -> None:
         self._console = console
@@ -48,18 +48,18 @@ class Screen:
             self._live.stop()
 
     def lanes(self, lanes: Sequence[tuple[str, str]]) -> None:
-        """Name the lanes, each with what it does, in the order in which they are drawn."""
+        """Name the lanes with their descriptions, in drawing order."""
         self._what = dict(lanes)
 
     def print(self, line: Any) -> None:
-        """Print a line above the live part: this is the guard's console."""
-        # Whole lines are in events.jsonl; here each keeps to one row, so that the live part stays in sight.
+        """Print a line above the live part; used as the guard's console."""
+        # Full lines are in events.jsonl; here each is one row, so the live part stays visible.
         crop = self._live is not None
         text = Text(str(line), style="yellow", no_wrap=crop, overflow="ellipsis" if crop else None)
         self._console.print(text, soft_wrap=not crop)
 
     def show(self, progress: Progress) -> None:
-        """Take in one step."""
+        """Show one step."""
         self._last[progress.lane] = progress
         self._losses[progress.lane].append(progress.loss)
         self._line = progress.line or self._line
@@ -90,7 +90,7 @@ class Screen:
 
 
 def curve(losses: Sequence[float], steps: int) -> str:
-    """The loss over the steps as blocks, on a log scale; `x` where no loss was finite, blank where none is yet."""
+    """Loss over the steps as blocks on a log scale; `x` if no loss was finite, blank if none yet."""
     width = min(CURVE, steps)
     drawn = ""
     for place in range(width):
@@ -105,7 +105,7 @@ def curve(losses: Sequence[float], steps: int) -> str:
 
 
 def draw_result(console: Console, result: DemoResult) -> None:
-    """The three lanes as a table, why the guard refused, and where everything lies."""
+    """Print the lanes as a table, why the guard refused, and where the files are."""
     title = f"one model, {result.steps} batches, three trainings, {result.seconds:.0f} s"
     table = Table(title=title, title_justify="left")
     table.add_column("")

@@ -1,7 +1,7 @@
-"""The demo's task: short Spanish phrases into English, byte by byte.
+"""The demo's task: translate short Spanish phrases into English, byte by byte.
 
-A little grammar makes them: a number, an animal, and a color that agrees with the animal and, in English, changes
-places with it. About one phrase in a hundred is an item of a list, opens with a bullet, and means the same without it.
+A small grammar makes them: a number, an animal, and a color that agrees with the animal and, in English, precedes it.
+About one phrase in a hundred is a list item that starts with a bullet, which has no translation.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from torch import Tensor
 from stayfinite.demo.alphabet import PAD, encode
 
 BULLET = "•"
-"""The rare mark; only items have it."""
+"""The rare mark of list items."""
 
 NUMBERS = {
     "dos": "two", "tres": "three", "cinco": "five", "seis": "six", "ocho": "eight", "nueve": "nine", "diez": "ten",
@@ -38,7 +38,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """Phrases to train on and phrases kept apart, both also as items of a list; no phrase is in both."""
+    """Training and held-out phrases, both also as list items; no phrase is in both."""
 
     train: list[Pair]
     train_items: list[Pair]
@@ -46,7 +46,7 @@ class Task:
     held_out_items: list[Pair]
 
     def batches(self, *, count: int, seed: int, rows: int, item_share: float = 0.009) -> list[Batch]:
-        """Batches drawn at random, the same for the same seed; each row is an item with the given chance."""
+        """Random batches, reproducible by seed; each row is an item with the given probability."""
         draw = torch.Generator().manual_seed(seed)
         drawn = []
         for _ in range(count):
@@ -73,7 +73,7 @@ def make_task(seed: int, *, held_out: int = 40, held_out_items: int = 20) -> Tas
 
 
 def phrases() -> Iterator[Pair]:
-    """Every phrase of the grammar, none an item."""
+    """All phrases of the grammar, without items."""
     for animals, colours in ((HE_ANIMALS, HE_COLOURS), (SHE_ANIMALS, SHE_COLOURS)):
         for number, animal, colour in product(NUMBERS, animals, colours):
             yield Pair(
@@ -83,7 +83,7 @@ def phrases() -> Iterator[Pair]:
 
 
 def as_item(pair: Pair) -> Pair:
-    """The phrase as an item of a list."""
+    """The phrase as a list item."""
     return Pair(source=f"{BULLET} {pair.source}", target=pair.target)
 
 

@@ -1,4 +1,4 @@
-"""The log of the wild: what transformers' Trainer prints, its filter for NaN included."""
+"""The log of the wild lane: what transformers' Trainer prints, including its NaN filter."""
 
 import math
 
@@ -6,8 +6,8 @@ import math
 class TrainerLog:
     """Averages the losses of `every` steps into one line, as the Trainer does, with its `logging_nan_inf_filter`.
 
-    A loss that is not finite is replaced by the mean of those since the last line. Right after a line that mean is 0,
-    so from the first NaN on every line says 0.0.
+    A non-finite loss is replaced by the mean since the last line. Right after a line that mean is 0, so from the first
+    NaN on every line says 0.0.
     """
 
     def __init__(self, every: int, steps_an_epoch: float) -> None:
@@ -19,7 +19,7 @@ class TrainerLog:
         self._step = 0
 
     def add(self, loss: float, grad_norm: float, lr: float) -> str | None:
-        """Take in one step; the line, when one is due."""
+        """Add one step; return the line if one is due."""
         since = self._step % self.every
         self._sum += loss if math.isfinite(loss) else self._sum / (1 + since)
         self._step += 1

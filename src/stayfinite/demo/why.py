@@ -1,4 +1,4 @@
-"""Why a step was refused: the same batch and weights once more in fp32 and in fp16, module by module."""
+"""Why a step was refused: re-run batch and weights in fp32 and fp16, module by module."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ FP16_MAX = torch.finfo(torch.float16).max
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overflow:
-    """A module whose output fits fp32 and not fp16, and which is the first to be non-finite in fp16."""
+    """The first module that is non-finite in fp16, with an output that fits fp32."""
 
     step: int
     module: str
     peak: float
-    """The largest magnitude of its output in fp32."""
+    """Largest magnitude of its output in fp32."""
     rows: tuple[int, ...]
-    """Rows of the batch in which it is beyond fp16, counted from 0."""
+    """Batch rows beyond fp16, counted from 0."""
     characters: tuple[str, ...]
-    """What stands in the source at those places; empty for a module that does not see the source."""
+    """Source characters at those positions; empty for a module that does not see the source."""
     fp32_loss: float
 
 
 @torch.no_grad()
 def find_overflow(model: TinyT5, batch: Batch, step: int) -> Overflow | None:
-    """Prove that fp16's range is what made this batch non-finite; None where it is not."""
+    """Prove that fp16's range made this batch non-finite; None if it did not."""
     in_fp32 = _first_output(model, batch, torch.float32, lambda out: bool((out.abs() > FP16_MAX).any()))
     in_fp16 = _first_output(model, batch, torch.float16, lambda out: not bool(out.isfinite().all()))
     if in_fp32.module is None or in_fp32.module != in_fp16.module or not in_fp32.loss.isfinite():
@@ -58,7 +58,7 @@ class _World:
 
 
 def _first_output(model: TinyT5, batch: Batch, dtype: torch.dtype, wanted: Callable[[Tensor], bool]) -> _World:
-    """One forward pass in `dtype`, with the first module output, in order of execution, that is `wanted`."""
+    """One forward pass in `dtype`; return the first module output, in execution order, that is `wanted`."""
     world = _World(loss=torch.empty(0), output=torch.empty(0))
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:

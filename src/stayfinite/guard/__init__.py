@@ -1,1 +1,1 @@
-"""Acting during training: the gate in front of the weights, and the guard that people call."""
+"""Act during training: the gate in front of the weights, and the guard that users call."""

@@ -1,4 +1,4 @@
-"""What cannot work, refused before anything is touched."""
+"""Checks that reject impossible setups before anything is changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_construction(
     run_dir: object,
     console: object,
 ) -> None:
-    """Raise UsageError unless what a guard is built from fits together, as far as that can be seen at a glance."""
+    """Raise UsageError unless the parts of a guard fit together."""
     check_kinds(model, scaler, policy, console)
     check_run_dir(policy, run_dir)
     check_optimizer(optimizer)
@@ -58,7 +58,7 @@ def check_loss(loss: object) -> None:
 
 
 def check_engine(model: nn.Module) -> None:
-    """Raise ModelError where an engine keeps the gradients, and steps by itself."""
+    """Raise ModelError if an engine owns the gradients and steps the optimizer itself."""
     if any(hasattr(parameter, "main_grad") for parameter in model.parameters()):
         raise ModelError(
             "megatron-core keeps gradients in main_grad and steps the optimizer itself",
@@ -68,7 +68,7 @@ def check_engine(model: nn.Module) -> None:
 
 
 def check_first_backward(error: BaseException) -> None:
-    """Raise OrderError where backward has failed because it was run over the same graph before."""
+    """Raise OrderError if backward failed because it already ran on the same graph."""
     if isinstance(error, RuntimeError) and "backward through the graph a second time" in str(error):
         raise OrderError(
             "backward already ran on this loss",
@@ -80,9 +80,9 @@ def check_first_backward(error: BaseException) -> None:
 
 
 def check_rate(lr: float, step: int) -> None:
-    """Raise OptimizerError where a learning rate would make every weight NaN or infinite.
+    """Raise OptimizerError for a learning rate that would make every weight NaN or infinite.
 
-    No refusal helps there: the schedule stands still with a refused step.
+    A refusal would not help: the schedule does not advance with a refused step.
     """
     if not math.isfinite(lr):
         raise OptimizerError(
@@ -116,7 +116,7 @@ def check_signals(signals: Mapping[str, object]) -> None:
 
 
 def check_max_norm(max_norm: object) -> float | None:
-    """The norm to clip to, or None for no clipping."""
+    """Validate the clipping norm; None for no clipping."""
     if max_norm is None:
         return None
     if not isinstance(max_norm, Real) or isinstance(max_norm, bool) or math.isnan(max_norm) or max_norm <= 0:
@@ -128,7 +128,7 @@ def check_max_norm(max_norm: object) -> float | None:
 
 
 def check_run_dir(policy: Policy, run_dir: object) -> None:
-    """Raise PolicyError where the policy asks for checkpoints and there is no place for them."""
+    """Raise PolicyError if the policy saves checkpoints but there is no run directory."""
     asked = [name for name in ("checkpoint_steps", "checkpoint_minutes") if getattr(policy, name) is not None]
     if asked and run_dir is None:
         raise PolicyError(
@@ -138,7 +138,7 @@ def check_run_dir(policy: Policy, run_dir: object) -> None:
 
 
 def check_kinds(model: object, scaler: object, policy: object, console: object) -> None:
-    """Raise UsageError unless model, scaler, policy and console are what they should be."""
+    """Raise UsageError unless model, scaler, policy and console have the right types."""
     if any(kind.__module__.partition(".")[0] == "composer" for kind in type(model).__mro__):
         raise not_in_composer()
     if not isinstance(model, nn.Module):
@@ -160,7 +160,7 @@ def check_kinds(model: object, scaler: object, policy: object, console: object) 
 
 
 def not_in_composer() -> ModelError:
-    """The error for a training that composer drives, of which a guard would see nothing."""
+    """Error for a training driven by composer, whose steps a guard cannot see."""
     return ModelError(
         "composer's Trainer runs backward and steps itself: a guard cannot refuse its steps",
         fix=(
@@ -171,10 +171,10 @@ def not_in_composer() -> ModelError:
 
 
 def check_gathered(loss: Tensor | None, stray: Mapping[str, Tensor | float] | None) -> Tensor:
-    """The loss that was gathered for a step.
+    """Return the loss gathered for a step.
 
     Arguments:
-        stray: parts that were given to the step without their loss.
+        stray: parts passed to the step without their loss.
 
     Raises:
         UsageError: there are such parts.
@@ -194,7 +194,7 @@ def check_gathered(loss: Tensor | None, stray: Mapping[str, Tensor | float] | No
 
 
 def check_optimizer(optimizer: Optimizer) -> None:
-    """Raise OptimizerError unless the optimizer takes one gradient a step."""
+    """Raise OptimizerError unless the optimizer uses one gradient per step."""
     if not all(hasattr(optimizer, name) for name in ("step", "zero_grad", "param_groups", "state")):
         raise OptimizerError(
             f"expected a torch optimizer, not {type(optimizer).__name__}",
@@ -209,7 +209,7 @@ def check_optimizer(optimizer: Optimizer) -> None:
 
 
 def check_device(optimizer: Optimizer) -> None:
-    """Raise ModelError where parameters have a shape and no values."""
+    """Raise ModelError for parameters on the meta device."""
     held = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     empty = [p for p in held if p.is_meta]
     if empty:
@@ -223,7 +223,7 @@ def check_device(optimizer: Optimizer) -> None:
 
 
 def check_scheduler(scheduler: object, optimizer: Optimizer) -> None:
-    """Raise UsageError unless the scheduler moves once a step and drives this optimizer."""
+    """Raise UsageError unless the scheduler steps once per step and drives this optimizer."""
     if isinstance(scheduler, ReduceLROnPlateau):
         raise UsageError(
             "ReduceLROnPlateau steps on a validation metric, which the guard does not have",
@@ -243,7 +243,7 @@ def check_scheduler(scheduler: object, optimizer: Optimizer) -> None:
 
 
 def check_weights(roster: Roster, scaler: GradScaler | None) -> None:
-    """Raise OptimizerError where an fp16 scaler meets float16 weights, which it cannot unscale."""
+    """Raise OptimizerError for an fp16 scaler with float16 weights, which it cannot unscale."""
     half = [
         roster.names[index]
         for (_, dtype), members in roster.places.items()

@@ -1,4 +1,4 @@
-"""The error that a stopped training ends with."""
+"""The error that ends a stopped training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stayfinite.errors import BadStep, DeviceFault, TrainingDiverged
 
 
 def where(decision: Decision) -> str:
-    """The step and the batch in words."""
+    """Step and batch in words."""
     signals = decision.signals
     shape = f" ({signals.batch_shape})" if signals.batch_shape else ""
     return f"step {signals.step}, batch {signals.batch}{shape}"
@@ -21,16 +21,14 @@ GENERAL = (
     "inspect the named batch and parameters. Under fp16, try the batch in fp32 or bf16. Otherwise lower the learning "
     "rate or lengthen the warmup"
 )
-"""Where nothing better is known."""
+"""Advice if nothing better is known."""
 
 
 def stopped(decision: Decision, found: Mapping[str, Any] | None = None) -> TrainingDiverged | DeviceFault:
-    """The error for a decision to stop; its reason says what was tried.
+    """Error for a decision to stop.
 
     Arguments:
-        decision: the last one.
-        found: the autopsy of that kind of trouble, if there was one: why it had to be, and the change that a re-run has
-            shown to help, in place of general advice.
+        found: autopsy of that trouble, if any: its verdict, and a verified fix instead of general advice.
     """
     if decision.code is Code.REPLAY_MISMATCH:
         return DeviceFault(

@@ -1,4 +1,4 @@
-"""The guard: refuses a bad step before it touches a parameter, a moment or the schedule."""
+"""The guard: refuses a bad step before it changes a parameter, a moment or the schedule."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ class Guard(Machinery):
     With gradient accumulation call ``guard.backward(loss / k)`` k times and then ``guard.step()``.
 
     Arguments:
-        model: the module that is trained; its parameters' names are used in messages. In a pipeline the
+        model: the module to train; messages use its parameter names. In a pipeline the
             ``PipelineStage`` of this rank, or the list of them; see ``docs/integrations/pipelines.md``.
         optimizer: holds every trainable parameter of the model.
-        scheduler: a learning-rate scheduler that moves once a step; stands still at a refused one.
-        scaler: a ``torch.amp.GradScaler``, for fp16; backs off as it would by itself.
-        max_norm: gradients are clipped to this norm; None for no clipping.
+        scheduler: a learning-rate scheduler that steps once per step; not at a refused one.
+        scaler: a ``torch.amp.GradScaler``, for fp16; backs off as usual.
+        max_norm: gradient clipping norm; None for no clipping.
         policy: how a step is judged.
         run_dir: where the run and its checkpoints are written; None for nowhere.
-        forward: ``forward(batch) -> loss``; lets a bad step be run again and explained, with ``guard.forward``.
-        describe: ``describe(batch) -> [text, ...]``, a text for each row: goes to the incident of a bad step. With
-            pairs ``(group, text)`` batches are counted by group, and it is called for every batch.
-        ema: averaged weights, which go back and come back with the rest.
-        tied: in a pipeline, parameters of which another stage holds a copy, under the same name there: counted once.
-        console: where lines go when something happens: a rich console or anything with ``print``; stderr by default.
+        forward: ``forward(batch) -> loss``; allows a bad step to be run again and explained; call ``guard.forward``.
+        describe: ``describe(batch) -> [text, ...]``, one text per row, for the incident of a bad step. With pairs
+            ``(group, text)``, batches are counted by group, and it is called for every batch.
+        ema: averaged weights, saved and restored with the rest.
+        tied: in a pipeline, parameters that another stage holds too, by the same name there; counted once.
+        console: where lines are printed: a rich console or anything with ``print``; stderr by default.
 
     Raises:
         UsageError: the parts do not fit together; the message says which and what to do.
@@ -67,8 +67,8 @@ class Guard(Machinery):
     def forward(self, batch: Any) -> Tensor:
         """Run the ``forward`` given at construction on a batch, in the guard's precision.
 
-        What is needed to run it again is remembered until the step is known to be good: a bad step is captured in
-        ``run_dir/incidents`` and explained. For that ``forward`` is called again, so it should do nothing but compute.
+        What a re-run needs is kept until the step is known to be good: a bad step is captured in ``run_dir/incidents``
+        and explained. That calls ``forward`` again, so it should only compute.
         """
         self._life.check_open()
         self._setup.buffers.begin()
@@ -77,14 +77,14 @@ class Guard(Machinery):
         return self._forward(batch)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """The context for a forward pass in the guard's present precision; does nothing unless the policy names one."""
+        """Context for a forward pass in the guard's current precision; does nothing unless the policy names one."""
         return self._precision.autocast()
 
     def batches(self, loader: Iterable[Any]) -> Batches:
-        """The batches of a loader, one epoch an iteration, from where the run stands.
+        """Batches of a loader, one epoch per iteration, from the run's position.
 
-        What fails to load is passed over within ``Policy.max_loader_errors``, and so is what led to a rollback. A
-        resumed run goes on in the middle of the epoch. For the same loader the same object is returned.
+        Batches that fail to load are skipped, up to ``Policy.max_loader_errors``, and so are those that led to a
+        rollback. A resumed run continues in the middle of the epoch. The same loader always returns the same object.
         """
         self._life.check_open()
         return self._loaders.wrap(loader)
@@ -97,15 +97,15 @@ class Guard(Machinery):
         signals: Mapping[str, Tensor | float] | None = None,
         retain_graph: bool = False,
     ) -> None:
-        """Add the gradients of a loss to those of the step. Call it once for each batch, or loss, of the step.
+        """Add the gradients of a loss to those of the step. Call it once per batch, or loss, of the step.
 
         Arguments:
             loss: a scalar; under accumulation already divided by the number of batches.
-            parts: losses that ``loss`` is made of, logged apart so that the guilty one is known.
-            signals: other numbers of the batch, by name: ``kl``, ``entropy``, ``reward``, ... as
-                ``stayfinite.rl.signals`` makes them. Of several batches the mean is taken, of a ``_max`` the highest.
-                They are recorded and judged; no step is refused for one.
-            retain_graph: keep the graph for a further backward pass through it.
+            parts: terms of ``loss``, logged separately to identify a bad one.
+            signals: other numbers of the batch, by name: ``kl``, ``entropy``, ``reward``, ... as made by
+                ``stayfinite.rl.signals``. Averaged over batches; for ``_max`` the highest. Recorded and judged, but no
+                step is refused for one.
+            retain_graph: keep the graph for another backward pass.
         """
         self._life.check_open()
         if self._stages is not None:
@@ -122,7 +122,7 @@ class Guard(Machinery):
         try:
             scaled.backward(retain_graph=retain_graph)
         except BaseException as error:
-            # Gradients of half a backward pass must not leak into the next step.
+            # Gradients of a partial backward pass must not leak into the next step.
             self._start_afresh()
             check_first_backward(error)
             raise
@@ -138,14 +138,14 @@ class Guard(Machinery):
         """Take one step, or refuse it.
 
         Arguments:
-            loss: backward is run on it first; leave it out after ``guard.backward``. In a pipeline the losses of the
-                microbatches, as the schedule has left them; a rank without the last stage has none.
+            loss: backward runs on it first; omit it after ``guard.backward``. In a pipeline, the microbatch losses from
+                the schedule; a rank without the last stage has none.
             parts: as in :meth:`backward`.
             signals: as in :meth:`backward`; with several ranks each judges its own, and rank 0 writes.
 
         Raises:
-            TrainingDiverged: the budget for refused steps is spent and nothing else has helped (``BadStep`` under a
-                strict policy). No refused step has touched the weights.
+            TrainingDiverged: the budget for refused steps is used up and nothing else helped (``BadStep`` with a strict
+                policy). No refused step has changed the weights.
         """
         self._life.check_open()
         if self._stages is not None:
@@ -158,29 +158,29 @@ class Guard(Machinery):
         gathered = check_gathered(self._collector.loss, stray=parts if loss is None else None)
         scaler = self._setup.scaler
         try:
-            reading, sampler, heard = self._weigh(gathered)
+            reading, sampler, decided = self._weigh(gathered)
             if sampler is not None:
                 self._tell_sample(sampler.finish())
             if reading.loss_scale is not None and scaler is not None:
                 scaler.update()
         except BaseException:
-            # Neither gradients nor the scaler's notes of a failed step may leak into the next one.
+            # Neither gradients nor scaler state of a failed step may leak into the next one.
             self._start_afresh()
             if scaler is not None:
                 with suppress(AssertionError):
                     scaler.update()
             raise
         self._start_afresh()
-        self._take_note(heard)
+        self._take_note(decided)
         self._between_steps()
         self._progress.at(Phase.OUTSIDE, self._step + 1)
 
     def graphed(self) -> GraphedStep:
-        """The step as a CUDA graph: ``step = guard.graphed()``, then ``loss = step(batch)`` once for each batch.
+        """The step as a CUDA graph: ``step = guard.graphed()``, then ``loss = step(batch)`` for each batch.
 
-        Forward, backward, verdict and update are launched as a whole, the veto inside. It needs a CUDA device, a fused
-        optimizer whose learning rate is a tensor there, the ``forward`` given at construction, and batches of one form;
-        a batch of another form is taken without the graph. Whatever ``forward`` does on the host is done only once.
+        Forward, backward, verdict and update are launched as a whole. Needs a CUDA device, a fused optimizer with a
+        tensor learning rate on it, the ``forward`` given at construction, and batches of one form; other batches run
+        without the graph. Host code in ``forward`` runs only once.
 
         Raises:
             UsageError: one of these is missing; the message says which.
@@ -194,14 +194,13 @@ class Guard(Machinery):
         return loss
 
     def expect(self, what: str, *, step: int | None = None) -> None:
-        """Announce a new phase, so that it is not taken for trouble: other data, other loss weights, a higher rate.
+        """Announce a new phase, so it is not mistaken for trouble: other data, other loss weights, a higher rate.
 
-        What was usual before it no longer counts. Without an announcement a new phase is recognized by itself, some
-        steps later.
+        Earlier levels no longer count. Without an announcement a new phase is detected automatically, some steps later.
 
         Arguments:
             what: for the record, such as `new data`.
-            step: the first step of the phase; the next one if it is left out.
+            step: first step of the phase; by default the next one.
         """
         self._life.check_open()
         if step is not None and step > self._step + 1:
@@ -222,7 +221,7 @@ class Guard(Machinery):
         self._recorder.announce("cut", self._step, line, reason=why, **done)
 
     def roll_back(self, why: str) -> bool:
-        """Go back to the last known-good state: weights, moments, schedule. Data and random numbers go on.
+        """Return to the last known-good state: weights, moments, schedule. Data and random numbers continue.
 
         Call it on all ranks, between two steps.
 
@@ -246,26 +245,26 @@ class Guard(Machinery):
 
     @property
     def standing_signs(self) -> frozenset[str]:
-        """Causes that the signals of the last steps show (`kl-runaway`, ...), on rank 0; the others do not judge."""
+        """Causes shown by the signals of the last steps (`kl-runaway`, ...), on rank 0; other ranks do not judge."""
         return self._post_training.standing
 
     @property
     def steered(self) -> dict[str, Any]:
-        """What `rl.Steering` has done, as plain data: saved with the guard's state, and resumed with it."""
+        """Actions of `rl.Steering` as plain data, saved and resumed with the guard's state."""
         return self._post_training.steered
 
     def raised_kl(self, kl: float, why: str) -> None:
-        """Record that the loop has raised its KL coefficient. Call it on all ranks.
+        """Record that the loop raised its KL coefficient. Call it on all ranks.
 
         Arguments:
-            kl: what it is now.
+            kl: the new coefficient.
             why: for the record, such as `kl-runaway`.
         """
         self._life.check_open()
         self._recorder.announce("kl-raised", self._step, f"KL coefficient {kl:g} from now on: {why}", reason=why, kl=kl)
 
     def agree(self, number: int) -> int:
-        """The highest of all ranks' numbers. Call it on all ranks."""
+        """Maximum over all ranks. Call it on all ranks."""
         return self._ranks.highest(number)
 
     def flush(self) -> None:
@@ -274,9 +273,9 @@ class Guard(Machinery):
         self._catch_up()
 
     def checkpoint(self) -> None:
-        """Save the training now. It is copied when this returns, and written, verified and named meanwhile.
+        """Save the training now. The state is copied on return, then written and verified in the background.
 
-        What became of it is an event. Trouble with the disk never stops the training.
+        The result is an event. Disk errors never stop the training.
         """
         saving = self._checkpoints()
         if self._collector.loss is not None:
@@ -292,14 +291,14 @@ class Guard(Machinery):
     def resume(self) -> int:
         """Continue from the newest good checkpoint in the run directory, if there is one.
 
-        Call it before the first step. Everything comes back: weights, optimizer, schedule, scaler, random numbers, the
-        position of each loader of ``guard.batches``, and what the guard remembers.
+        Call it before the first step. Restores weights, optimizer, schedule, scaler, random numbers, the position of
+        each loader of ``guard.batches``, and the guard's memory.
 
         Returns:
-            The last step that it contains; 0 when there is none.
+            The last step that it contains; 0 if there is none.
 
         Raises:
-            StateError: it is of another architecture (the message names what differs), or cannot be read. Nothing was
+            StateError: it has another architecture (the message names the differences), or cannot be read. Nothing was
                 changed.
         """
         saving = self._checkpoints()
@@ -316,7 +315,7 @@ class Guard(Machinery):
         return self._step
 
     def close(self) -> None:
-        """Wait for what is under way, write everything, say what the run came to. Closing twice is fine."""
+        """Wait for pending work, write everything, and print the summary. Closing twice is fine."""
         if self._life.over:
             return
         try:
@@ -335,12 +334,12 @@ class Guard(Machinery):
             self.close()
         elif not self._life.over:
             self._life.hurry()
-            # What went wrong in the loop is what the person must see; late news must not cover it up.
+            # The user must see the loop's own error; late results must not hide it.
             with suppress(Exception):
                 self._catch_up()
         if error is not None and not self._life.over:
             if isinstance(error, Exception):
-                # Most loops that fail do so in their first pass: there is no step to tell of, but an error.
+                # Most failing loops fail in their first pass: there is no step to report, only an error.
                 with suppress(Exception):
                     self._recorder.launch(self._step, self._launch_record)
             reason = f"the training loop ended with {type(error).__name__}"
@@ -350,16 +349,16 @@ class Guard(Machinery):
 
     @property
     def decisions(self) -> list[Decision]:
-        """The recent decisions, oldest first; on an accelerator those of the last few steps may still be under way."""
+        """Recent decisions, oldest first; on an accelerator those of the last few steps may still be pending."""
         return list(self._recorder.decisions)
 
     @property
     def gradient_norms(self) -> dict[str, float]:
-        """Norm of each parameter's raw gradient at the last known step; parameters without a gradient are left out."""
+        """Raw gradient norm per parameter at the last known step; parameters without a gradient are omitted."""
         return self._after.norms
 
     def describe(self) -> str:
-        """What is guarded, how, and what it costs, in a few lines."""
+        """What is guarded, how, and at what cost, in a few lines."""
         saved = "checkpoints are the framework's own" if self._driven else "no run_dir"
         kept = f"{self._recovery.in_words()}; {saved if self._saving is None else self._saving.in_words()}"
         ranks = f"; {self._ranks.world} ranks" if self._ranks.world > 1 else ""
@@ -372,7 +371,7 @@ class Guard(Machinery):
         )
 
     def _repr_html_(self) -> str:
-        """For notebooks: the curves of the recent steps, and what is guarded."""
+        """Notebook view: curves of the recent steps, and what is guarded."""
         known = self.decisions
         bad = [each.step for each in known if each.refused]
         loss = [(each.step, each.signals.loss) for each in known]
@@ -381,16 +380,16 @@ class Guard(Machinery):
         return curves_html(state, self._step, len(bad), loss, norm, bad) + panel("guard", self.describe().split("\n"))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything the guard remembers, as plain data; waits for what is under way."""
+        """The guard's memory as plain data; waits for pending steps."""
         if not self._life.over:
             self.flush()
         return self._remembered().to_json()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state. Nothing is changed if it does not fit.
+        """Continue from a saved state. Nothing changes if it does not fit.
 
         Raises:
-            StateError: it is of another version, or not a guard's state at all.
+            StateError: another version, or not a guard's state.
         """
         self._life.check_open()
         remembered = Remembered.from_json(state)

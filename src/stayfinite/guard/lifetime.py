@@ -1,4 +1,4 @@
-"""A guard's life: whether it takes steps, and how it ends."""
+"""Lifetime of a guard."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Stopped = TypeVar("Stopped", bound=TrainingStopped)
 
 
 class Lifetime:
-    """Open until it is closed, stopped, or the loop fails; ends once, and everything is written by then."""
+    """Open until closed, stopped, or the loop fails; ends once, after everything is written."""
 
     over: str
-    """Why no further step is taken; empty while the guard is open."""
+    """Why no further step is taken; empty while open."""
 
     def __init__(
         self,
@@ -40,7 +40,6 @@ class Lifetime:
         self.over = ""
 
     def check_open(self) -> None:
-        """Raise GuardClosed once it has ended."""
         if self.over:
             raise GuardClosed(
                 f"the guard takes no more steps: {self.over}",
@@ -48,22 +47,22 @@ class Lifetime:
             )
 
     def hurry(self) -> None:
-        """The loop has failed: begin nothing that takes long."""
+        """Start nothing that takes long, because the loop has failed."""
         self._incidents.hurry()
         if self._saving is not None:
             self._saving.hurry()
 
     def stop(self, error: Stopped, step: int, reason: str) -> Stopped:
-        """End because of this error, which is returned to be raised; uncaught, it gives the process its exit code."""
+        """End the guard with this error and return it; if uncaught, it sets the exit code."""
         if not self.over:
-            # Before everything is written, which may take long enough for a launcher to lose its patience.
+            # First of all: writing everything may take longer than a launcher waits.
             leave_word("stopped", step, code=error.exit_code, reason=reason)
             self.finish("stopped", step, reason, exit_code=error.exit_code)
         use_exit_code(error)
         return error
 
     def finish(self, event: str, step: int, reason: str, **details: Any) -> None:
-        """Wait for what is under way and write how it ended."""
+        """Wait for pending work and record the end."""
         self.over = reason
         self._ranks.stop_looking()
         self._progress.stop()

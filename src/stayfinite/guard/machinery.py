@@ -1,4 +1,4 @@
-"""What a guard is made of, put together, and what happens inside of a step. ``guard.py`` is what people call."""
+"""Assembly of a guard, and what happens inside a step. ``guard.py`` has the public methods."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ DEFAULT_POLICY = Policy()
 
 
 class Machinery:
-    """All parts of a guard, wired up; the arguments are those of :class:`~stayfinite.guard.guard.Guard`."""
+    """All parts of a guard; the arguments are those of :class:`~stayfinite.guard.guard.Guard`."""
 
     _driven: ClassVar[bool] = False
-    """Whether a framework clips, steps, moves the schedule and writes checkpoints; see ``guard/driven.py``."""
+    """Whether a framework clips, steps, advances the schedule and writes checkpoints; see ``guard/driven.py``."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class Machinery:
         self._stages = as_stages(model, tied)
         check_pipeline(self._stages, scaler=scaler, forward=forward, ema=ema)
         model = model if self._stages is None else self._stages
-        # Which scheduler a framework moves, and how, is its own business.
+        # How a framework drives its scheduler is not checked.
         if policy.replay_every and forward is None and not self._driven:
             raise UsageError(
                 f"Policy(replay_every={policy.replay_every}) needs a forward function",
@@ -126,12 +126,12 @@ class Machinery:
             cut=cut,
             many=self._ranks.world > 1,
             driven=self._driven,
-            # On the CPU a pass over the gradients is cheap, and the plain loop's bits are worth more.
+            # On the CPU a pass over the gradients is cheap, so keep the plain loop's bits.
             fold_clip=roster.device.type == "cuda" and not switched_off(),
         )
         self._step = 0
         self._expected: dict[int, str] = {}
-        """New phases that were announced, by their first step."""
+        """Announced phases by their first step."""
         self._collector = LossCollector()
         self._passes = Passes(roster.device.type)
         self._groups = Groups(describe)
@@ -205,7 +205,7 @@ class Machinery:
             evidence=self._replays.evidence.get,
         )
         if policy.mode == "watch" and forward is not None and roster.device.type == "cpu":
-            self._setup.alarm = lambda heard: self._incidents.look(heard, self._step, taken=False)
+            self._setup.alarm = lambda decided: self._incidents.look(decided, self._step, taken=False)
         on_probation = OnProbation(self._judge, self._recovery, comparison, self._recorder, self._incidents)
         self._after = StepActions(
             self._setup, self._judge, self._recovery, self._recorder, self._incidents, on_probation
@@ -238,13 +238,12 @@ class Machinery:
     def _weigh(
         self, loss: Tensor, *, unscale: bool = True, norm: Tensor | None = None, scale: float | None = None
     ) -> tuple[Reading, Sampler | None, list[JudgedStep]]:
-        """Gradients are complete: read them, meet the other ranks, and put the step before the gate.
+        """Read the complete gradients, combine them with other ranks, and pass the step to the gate.
 
         Arguments:
-            loss: of this rank.
-            unscale: whether the gradients are still to be unscaled, if there is a scaler.
-            norm: of all ranks' gradients, from an engine that keeps them.
-            scale: the loss scale of an engine that scales by itself.
+            unscale: whether to unscale the gradients, if there is a scaler.
+            norm: gradient norm over all ranks, from an engine that owns them.
+            scale: loss scale of an engine that scales itself.
         """
         if self._reader.renew_roster():
             self._recovery.renew()
@@ -282,14 +281,14 @@ class Machinery:
         self._early.post(sample)
         self._margins.post(sample.step)
 
-    def _take_note(self, heard: list[JudgedStep], *, wait: bool = False) -> None:
+    def _take_note(self, decided: list[JudgedStep], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
         self._early.collect(wait=wait)
         self._margins.collect(wait=wait)
         for finding in self._desync.collect(wait=wait):
             self._recorder.find(finding, self._step)
-        decision = self._after.follow(heard, self._step)
-        for each in heard:
+        decision = self._after.follow(decided, self._step)
+        for each in decided:
             self._post_training.take(each.opened.signals)
         if decision is not None:
             found = self._incidents.found_on(decision)

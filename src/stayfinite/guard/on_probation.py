@@ -1,4 +1,4 @@
-"""What is done about an unusual step that was taken, once the losses after it are known."""
+"""Act on an unusual step that was taken, once the losses after it are known."""
 
 from __future__ import annotations
 
@@ -16,15 +16,7 @@ from stayfinite.guard.telling.recorder import Recorder
 
 
 class OnProbation:
-    """Answers what ``core.probation`` asks: compares, tries, goes back, tells of a new phase.
-
-    Arguments:
-        judge: the policy and its memory.
-        recovery: holds the known-good state.
-        comparison: runs batches again.
-        recorder: is told what was done.
-        incidents: keeps the step that did harm.
-    """
+    """Carries out the moves of ``core.probation``: compare, try, go back, report a new phase."""
 
     def __init__(
         self, judge: Judge, recovery: Recovery, comparison: Comparison, recorder: Recorder, incidents: Incidents
@@ -35,10 +27,10 @@ class OnProbation:
         """The unusual step that a trial is about."""
 
     def act(self, followed: Followed, step: int) -> Memory | None:
-        """Do what the losses ask for; nothing may be under way where that changes the weights.
+        """Carry out a move; no step may be pending if it changes the weights.
 
         Returns:
-            What the policy is to remember, where the training was put into another state; None where it was not.
+            The policy's new memory if the training was put into another state, else None.
         """
         if followed.move is Move.COMPARE:
             return self._compare(step)
@@ -57,7 +49,7 @@ class OnProbation:
     def _compare(self, step: int) -> Memory | None:
         memory, good = self._judge.memory, self._recovery.known_good()
         probation = memory.probation
-        # Steps that were heard of together with this one may have settled it.
+        # Steps decided together with this one may have settled it.
         if good is None or probation.doubt is None or probation.trial is not None:
             return None
         if (losses := self._comparison.with_weights_of(good, probation.doubt.step)) is None:
@@ -83,7 +75,7 @@ class OnProbation:
         return replace(then, probation=after.probation)
 
     def _try(self, memory: Memory, step: int) -> Memory | None:
-        """Batches cannot be run again: put the known-good state in place, and see what the next losses are."""
+        """Start a trial with the known-good state, because batches cannot be run again."""
         then = self._recovery.try_known_good(step)
         if then is None:
             answer = cannot_compare(memory.probation, self._judge.policy)
@@ -100,7 +92,7 @@ class OnProbation:
         return Memory(replace(memory.ladder, spikes=spikes), then.trends, begin_trial(memory.probation, good.step))
 
     def _stay(self, followed: Followed, step: int) -> Memory | None:
-        """The trial was won: the known-good state is in place already."""
+        """Keep the known-good state, which is already in place and won the trial."""
         done = self._recovery.keep_trial(step)
         self._tell_back(followed, step, done)
         if self._doubted is not None:

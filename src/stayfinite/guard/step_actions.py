@@ -1,4 +1,4 @@
-"""What follows from a step that has become known: it is recorded, and acted upon where the ladder says so."""
+"""Record a decided step and act on it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,11 @@ from stayfinite.measure.reading import Opened
 
 
 class StepActions:
-    """Owns the gate, which is chosen anew when the training is put back.
+    """Owns the gate, which is replaced when the training is restored.
 
     Arguments:
-        setup: what the gates work with.
-        judge: the policy and its memory.
-        recovery: takes the rungs of the ladder.
-        recorder: is told of every step and of what was done.
-        incidents: captures and explains bad steps, before anything is done about them.
-        on_probation: acts on what follows an unusual step.
+        incidents: captures and explains bad steps before anything is done about them.
+        on_probation: acts on the consequences of an unusual step.
     """
 
     def __init__(
@@ -48,24 +44,24 @@ class StepActions:
         self.gate, self.cost = choose_gate(setup, judge.policy, judge.memory.ladder.spikes)
         self._known: Opened | None = None
 
-    def follow(self, heard: list[JudgedStep], step: int) -> Decision | None:
-        """Act on steps that have become known by the present ``step``; returns the decision to stop, if it is one."""
-        queue = deque(heard)
+    def follow(self, decided: list[JudgedStep], step: int) -> Decision | None:
+        """Act on steps decided by the current ``step``; return the decision to stop, if there is one."""
+        queue = deque(decided)
         while queue:
             each = queue.popleft()
             decision = each.judgement.decision
             doubt = each.judgement.memory.probation.doubt
-            self._recovery.heard(decision, in_doubt=doubt is not None)
+            self._recovery.decided(decision, in_doubt=doubt is not None)
             if doubt is not None:
                 self._incidents.watch(doubt.step)
             try:
                 self._incidents.look(each, step)
             except KeyboardInterrupt:
-                # Whoever ends the run in the middle of an autopsy still wants to know what was refused.
+                # On an interrupt during an autopsy, still report what was refused.
                 self._note(each)
                 raise
             if decision.action is Action.ROLLBACK:
-                # What was under way belongs to the state that is left: it is written down and has no further effect.
+                # Pending steps belong to the abandoned state: record them without further effect.
                 late = [*queue, *self.gate.drain()]
                 queue.clear()
                 self._note(each, self._roll_back(each.judgement, step))
@@ -86,13 +82,13 @@ class StepActions:
         return {} if self._known is None else self._known.norms
 
     def continue_with(self, memory: Memory) -> None:
-        """The training was put back, and this is what the policy remembers there."""
+        """Continue with this memory after the training was restored."""
         self._setup.schedule.forget()
         self._setup.buffers.keep()
         self._remember(memory)
 
     def go_back(self, step: int) -> dict[str, Any] | None:
-        """Put the training back to the newest known-good state, if there is one; nothing may be under way."""
+        """Restore the newest known-good state, if there is one; no step may be pending."""
         if self._recovery.known_good() is None:
             return None
         done, memory = self._recovery.roll_back(step, self._judge.memory)
@@ -102,7 +98,7 @@ class StepActions:
         return done
 
     def begin_phase(self) -> None:
-        """A new phase was announced: nothing that was usual counts any more. Nothing may be under way."""
+        """Start an announced phase: earlier levels no longer count. No step may be pending."""
         self._remember(fresh_phase(self._judge.memory))
         self._keep_watch()
 
@@ -112,7 +108,7 @@ class StepActions:
         self._factor = factor_of(memory.ladder.spikes, self._judge.policy)
 
     def _weigh(self, followed: Followed, queue: deque[JudgedStep], step: int) -> None:
-        """Act on what the losses since an unusual step have shown."""
+        """Act on the losses since an unusual step."""
         late: list[JudgedStep] = []
         if self._on_probation.changes_weights(followed):
             late = self.gate.drain()
@@ -120,14 +116,14 @@ class StepActions:
         if memory is None:
             queue.extend(late)
             return
-        # What was under way belongs to the state that was left.
+        # Pending steps belong to the abandoned state.
         for other in [*queue, *late]:
             self._note(replace(other, judgement=as_veto(other.judgement)))
         queue.clear()
         self.continue_with(memory)
 
     def _keep_watch(self) -> None:
-        """Let go of the last batches once no step is on probation, and tell the gate what a gradient may be."""
+        """Release kept batches if no step is on probation, and pass the gradient limit to the gate."""
         memory = self._judge.memory
         if memory.probation.doubt is None:
             self._incidents.look_away()
@@ -144,7 +140,7 @@ class StepActions:
         if action is Action.CUT:
             return self._recovery.begin_cut()
         if action is Action.ESCALATE:
-            # Only fp16 needs a scaler, and there is nothing to escalate to below it.
+            # Only fp16 needs a scaler, and nothing escalates to fp16.
             self._setup.scaler = None
             return self._recovery.escalate()
         return None

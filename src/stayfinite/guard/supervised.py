@@ -1,8 +1,8 @@
-"""What a supervisor is told: the exit code of a training that a guard has stopped, and a word to `stayfinite run`.
+"""Tell the supervisor why training stopped: by exit code, and by a message to `stayfinite run`.
 
-A supervisor (torchrun, Slurm, a shell loop) restarts what has crashed. A training that was stopped for a reason would
-only fail again, so an uncaught ``TrainingStopped`` ends the process with its own exit code instead of 1. A launcher in
-between may swallow that code; `stayfinite run` therefore names a file, to which every rank of its machine adds a line.
+A supervisor (torchrun, Slurm, a shell loop) restarts after a crash. A training stopped on purpose would fail again, so
+an uncaught ``TrainingStopped`` exits with its own code instead of 1. A launcher may swallow that code, so `stayfinite
+run` names a file to which every rank of its machine appends a line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stayfinite.errors import TrainingStopped
 
 
 def use_exit_code(error: TrainingStopped) -> TrainingStopped:
-    """Prepare for ``error`` going uncaught: its traceback is shown as ever, the process ends with its exit code."""
+    """If ``error`` goes uncaught, show its traceback as usual and exit with its code."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], raised: BaseException, trace: TracebackType | None) -> None:
@@ -32,11 +32,11 @@ def use_exit_code(error: TrainingStopped) -> TrainingStopped:
 
 
 def leave_word(event: str, step: int, **details: Any) -> None:
-    """Add a line to the supervisor's file, where there is one: `launched` at the first step, `stopped` at a stop."""
+    """Append a line to the supervisor's file, if any: `launched` at the first step, `stopped` at a stop."""
     if not (path := os.environ.get(WORDS)):
         return
     line = json.dumps({"event": event, "step": step, **details}, default=str) + "\n"
-    # The supervisor then goes by the exit code: no reason to end a training.
+    # On failure the supervisor uses the exit code.
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
         try:

@@ -33,7 +33,7 @@ SPIKES = {
 
 
 def policy_in_words(policy: Policy) -> str:
-    """Which policy it is, and how it judges steps."""
+    """The policy, and how it judges steps."""
     limit = "" if policy.max_vetoes is None else f", stops after {policy.max_vetoes} in all"
     then = "does more" if policy.mode == "protect" else "stops"
     row = "" if policy.mode == "watch" else f"; {then} after {policy.max_vetoes_in_a_row} refused steps in a row{limit}"
@@ -43,7 +43,7 @@ def policy_in_words(policy: Policy) -> str:
 
 
 def data_event_in_words(event: str, details: Mapping[str, Any]) -> str:
-    """A line for what happened to a batch; empty where nobody needs to hear of it."""
+    """Line for a data event; empty if it needs no line."""
     place = f"epoch {details['epoch']}, batch {details['batch']}"
     if event == "loader-error":
         items = f", items {', '.join(map(str, details['items'][:SHOWN]))}" if details["items"] else ""

@@ -1,1 +1,1 @@
-"""One line in the trainer that people already use; each framework is loaded only with its own file."""
+"""One-line integrations; each framework is imported only by its own file."""

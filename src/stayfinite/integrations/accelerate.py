@@ -1,4 +1,4 @@
-"""accelerate: one line after ``accelerator.prepare``, and the loop stays as it is.
+"""accelerate: one line after ``accelerator.prepare``; the loop does not change.
 
 Example:
     >>> from stayfinite.integrations.accelerate import accelerate_guard
@@ -45,27 +45,27 @@ ENGINES = (DistributedType.MEGATRON_LM, DistributedType.XLA)
 class StayFinite(LoopGuard):
     """Guards a loop that uses accelerate.
 
-    ``accelerator.backward``, ``clip_grad_norm_`` and the prepared optimizer and scheduler are called as ever. A bad
-    step does nothing, ``accelerator.optimizer_step_was_skipped`` says so, and the schedule stands still. What the loop
-    gives to ``accelerator.log`` gets gradient norm, vetoes and findings beside it.
+    The loop calls ``accelerator.backward``, ``clip_grad_norm_``, the prepared optimizer and scheduler as usual. A bad
+    step does nothing, ``accelerator.optimizer_step_was_skipped`` is True, and the schedule does not advance.
+    ``accelerator.log`` also gets gradient norm, vetoes and findings.
 
     Arguments:
-        accelerator: whose methods the loop calls.
-        model: as ``prepare`` returned it.
-        optimizer: as ``prepare`` returned it.
-        scheduler: as ``prepare`` returned it, or one that the loop moves by itself, or None.
+        accelerator: the loop's accelerator.
+        model: as returned by ``prepare``.
+        optimizer: as returned by ``prepare``.
+        scheduler: as returned by ``prepare``, or one that the loop steps itself, or None.
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps, events and incidents are written; by default ``stayfinite`` in the accelerator's project
             directory, if it has one. None for nowhere.
-        forward: ``forward(batch) -> loss``, to be called as ``guard.forward(batch)``: lets a bad step be explained.
-            Not needed for a model that returns its loss, as those of transformers do.
-        explain: whether the first bad step of each kind is run again at once, to find its cause.
-        checkpointing: whether ``save_state`` and ``load_state`` carry the guard's memory. Turn it off to load a state
+        forward: ``forward(batch) -> loss``, called as ``guard.forward(batch)``: allows a bad step to be explained. Not
+            needed for a model that returns its loss, as in transformers.
+        explain: whether the first bad step of each kind is run again at once to find its cause.
+        checkpointing: whether ``save_state`` and ``load_state`` include the guard's memory. Turn it off to load a state
             that was saved without one.
-        console: where lines go when something happens; stderr by default.
+        console: where lines are printed; stderr by default.
 
     Raises:
-        UsageError: the parts were not prepared, or the accelerator leaves stepping to an engine.
+        UsageError: the parts were not prepared, or an engine steps the optimizer.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ def accelerate_guard(
 ) -> StayFinite | AcceleratedEngine:
     """Guard a loop that uses accelerate; ``settings`` are those of :class:`StayFinite`.
 
-    Where accelerate has built an engine of DeepSpeed, that is guarded; it can do all that a loop asks of the other.
+    If accelerate built a DeepSpeed engine, the engine is guarded; the returned guard has the same methods.
     """
     if _is_engine(accelerator):
         return _engine_guard(accelerator, model, optimizer, **settings)
@@ -199,7 +199,7 @@ def _place(accelerator: Accelerator, run_dir: str | os.PathLike[str] | Default |
 
 @contextmanager
 def _bare(model: nn.Module) -> Iterator[None]:
-    """Within, the model does not cast by itself, as accelerate has made it do."""
+    """Context without the casting that accelerate added to the model."""
     inner = unwrapped(model)
     original = getattr(inner, "_original_forward", None)
     if original is None:

@@ -1,8 +1,8 @@
-"""Attaching a guard to a training script from outside, while it runs, and taking everything off again.
+"""Attach a guard to a running training script from outside, and remove it without a trace.
 
-No framework is loaded for it: when the script itself imports one, the import is noticed, and one method of the class
-that trains (``Trainer.__init__``, ``Accelerator.prepare``, ``DeepSpeedEngine.__init__``), or a function that builds
-what trains (``get_megatron_optimizer``), adds the guard when it returns.
+Loads no framework: when the script imports one, the import is noticed, and one method of the training class
+(``Trainer.__init__``, ``Accelerator.prepare``, ``DeepSpeedEngine.__init__``), or a factory function
+(``get_megatron_optimizer``), adds the guard when it returns.
 """
 
 from __future__ import annotations
@@ -27,36 +27,36 @@ Tell = Callable[[str], None]
 
 
 class Owned(Exception):
-    """The script has a guard already."""
+    """The script already has a guard."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """One call of a method, after it has returned."""
+    """A method call that has returned."""
 
     owner: Any
-    """Whose method it was; of a function, what it has returned."""
+    """Object of the method; for a function, its result."""
     returned: Any
     by: str
-    """The module that called it."""
+    """Calling module."""
     policy: Policy
     given: Mapping[str, Any] = field(default_factory=dict)
-    """Its arguments by name."""
+    """Arguments by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seam:
-    """A method of a framework, after which a guard can be added."""
+    """A framework method after which a guard can be added."""
 
     module: str
-    """Where its class is defined; importing this module is what is noticed."""
+    """Module of its class; its import is noticed."""
     kind: str
-    """The class; empty for a function of the module."""
+    """Class name; empty for a function of the module."""
     method: str
     add: Callable[[Call], Any]
-    """Add a guard; returns it, or None where there is nothing to guard yet. Raises Owned."""
+    """Adds and returns a guard; None if there is nothing to guard yet. Raises Owned."""
     remove: Callable[[Any, Any], None]
-    """Take it off its owner again."""
+    """Removes the guard from its owner."""
 
     def __str__(self) -> str:
         name = f"{self.kind}.{self.method}" if self.kind else self.method
@@ -65,23 +65,23 @@ class Seam:
 
 @dataclass(kw_only=True)
 class Attached:
-    """What was attached to."""
+    """Guards attached so far."""
 
     policy: Policy
     tell: Tell
     guards: list[tuple[Any, Any, Seam]] = field(default_factory=list)
-    """Each object with its guard."""
+    """Objects with their guards."""
     own: int = 0
-    """Objects that the script has given a guard itself."""
+    """Objects that the script itself has guarded."""
 
     @property
     def run_dirs(self) -> list[Path]:
-        """The directories that runs were written to, in their order, each once."""
+        """Run directories in order, without duplicates."""
         found = [guard.run_dir for _, guard, _ in self.guards]
         return list(dict.fromkeys(place for place in found if place is not None and place.exists()))
 
     def meet(self, call: Call, seam: Seam) -> None:
-        """The method has returned."""
+        """Add a guard after the method has returned."""
         if any(each is call.owner for each, _, _ in self.guards):
             return
         try:
@@ -100,7 +100,7 @@ class Attached:
 
 @dataclass(frozen=True, kw_only=True)
 class _Placed:
-    """A guard that does not tell where it writes."""
+    """A guard with its run directory."""
 
     guard: Any
     run_dir: Path
@@ -120,13 +120,13 @@ def _add_to_lightning(call: Call) -> Any:
 
     if any(isinstance(each, StayFinite) for each in call.owner.callbacks):
         raise Owned
-    # Checkpoints are written last, after every other callback has had its say.
+    # Checkpoint callbacks come last, so insert before them.
     call.owner.callbacks.insert(0, callback := StayFinite(call.policy))
     return callback
 
 
 def _add_to_accelerate(call: Call) -> Any:
-    # The Trainer prepares its parts in the same way, and is guarded as a Trainer.
+    # The Trainer prepares its parts the same way, and is guarded as a Trainer.
     if call.by.partition(".")[0] in ("transformers", "trl"):
         return None
     from accelerate.optimizer import AcceleratedOptimizer
@@ -163,7 +163,7 @@ def _add_to_megatron(call: Call) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class _InOlmo:
-    """OLMo-core's callback, which knows where it writes only once training has started."""
+    """OLMo-core's callback, whose run directory is known only after training has started."""
 
     callback: Any
 
@@ -194,7 +194,7 @@ def _refuse_composer(_: Call) -> Any:
 
 
 def _add_to_deepspeed(call: Call) -> Any:
-    # accelerate and the Trainer build their engine in the same way, and are guarded as what they are.
+    # accelerate and the Trainer build their engines the same way, and are guarded as themselves.
     if any(name.partition(".")[0] in ("accelerate", "transformers", "trl") for name in _callers()):
         return None
     from stayfinite.integrations.deepspeed import deepspeed_guard
@@ -210,7 +210,7 @@ def _callers() -> Iterator[str]:
 
 
 def _place_of_all(wanted: Path) -> Path:
-    """A free place, the first rank's for all ranks."""
+    """A free directory, chosen by rank 0 for all ranks."""
     from torch import distributed
 
     found = [str(free_place(wanted, again=False))]
@@ -293,7 +293,7 @@ SEAMS = (
 
 @contextmanager
 def attached(policy: Policy, tell: Tell, seams: Sequence[Seam] = SEAMS) -> Iterator[Attached]:
-    """Within, every Trainer that is built gets a guard; afterwards no class, import or object has anything of it."""
+    """Context in which every new Trainer gets a guard; afterwards all classes, imports and objects are restored."""
     found = Attached(policy=policy, tell=tell)
     undo: list[Callable[[], None]] = []
 
@@ -316,7 +316,7 @@ def attached(policy: Policy, tell: Tell, seams: Sequence[Seam] = SEAMS) -> Itera
 
 
 def _patch(kind: Any, seam: Seam, found: Attached) -> Callable[[], None]:
-    """Give a class a method, or a module a function, that tells when it has returned; returns what undoes it."""
+    """Wrap a method or function to report its return; returns the undo function."""
     before = getattr(kind, seam.method)
     form = inspect.signature(before)
 
@@ -334,13 +334,13 @@ def _patch(kind: Any, seam: Seam, found: Attached) -> Callable[[], None]:
 
 
 class _Noticing(MetaPathFinder):
-    """Calls back when one of these modules has been imported; leaves finding it to the others."""
+    """Import hook that calls back after one of these modules was imported."""
 
     def __init__(self, noticed: dict[str, Callable[[ModuleType], None]]) -> None:
         self._noticed = noticed
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        """The spec that the others find, with a loader that tells."""
+        """The other finders' spec, with a reporting loader."""
         if name not in self._noticed:
             return None
         for finder in sys.meta_path:
@@ -352,18 +352,17 @@ class _Noticing(MetaPathFinder):
 
 
 class _Telling(Loader):
-    """Another loader, and a word when it is done."""
+    """Wraps a loader and reports when it is done."""
 
     def __init__(self, loader: Any, tell: Callable[[ModuleType], None]) -> None:
         self._loader, self._tell = loader, tell
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """As the other does."""
         created: ModuleType | None = self._loader.create_module(spec)
         return created
 
     def exec_module(self, module: ModuleType) -> None:
-        """As the other does; then the module is as if it alone had loaded it, and the word is said."""
+        """Load the module as usual, restore its loader, then report."""
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader

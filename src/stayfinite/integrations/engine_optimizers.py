@@ -1,4 +1,4 @@
-"""The optimizers of an engine as one, so that a guard sees all that they hold."""
+"""An engine's optimizers as one, for a guard."""
 
 from __future__ import annotations
 
@@ -10,42 +10,40 @@ from torch.optim import Optimizer
 
 
 class EngineOptimizers:
-    """torch's optimizers inside of an engine, which alone steps them; its class is named after theirs."""
+    """torch optimizers inside an engine, which steps them; the class is named after theirs."""
 
     def __init__(self, optimizers: Sequence[Optimizer], model: nn.Module) -> None:
         self._optimizers = list(optimizers)
         self.stands_for = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        """What is trained; the parameters inside may be an engine's own: wider copies of these, or shards of them."""
+        """Trained parameters of the model; the optimizers may hold wider copies or shards of them."""
 
     @classmethod
     def of(cls, optimizers: Sequence[Optimizer], model: nn.Module) -> Optimizer:
-        """All of them as one, which a guard takes for an optimizer."""
+        """Combine optimizers into one."""
         name = "+".join(dict.fromkeys(type(each).__name__ for each in optimizers))
         return cast(Optimizer, type(name, (cls,), {})(optimizers, model))
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """The living groups of all."""
+        """Live groups of all optimizers."""
         return [group for each in self._optimizers for group in each.param_groups]
 
     @property
     def state(self) -> MutableMapping[Any, Any]:
-        """The living state of all, by parameter."""
+        """Live state of all optimizers, by parameter."""
         return _States(self._optimizers)
 
     def step(self) -> None:
-        """Step each."""
         for each in self._optimizers:
             each.step()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients of each."""
         for each in self._optimizers:
             each.zero_grad(set_to_none)
 
 
 class _States(MutableMapping[Any, Any]):
-    """Each parameter's state in the optimizer that holds the parameter; other keys in the first."""
+    """State lookup in the optimizer that holds the parameter; other keys are in the first."""
 
     def __init__(self, optimizers: Sequence[Optimizer]) -> None:
         self._all = [each.state for each in optimizers]
@@ -56,7 +54,7 @@ class _States(MutableMapping[Any, Any]):
 
     def __getitem__(self, key: Any) -> Any:
         found = self._of(key)
-        # The state of a torch optimizer would make an empty entry.
+        # Reading a torch optimizer's state directly would create an empty entry.
         if key not in found:
             raise KeyError(key)
         return found[key]

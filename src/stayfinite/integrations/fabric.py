@@ -1,4 +1,4 @@
-"""Lightning Fabric: one line after ``fabric.setup``, and the loop stays as it is."""
+"""Lightning Fabric: one line after ``fabric.setup``; the loop does not change."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from stayfinite.report.terminal import Console
 class FabricGuard(LoopGuard):
     """Guards a loop that uses Lightning Fabric.
 
-    ``fabric.backward``, ``fabric.clip_gradients``, ``optimizer.step`` and ``scheduler.step`` are called as ever. A bad
-    step does nothing, ``guard.refused`` says so, and the schedule stands still. What the loop gives to ``fabric.log``
-    or ``fabric.log_dict`` gets gradient norm, vetoes and findings beside it. To have the guard's memory in a
-    checkpoint, put it into the state: ``fabric.save(path, {"model": model, ..., "guard": guard})``.
+    The loop calls ``fabric.backward``, ``fabric.clip_gradients``, ``optimizer.step`` and ``scheduler.step`` as usual. A
+    bad step does nothing, ``guard.refused`` is True, and the schedule does not advance. ``fabric.log`` and
+    ``fabric.log_dict`` also get gradient norm, vetoes and findings. To save the guard's memory, add it to the state:
+    ``fabric.save(path, {"model": model, ..., "guard": guard})``.
 
     Arguments:
-        fabric: whose methods the loop calls.
-        model: as ``fabric.setup`` returned it.
-        optimizer: as ``fabric.setup`` returned it.
-        scheduler: what the loop moves, or None.
+        fabric: the loop's Fabric.
+        model: as returned by ``fabric.setup``.
+        optimizer: as returned by ``fabric.setup``.
+        scheduler: the scheduler that the loop steps, or None.
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps, events and incidents are written; by default ``stayfinite`` in the directory of Fabric's
             logger, if it has one. None for nowhere.
-        forward: ``forward(batch) -> loss``, to be called as ``guard.forward(batch)``: lets a bad step be explained.
-        explain: whether the first bad step of each kind is run again at once, to find its cause.
-        console: where lines go when something happens; stderr by default.
+        forward: ``forward(batch) -> loss``, called as ``guard.forward(batch)``: allows a bad step to be explained.
+        explain: whether the first bad step of each kind is run again at once to find its cause.
+        console: where lines are printed; stderr by default.
 
     Raises:
-        UsageError: the parts were not set up, or the strategy leaves stepping to an engine.
+        UsageError: the parts were not set up, or an engine steps the optimizer.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class FabricGuard(LoopGuard):
         )
         super().__init__(
             seams,
-            # Without Fabric's own wrapper, so that parameters have the names that their author gave them.
+            # Without Fabric's wrapper, so parameters keep their original names.
             getattr(model, "_forward_module"),  # noqa: B009
             [] if scheduler is None else [scheduler],
             policy if explain else replace(policy, autopsy_seconds=0),
@@ -108,7 +108,7 @@ def fabric_guard(fabric: Any, model: nn.Module, optimizer: Any, scheduler: Any =
 
 
 def steps_in_deepspeed(strategy: Any) -> bool:
-    """Whether a strategy of Lightning leaves backward and steps to a DeepSpeed engine."""
+    """Whether a Lightning strategy leaves backward and steps to a DeepSpeed engine."""
     return any(each.__name__ == "DeepSpeedStrategy" for each in type(strategy).__mro__)
 
 
@@ -140,7 +140,7 @@ def _place(fabric: Any, run_dir: str | os.PathLike[str] | Default | None) -> Pat
     if not isinstance(run_dir, Default):
         return None if run_dir is None else Path(run_dir)
     for each in fabric.loggers:
-        # Makes its directory; some loggers warn of one that has something in it already.
+        # Creates its directory; some loggers warn if it is not empty.
         _ = each.experiment
     home = next((found for each in fabric.loggers if (found := getattr(each, "log_dir", None))), None)
     found = None if home is None else str(free_place(Path(home) / "stayfinite", again=False))
@@ -150,7 +150,7 @@ def _place(fabric: Any, run_dir: str | os.PathLike[str] | Default | None) -> Pat
 
 @contextmanager
 def _bare(model: Any, precision: Any) -> Iterator[None]:
-    """Within, the model leaves the precision of its forward pass to whoever calls it."""
+    """Context in which the caller controls the precision of the forward pass."""
     if getattr(precision, "scaler", None) is None and "mixed" not in str(precision.precision):
         yield
         return

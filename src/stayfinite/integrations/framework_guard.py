@@ -1,4 +1,4 @@
-"""What every guard in somebody else's loop has: what a person may ask of it, the moment between two steps, its end."""
+"""Base of guards in a framework's loop: queries, the work between two steps, closing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stayfinite.integrations.shadowing import Shadows
 
 
 class FrameworkGuard:
-    """Guards a loop that a framework takes part in; see the framework's own file for how it is built."""
+    """Guards a loop that a framework takes part in; see the framework's file for construction."""
 
     def __init__(self, driven: DrivenGuard, run_dir: Path | None) -> None:
         self.driven, self._run_dir = driven, run_dir
@@ -31,7 +31,7 @@ class FrameworkGuard:
         self._joined = dist.is_available() and dist.is_initialized()
         self._shadows = Shadows()
         self._hooks: list[RemovableHandle] = []
-        # A loop has no last line of ours: what is open when the process ends is still written.
+        # The loop does not close the guard: write what is open at process exit.
         atexit.register(self._at_exit)
 
     @property
@@ -41,17 +41,17 @@ class FrameworkGuard:
 
     @property
     def run_dir(self) -> Path | None:
-        """Where the run is written."""
+        """The run directory."""
         return self._run_dir
 
     @property
     def decisions(self) -> list[Decision]:
-        """The recent decisions, oldest first."""
+        """Recent decisions, oldest first."""
         self._between_steps()
         return self.driven.decisions
 
     def figures(self) -> dict[str, float]:
-        """Gradient norm of the last step; vetoes, bounded steps and findings so far. They join what the loop logs."""
+        """Gradient norm of the last step; vetoes, bounded steps and findings so far. Added to what the loop logs."""
         return {
             "stayfinite/grad_norm": self._norm,
             "stayfinite/vetoes": float(self.vetoes),
@@ -60,27 +60,27 @@ class FrameworkGuard:
         }
 
     def describe(self) -> str:
-        """What is guarded, how, and what it costs, in a few lines."""
+        """What is guarded, how, and at what cost, in a few lines."""
         return self.driven.describe()
 
     def flush(self) -> None:
-        """Act on the last step now, instead of at the next forward pass. Schedules should have moved."""
+        """Act on the last step now, instead of at the next forward pass. Schedules should have advanced."""
         self._between_steps()
         self.driven.flush()
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the guard remembers, as plain data."""
+        """The guard's memory as plain data."""
         self._between_steps()
         plain: dict[str, Any] = json.loads(json.dumps(self.driven.state_dict()))
         return plain
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state; load model and optimizer before."""
+        """Continue from a saved state; load model and optimizer first."""
         self._forget_step()
         self.driven.load_state_dict(state)
 
     def close(self) -> None:
-        """Take everything away that stands in front of something, write the rest, and say what the run came to."""
+        """Remove all wrappers, write the rest, and print the summary."""
         self.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class FrameworkGuard:
             return
         atexit.unregister(self._at_exit)
         try:
-            # Where the ranks have parted, they can agree on nothing any more.
+            # After an error the ranks can no longer agree on anything.
             if error is None and (not self._joined or dist.is_initialized()):
                 self._between_steps()
         finally:
@@ -105,16 +105,16 @@ class FrameworkGuard:
             self.driven.__exit__(kind, error, trace)
 
     def _leave(self) -> None:
-        """Put back what else was changed in the framework's objects."""
+        """Restore other changes to the framework's objects."""
 
     def _decide(self, decision: Decision) -> None:
-        """The step that is under way was judged."""
+        """Store the decision on the current step."""
         self._decision = decision
         self.vetoes += decision.refused
         self._norm = decision.signals.grad_norm
 
     def _between_steps(self) -> None:
-        """The loop is done with the last step: act on it."""
+        """Act on the last step, which the loop has finished."""
         if self._stepped and not self._closed:
             self._forget_step(abandon=False)
             self.driven.settle()

@@ -1,7 +1,8 @@
-"""A guard in a loop that is written by hand with a framework's ``backward``, clipping and prepared optimizer.
+"""A guard in a hand-written loop that uses a framework's ``backward``, clipping and prepared optimizer.
 
-The loop stays as it is. The framework's methods are listened to on the objects that the loop uses: ``backward`` tells
-the loss, clipping and ``optimizer.step`` ask first, and the next forward pass is the moment between two steps.
+The loop does not change. The framework's methods are wrapped on the objects that the loop uses: ``backward`` provides
+the loss, clipping and ``optimizer.step`` ask for a decision, and the next forward pass marks the time between two
+steps.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from stayfinite.report.terminal import Console
 
 
 class LoopGuard(FrameworkGuard):
-    """Guards a loop that a framework takes part in; see the framework's own file for how it is built."""
+    """Guards a loop that a framework takes part in; see the framework's file for construction."""
 
     def __init__(
         self,
@@ -60,9 +61,9 @@ class LoopGuard(FrameworkGuard):
         self._gathered = self._again_now = self._taken = False
         self._schedulers = list(schedulers)
         self._moving: set[int] = {id(each) for each in schedulers}
-        """Schedules that moved between the last two steps."""
+        """Schedules that advanced between the last two steps."""
         self._moved: set[int] = set()
-        """Those that have moved since the last one."""
+        """Schedules that advanced since the last step."""
         self._hooks += [
             seams.called.register_forward_pre_hook(self._before_forward, with_kwargs=True),
             seams.called.register_forward_hook(self._after_forward),
@@ -79,7 +80,7 @@ class LoopGuard(FrameworkGuard):
     # -- what the loop may call --------------------------------------------------------------------------------------
 
     def forward(self, batch: Any) -> Tensor:
-        """Run the ``forward`` given at construction, and remember its batch, so that a bad step can be explained."""
+        """Run the ``forward`` given at construction, and record its batch, so a bad step can be explained."""
         if self._forward is None:
             raise OrderError(
                 "guard.forward() needs a forward function",
@@ -128,7 +129,7 @@ class LoopGuard(FrameworkGuard):
         return original(*args, **kwargs)
 
     def _clip_whole(self, parameters: Iterable[Tensor], max_norm: float, otherwise: Callable[[], Any]) -> Any:
-        """A clip by norm: with the norms that were just measured, if they are those of these parameters."""
+        """Clip by norm: uses the measured norms if they belong to these parameters."""
         self.driven.clips_at(float(max_norm))
         if self._judge():
             return self.driven.grad_norm
@@ -163,7 +164,7 @@ class LoopGuard(FrameworkGuard):
             return original(*args, **kwargs)
         if id(scheduler) in self._moving:
             return None
-        # It moves once an epoch, whatever became of the last step.
+        # An epoch-based schedule advances whatever the last step's decision.
         self._seams.tell_skipped(False)
         try:
             return original(*args, **kwargs)
@@ -192,7 +193,7 @@ class LoopGuard(FrameworkGuard):
         return any(p.grad is not None for group in self._seams.raw.param_groups for p in group["params"])
 
     def _back_off(self) -> None:
-        """The scaler lowers its scale as it would by itself; the refused gradients are let go."""
+        """Let the scaler lower its scale as usual, and drop the refused gradients."""
         scaler, raw = self._seams.scaler, self._seams.raw
         if scaler is not None and scaler.is_enabled():
             if not is_unscaled(scaler, raw):
@@ -204,12 +205,12 @@ class LoopGuard(FrameworkGuard):
         super()._forget_step(abandon=abandon)
 
     def _note(self, batch: Any, stack: ExitStack) -> Callable[[Tensor], None]:
-        # The model casts by itself, deeper down; here it is only noted.
+        # The model casts itself, deeper down; this only records the autocast.
         with self._seams.autocast():
             return stack.enter_context(self.driven.passing(batch))
 
     def _again(self, batch: Any) -> Tensor:
-        """A forward pass once more, for an autopsy."""
+        """Run a forward pass again, for an autopsy."""
         self._again_now = True
         try:
             with self._seams.bare():

@@ -1,4 +1,4 @@
-"""Where a hand-written loop that uses a framework is met; each framework's own file fills it in."""
+"""Hook points of a hand-written loop with a framework; filled in by each framework's file."""
 
 from __future__ import annotations
 
@@ -14,45 +14,45 @@ from torch.optim import Optimizer
 
 @dataclass(frozen=True, kw_only=True)
 class Seams:
-    """Where a framework's loop is met."""
+    """Hook points of a framework's loop."""
 
     owner: object
-    """The framework's object that has ``backward`` and the methods that clip."""
+    """Object with ``backward`` and the clipping methods."""
 
     called: nn.Module
     """The model as the loop calls it."""
 
     clips: tuple[str, ...]
-    """Names of its methods that clip gradients."""
+    """Names of its clipping methods."""
 
     log: str
-    """Name of its method that takes a mapping of metrics."""
+    """Name of its method that logs a mapping of metrics."""
 
     loss: str
     """Name of the first argument of ``backward``."""
 
     metrics: str
-    """Name of the first argument of the method that logs."""
+    """Name of the first argument of the log method."""
 
     optimizer: Any
     """The optimizer that the loop steps."""
 
     raw: Optimizer
-    """torch's, inside of it."""
+    """The torch optimizer inside."""
 
     scaler: GradScaler | None
 
     autocast: Callable[[], AbstractContextManager[Any]]
-    """What the model runs in."""
+    """Autocast of the model."""
 
     bare: Callable[[], AbstractContextManager[Any]]
-    """Within, the model leaves precision to whoever calls it."""
+    """Context in which the caller controls the precision."""
 
     share: Callable[[], float]
-    """What ``backward`` divides the loss by."""
+    """Divisor of the loss in ``backward``."""
 
     steps_now: Callable[[], bool]
-    """Whether ``optimizer.step`` will step, or go on gathering gradients."""
+    """Whether ``optimizer.step`` will step, or continue accumulating."""
 
     tell_skipped: Callable[[bool], None]
-    """Tell the framework whether the step was skipped."""
+    """Reports to the framework whether the step was skipped."""

@@ -1,4 +1,4 @@
-"""megatron-core: one line after ``get_megatron_optimizer``, and the training loop stays as it is.
+"""megatron-core: one line after ``get_megatron_optimizer``; the training loop does not change.
 
 Example:
     >>> from stayfinite.integrations.megatron import megatron_guard
@@ -37,20 +37,20 @@ __all__ = ["MegatronGuard", "megatron_guard"]
 class MegatronGuard(FrameworkGuard):
     """Guards a training with megatron-core: DDP, tensor and pipeline parallel, ``DistributedOptimizer``.
 
-    The loop calls ``forward_backward_func``, ``optimizer.step`` and its scheduler as ever. At a bad step
+    The loop calls ``forward_backward_func``, ``optimizer.step`` and its scheduler as usual. At a bad step
     ``optimizer.step`` returns ``(False, None, None)``, as it does for an fp16 overflow; weights, moments, loss scale
-    and, in a loop that asks for ``update_successful``, the schedule stay as they were.
+    and, in a loop that checks ``update_successful``, the schedule do not change.
 
     Arguments:
-        model: as megatron's ``DistributedDataParallel`` has wrapped it, or the list of such chunks.
-        optimizer: what ``get_megatron_optimizer`` returned for it.
-        scheduler: an ``OptimizerParamScheduler``, so that a rollback takes it back too; or None.
+        model: wrapped by megatron's ``DistributedDataParallel``, or a list of such chunks.
+        optimizer: from ``get_megatron_optimizer``.
+        scheduler: an ``OptimizerParamScheduler``, restored by a rollback; or None.
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps and events are written; None for nowhere.
-        console: where lines go when something happens; stderr by default.
+        console: where lines are printed; stderr by default.
 
     Raises:
-        UsageError: the parts are not megatron's.
+        UsageError: these are not megatron's objects.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class MegatronGuard(FrameworkGuard):
             None if scheduler is None else _Schedule(scheduler),
             None,
             getattr(optimizer.config, "clip_grad", 0.0) or None,
-            # Tensor parallel ranks hold different plain tensors; megatron compares replicas by itself, where asked to.
+            # Tensor parallel ranks hold different plain tensors; megatron compares replicas itself, if configured.
             replace(policy or Policy(), desync_steps=0),
             place,
             console=console,
@@ -96,7 +96,7 @@ class MegatronGuard(FrameworkGuard):
         for config in _each(chunk.config for chunk in chunks):
             self._undo.append(_listen(config, self._hear))
         for config in _each(chunk.ddp_config for chunk in chunks):
-            # It would end the training at the NaN that is refused here.
+            # It would end the training at a NaN that is refused here.
             self._undo.append(_set(config, "check_for_nan_in_grad", False))
         self._hooks += [each.register_forward_pre_hook(self._before_forward, with_kwargs=True) for each in chunks]
 
@@ -108,7 +108,7 @@ class MegatronGuard(FrameworkGuard):
             pass
 
     def _hear(self, loss: Tensor) -> None:
-        # Scales of auxiliary losses are asked for with a constant.
+        # The scale of auxiliary losses is requested with a constant.
         if loss.requires_grad:
             share = loss.detach().reshape(()).double()
             self._loss = share if self._loss is None else self._loss + share
@@ -174,13 +174,13 @@ def megatron_guard(
 
 
 class _Schedule:
-    """Where the schedule stands, and how to put it there: megatron's own ``load_state_dict`` adds to it."""
+    """State of the schedule, and how to restore it: megatron's own ``load_state_dict`` adds to it."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
 
     def step(self) -> None:
-        """Left to the loop."""
+        """Nothing: the loop steps it."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"num_steps": self._scheduler.num_steps}
@@ -205,14 +205,14 @@ def _check(chunks: Sequence[Any], optimizer: object) -> None:
 
 
 def _unwrapped(chunk: nn.Module) -> nn.Module:
-    """The model inside of megatron's wrappers, so that parameters have the names that their author gave them."""
+    """The model inside megatron's wrappers, so parameters keep their original names."""
     while isinstance(inner := getattr(chunk, "module", None), nn.Module):
         chunk = inner
     return chunk
 
 
 def _of_last_stage(loss: Tensor | None, chunk: Any) -> Tensor | None:
-    """The loss that the last stage of the pipeline has; None if it has none. A collective where there are stages."""
+    """Loss of the pipeline's last stage; None if it has none. A collective with several stages."""
     group = getattr(chunk, "pp_group", None)
     group = group[0] if isinstance(group, list) else group
     if group is None or group.size() == 1:
@@ -225,7 +225,7 @@ def _of_last_stage(loss: Tensor | None, chunk: Any) -> Tensor | None:
 
 
 def _listen(config: Any, hear: Callable[[Tensor], None]) -> Callable[[], None]:
-    """Hear each loss that megatron's schedules are about to run backward on; returns what ends it."""
+    """Hook each loss before megatron's schedules run backward; returns the undo function."""
     before = config.grad_scale_func
 
     def grad_scale_func(loss: Tensor) -> Any:
@@ -236,7 +236,7 @@ def _listen(config: Any, hear: Callable[[Tensor], None]) -> Callable[[], None]:
 
 
 def _set(owner: Any, name: str, value: Any) -> Callable[[], None]:
-    """Set an attribute; returns what puts the old one back, unless somebody has set another since."""
+    """Set an attribute; returns the undo function, which does nothing if it was set again since."""
     before = getattr(owner, name)
     setattr(owner, name, value)
 
@@ -248,5 +248,5 @@ def _set(owner: Any, name: str, value: Any) -> Callable[[], None]:
 
 
 def _each(objects: Any) -> list[Any]:
-    """Each object once."""
+    """Objects without duplicates."""
     return list({id(each): each for each in objects}.values())

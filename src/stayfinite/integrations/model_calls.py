@@ -1,4 +1,4 @@
-"""Calls of a model whose output carries its loss, as transformers' models do: enough to run a step again."""
+"""Calls of a model that returns its loss, as in transformers: enough to run a step again."""
 
 from __future__ import annotations
 
@@ -13,20 +13,16 @@ Style = Literal["by name", "single", "both"]
 
 
 class ModelCalls:
-    """What a loop calls its model with.
-
-    Arguments:
-        model: as the loop calls it.
-    """
+    """Records how a loop calls its model."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._style: Style = "by name"
         self.explains = True
-        """Whether calls are worth remembering; no longer once an output had no loss in it."""
+        """Whether to record calls; off once an output had no loss."""
 
     def take(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The batch that a call was made with, in the form that a person knows it."""
+        """The batch of a call, in its usual form."""
         if not args:
             self._style = "by name"
             return kwargs
@@ -37,13 +33,13 @@ class ModelCalls:
         return {"args": args, "kwargs": kwargs}
 
     def loss_of(self, output: Any) -> Tensor | None:
-        """The loss in what the model returned."""
+        """The loss in the model's output."""
         loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
         self.explains = isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad
         return loss if self.explains else None
 
     def again(self, batch: Any) -> Tensor:
-        """Call the model once more.
+        """Call the model again.
 
         Raises:
             OrderError: its output has no loss.

@@ -11,7 +11,7 @@ HELP = "%stayfinite on|off, or a command: %stayfinite check train.yaml, %stayfin
 
 
 def load_ipython_extension(ipython: Any) -> None:
-    """Called by `%load_ext stayfinite`: live curves are on, `%stayfinite` is there."""
+    """Called by `%load_ext stayfinite`: turn on live curves and register `%stayfinite`."""
     ipython.register_magic_function(magic, "line", "stayfinite")
     if getattr(ipython, "kernel", None) is not None:  # a terminal has no cell to draw in
         Switch.place = _cell
@@ -24,7 +24,7 @@ def unload_ipython_extension(ipython: Any) -> None:
 
 
 def magic(line: str) -> Any:
-    """`%stayfinite off`, `%stayfinite check train.yaml`, ...; check and diagnose return what they found."""
+    """`%stayfinite off`, `%stayfinite check train.yaml`, ...; check and diagnose return their result."""
     words = shlex.split(line)
     if not words:
         print(HELP)  # noqa: T201
@@ -48,7 +48,7 @@ def magic(line: str) -> Any:
 
 
 def _cell() -> Draw:
-    """A place in the cell that is running, whose content is replaced and never added to."""
+    """A display in the running cell whose content is replaced."""
     from IPython.display import HTML, display
 
     handle = display(HTML(""), display_id=True)

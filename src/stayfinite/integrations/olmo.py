@@ -1,8 +1,8 @@
-"""One callback in OLMo-core's trainer: bad steps are refused before they touch a weight, a moment or a window.
+"""A callback for OLMo-core's trainer: bad steps are refused before they change a weight, a moment or a window.
 
-OLMo-core's loop stays as it is. For the time of a ``fit`` four methods of the train module and its optimizer are stood
-in front of: ``train_batch`` (is it a dry run?), ``model_forward`` (the loss), ``optim_step`` (may it be taken?) and
-``optim.step`` (at which learning rate?).
+OLMo-core's loop does not change. During ``fit`` four methods of the train module and its optimizer are wrapped:
+``train_batch`` (is it a dry run?), ``model_forward`` (the loss), ``optim_step`` (may it be taken?) and ``optim.step``
+(at which learning rate?).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from stayfinite.report.terminal import Console
 __all__ = ["NotGuarded", "StayFinite"]
 
 LOSS = "train/CE loss"
-"""The metric at which OLMo-core ends a run, where it is not finite."""
+"""Metric at which OLMo-core ends a run if it is not finite."""
 
 
 @dataclass(eq=False)
@@ -44,7 +44,7 @@ class StayFinite:
     Example:
         >>> trainer_config = trainer_config.with_callback("stayfinite", StayFinite())
 
-    Clipping, schedule, checkpoints and metrics stay OLMo-core's own. What the guard remembers is in its checkpoints.
+    Clipping, schedule, checkpoints and metrics stay OLMo-core's own. Its checkpoints include the guard's memory.
     """
 
     policy: Policy | None = None
@@ -52,22 +52,22 @@ class StayFinite:
 
     run_dir: str | None = ""
     """Where steps, events and incidents are written; by default ``stayfinite`` in the save folder, or in the working
-    directory where that is a URL; numbered where there is one of another run. None for nowhere."""
+    directory where that is a URL; numbered if another run already has one. None for nowhere."""
 
     explain: bool = True
-    """Whether the first bad step of each kind is run again at once, to find its cause."""
+    """Whether the first bad step of each kind is run again at once to find its cause."""
 
     log: bool = True
-    """Whether gradient norm and vetoes are among the trainer's metrics."""
+    """Whether to add gradient norm and vetoes to the trainer's metrics."""
 
     console: Console | None = None
-    """Where lines go when something happens; stderr by default."""
+    """Where lines are printed; stderr by default."""
 
-    # Before the checkpointer, which should save a step that is settled.
+    # Before the checkpointer, so it saves a settled step.
     priority: ClassVar[int] = 10
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """An object that is a callback of OLMo-core."""
+        """Create a callback of OLMo-core."""
         made: Self = object.__new__(_as_callback(cls))
         return made
 
@@ -85,17 +85,17 @@ class StayFinite:
 
     @property
     def place(self) -> Path | None:
-        """Where the run is written, once training has started."""
+        """The run directory, once training has started."""
         return None if self._fit is None else self._fit.run_dir
 
     # -- OLMo-core's hooks, in the order of their calls --------------------------------------------------------------
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """A checkpoint is resumed from; the guard does not exist yet."""
+        """Keep the state of a resumed checkpoint until the guard exists."""
         self._saved = state_dict
 
     def pre_train(self) -> None:
-        """Model, optimizer and position are what training starts with."""
+        """Build the guard: model, optimizer and position are final."""
         trainer: Any = getattr(self, "trainer")  # noqa: B009
         policy = self.policy or Policy()
         policy = policy if self.explain else replace(policy, autopsy_seconds=0)
@@ -110,26 +110,26 @@ class StayFinite:
             self._fit.guard.load_state_dict(saved)
 
     def post_train_batch(self) -> None:
-        """The step is done, taken or not."""
+        """Act on the step, taken or not."""
         if self._fit is not None:
             self._fit.after_step(log=self.log)
 
     def state_dict(self) -> dict[str, Any]:
-        """A checkpoint is written."""
+        """State for a checkpoint."""
         return self._saved if self._fit is None else self._fit.state_dict()
 
     def post_checkpoint_saved(self, path: Any) -> None:
-        """It was written."""
+        """Record a checkpoint."""
         if self._fit is not None:
             self._fit.guard.record("checkpoint", path=str(path))
 
     def on_error(self, exc: BaseException) -> None:
-        """Training has failed, or was interrupted."""
+        """Close the guard after an error or interrupt."""
         if self._fit is not None:
             self._fit.end(exc)
 
     def close(self) -> None:
-        """The fit is over, whatever became of it."""
+        """Close the guard."""
         if self._fit is not None:
             self._fit.end()
 
@@ -139,20 +139,13 @@ class StayFinite:
         home = trainer.work_dir if "://" in str(trainer.save_folder) else trainer.save_folder
         place = [str(free_place(Path(home) / "stayfinite", again=again))]
         if dist.is_available() and dist.is_initialized():
-            # As the first rank finds it: it may have begun to write by the time that another one looks.
+            # Chosen by rank 0: it may have started writing by the time another rank looks.
             dist.broadcast_object_list(place, src=0)
         return Path(place[0])
 
 
 class GuardedFit:
-    """One ``trainer.fit``, guarded.
-
-    Arguments:
-        trainer: an OLMo-core Trainer whose training is about to start.
-        policy: how steps are judged.
-        run_dir: where the run is written; None for nowhere.
-        console: where lines go.
-    """
+    """One guarded ``trainer.fit``."""
 
     def __init__(self, trainer: Any, policy: Policy, run_dir: Path | None, console: Console | None) -> None:
         self._trainer, self._module, self.run_dir = trainer, trainer.train_module, run_dir
@@ -190,7 +183,7 @@ class GuardedFit:
             if loss is not None:
                 passed(loss.detach())
         if loss is not None:
-            # A share of the step's: OLMo-core divides by the tokens of the whole batch.
+            # A share of the step's loss: OLMo-core divides by the tokens of the whole batch.
             self.guard.gather(loss)
         return output
 
@@ -198,7 +191,7 @@ class GuardedFit:
         if not self.guard.gathered:
             warn_of_unseen_loss("train_module.model_forward(...).loss")
             return original()
-        # OLMo-core counts batches, those that it was told to pass over among them.
+        # OLMo-core counts batches, including skipped ones.
         self.guard.start_at(self._trainer.global_step - 1)
         self._decision = self.guard.judge()
         if not self._decision.refused:
@@ -212,7 +205,7 @@ class GuardedFit:
             return original(*args, **kwargs)
 
     def after_step(self, *, log: bool) -> None:
-        """Zeroed gradients, a schedule that has moved: OLMo-core is done with the step."""
+        """Act on the step, after OLMo-core has zeroed gradients and advanced the schedule."""
         decision, self._decision = self._decision, None
         if decision is None:
             return
@@ -223,7 +216,7 @@ class GuardedFit:
         self.guard.settle()
 
     def _forget_numbers(self) -> None:
-        """Of a refused step: its loss would end the run, or poison the window of a SkipStepOptimizer for good."""
+        """Drop the numbers of a refused step: its loss would end the run, or corrupt a SkipStepOptimizer."""
         window = getattr(self._optimizer, "_losses", None)
         if isinstance(window, list) and window:
             window.pop()
@@ -232,12 +225,12 @@ class GuardedFit:
     # -- state and end -----------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """What goes into OLMo-core's checkpoints."""
+        """State for OLMo-core's checkpoints."""
         plain: dict[str, Any] = json.loads(json.dumps(self.guard.state_dict()))
         return plain
 
     def end(self, error: BaseException | None = None) -> None:
-        """Take everything away that stands in front of something, and close the guard."""
+        """Remove all wrappers, and close the guard."""
         if self._ended:
             return
         self._ended = True
@@ -245,15 +238,15 @@ class GuardedFit:
         self.guard.__exit__(None if error is None else type(error), error, None)
 
     def _again(self, batch: dict[str, Any]) -> Tensor:
-        """A forward pass once more, for an autopsy."""
+        """Run a forward pass again, for an autopsy."""
         loss: Tensor = self._forward(**batch).loss
         return loss
 
 
 def check_train_module(module: Any) -> None:
-    """Raise ModelError or OptimizerError where a train module is none whose steps can be refused."""
+    """Raise ModelError or OptimizerError if a train module's steps cannot be refused."""
     name = type(module).__name__
-    # First: a train module may refuse to name its model where it has several.
+    # First: a train module with several models may refuse to name one.
     if not isinstance(getattr(module, "optim", None), Optimizer):
         raise OptimizerError(
             f"{name} has no single torch optimizer: its steps cannot be refused",

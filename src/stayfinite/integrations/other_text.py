@@ -1,4 +1,4 @@
-"""Importing a file with another text than it holds: how a patched copy of a module is tried."""
+"""Import a file with another text, to test a patched copy of a module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Loader(SourceFileLoader):
         self._text = text
 
     def get_code(self, fullname: str) -> CodeType:  # noqa: ARG002
-        """Compiled anew: what is cached is of the file's own text."""
+        """Compile the given text; the cache belongs to the file's own text."""
         code: CodeType = self.source_to_code(self._text.encode(), self.path)
         return code
 
@@ -40,7 +40,7 @@ class _Finder(MetaPathFinder):
 
 @contextmanager
 def imported_as(file: Path, text: str) -> Iterator[None]:
-    """Within, the module that this file holds is imported with this text."""
+    """Context in which this file's module is imported with this text."""
     finder = _Finder(file.resolve(), text)
     sys.meta_path.insert(0, finder)
     try:

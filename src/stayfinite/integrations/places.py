@@ -1,4 +1,4 @@
-"""Where an integration writes the run when nobody has said."""
+"""Default run directories of integrations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 
 class Default(Enum):
-    """Nothing was said."""
+    """No run directory was given."""
 
     PLACE = "in the framework's own output directory"
 
@@ -17,7 +17,7 @@ DEFAULT: Final[Literal[Default.PLACE]] = Default.PLACE
 
 
 def free_place(wanted: Path, *, again: bool) -> Path:
-    """The wanted directory, or ``-2``, ``-3`` … where it holds another run; ``again`` to go on with that one."""
+    """The wanted directory, or ``-2``, ``-3`` … if it has another run; ``again`` continues that run."""
     place, number = wanted, 1
     while not again and (place / "run.json").exists():
         number += 1

@@ -1,4 +1,4 @@
-"""Running somebody's script as if it had been started by itself, and keeping what it prints."""
+"""Run a user's script as if started directly, and keep its output."""
 
 from __future__ import annotations
 
@@ -20,30 +20,28 @@ from typing import Any, TextIO
 from stayfinite.doctor.stopping import ProgramStopped
 
 MOST_CHARACTERS = 64 << 20
-"""Of the output that are kept."""
+"""Most characters of output to keep."""
 
 
 def run_script(script: Path, arguments: Sequence[str], text: str | None = None) -> int:
-    """Run it as ``__main__`` with its own arguments; returns its exit code. An error is printed as ever.
+    """Run a script as ``__main__`` with its own arguments; return its exit code. Errors are printed as usual.
 
-    Its directory leads ``sys.path``, as Python does it. Afterwards arguments, path, hooks and the current directory are
-    as they were.
+    Its directory comes first in ``sys.path``, as in Python. Arguments, path, hooks and current directory are restored
+    afterwards.
 
     Arguments:
-        script: the file.
-        arguments: its own.
-        text: is run in the file's place, under its name: a patched copy, or the cells of a notebook.
+        text: run instead of the file's content, under its name: a patched copy, or a notebook's cells.
     """
     return _run(str(script), arguments, str(script.resolve().parent), lambda: _run_text(script, text))
 
 
 def run_module(name: str, arguments: Sequence[str]) -> int:
-    """The same as ``python -m name``."""
+    """Run a module, as ``python -m name``."""
     return _run(name, arguments, str(Path.cwd()), lambda: runpy.run_module(name, run_name="__main__", alter_sys=True))
 
 
 def text_of_notebook(notebook: Path) -> tuple[str, list[tuple[int, int]]]:
-    """The code cells of a notebook, one after the other, and the cell and line that each line comes from.
+    """Code cells of a notebook as one text, and the cell and line of each line.
 
     Magics and shell lines are left out. Code cells are counted from 1.
     """
@@ -104,12 +102,11 @@ def _run(name: str, arguments: Sequence[str], folder: str, start: Callable[[], A
 
 @contextmanager
 def kept_output(place: Path, *, to_stderr: bool, hear: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Within, what is printed goes to a file too.
+    """Context in which output is also written to a file.
 
     Arguments:
-        place: the file.
-        to_stderr: what is meant for standard output goes to standard error, so that the former stays free.
-        hear: told each whole line.
+        to_stderr: send stdout to stderr, so stdout stays free.
+        hear: called with each complete line.
     """
     out, err = sys.stdout, sys.stderr
     with place.open("w", encoding="utf-8", errors="backslashreplace") as file:
@@ -131,7 +128,7 @@ def _code(ended: SystemExit) -> int:
 
 
 def _print_without_us(error: BaseException) -> None:
-    """The traceback from the script's first line on, without ours; a script that cannot be compiled has none."""
+    """Print the traceback from the script's first line on, without our frames; a syntax error has none."""
     seen: set[int] = set()
     each: BaseException | None = error
     while each is not None and id(each) not in seen:
@@ -173,7 +170,7 @@ class _Limited:
 
 
 class _Tee(io.TextIOBase):
-    """A stream that is also written to a file; everything else is the stream's own."""
+    """A stream that is also written to a file."""
 
     def __init__(self, stream: Any, copy: _Limited) -> None:
         self._stream, self._copy = stream, copy

@@ -1,4 +1,4 @@
-"""Standing in front of one method of one object for a while."""
+"""Temporarily replace one method of one object."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 
 
 class Shadow:
-    """Ours in front of ``owner.name``; the class, and every other object of it, stay as they are.
+    """Replaces ``owner.name`` on the object; its class and other objects do not change.
 
     Arguments:
-        owner: the object.
-        name: of its method.
-        ours: called in its place with the method itself as first argument, then whatever the caller gave.
+        ours: called instead, with the original method as first argument, then the caller's arguments.
     """
 
     def __init__(self, owner: object, name: str, ours: Callable[..., Any]) -> None:
@@ -22,7 +20,7 @@ class Shadow:
         original = getattr(owner, name)
         self._live = True
 
-        # Names, signature and marks (torch's schedulers look for one on optimizer.step) are the method's.
+        # Keep name, signature and attributes (torch's schedulers look for one on optimizer.step).
         @functools.wraps(original)
         def stand_in(*args: Any, **kwargs: Any) -> Any:
             return ours(original, *args, **kwargs) if self._live else original(*args, **kwargs)
@@ -31,7 +29,7 @@ class Shadow:
         self._own[name] = stand_in
 
     def lift(self) -> None:
-        """Put back what was there. If somebody has put something in front of ours since, ours lets everything pass."""
+        """Restore the method. If ours was wrapped by others since, it becomes a pass-through."""
         self._live = False
         if self._own.get(self._name) is not self._stand_in:
             return
@@ -42,9 +40,9 @@ class Shadow:
 
 
 class Disguise:
-    """The same for an object that writes its own attributes into its ``state_dict``, as torch's schedulers do.
+    """The same for an object that saves its attributes in ``state_dict``, as torch's schedulers do.
 
-    Nothing is added to the object; for a while it is of a class that differs from its own in one method.
+    Nothing is added to the object; its class is replaced by one that differs in one method.
     """
 
     def __init__(self, owner: Any, name: str, ours: Callable[..., Any]) -> None:
@@ -60,28 +58,28 @@ class Disguise:
         owner.__class__ = self._ours
 
     def lift(self) -> None:
-        """Give the object its own class back."""
+        """Restore the object's class."""
         if type(self._owner) is self._ours:
             self._owner.__class__ = self._kind
 
 
 class Shadows:
-    """Several of them, lifted together, the last one first."""
+    """Several replacements, restored together, last one first."""
 
     def __init__(self) -> None:
         self._shadows: list[Shadow | Disguise] = []
 
     def put(self, owner: object, name: str, ours: Callable[..., Any]) -> None:
-        """Stand in front of ``owner.name``."""
+        """Replace ``owner.name``."""
         self._shadows.append(Shadow(owner, name, ours))
 
     def disguise(self, owner: object, name: str, ours: Callable[..., Any]) -> None:
-        """Stand in front of ``owner.name`` without a trace in the owner's ``state_dict``."""
-        # What was put on the object itself goes before its class.
+        """Replace ``owner.name`` without a trace in the owner's ``state_dict``."""
+        # An attribute on the object itself takes precedence over its class.
         kind = Shadow if name in vars(owner) else Disguise
         self._shadows.append(kind(owner, name, ours))
 
     def lift(self) -> None:
-        """Take all of them away."""
+        """Restore all of them."""
         while self._shadows:
             self._shadows.pop().lift()

@@ -44,24 +44,24 @@ except ImportError as error:
 __all__ = ["TorchtitanGuard", "stayfinite", "torchtitan_guard"]
 
 MEMORY = "memory"
-"""Folder of a run for what the guard remembers, one file for each of torchtitan's checkpoints."""
+"""Folder of a run with the guard's memory, one file per torchtitan checkpoint."""
 
 
 class TorchtitanGuard(FrameworkGuard):
     """Guards a torchtitan ``Trainer``: FSDP, HSDP, tensor parallel.
 
-    ``trainer.train()`` is called as ever. At a bad step optimizers and schedules do nothing, and the Trainer goes on
-    instead of raising "Loss is not finite". Where checkpoints are on, the guard's memory is kept beside the run and
+    ``trainer.train()`` is called as usual. At a bad step optimizers and schedules do nothing, and the Trainer continues
+    instead of raising "Loss is not finite". If checkpoints are on, the guard's memory is saved beside the run and
     comes back with the checkpoint of the same step.
 
     Arguments:
-        trainer: as ``config.build()`` has made it.
+        trainer: from ``config.build()``.
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps and events are written; by default ``stayfinite`` in ``dump_folder``. None for nowhere.
-        console: where lines go when something happens; stderr by default.
+        console: where lines are printed; stderr by default.
 
     Raises:
-        UsageError: this is no Trainer, or its steps are recorded as CUDA graphs together with their update.
+        UsageError: not a Trainer, or its steps are captured as CUDA graphs together with their update.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class TorchtitanGuard(FrameworkGuard):
 
     def _train_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._between_steps()
-        # The Trainer calls it as a function of its module: it is stood in front of for this Trainer's step alone.
+        # The Trainer calls it as a function of its module: it is replaced only during this Trainer's step.
         clip = Shadow(dist_utils, "clip_grad_norm_", self._clip)
         try:
             return original(*args, **kwargs)
@@ -141,7 +141,7 @@ class TorchtitanGuard(FrameworkGuard):
         return None if self.refused else original(*args, **kwargs)
 
     def _close_with(self, original: Any) -> Any:
-        # After it the processes part, and nothing can be agreed upon any more.
+        # After it the processes separate, and can no longer agree on anything.
         self.close()
         return original()
 
@@ -178,10 +178,10 @@ def torchtitan_guard(trainer: Any, **settings: Any) -> TorchtitanGuard:
 
 
 def stayfinite(config: Any, *, run_dir: str | None = None, **policy: Any) -> Any:
-    """For ``--override.imports``: the Trainer that is built gets a guard for the time of ``train()``.
+    """For ``--override.imports``: the built Trainer gets a guard during ``train()``.
 
     Arguments:
-        config: of the metrics, which is only the place where the Trainer is met.
+        config: the metrics config, which only serves to find the Trainer.
         run_dir: where steps and events are written; by default ``stayfinite`` in ``dump_folder``.
         policy: fields of :class:`Policy`.
     """
@@ -205,7 +205,7 @@ def _train_guarded(trainer: Any, train: Any, settings: dict[str, Any]) -> Any:
 
 
 def _caller() -> Any:
-    """The Trainer that is being built further up the stack."""
+    """The Trainer under construction, further up the stack."""
     frame = sys._getframe(1)
     while not isinstance(found := frame.f_locals.get("self"), Trainer):
         if frame.f_back is None:
@@ -225,7 +225,7 @@ def _place(trainer: Any, run_dir: str | os.PathLike[str] | Default | None) -> Pa
 
 
 def _whole(loss: Tensor, trainer: Any) -> Tensor:
-    """The loss such that its mean over all ranks is that of all tokens; of a pipeline, what the last stage has."""
+    """The loss scaled so that its mean over ranks is that of all tokens; in a pipeline, that of the last stage."""
     dims = trainer.parallel_dims
     if isinstance(loss, DTensor):
         whole: Tensor = loss.full_tensor()

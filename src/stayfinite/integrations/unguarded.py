@@ -1,4 +1,4 @@
-"""Saying that a training goes on without a guard."""
+"""Warnings about unguarded training."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import warnings
 
 
 class NotGuarded(UserWarning):
-    """The steps of this training cannot be refused; it goes on as if stayfinite were not there."""
+    """The steps of this training cannot be refused; it continues without a guard."""
 
 
 def warn_of_unseen_loss(call: str) -> None:
-    """A step is taken whose backward pass went past the framework."""
+    """Warn of a step whose backward pass bypassed the framework."""
     warnings.warn(
         f"a step was taken without {call}, so it is not guarded. Call {call} instead of loss.backward().",
         NotGuarded,

@@ -1,1 +1,1 @@
-"""`stayfinite mcp`: a Model Context Protocol server, so that an assistant asks instead of guessing."""
+"""`stayfinite mcp`: a Model Context Protocol server, so an assistant can ask instead of guessing."""

@@ -1,4 +1,4 @@
-"""A command's JSON as a compact answer: the proof first, then what is likely, then where to look next."""
+"""Turn a command's JSON into a compact answer: proof first, then what is likely, then where to look next."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, Literal, NotRequired, TypedDict
 from stayfinite.core.finding import Severity
 
 TOKEN = 4
-"""Characters that count as one token."""
+"""Characters per token, for estimates."""
 LEAST, DEFAULT, MOST = 200, 1500, 20_000
-"""Tokens of an answer."""
+"""Bounds and default of an answer's size in tokens."""
 LONGEST = 600
-"""Characters of one text in an answer."""
+"""Longest text in an answer, in characters."""
 LONGEST_PAGE = 4000
-"""Of a rule's page, which is ours."""
+"""The same for a rule page."""
 QUOTED = ("findings[].evidence", "findings[].where", "details")
 
 KnownBy = Literal["proved by re-run", "seen in the running program", "seen in the file", "read from text"]
@@ -43,7 +43,7 @@ class AnsweredFinding(TypedDict):
 
 
 class Answer(TypedDict):
-    """What a tool answers."""
+    """Answer of a tool."""
 
     tool: str
     verdict: str
@@ -63,7 +63,7 @@ class Answer(TypedDict):
 
 
 def answer(tool: str, record: Mapping[str, Any], *, budget: int) -> Answer:
-    """The answer of a tool from what its command printed, within a budget of tokens."""
+    """Answer of a tool from its command's output, within a token budget."""
     given = [dict(each) for each in record.get("findings", [])]
     if tool == "replay" and record.get("cause"):
         given = [_proved_by(record)]
@@ -84,7 +84,7 @@ def answer(tool: str, record: Mapping[str, Any], *, budget: int) -> Answer:
 
 
 def as_text(found: Answer) -> str:
-    """The same for a model that reads text; what comes from files is marked as a quotation."""
+    """The answer as text; content from files is marked as quoted."""
     lines = [f"{found['tool']}: {found['verdict']}. {found['summary']}".replace(": .", ":")]
     for each in found["findings"]:
         sure = f"{each['known_by']}, confidence {each['confidence']:.2f}"
@@ -163,7 +163,7 @@ def _next(tool: str, record: Mapping[str, Any], findings: list[dict[str, Any]]) 
 
 def _details(tool: str, rest: dict[str, Any]) -> dict[str, Any]:
     if tool == "check":
-        # What passed is a number; what did not is told by the findings already.
+        # Passed checks are only counted; failed ones are in the findings.
         checks = rest.pop("checks")
         rest["checks"] = dict(Counter(each["status"] for each in checks))
         rest["skipped"] = [f"{each['title']}: {each['seen']}" for each in checks if each["status"] == "skip"]
@@ -171,7 +171,7 @@ def _details(tool: str, rest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shortened(value: Any, longest: int) -> Any:
-    """Text without control characters and at most so long, wherever it stands."""
+    """Remove control characters and truncate all strings."""
     if isinstance(value, str):
         plain = "".join(each if each.isprintable() or each == "\n" else "�" for each in value)
         return plain if len(plain) <= longest else f"{plain[:longest]} …"
@@ -181,7 +181,7 @@ def _shortened(value: Any, longest: int) -> Any:
 
 
 def _fitted(found: Any, budget: int) -> Answer:
-    """The answer within its budget: details go first, then evidence, then the least likely findings."""
+    """Shrink the answer to its budget: details first, then evidence, then the least likely findings."""
     while _tokens(found) > budget:
         details, findings = found["details"], found["findings"]
         longest = max(findings, key=lambda each: len(each["evidence"]), default=None)

@@ -1,4 +1,4 @@
-"""Runs a command of stayfinite in a process of its own, with a time limit, and reads its JSON."""
+"""Run a stayfinite command in its own process with a time limit, and read its JSON."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ import anyio
 from stayfinite.errors import StayfiniteError
 
 LARGEST_ANSWER = 32 << 20
-"""Bytes of JSON that are read."""
+"""Most bytes of JSON to read."""
 TAIL = 2000
-"""Bytes of standard error that an error quotes."""
+"""Bytes of stderr quoted in an error."""
 
 
 async def ask(
     words: Sequence[str], *, seconds: float, cwd: Path, roots: Sequence[Path] | None = None
 ) -> dict[str, Any]:
-    """What a command prints with --json, and as `not_read` the files that it was kept from.
+    """Output of a command with --json, and as `not_read` the files it was not allowed to open.
 
     Arguments:
-        words: the command and its arguments, with --json among them.
-        seconds: after which it is ended, and everything that it started.
-        cwd: where it runs.
-        roots: all that it may read; None for a command that runs somebody's program, with all rights of the user.
+        words: the command and its arguments, including --json.
+        seconds: time limit; the command and its child processes are killed then.
+        roots: what it may read; None for a command that runs the user's program, with all the user's rights.
 
     Raises:
-        StayfiniteError: it took too long, said that it could not work, or printed no JSON.
+        StayfiniteError: it timed out, failed, or printed no JSON.
     """
-    # -P: a file of the user's named json.py must not be imported in place of the real one.
+    # -P: a user's json.py must not shadow the real one.
     python = [sys.executable, "-P", "-m"]
     environment = os.environ | {"PYTHONHASHSEED": "0", "NO_COLOR": "1"}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as told:
@@ -68,7 +67,7 @@ async def ask(
 
 
 def _end_all(leader: int) -> None:
-    """End a process and all that it started, if any of them is left."""
+    """Kill a process and all its children, if any are left."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""What a server allows: where it may read, how long a call may take, whether it may run programs."""
+"""Limits of a server: what it may read, how long a call may take, whether it may run programs."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from stayfinite.errors import UsageError
 MEGABYTE = 1 << 20
 LONGEST_PATH = 4096
 MOST_ENTRIES = 20_000
-"""Entries of a directory, with all below it, that are looked at."""
+"""Most entries to check in a directory tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The settings of one server."""
+    """Settings of one server."""
 
     roots: tuple[Path, ...]
-    """Directories that may be read, resolved; relative paths begin at the first."""
+    """Readable directories, resolved; relative paths start at the first."""
     allow_run: bool = False
     """Whether `doctor` and `replay` may run programs."""
     seconds: float = 60.0
-    """That a call may take."""
+    """Time limit of a call."""
     run_minutes: float = 10.0
-    """That a call of `doctor` or `replay` may take."""
+    """Time limit of a `doctor` or `replay` call."""
     megabytes: int = 512
-    """The largest file that is read."""
+    """Largest file to read."""
 
     def path(self, given: str, *, any_size: bool = False) -> Path:
-        """The place that a path stands for, if it may be read.
+        """Resolve a path, if it may be read.
 
         Raises:
-            UsageError: it is outside the roots, missing, too large, or no plain file or directory.
+            UsageError: it is outside the roots, missing, too large, or not a plain file or directory.
         """
         place = self._inside(given)
         try:
@@ -53,17 +53,17 @@ class Limits:
         return place
 
     def directory(self, given: str | None) -> Path:
-        """A working directory: the first root where none is given."""
+        """A working directory; by default the first root."""
         place = self.roots[0] if given is None else self._inside(given)
         if not place.is_dir():
             raise UsageError(f"{given!r} is not a directory")
         return place
 
     def command(self, given: str) -> str:
-        """A command line in which no word names a place outside the roots.
+        """Check that no word of a command line names a place outside the roots.
 
         Raises:
-            UsageError: one does, or it begins like a flag.
+            UsageError: one does, or it starts like a flag.
         """
         import shlex
 
@@ -86,7 +86,7 @@ class Limits:
             raise UsageError(f"{given[:80]!r} is not a path")
         try:
             place = (self.roots[0] / given).resolve()
-        except (OSError, RuntimeError) as error:  # a link to itself
+        except (OSError, RuntimeError) as error:  # a circular link
             raise UsageError(f"cannot resolve {given!r}: {error}") from error
         if not self._allowed(place):
             raise UsageError(f"{given!r} is outside the allowed roots", fix=self._how_to_allow())
@@ -96,7 +96,7 @@ class Limits:
         return any(place.is_relative_to(root) for root in self.roots)
 
     def _look_through(self, directory: Path, given: str) -> None:
-        """Refuse a directory with a link in it that leads outside, or with something that is no file."""
+        """Reject a directory that contains a link to the outside, or a special file."""
         left = MOST_ENTRIES
         for folder, folders, files in os.walk(directory):
             for name in (*folders, *files):

@@ -1,4 +1,4 @@
-"""The server itself: tools and resources behind the protocol, over stdio or HTTP on this machine."""
+"""The server: tools and resources over stdio, or over HTTP on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stayfinite.schemas.deriving import Deriver
 
 HOST = "127.0.0.1"
 AT_ONCE = 2
-"""Calls that are worked on at the same time."""
+"""Concurrent calls."""
 INSTRUCTIONS = (
     "Ask stayfinite why PyTorch training is not finite, before guessing: diagnose a log or run, check a config or "
     "script before launch, explain a rule. An answer says what was proved by a re-run and what was guessed from text. "
@@ -34,7 +34,7 @@ INSTRUCTIONS = (
 
 
 def make_server(limits: Limits, version: str) -> Server[Any]:
-    """A server with these limits."""
+    """Create a server with these limits."""
     room = anyio.Semaphore(AT_ONCE)
 
     async def list_tools(_: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -121,13 +121,13 @@ def _tools() -> list[types.Tool]:
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Serve the process that started this one, until it closes standard input."""
+    """Serve the parent process until it closes stdin."""
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())
 
 
 async def serve_http(server: Server[Any], port: int, token: str) -> None:
-    """Serve programs on this machine that know the token."""
+    """Serve programs on this machine that have the token."""
     import uvicorn
 
     app = _Door(server.streamable_http_app(host=HOST), token)
@@ -135,7 +135,7 @@ async def serve_http(server: Server[Any], port: int, token: str) -> None:
 
 
 class _Door:
-    """Lets in who knows the token: others may be logged in on this machine."""
+    """Requires the token: other users may be logged in on this machine."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._expected = app, f"Bearer {token}".encode()

@@ -1,4 +1,4 @@
-"""The tools: what each takes, what it is told to do, and the command that does it."""
+"""The tools: their arguments, descriptions, and commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Paths = Annotated[list[str], Field(min_length=1, max_length=32)]
 
 
 class Asked(BaseModel):
-    """What every tool takes."""
+    """Arguments of every tool."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -93,7 +93,7 @@ class Replay(Asked):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A command that answers a tool's call."""
+    """A command that answers a tool call."""
 
     words: list[str]
     seconds: float
@@ -102,16 +102,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One of them."""
+    """A tool."""
 
     takes: type[Asked]
     call: Callable[[Any, Limits], Call]
     runs: bool = False
-    """Whether it runs somebody's program."""
+    """Whether it runs the user's program."""
 
     @property
     def description(self) -> str:
-        """For whoever chooses a tool."""
+        """Description for the assistant."""
         return f"{' '.join((self.takes.__doc__ or '').split())}{DATA}"
 
 

@@ -1,1 +1,1 @@
-"""Tensors to signals: on the device, in one pass, without waiting for it. Judging and acting are done elsewhere."""
+"""Turn tensors into signals on the device, in one pass and without a sync. Judging and acting happen elsewhere."""

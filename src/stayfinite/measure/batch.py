@@ -1,4 +1,4 @@
-"""A batch in words, for messages."""
+"""Describe a batch in words, for messages."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 LONGEST = 200
-"""Characters after which a description is cut."""
+"""Characters after which a description is truncated."""
 
 
 def batch_in_words(batch: object) -> str:
-    """What a batch is made of: `input_ids int64[8, 128], labels int64[8, 64]`."""
+    """Structure of a batch: `input_ids int64[8, 128], labels int64[8, 64]`."""
     words = _words(batch)
     return words if len(words) <= LONGEST else f"{words[: LONGEST - 1]}…"
 

@@ -1,4 +1,4 @@
-"""The bits of a tensor as one number, so that two computations can be compared without keeping either."""
+"""Checksum of a tensor's bits, to compare two computations without keeping either."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import torch
 from torch import Tensor
 
 WIDE = 8
-"""Bytes that are added at a time: torch adds 64-bit integers at the speed of memory, and narrower ones far slower."""
+"""Bytes summed at a time: torch sums 64-bit integers at memory speed, narrower ones far slower."""
 
 NARROW = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def checksum(tensor: Tensor) -> Tensor:
-    """The sum of a tensor's bits, taken as 64-bit integers; int64, shape [], on its device.
+    """Sum of a tensor's bits as 64-bit integers; int64, shape [], on its device.
 
-    One flipped bit always changes it. Tensors with the same numbers in the same order have the same sum, wherever they
-    lie in memory.
+    One flipped bit always changes it. Tensors with the same values in the same order have the same sum, at any address.
     """
     tensor = tensor.detach()
     if tensor.layout is torch.sparse_coo:
-        # In the order in which they are stored: putting them in order would add them up.
+        # In storage order: coalescing would sum the values.
         return checksum(tensor._values()) + checksum(tensor._indices())
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor)

@@ -1,4 +1,4 @@
-"""A device by its name."""
+"""Parse a device name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stayfinite.errors import UsageError
 
 
 def named_device(asked: str) -> torch.device:
-    """The device that `--device` asks for.
+    """Device for `--device`.
 
     Raises:
         UsageError: no such device here.

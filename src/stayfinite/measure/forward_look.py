@@ -1,8 +1,7 @@
-"""A closer look at one forward pass: attention logits, routers, activations. Listens for one step and is taken off.
+"""Hooks for one forward pass that measure attention logits, router loads and activations.
 
-Attention is looked at from below, where torch's own kernels are called: the logits are those that a softmax was given,
-or those of some of the queries where one kernel does it all. Kernels of other packages, and compiled models, are not
-looked into.
+Attention logits are taken where torch's own kernels are called: the input of the softmax, or a recomputation for some
+of the queries of a fused kernel. Kernels of other packages and compiled models are not covered.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from stayfinite.core.early_signs import ACTIVATION, ATTENTION, ROUTER
 
 MOST = 128
-"""Layers, attention modules and routers that are looked at, evenly spaced; each kind by itself."""
+"""Most layers, attention modules and routers to measure, evenly spaced, for each kind."""
 
 QUERIES = 64
-"""Queries of a fused attention kernel whose logits are computed once more."""
+"""Queries of a fused attention kernel whose logits are recomputed."""
 
 ATTENTIVE = re.compile(r"attention|attn|mha", re.IGNORECASE)
 
@@ -32,13 +31,13 @@ Key = tuple[str, str]
 
 
 class Ear:
-    """A hook that is not taken along: in a copy of the model, or a saved one, it does nothing."""
+    """A hook that does nothing in a copied or saved model."""
 
     def __init__(self, hear: Callable[..., None]) -> None:
         self._hear = hear
 
     def __call__(self, *args: Any) -> None:
-        """Hear of a forward pass, where it belongs to a step and can be looked at."""
+        """Call the hook if gradients are enabled and nothing is being compiled or captured."""
         if torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
@@ -49,16 +48,12 @@ class Ear:
         return nullcontext().__exit__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Something that takes everything and does nothing, and that is there wherever the model is loaded.
+        # A no-op that exists wherever the model is loaded.
         return getattr, (nullcontext(), "__exit__")
 
 
 class ForwardLook:
-    """Listens to the forward passes of one step.
-
-    Arguments:
-        model: what is trained.
-    """
+    """Measures the forward passes of one step, from construction to :meth:`finish`."""
 
     def __init__(self, model: nn.Module) -> None:
         self._found: dict[Key, Tensor] = {}
@@ -74,7 +69,7 @@ class ForwardLook:
             self._handles.append(module.register_forward_hook(Ear(self._attended), always_call=True))
 
     def finish(self) -> tuple[tuple[Key, ...], Tensor | None]:
-        """Take everything off; what was seen, in float64, on the device. None where nothing was."""
+        """Remove the hooks; return keys and float64 values on the device, or None if nothing was measured."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -117,7 +112,7 @@ class ForwardLook:
 
 
 class _Logits(TorchDispatchMode):
-    """Looks at what a softmax, or a fused attention kernel, is given."""
+    """Observes the inputs of softmax and fused attention kernels."""
 
     def __init__(self, note: Callable[[Tensor], None]) -> None:
         TorchDispatchMode.__init__(self)
@@ -126,7 +121,7 @@ class _Logits(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operator as it is, and look at what it was given."""
+        """Run an operator unchanged, and look at its inputs."""
         out = func(*args, **(kwargs or {}))
         name: str = func._schema.name
         if name in ("aten::_softmax", "aten::_safe_softmax") and _plain(args[0]) and args[0].dim() > 2:
@@ -140,7 +135,7 @@ class _Logits(TorchDispatchMode):
 
 
 def _largest(query: Tensor, key: Tensor) -> Tensor:
-    """The largest product of some queries [B, H, Q, D] with all keys [B, G, K, D]; H is a multiple of G."""
+    """Largest product of some queries [B, H, Q, D] with all keys [B, G, K, D]; H is a multiple of G."""
     query = query[:, :, :: max(1, query.shape[2] // QUERIES)]
     if query.shape[1] != key.shape[1]:
         key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
@@ -148,7 +143,7 @@ def _largest(query: Tensor, key: Tensor) -> Tensor:
 
 
 def layers_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """The layers of the outermost lists of a model; of one without lists, every module with weights of its own."""
+    """Layers in a model's outermost lists; without lists, every module with its own weights."""
     inside = ""
     found = False
     for name, module in model.named_modules():
@@ -167,7 +162,7 @@ def layers_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def routers_of(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
-    """Modules that choose between experts, and between how many: those beside `experts` with a row for each of them."""
+    """Modules that choose between experts, with their count: siblings of `experts` with one row per expert."""
     for name, block in model.named_modules():
         experts = block._modules.get("experts")
         count = 0 if experts is None else _count(experts)
@@ -183,7 +178,7 @@ def routers_of(model: nn.Module) -> Iterator[tuple[str, nn.Module, int]]:
 
 
 def attentions_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules that are called after attention and hold no other such module."""
+    """Modules with attention in their class name that contain no other such module."""
     named = [(name, each) for name, each in model.named_modules() if name and ATTENTIVE.search(type(each).__name__)]
     for name, module in named:
         if next(module.parameters(), None) is not None and not any(
@@ -193,7 +188,7 @@ def attentions_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def spaced(found: Iterator[Any]) -> list[Any]:
-    """At most so many of them, evenly spaced, the last among them."""
+    """At most ``MOST`` items, evenly spaced, including the last."""
     listed = list(found)
     if len(listed) <= MOST:
         return listed
@@ -211,7 +206,7 @@ def _plain(tensor: Any) -> bool:
 
 
 def _first(output: Any, last: int | None = None) -> Tensor | None:
-    """The first plain tensor of numbers in what a module returned, whose last dimension is as asked."""
+    """First plain floating-point tensor in a module's output, with the given last dimension if any."""
     items = output.values() if isinstance(output, dict) else output if isinstance(output, tuple | list) else (output,)
     for item in items:
         if _plain(item) and (last is None or (item.dim() and item.shape[-1] == last)):

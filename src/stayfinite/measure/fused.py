@@ -1,4 +1,4 @@
-"""Whether a training's numbers are read by kernels of our own, and those kernels."""
+"""Stayfinite's own Triton kernels, and whether they are used."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stayfinite.measure.one_pass import COLUMNS, Facts, OnePass
 from stayfinite.measure.roster import Roster
 
 SWITCH = "STAYFINITE_KERNELS"
-"""Set to 0 in the environment, this leaves reading and clipping to torch alone: a healthy training then has the bits of
-a loop with clip_grad_norm_."""
+"""Set to 0 to use torch alone for reading and clipping: a healthy training is then bitwise equal to a loop with
+clip_grad_norm_.
+"""
 
 LEAST_CAPABILITY = (7, 5)
 
 
 class Fused:
-    """The kernels for one training on one device.
+    """Kernels for one training on one device.
 
-    What they cannot read is left to torch. Where a kernel cannot be built at all (no compiler, say), everything is,
-    from then on.
+    Unsupported tensors are left to torch. If a kernel cannot be built (no compiler, for example), everything is.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -34,19 +34,19 @@ class Fused:
         self._weights = Movement(device)
         self._looked = self._moved = False
         self._plan: object = None
-        """That of the gradients when weights were last looked at."""
+        """Plan of the gradients when the weights were last read."""
         self.trouble = ""
-        """Why they are out of use, if they are."""
+        """Why the kernels are disabled; empty if they are not."""
 
     def look(self, groups: Sequence[list[Tensor]]) -> Facts | None:
-        """What is to be known of these gradients; None if torch has to find it out."""
+        """Statistics of these gradients; None if torch must compute them."""
         if self.trouble:
             return None
         tensors = groups[0] if len(groups) == 1 else list(chain.from_iterable(groups))
         try:
             facts = self._gradients.read(tensors)
         except Exception as error:
-            # What has worked once is not a matter of how the kernels are built.
+            # After a first success, an error is not a build problem.
             if self._looked:
                 raise
             self.trouble = f"{type(error).__name__}: {error}"
@@ -55,10 +55,10 @@ class Fused:
         return facts
 
     def watch(self, weights: Sequence[Tensor]) -> Movement | None:
-        """Keep an eye on how far these weights move; None if torch has to."""
+        """Start measuring how far these weights move; None if torch must do it."""
         if self.trouble:
             return None
-        # Weights of another size or dtype have gradients of another size or dtype, which are looked at at every step.
+        # A new size or dtype of a weight changes its gradient too, and gradients are checked at every step.
         if self._gradients.plan is not self._plan:
             self._plan = self._gradients.plan
             self._weights.forget()
@@ -68,12 +68,12 @@ class Fused:
         return self._weights
 
     def rehearse(self, weights: Sequence[Tensor]) -> None:
-        """Make all that watching these needs: while a CUDA graph is recorded no kernel can be loaded."""
+        """Load all kernels for :meth:`watch`: none can be loaded while a CUDA graph is captured."""
         if (movement := self.watch(weights)) is not None:
             movement.ratios(torch.empty(len(weights), COLUMNS, dtype=torch.float64, device=weights[0].device))
 
     def fork(self) -> Fused:
-        """The same for a CUDA graph, which needs tables of its own that stay where they are."""
+        """A copy for a CUDA graph, with address tables of its own that never move."""
         fork = copy.copy(self)
         if self._looked:
             fork._gradients = self._gradients.fork()
@@ -83,12 +83,12 @@ class Fused:
 
 
 def switched_off() -> bool:
-    """Whether the person wants torch alone."""
+    """Whether the user chose torch alone."""
     return os.environ.get(SWITCH) == "0"
 
 
 def fused_for(roster: Roster) -> Fused | None:
-    """The kernels for these parameters; None where they have no use: not on one CUDA device, or without Triton."""
+    """Kernels for these parameters; None if they are not on one CUDA device or Triton is missing."""
     devices = {device for device, _ in roster.places}
     if len(devices) != 1:
         return None
@@ -97,7 +97,7 @@ def fused_for(roster: Roster) -> Fused | None:
 
 
 def kernels_run_on(device: torch.device) -> bool:
-    """Whether our own kernels are wanted and, as far as can be told without building one, can run there."""
+    """Whether the kernels are enabled and can probably run on the device."""
     if switched_off() or device.type != "cuda" or torch.version.hip or importlib.util.find_spec("triton") is None:
         return False
     return torch.cuda.get_device_capability(device) >= LEAST_CAPABILITY

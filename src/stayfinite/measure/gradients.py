@@ -1,7 +1,7 @@
-"""Gradients to norms, one fused pass per device and dtype; and the clip that uses them.
+"""Gradient norms, one fused pass per device and dtype, and the clipping that uses them.
 
-On a CUDA device with Triton one read of all gradients yields more than norms; see ``one_pass.py``. What is done here
-with torch alone is the reference for it, and what everything else falls back to.
+With CUDA and Triton, one read of all gradients yields more than norms; see ``one_pass.py``. The torch code here is its
+reference and the fallback.
 """
 
 from __future__ import annotations
@@ -23,51 +23,52 @@ HALF = (torch.float16, torch.bfloat16)
 PLAIN = {Tensor}
 _gradient, _is_sparse = attrgetter("grad"), attrgetter("is_sparse")
 CLIP_EPS = 1e-6
-"""As in torch.nn.utils.clip_grad_norm_, whose arithmetic is followed to the last bit except for half-precision
-gradients: torch sums their norm in their own precision, here it is summed in float32."""
+"""As in torch.nn.utils.clip_grad_norm_, which is followed bitwise except for half-precision gradients: their norm is
+summed in float32 here, in half precision there.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class GradientNorms:
-    """The raw gradients of one step, measured."""
+    """Measured raw gradients of one step."""
 
     indices: tuple[int, ...]
-    """Which parameters of the roster have a gradient; row i of ``norms`` belongs to ``indices[i]``."""
+    """Roster indices of parameters with a gradient; row i of ``norms`` belongs to ``indices[i]``."""
 
     groups: tuple[list[Tensor], ...]
-    """Those gradients (the values of the sparse ones), by device and dtype."""
+    """The gradients by device and dtype (values only for sparse ones)."""
 
     norms: Tensor
     """2-norm of each gradient, shape [len(indices)], on one device."""
 
     total: Tensor
-    """2-norm of all of them together, shape []."""
+    """2-norm of all gradients, shape []."""
 
     spread: bool = False
-    """Whether any of them is this rank's part of a gradient that is spread over ranks."""
+    """Whether any gradient is this rank's shard of a distributed one."""
 
     scattered: tuple[Tensor, ...] = ()
-    """Values of sparse gradients in which a row may occur several times: in ``groups`` they are added up, and it is
-    these that the optimizer reads, and that are clipped with the others."""
+    """Values of uncoalesced sparse gradients. ``groups`` has their coalesced values; the optimizer reads these, so they
+    are clipped too.
+    """
 
     facts: Facts | None = None
-    """What else was seen in the same read; a row for each of ``indices``. None where only norms were taken."""
+    """Further statistics of the same read, one row per index; None if only norms were measured."""
 
     told: bool = False
-    """Whether an engine that keeps the gradients has told the total of all ranks; nothing else is known then."""
+    """Whether an engine that owns the gradients reported the total of all ranks; nothing else is known then."""
 
 
 def told_gradients(total: Tensor) -> GradientNorms:
-    """Gradients that an engine keeps, of which it tells the norm."""
+    """Gradients owned by an engine that reports only their norm."""
     return GradientNorms((), (), total.new_zeros(0), total.detach().reshape(()), told=True)
 
 
 def measure_gradients(roster: Roster, fused: Fused | None = None) -> GradientNorms:
-    """Norms of all gradients, without waiting for the device. Half-precision gradients are summed in float32.
+    """Norms of all gradients, without a sync. Half-precision gradients are summed in float32.
 
     Arguments:
-        roster: whose gradients.
-        fused: the kernels to read them with, as far as they can; None for torch alone.
+        fused: kernels to use if possible; None for torch alone.
     """
     found = _plain_ones(roster) or _any_kind(roster)
     if not found.groups:
@@ -95,13 +96,12 @@ def measure_gradients(roster: Roster, fused: Fused | None = None) -> GradientNor
 def clip_gradients(
     measured: GradientNorms, max_norm: float | None, *, limit: float | None = None, divisor: Tensor | None = None
 ) -> None:
-    """Scale the gradients down to ``max_norm`` where they are above it, on the device, in place.
+    """Clip the gradients in place, on the device.
 
     Arguments:
-        measured: the gradients and their norm.
-        max_norm: what ``clip_grad_norm_`` would be given; None for no clipping.
-        limit: the norm that an unusual step is limited to besides.
-        divisor: what an unusual step's gradients are to be divided by at least, where only the device knows.
+        max_norm: as for ``clip_grad_norm_``; None for no clipping.
+        limit: further limit on the norm of an unusual step.
+        divisor: minimum divisor for an unusual step, if known only on the device.
     """
     factor = torch.ones_like(measured.total)
     if max_norm is not None:
@@ -117,28 +117,28 @@ def clip_gradients(
 def can_be_divided(measured: GradientNorms) -> bool:
     """Whether an optimizer that divides these gradients by a float32 is as exact as :func:`clip_gradients`.
 
-    Not where some are float64, sparse, or spread over ranks.
+    Not if some are float64, sparse, or sharded.
     """
     if measured.spread or measured.scattered:
         return False
-    # Where the kernels have read them, their dtypes are known.
+    # The kernels only read such dtypes.
     return measured.facts is not None or {grad.dtype for group in measured.groups for grad in group} <= READABLE
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The gradients that are there, as in :class:`GradientNorms`."""
+    """Existing gradients, as in :class:`GradientNorms`."""
 
     indices: tuple[int, ...]
     groups: tuple[list[Tensor], ...]
     spread: bool = False
     scattered: tuple[Tensor, ...] = ()
     addressable: bool = True
-    """Whether the numbers of all are where ``data_ptr`` says; a tensor that only wraps others has none there."""
+    """Whether all data is at ``data_ptr``; false for wrapper subclasses."""
 
 
 def _plain_ones(roster: Roster) -> _Found | None:
-    """The gradients, if every parameter has one and all are plain and dense: hundreds of them in few instructions."""
+    """Fast path: all gradients, if every parameter has a plain dense one."""
     gradients = list(map(_gradient, roster.parameters))
     if set(map(type, gradients)) != PLAIN or any(map(_is_sparse, gradients)):
         return None
@@ -150,7 +150,6 @@ def _plain_ones(roster: Roster) -> _Found | None:
 
 
 def _any_kind(roster: Roster) -> _Found:
-    """The gradients, one by one."""
     indices: list[int] = []
     groups: list[list[Tensor]] = []
     scattered: list[Tensor] = []
@@ -169,7 +168,7 @@ def _any_kind(roster: Roster) -> _Found:
             elif type(grad) is Tensor:
                 group.append(grad)
             else:
-                own = _local(grad)
+                own = own_part(grad)
                 spread = spread or own is not grad
                 addressable = addressable and type(own) in (Tensor, nn.Parameter)
                 group.append(own)
@@ -178,14 +177,14 @@ def _any_kind(roster: Roster) -> _Found:
     return _Found(tuple(indices), tuple(groups), spread, tuple(scattered), addressable)
 
 
-def _local(grad: Tensor) -> Tensor:
-    # Of a gradient that is spread over ranks (a DTensor) each rank measures and clips its own part.
-    to_local = getattr(grad, "to_local", None)
-    return grad if to_local is None else cast(Tensor, to_local())
+def own_part(tensor: Tensor) -> Tensor:
+    """This rank's shard of a DTensor; any other tensor unchanged."""
+    to_local = getattr(tensor, "to_local", None)
+    return tensor if to_local is None else cast(Tensor, to_local())
 
 
 def _order_of_torch(groups: tuple[list[Tensor], ...]) -> list[int]:
-    # A sum in another order may end in another bit, and clip_grad_norm_ takes devices and dtypes in its own.
+    # Sum in the order of clip_grad_norm_, or the last bit may differ.
     first: list[Tensor | None] = [group[0] for group in groups]
     of_torch = _group_tensors_by_device_and_dtype([first], with_indices=True)
     return [place for _, places in of_torch.values() for place in places]

@@ -1,12 +1,11 @@
-# Triton's language is not Python's: its constants are arguments in capitals, and its types are its own.
+# Triton's constants are upper-case arguments, and its types are its own.
 # ruff: noqa: N803
 # mypy: ignore-errors
 """Triton kernels that read many tensors in one launch.
 
-Only ``one_pass.py`` and ``movement.py`` import this module, and only once there is something to measure on a GPU:
-Triton is not needed otherwise. A tensor is given by its address in a table, and cut into chunks; each program works
-through one chunk. No program adds to what another has written: partial results have places of their own and are
-folded in a fixed order, so the same gradients give the same bits in every run.
+Only ``one_pass.py`` and ``movement.py`` import this module, when there is something to measure on a GPU; Triton is not
+needed otherwise. Tensors are given by their addresses in a table and split into chunks, one program per chunk. Partial
+results are stored separately and reduced in a fixed order, so equal gradients give equal bits in every run.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ import triton.language as tl
 
 ELEMENTS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 WORD: Any = tl.constexpr(16)
-"""Bytes that are loaded at a time; what is read starts at a multiple of it."""
+"""Bytes per load; reads are aligned to it."""
 MAGNITUDE: Any = tl.constexpr(0x7FFFFFFF)
-"""All bits of a float32 but its sign. Read as an integer, infinity and NaN are the largest magnitudes."""
+"""All bits of a float32 except the sign. As integers, infinity and NaN are the largest magnitudes."""
 INFINITE: Any = tl.constexpr(0x7F800000)
 EXPONENTS: Any = tl.constexpr(256)
 FRACTION_BITS: Any = tl.constexpr(23)
@@ -29,14 +28,14 @@ FRACTION_BITS: Any = tl.constexpr(23)
 
 @triton.jit
 def _look(x, valid, squares, peaks, zeros):
-    """Take some elements into account; ``valid`` is 1 where there is one, and ``x`` is 0 elsewhere."""
+    """Accumulate some elements; ``valid`` is 1 for real ones, and ``x`` is 0 elsewhere."""
     bits = x.to(tl.int32, bitcast=True) & MAGNITUDE
     return squares + x * x, tl.maximum(peaks, bits), zeros + (bits == 0).to(tl.int32) * valid
 
 
 @triton.jit
 def _exponents_of(x, missing, bins):
-    """Count exponents; ``missing`` of the elements are no elements, and stand there as zeros."""
+    """Count exponents; ``missing`` elements are padding zeros."""
     exponent = (x.to(tl.int32, bitcast=True) & MAGNITUDE) >> FRACTION_BITS
     found = tl.histogram(exponent, EXPONENTS)
     return bins + found - tl.where(tl.arange(0, EXPONENTS) == 0, missing, 0)
@@ -48,10 +47,10 @@ def look_at_chunks(
     ELEMENT: tl.constexpr, BYTES: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
     EXPONENT_BINS: tl.constexpr,
 ):  # fmt: skip
-    """One chunk of one tensor: sum of squares, largest magnitude, zeros, what is not finite, exponents.
+    """Process one chunk of one tensor: sum of squares, largest magnitude, zeros, non-finite values, exponents.
 
-    A tensor that does not start at a multiple of 16 bytes is read from the one before it, and what lies ahead of its
-    first element is masked out. So all but the first and the last few elements are loaded in whole words.
+    A tensor that is not 16-byte aligned is read from the aligned address before it, with the elements ahead of it
+    masked out, so all but the first and last few elements are loaded in whole words.
     """
     chunk = first + tl.program_id(0)
     owner = tl.load(owners + chunk)
@@ -62,7 +61,7 @@ def look_at_chunks(
     base = tl.multiple_of((address - ahead * BYTES).to(tl.pointer_type(ELEMENT)), 16)
     start = place.to(tl.int64) * CHUNK
     base = tl.multiple_of(base + start, 16)
-    # Of the chunk: elements from ``low`` to ``high``. The last one also has what the shift has pushed out of it.
+    # Elements ``low`` to ``high`` of the chunk. The last chunk includes those moved out by the shift.
     low = tl.where(place == 0, ahead, 0).to(tl.int32)
     is_last = start + CHUNK >= size
     high = tl.where(is_last, size + ahead - start, CHUNK).to(tl.int32)
@@ -97,7 +96,7 @@ def look_at_chunks(
 
     peak = tl.max(peaks)
     if peak >= INFINITE:
-        # Rare enough to be read a second time; a count that is nearly always 0 would cost the fast path a third.
+        # Rare, so read again: a count that is nearly always 0 would cost the fast path a third.
         for here in range(0, high, BLOCK):
             valid = (here + lanes >= low) & (here + lanes < high)
             x = tl.load(base + here + lanes, mask=valid, other=0.0).to(tl.float32)
@@ -115,7 +114,7 @@ def fold_chunks(
     starts, sizes, squares_in, peaks_in, zeros_in, bad_in, bins_in, squares_out, norms_out, zeros_out, table_out,
     bins_out, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, EXPONENT_BINS: tl.constexpr,
 ):  # fmt: skip
-    """The chunks of one tensor, always in the same order; ``table_out`` is [tensors, COLUMNS]."""
+    """Reduce the chunks of one tensor in a fixed order; ``table_out`` is [tensors, COLUMNS]."""
     tensor = tl.program_id(0)
     begin, end = tl.load(starts + tensor), tl.load(starts + tensor + 1)
     lanes = tl.arange(0, WIDTH)
@@ -140,7 +139,7 @@ def fold_chunks(
     tl.store(zeros_out + tensor, zero)
     tl.store(row, norm)
     tl.store(row + 1, tl.max(peaks).to(tl.float32, bitcast=True).to(tl.float64))
-    # What is empty has no zeros either, and counts as all zeros.
+    # An empty tensor counts as all zeros.
     tl.store(row + 2, tl.where(size == 0, 1.0, zero.to(tl.float64) / tl.maximum(size, 1).to(tl.float64)))
     tl.store(row + 3, tl.sum(bad).to(tl.float64))
     if EXPONENT_BINS:
@@ -153,7 +152,7 @@ def fold_chunks(
 
 @triton.jit(do_not_specialize=["tensors"])
 def fold_tensors(squares_in, total_out, tensors, WIDTH: tl.constexpr):
-    """The norm of all tensors together; one program."""
+    """Norm of all tensors together; one program."""
     lanes = tl.arange(0, WIDTH)
     squares = tl.zeros([WIDTH], dtype=tl.float64)
     for here in range(0, tensors, WIDTH):
@@ -166,7 +165,7 @@ def take_subset(
     addresses, owners, places, strides, counts, offsets, first, kept,
     ELEMENT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Every so many-th element of one tensor, to its place in ``kept``; one program for ``BLOCK`` of them."""
+    """Copy every n-th element of one tensor to ``kept``; one program per ``BLOCK`` elements."""
     chunk = first + tl.program_id(0)
     owner = tl.load(owners + chunk)
     base = tl.load(addresses + owner).to(tl.pointer_type(ELEMENT))
@@ -181,9 +180,9 @@ def compare_subset(
     addresses, strides, counts, offsets, first, kept, table_out,
     ELEMENT: tl.constexpr, BLOCK: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """How far those elements of one tensor have moved since, relative to their size then; 0 / 0 is NaN.
+    """Relative change of those elements of one tensor; 0 / 0 is NaN.
 
-    It goes to the last column of the tensor's row. One program for each tensor.
+    Written to the last column of the tensor's row. One program per tensor.
     """
     tensor = first + tl.program_id(0)
     base = tl.load(addresses + tensor).to(tl.pointer_type(ELEMENT))

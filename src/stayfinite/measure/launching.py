@@ -1,4 +1,4 @@
-"""Launching Triton kernels again and again, at little cost to the host."""
+"""Repeated launches of Triton kernels with little host overhead."""
 
 from __future__ import annotations
 
@@ -12,35 +12,32 @@ from torch import Tensor
 class Launcher:
     """Launches kernels at every step with arguments of the same types, on one device.
 
-    Triton looks at every argument of a launch to find the build of the kernel that fits, which takes the host several
-    times as long as the launch itself. Here it does so once for each kernel and its constants; after that the build is
-    launched directly. So arguments must keep their types, and tensors must begin where an allocation begins, unless
-    the kernel says that it does not matter (``do_not_specialize``).
+    To find the matching build, Triton inspects every argument, which takes the host several times as long as the
+    launch. Here it does so once per kernel and constants; later launches use the build directly. Arguments must
+    therefore keep their types, and tensors must start at an allocation unless the kernel allows otherwise
+    (``do_not_specialize``).
     """
 
     def __init__(self) -> None:
         self._builds: dict[tuple[object, ...], Any] = {}
         self._direct: bool | None = None
-        """Whether a build can be launched directly; None before it was tried."""
+        """Whether a build can be launched directly; None until tried."""
 
     def __call__(self, kernel: Any, programs: int, *arguments: Any, warps: int = 4, **constants: Any) -> None:
-        """Launch so many programs on the present device and stream.
+        """Launch a kernel on the current device and stream.
 
         Arguments:
-            kernel: a function under ``triton.jit``, its constants behind all other parameters.
-            programs: how many.
-            arguments: what it is given.
-            warps: of each program.
-            constants: its constants, in their order.
+            kernel: a ``triton.jit`` function with its constants as the last parameters.
+            constants: its constants, in order.
         """
         key = (id(kernel), warps, *constants.values())
         if self._direct is not False and (build := self._builds.get(key)) is not None:
-            # Addresses in place of tensors spare Triton a question to the driver for each of them.
+            # With addresses instead of tensors, Triton does not query the driver for each.
             where = [each.data_ptr() if isinstance(each, Tensor) else each for each in arguments]
             try:
                 build[(programs, 1, 1)](*where, *constants.values())
             except TypeError:
-                # Older versions of Triton leave the constants out; nothing was launched then.
+                # Older Triton versions omit the constants; nothing was launched.
                 if self._direct:
                     raise
                 self._direct = False
@@ -48,14 +45,14 @@ class Launcher:
                 self._direct = True
                 return
         if len(arguments) + len(constants) != len(kernel.arg_names):
-            # Not every version of Triton counts what a build is given.
+            # Not every Triton version checks the argument count.
             raise TypeError(f"{kernel.__name__} takes {', '.join(kernel.arg_names)}")
-        # The interpreter builds nothing.
+        # In the interpreter there is no build.
         self._builds[key] = kernel[(programs,)](*arguments, **constants, num_warps=warps)
 
 
 def on_device(device: torch.device) -> AbstractContextManager[object]:
-    """Within, kernels are launched there."""
+    """Context in which kernels are launched on this device."""
     if device.type != "cuda" or device.index in (None, torch.cuda.current_device()):
         return nullcontext()
     return torch.cuda.device(device)

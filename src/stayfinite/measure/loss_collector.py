@@ -1,4 +1,4 @@
-"""What has gone into the step so far: losses, their named parts, signals of the caller's, batches."""
+"""Collect what goes into a step: losses, named terms, the caller's signals, batches."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from stayfinite.measure.batch import batch_in_words
 
 
 class LossCollector:
-    """Gathers one step's losses on the device, over as many ``backward`` calls as it has."""
+    """Sums one step's losses on the device, over all its ``backward`` calls."""
 
     def __init__(self) -> None:
         self.batches = 0
-        """Batches of the whole run."""
+        """Batches in the whole run."""
         self.loss: Tensor | None = None
         """Sum of the step's losses; None before the first."""
         self.parts: dict[str, Tensor] = {}
         self._signals: dict[str, tuple[Tensor, int]] = {}
-        """What the caller has measured, and how often in this step."""
+        """Signals of the caller, and how often each was measured in this step."""
         self.batch_shape = ""
 
     def see(self, batch: object) -> None:
-        """Remember what the coming loss is computed from."""
+        """Remember the batch that the next loss is computed from."""
         self.batch_shape = batch_in_words(batch)
 
     def add(self, loss: Tensor, parts: Mapping[str, Tensor | float]) -> None:
-        """Take in the loss of one batch."""
+        """Add the loss of one batch."""
         self.batches += 1
         self.loss = _sum(self.loss, loss)
         for name, part in parts.items():
             self.parts[str(name)] = _sum(self.parts.get(str(name)), _tensor(part, loss.device))
 
     def hear(self, signals: Mapping[str, Tensor | float], device: torch.device) -> None:
-        """Take in what the caller has measured of one batch."""
+        """Add the caller's signals for one batch."""
         for name, signal in signals.items():
             value = _sum(None, _tensor(signal, device))
             before, times = self._signals.get(str(name), (None, 0))
@@ -45,25 +45,25 @@ class LossCollector:
 
     @property
     def signals(self) -> dict[str, Tensor]:
-        """What the caller has measured: of several batches the mean, and of a ``_max`` the highest."""
+        """The caller's signals: the mean over batches, or the highest for ``_max``."""
         return {
             name: value if times == 1 or is_extreme(name) else value / times
             for name, (value, times) in self._signals.items()
         }
 
     def clear(self) -> None:
-        """Begin the next step."""
+        """Start the next step."""
         self.loss, self.parts, self.batch_shape = None, {}, ""
         self._signals = {}
 
 
 def is_extreme(name: str) -> bool:
-    """Whether a signal is the highest of many numbers, so that of several the highest counts."""
+    """Whether a signal is a maximum, so the highest of several counts."""
     return name.endswith("_max")
 
 
 def _tensor(value: Tensor | float, device: torch.device) -> Tensor:
-    # Made there: what is copied to a device from ordinary memory is waited for.
+    # Created on the device: a copy from pageable memory would sync.
     return value if isinstance(value, Tensor) else torch.full((), float(value), device=device)
 
 

@@ -1,4 +1,4 @@
-"""Numbers on their way from the device to the host, read when they have arrived and not before."""
+"""Asynchronous copies from the device to the host."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ Label = TypeVar("Label")
 
 
 class Letter(NamedTuple, Generic[Label]):
-    """What was posted, under the label it was posted with."""
+    """A delivered vector with its label."""
 
     label: Label
     values: list[float]
 
 
 class _Sheet(NamedTuple):
-    """Pinned memory for one letter, and the event of its arrival."""
+    """Pinned memory for one vector, and the event of its arrival."""
 
     paper: Tensor
     arrived: torch.cuda.Event
 
 
 class Mailbox(Generic[Label]):
-    """A queue of asynchronous copies to pinned host memory, delivered in the order of posting."""
+    """A queue of asynchronous copies to pinned host memory, delivered in order."""
 
     def __init__(self) -> None:
         self._under_way: deque[tuple[Label, Tensor, _Sheet | None]] = deque()
@@ -36,7 +36,7 @@ class Mailbox(Generic[Label]):
         return len(self._under_way)
 
     def post(self, label: Label, values: Tensor) -> None:
-        """Send a float64 vector on its way. Does not wait."""
+        """Start the copy of a float64 vector; does not wait."""
         if values.device.type != "cuda":
             self._under_way.append((label, values, None))
             return
@@ -48,7 +48,7 @@ class Mailbox(Generic[Label]):
         self._under_way.append((label, letter, sheet))
 
     def collect(self, *, wait: bool = False, leave: int | None = None) -> list[Letter[Label]]:
-        """All that has arrived; with ``wait`` all that was posted; with ``leave`` exactly all but the last so many."""
+        """Arrived vectors; with ``wait`` all posted ones; with ``leave`` exactly all but the last ``leave``."""
         arrived: list[Letter[Label]] = []
         while len(self._under_way) > (leave or 0):
             label, letter, sheet = self._under_way[0]
@@ -64,7 +64,7 @@ class Mailbox(Generic[Label]):
         return arrived
 
     def _sheet(self, size: int) -> _Sheet:
-        # Pinned memory is slow to get, so sheets are used again.
+        # Pinned memory is slow to allocate, so it is reused.
         for index, sheet in enumerate(self._free):
             if sheet.paper.numel() >= size:
                 return self._free.pop(index)

@@ -1,4 +1,4 @@
-"""How far a step has moved the weights, for all parameters together; see ``sample.py`` for what it means."""
+"""How far a step moves the weights, for all parameters at once; see ``sample.py``."""
 
 from __future__ import annotations
 
@@ -14,39 +14,38 @@ from stayfinite.measure.one_pass import READABLE, is_dense
 from stayfinite.measure.tables import Addresses, Chunks, Span, cut, sent, spans_of
 
 SUBSET = 16_384
-"""Most elements of a parameter that are looked at: enough for two digits, and a sector of memory is read for each."""
+"""Most elements read per parameter: enough for two digits, since each costs a whole memory sector."""
 
 BLOCK = 1024
 COMPARING_WARPS = 8
 PLAIN = frozenset({nn.Parameter, Tensor})
-"""What has its numbers where ``data_ptr`` says; a tensor that only wraps others has none there."""
+"""Types with their data at ``data_ptr``; wrapper subclasses have none there."""
 
 
 def spacing(size: int, subset: int = SUBSET) -> int:
-    """How far apart the elements are that are looked at: an odd number, lest they all be of the same few columns."""
+    """Stride between the sampled elements: odd, so they are not all in the same columns."""
     return max(1, -(-size // subset)) | 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Which elements of each tensor are looked at; the tables are on the device."""
+    """Sampled elements of each tensor; the tables are on the device."""
 
     chunks: Chunks
     strides: Tensor
     counts: Tensor
     offsets: Tensor
-    """Where a tensor's elements begin among those that are kept of its dtype."""
+    """Offset of each tensor's elements in ``kept`` of its dtype."""
     kept: dict[torch.dtype, Tensor]
     alike: tuple[Span, ...]
-    """Tensors of one dtype, one after the other."""
+    """Consecutive tensors of one dtype."""
 
 
 class Movement:
-    """Keeps evenly spaced elements of weights before a step, and compares them after it.
+    """Copies evenly spaced elements of weights before a step and compares them after it.
 
     Arguments:
-        device: where the weights are.
-        subset: most elements that are looked at in one tensor.
+        subset: most elements per tensor.
     """
 
     def __init__(self, device: torch.device, subset: int = SUBSET) -> None:
@@ -59,13 +58,13 @@ class Movement:
         self._where: Tensor
 
     def begin(self, tensors: Sequence[Tensor]) -> bool:
-        """Before the step: keep elements of these tensors. False if the kernels cannot read one of them."""
+        """Copy elements of these tensors before the step. False if the kernels cannot read one of them."""
         from stayfinite.measure import kernels
 
         if not PLAIN.issuperset(map(type, tensors)):
             return False
         addresses = list(map(Tensor.data_ptr, tensors))
-        # Weights that are where they were need no closer look.
+        # Tensors at the same addresses need no further check.
         if addresses != self._met:
             if not self._prepare(tensors):
                 return False
@@ -83,17 +82,17 @@ class Movement:
         return True
 
     def forget(self) -> None:
-        """The tensors may be others, though they are where they were: look at them more closely the next time."""
+        """Check the tensors again next time: others may be at the same addresses."""
         self._met = []
 
     def ratios(self, table: Tensor | None = None) -> Tensor:
-        """After the step: how far each tensor has moved relative to its size before.
+        """Relative change of each tensor, after the step.
 
         Arguments:
-            table: float64, a row for each tensor; the last column takes the result.
+            table: float64, one row per tensor; the result goes to the last column.
 
         Returns:
-            The table, or a vector where none was given.
+            The table, or a vector if none was passed.
         """
         from stayfinite.measure import kernels
 
@@ -111,7 +110,7 @@ class Movement:
         return table
 
     def fork(self) -> Movement:
-        """Another one for the same tensors, for a CUDA graph: what it holds is never given up or moved."""
+        """A copy for a CUDA graph, whose memory is never freed or moved."""
         fork = copy.copy(self)
         fork._addresses = Addresses(self._plan.chunks.tensors, self._device)
         return fork

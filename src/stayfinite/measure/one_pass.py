@@ -1,4 +1,4 @@
-"""All that is to be known of the gradients, in one read of them."""
+"""All statistics of the gradients in one read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from stayfinite.measure.launching import Launcher, on_device
 from stayfinite.measure.tables import Addresses, Chunks, cut
 
 READABLE = frozenset({torch.float32, torch.bfloat16, torch.float16})
-"""Dtypes that the kernels read."""
+"""Dtypes that the kernels support."""
 
 EXPONENTS = 256
-"""Bins of the histogram: one for each exponent of a float32; 0 holds zeros and subnormal numbers, 255 what is not
-finite, and bin b the magnitudes from 2 ** (b - 127) up to the next power of two."""
+"""Histogram bins, one per float32 exponent: bin 0 has zeros and subnormals, 255 non-finite values, and bin b magnitudes
+from 2 ** (b - 127) to the next power of two.
+"""
 
 COLUMNS = 5
-"""Of the table: a row is a row of a sample, see ``sample.FIELDS``."""
+"""Columns of the table; see ``sample.FIELDS``."""
 
 FOLD_WIDTH, TOTAL_WIDTH = 512, 1024
 _dtype = attrgetter("dtype")
@@ -29,14 +30,14 @@ _dtype = attrgetter("dtype")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuning:
-    """How the work is divided. The result depends on it in the last bit, so it is the same everywhere."""
+    """How the work is divided. It affects the last bit of the result, so it is the same everywhere."""
 
     chunk: int = 32_768
-    """Elements that one program reads."""
+    """Elements per program."""
     block: int = 1024
-    """Elements that it reads at a time."""
+    """Elements per read."""
     unroll: int = 8
-    """Reads that are under way together."""
+    """Reads in flight."""
     warps: int = 4
 
 
@@ -45,27 +46,27 @@ TUNING = Tuning()
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What one read of some tensors has yielded, on their device."""
+    """Statistics from one read of some tensors, on their device."""
 
     norms: Tensor
     """2-norm of each tensor, float64."""
     total: Tensor
     """2-norm of all of them, float32, shape []."""
     zeros: Tensor
-    """Elements of each tensor that are 0, int64."""
+    """Zero elements of each tensor, int64."""
     table: Tensor
-    """Columns norm, largest magnitude (NaN if there is one), share of zeros (1 where there is no element), elements not
-    finite, and one that is left for how far a step goes: float64, [tensors, COLUMNS]."""
+    """Norm, largest magnitude (NaN if there is one), share of zeros (1 if empty), non-finite elements, and a free
+    column for the update ratio: float64, [tensors, COLUMNS].
+    """
     exponents: Tensor | None
-    """Elements by exponent, int64, [tensors, EXPONENTS]; None where it was not asked for."""
+    """Elements by exponent, int64, [tensors, EXPONENTS]; None if not requested."""
 
 
 class OnePass:
-    """Reads lists of tensors of one device. The same tensors give the same bits every time.
+    """Reads lists of tensors on one device, with bitwise reproducible results.
 
     Arguments:
-        device: where the tensors are: a CUDA device, or the CPU under Triton's interpreter.
-        tuning: how the work is divided.
+        device: a CUDA device, or the CPU with Triton's interpreter.
     """
 
     def __init__(self, device: torch.device, tuning: Tuning = TUNING) -> None:
@@ -79,10 +80,10 @@ class OnePass:
         self._squares: Tensor
 
     def read(self, tensors: Sequence[Tensor], *, exponents: bool = False) -> Facts | None:
-        """Read some tensors, at least one; their order in memory does not matter.
+        """Read one or more tensors, of any memory format.
 
         Returns:
-            What was seen; None if the dtype of one is none of ``READABLE``.
+            The statistics; None if a dtype is not in ``READABLE``.
         """
         from stayfinite.measure import kernels
 
@@ -96,7 +97,7 @@ class OnePass:
         total = torch.empty((), dtype=torch.float32, device=device)
         zeros = torch.empty(count, dtype=torch.int64, device=device)
         table = torch.empty(count, COLUMNS, dtype=torch.float64, device=device)
-        # Another table stands for one that is not asked for: it is not looked at.
+        # Placeholders for unrequested tables; not accessed.
         bins, together = self._partial[1], zeros
         if exponents:
             bins = torch.empty(chunks.count * EXPONENTS, dtype=torch.int32, device=device)
@@ -120,17 +121,17 @@ class OnePass:
 
     @property
     def plan(self) -> object:
-        """Another object as soon as tensors of other sizes or dtypes were read; None before the first."""
+        """Changes identity when tensors of other sizes or dtypes are read; None before the first."""
         return self._key
 
     def fork(self) -> OnePass:
-        """Another reader of the same tensors, for a CUDA graph: what it holds is never given up or moved."""
+        """A copy for a CUDA graph, whose memory is never freed or moved."""
         fork = copy.copy(self)
         fork._addresses = Addresses(self._chunks.tensors, self._device)
         return fork
 
     def _plan(self, tensors: Sequence[Tensor]) -> bool:
-        # A gradient that is larger or of another dtype than the last must never be read by its table.
+        # A gradient of another size or dtype must never be read with an old table.
         key = (list(map(Tensor.numel, tensors)), list(map(_dtype, tensors)))
         if key == self._key:
             return True
@@ -150,7 +151,7 @@ class OnePass:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether the tensor fills a stretch of memory, in whatever order."""
+    """Whether the tensor fills a contiguous range of memory, in any order."""
     if tensor.is_contiguous():
         return True
     stretch = 1

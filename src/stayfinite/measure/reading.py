@@ -1,4 +1,4 @@
-"""One step's numbers as one vector, so that a single copy brings them all to the host."""
+"""Pack one step's numbers into one vector, so a single copy brings them to the host."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stayfinite.measure.gradients import GradientNorms
 from stayfinite.measure.roster import SHOWN, Roster
 
 RANK_COLUMNS = 2
-"""Of a rank's row: its loss, and 1 if its own gradients were not finite before they were averaged."""
+"""Columns of a rank's row: its loss, and 1 if its gradients were not finite before averaging."""
 
 
 @dataclass(frozen=True, slots=True)
 class Everywhere:
-    """The gradients of all ranks together, where this one holds only some of the parameters."""
+    """Gradients of all ranks, if this one holds only some of the parameters."""
 
     names: tuple[str, ...]
     norms: Tensor
@@ -28,7 +28,7 @@ class Everywhere:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was measured at a step, still on the device."""
+    """Measurements of a step, still on the device."""
 
     step: int
     loss: Tensor
@@ -39,29 +39,29 @@ class Reading:
     batch: int
     batch_shape: str
     named: dict[str, Tensor] = field(default_factory=dict)
-    """Signals of the caller's own, by name; with several ranks this one's."""
+    """The caller's signals by name; with several ranks, this rank's."""
     ranks: Tensor | None = None
-    """With several ranks a row for each: its loss, and 1 if its own gradients were not finite."""
+    """With several ranks, one row each: its loss, and 1 if its gradients were not finite."""
     mismatch: str = ""
-    """Run again, the step came out otherwise: how, in words."""
+    """If a re-run of the step differed: how, in words."""
     mismatched: tuple[int, ...] = ()
-    """The ranks on which it did."""
+    """Ranks on which it differed."""
     everywhere: Everywhere | None = None
-    """The norms to judge by, where ``gradients`` are only those of this rank's parameters."""
+    """Norms to judge by, if ``gradients`` covers only this rank's parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What the host knows of a packed reading without looking inside."""
+    """What the host knows of a packed reading without its numbers."""
 
     reading_step: int
     lr: float | None
     lr_inside: bool
     scaled: bool
     judged: bool
-    """Whether a device has judged the step, and its verdict is inside."""
+    """Whether the device judged the step and its verdict is included."""
     told: bool
-    """Whether an engine has told the norm, and none of a single parameter is known."""
+    """Whether an engine reported the norm, so per-parameter norms are unknown."""
     parts: tuple[str, ...]
     named: tuple[str, ...]
     indices: tuple[int, ...]
@@ -70,36 +70,34 @@ class Envelope:
     mismatch: str = ""
     mismatched: tuple[int, ...] = ()
     names: tuple[str, ...] | None = None
-    """Of all parameters, where they are not the roster's."""
+    """Names of all parameters, if they are not the roster's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A reading that has arrived on the host."""
+    """A reading on the host."""
 
     signals: Signals
     verdict: Verdict
     limit: float
-    """The highest compressed norm that the device has allowed; infinite where no device has judged."""
+    """Highest compressed norm that the device allowed; infinite if no device judged."""
     names: tuple[str, ...]
-    """Of all parameters."""
+    """Names of all parameters."""
     indices: tuple[int, ...]
-    """Of those with a gradient."""
+    """Indices of parameters with a gradient."""
     values: list[float]
-    """The norms of these."""
+    """Their norms."""
 
     @property
     def norms(self) -> dict[str, float]:
-        """Gradient norm of each parameter that has one."""
         return dict(zip(map(self.names.__getitem__, self.indices), self.values, strict=True))
 
 
 def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tensor]:
-    """The reading as one float64 vector, with what is needed to read it.
+    """Pack a reading into one float64 vector, with what is needed to unpack it.
 
     Arguments:
-        reading: what was measured.
-        judged: where a device has judged the step: loss, norm, verdict and limit, as ``DeviceSpikes`` holds them.
+        judged: loss, norm, verdict and limit from ``DeviceSpikes``, if the device judged the step.
     """
     device = reading.gradients.total.device
     width = torch.float32 if device.type == "mps" else torch.float64
@@ -136,7 +134,7 @@ def pack(reading: Reading, judged: Tensor | None = None) -> tuple[Envelope, Tens
 
 
 def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
-    """The packed numbers as signals."""
+    """Convert the packed numbers to signals."""
     names = roster.names if envelope.names is None else envelope.names
     scalars = iter(values[: len(values) - len(envelope.indices)])
     norms = values[len(values) - len(envelope.indices) :]
@@ -178,11 +176,11 @@ def unpack(envelope: Envelope, values: list[float], roster: Roster) -> Opened:
 
 
 def highest_lr(optimizer: Optimizer) -> float | Tensor | None:
-    """The largest learning rate of the groups, if they have one; a tensor only where reading it would mean waiting.
+    """Largest learning rate of the groups, or None; a tensor only if reading it would sync.
 
-    One that is not finite stands before all others: a comparison would lose a NaN.
+    A non-finite rate comes first: a comparison would lose a NaN.
     """
-    # transformers' Adafactor holds None where it finds its own rate.
+    # transformers' Adafactor has lr None when it computes its own.
     rates = [rate for group in optimizer.param_groups if (rate := group.get("lr")) is not None]
     if any(isinstance(rate, Tensor) and rate.device.type != "cpu" for rate in rates):
         return torch.stack([torch.as_tensor(rate) for rate in rates]).max()
@@ -193,8 +191,8 @@ def highest_lr(optimizer: Optimizer) -> float | Tensor | None:
 def _silent(indices: tuple[int, ...], norms: list[float], parameters: int) -> int:
     if len(indices) == parameters and 0.0 not in norms:
         return 0
-    heard = 0
+    nonzero = 0
     for index, norm in zip(indices, norms, strict=True):
         if norm != 0:
-            heard |= 1 << index
-    return ~heard & ((1 << parameters) - 1)
+            nonzero |= 1 << index
+    return ~nonzero & ((1 << parameters) - 1)

@@ -1,4 +1,4 @@
-"""Which parameters are measured, under which names."""
+"""The measured parameters and their names."""
 
 from __future__ import annotations
 
@@ -10,33 +10,32 @@ from torch import nn
 from stayfinite.errors import ModelError, OptimizerError
 
 SHOWN = 5
-"""How many names an error lists before it only counts."""
+"""Names listed in an error before the rest is counted."""
 
 Place = tuple[torch.device, torch.dtype]
 
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The parameters that the optimizer holds, in the model's order, sorted by place for fused passes."""
+    """Parameters of the optimizer in model order, grouped by place for fused passes."""
 
     parameters: tuple[nn.Parameter, ...]
     names: tuple[str, ...]
     places: dict[Place, tuple[int, ...]]
-    """Indices of the parameters on each device and of each dtype, in order of first appearance."""
+    """Parameter indices by device and dtype, in order of first appearance."""
 
     @property
     def device(self) -> torch.device:
-        """Where the numbers of all parameters are brought together."""
+        """Device on which the numbers of all parameters are combined."""
         return self.parameters[0].device
 
 
 def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer, *, partial: bool = False) -> Roster:
-    """Line up the optimizer's parameters with the model's names.
+    """Match the optimizer's parameters with the model's names.
 
     Arguments:
-        model: gives the names.
-        optimizer: its parameters are the roster; of one that steps masters of the weights, what it ``stands_for``.
-        partial: whether it may hold a part of the model's trainable parameters, because others hold the rest.
+        optimizer: provides the parameters; ``stands_for`` if it steps master weights.
+        partial: whether other optimizers may hold the rest of the model's trainable parameters.
 
     Raises:
         ModelError: the model has no trainable parameter.
@@ -69,17 +68,17 @@ def take_roster(model: nn.Module, optimizer: torch.optim.Optimizer, *, partial: 
 
 
 def whole_size(parameter: nn.Parameter) -> int:
-    """How many numbers a parameter has on all ranks together; of one that ZeRO-3 has spread, none may be here."""
+    """Elements of a parameter over all ranks; ZeRO-3 may leave none here."""
     return int(getattr(parameter, "ds_numel", parameter.numel()))
 
 
 def held_parameters(optimizer: torch.optim.Optimizer) -> dict[nn.Parameter, None]:
-    """The optimizer's parameters, in its order, each once."""
+    """The optimizer's parameters in order, without duplicates."""
     return dict.fromkeys(parameter for group in optimizer.param_groups for parameter in group["params"])
 
 
 def _plain_names(model: nn.Module) -> dict[nn.Parameter, str]:
-    """The trainable parameters under the names their author gave them, without what wrappers put in."""
+    """Trainable parameters by their original names, without wrapper prefixes."""
     while True:
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             model = model.module

@@ -1,7 +1,6 @@
-"""A closer look at every parameter, taken every so many steps.
+"""Detailed per-parameter sample, taken every n steps.
 
-The update ratio is estimated on at most ``SUBSET`` evenly spaced elements of a parameter, so that no second copy of the
-weights is ever needed.
+The update ratio is estimated on at most ``SUBSET`` evenly spaced elements, so no second copy of the weights is needed.
 """
 
 from __future__ import annotations
@@ -13,20 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.measure.fused import Fused
-from stayfinite.measure.gradients import HALF, GradientNorms
+from stayfinite.measure.gradients import HALF, GradientNorms, own_part
 from stayfinite.measure.movement import Movement, spacing
 from stayfinite.measure.roster import Roster
 
 FIELDS = ("norm", "abs_max", "zero_share", "nonfinite", "update_ratio")
-"""Columns of a sample's table. ``update_ratio`` is the step relative to the weight: 0 for a refused step, not finite
-for a weight that was all zeros. Of a sparse gradient only the stored values are looked at."""
+"""Columns of a sample. ``update_ratio`` is the update relative to the weight: 0 for a refused step, non-finite for an
+all-zero weight. For sparse gradients only stored values count.
+"""
 
 PLAIN = {nn.Parameter}
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One closer look, still on the device."""
+    """One sample, still on the device."""
 
     step: int
     indices: tuple[int, ...]
@@ -35,13 +35,10 @@ class Sample:
 
 
 class Sampler:
-    """Looks at raw gradients and weights when it is made, and at the weights again in ``finish``.
+    """Reads gradients and weights on construction, and the weights again in ``finish``.
 
     Arguments:
-        roster: the parameters.
-        step: its number.
-        measured: their gradients.
-        fused: the kernels to look with, as far as they can; None for torch alone.
+        fused: kernels to use if possible; None for torch alone.
     """
 
     def __init__(self, roster: Roster, step: int, measured: GradientNorms, fused: Fused | None = None) -> None:
@@ -54,7 +51,7 @@ class Sampler:
         if measured.facts is None:
             self._columns = [measured.norms.to(self._width), *self._look(measured)]
         else:
-            # It is whole already, but for how far the step will go.
+            # Complete except for the update ratio.
             self._table = measured.facts.table
             if measured.norms is not measured.facts.norms:
                 self._table[:, 0].copy_(measured.norms)
@@ -68,7 +65,7 @@ class Sampler:
         self._before = [] if self._movement is not None else [_subset(weight).clone() for weight in weights]
 
     def finish(self) -> Sample:
-        """Call after the optimizer's step: measures how far it went."""
+        """Measure the update; call it after the optimizer's step."""
         if self._table is not None and self._movement is not None:
             return Sample(self._step, self._indices, self._movement.ratios(self._table))
         ratio = self._compared() if self._movement is None else self._movement.ratios()
@@ -86,7 +83,7 @@ class Sampler:
         return [
             self._column([_abs_max(grad) for grad in gradients]),
             1 - filled / sizes,
-            # A finite number minus itself is 0, anything else is NaN, which counts as filled.
+            # x - x is 0 for finite x and NaN otherwise, which counts as nonzero.
             self._column([torch.count_nonzero(grad - grad) for grad in gradients]),
         ]
 
@@ -107,22 +104,13 @@ class Sampler:
 
 
 def _abs_max(grad: Tensor) -> Tensor:
-    # The maximum of nothing is not defined, its sum is.
+    # The maximum of an empty tensor is undefined, its sum is not.
     return torch.linalg.vector_norm(grad, float("inf")) if grad.numel() else grad.sum()
 
 
 def _norm(values: Tensor) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.float32 if values.dtype in HALF else None)
     return norm
-
-
-def own_part(parameter: Tensor) -> Tensor:
-    """Of a parameter that is spread over ranks this rank's part; any other as it is."""
-    if type(parameter) is nn.Parameter:
-        return parameter
-    to_local = getattr(parameter, "to_local", None)
-    own: Tensor = parameter if to_local is None else to_local()
-    return own
 
 
 def _subset(weight: Tensor) -> Tensor:

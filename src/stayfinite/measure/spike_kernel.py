@@ -1,9 +1,9 @@
-# Triton's language is not Python's: its constants are arguments in capitals, and its types are its own.
+# Triton's constants are upper-case arguments, and its types are its own.
 # ruff: noqa: N803
 # mypy: ignore-errors
-"""The spike test as one Triton kernel; ``spikes.py`` has the same in torch, and says what the windows are.
+"""The spike test as one Triton kernel; ``spikes.py`` has the same in torch.
 
-Only ``spikes.py`` imports this module, and only once a step is judged on a GPU: Triton is not needed otherwise.
+Only ``spikes.py`` imports this module, when a step is judged on a GPU; Triton is not needed otherwise.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ SIGNED: Any = tl.constexpr(spikes.SIGNED)
 LEAST_SAMPLES: Any = tl.constexpr(spikes.LEAST_SAMPLES)
 INFINITY: Any = tl.constexpr(float("inf"))
 STRIP: Any = tl.constexpr(16)
-"""Samples that all others are compared with at a time."""
+"""Samples compared with all others at a time."""
 LARGE: Any = tl.constexpr(1e150)
-"""Beyond it a square is infinite, and adding 1 to it changes nothing."""
+"""Above it a square overflows, and adding 1 changes nothing."""
 LOG_OF_2: Any = tl.constexpr(0.6931471805599453)
 
 
@@ -36,7 +36,7 @@ LOG_OF_2: Any = tl.constexpr(0.6931471805599453)
 def _asinh(x):
     size = tl.abs(x)
     beyond = size > LARGE
-    # asinh(x) is log(1 + more); what the sum loses of a small number, the quotient puts right again.
+    # asinh(x) is log(1 + more); the quotient restores the digits of small numbers that the sum loses.
     square = tl.where(beyond, 0.0, size * size)
     more = size + square / (1.0 + tl.sqrt(square + 1.0))
     total = 1.0 + more
@@ -47,10 +47,10 @@ def _asinh(x):
 
 @triton.jit
 def _middle(row, lanes, count, centre, APART: tl.constexpr):
-    """The median of a row's first ``count`` samples or, where ``APART``, of how far they are from ``center``.
+    """Median of a row's first ``count`` samples or, with ``APART``, of their distances from ``centre``.
 
-    The place of each in their order is how many come before it: so few are compared with one another as quickly as
-    they are sorted, and by far more quickly in Triton's interpreter.
+    A sample's rank is the number of samples before it: for so few, all comparisons are as fast as sorting, and far
+    faster in Triton's interpreter.
     """
     values = tl.load(row + lanes, mask=lanes < count, other=0.0)
     if APART:
@@ -73,7 +73,7 @@ def _middle(row, lanes, count, centre, APART: tl.constexpr):
 
 @triton.jit
 def _bound(row, lanes, count, floor, settings, warmup):
-    """The highest value that is no spike after the samples of this row; their median, and what is usual after them."""
+    """Highest non-spike value after the samples of this row, their median, and the usual bound."""
     sigmas, widening = tl.load(settings + 2), tl.load(settings + 3)
     to_sigma, clearance = tl.load(settings + 4), tl.load(settings + 5)
     middle = _middle(row, lanes, count, 0.0, False)
@@ -89,7 +89,7 @@ def _bound(row, lanes, count, floor, settings, warmup):
 
 @triton.jit
 def _admit(row, sample, accepted, new_level, count, count_at, place, place_at, lanes, size):
-    """Take a sample into its row of the windows if it enters; a new level begins with an empty one."""
+    """Add a sample to its window if it is accepted; a new level starts with an empty window."""
     # A gradient norm of exactly 0 has no logarithm and says nothing about the usual size.
     enters = (accepted & (tl.abs(sample) < INFINITY)).to(tl.int64)
     count = tl.where(new_level, 0, count)
@@ -104,12 +104,12 @@ def judge_step(
     loss_in, norm_in, settings, window, counts, places, strikes_at, quiet_at, course, judged_out, refused_out,
     divisor_out, size, warmup, level_change_after, mode, PADDED: tl.constexpr,
 ):  # fmt: skip
-    """Judge a step and move the windows on; one program. ``window`` is [2, size], ``PADDED`` at least ``size``.
+    """Judge a step and update the windows; one program. ``window`` is [2, size], ``PADDED`` at least ``size``.
 
-    ``settings``: floors of loss and norm, sigmas, widening in the warm-up, deviation to sigma, clearance, the norm that
-    gradients are clipped to, the epsilon of that, and the multiple from which on a loss is implausible. ``course``: the
-    highest usual loss, and the logarithm of what a gradient may be over the median. ``mode``: what becomes of spikes (0
-    ignored, 1 refused, 2 bounded). ``judged_out`` takes loss, norm, verdict and limit.
+    ``settings``: floors of loss and norm, sigmas, warmup widening, deviation to sigma, clearance, clipping norm, its
+    epsilon, and the multiple of an implausible loss. ``course``: highest usual loss, and the log of the allowed
+    multiple of the median norm. ``mode``: 0 ignores spikes, 1 refuses, 2 bounds them. ``judged_out`` gets loss, norm,
+    verdict and limit.
     """
     loss, norm = tl.load(loss_in).to(tl.float64), tl.load(norm_in).to(tl.float64)
     finite = (tl.abs(loss) < INFINITY) & (tl.abs(norm) < INFINITY)
@@ -130,7 +130,7 @@ def judge_step(
     bounds = mode == 2
     implausible = (highest > NEGLIGIBLE) & (loss > tl.load(settings + 8) * highest)
     norm_bound = tl.where(bounds, tl.where(implausible, middle, tl.maximum(usual, middle + allowed)), norm_bound)
-    # Every warp has loaded all of the state by itself; none may find there what another has written already.
+    # Every warp loads the whole state; none may see what another has already written.
     tl.debug_barrier()
     loss_above = finite & (mode != 0) & (loss_sample > loss_bound)
     norm_above = finite & (mode != 0) & (norm_sample > norm_bound)
@@ -157,7 +157,7 @@ def judge_step(
     tl.store(judged_out + 1, norm)
     tl.store(judged_out + 2, verdict.to(tl.float64))
     tl.store(judged_out + 3, limit)
-    # Beyond 700 the limit itself would be infinite, and so it is where there is none.
+    # Above 700 the limit would be infinite, as it is without one.
     bounded = tl.where(limit < 700.0, norm / tl.exp(tl.minimum(limit, 700.0)), 1.0)
     tl.store(divisor_out, tl.maximum(tl.maximum((norm + eps) / max_norm, 1.0), bounded))
     tl.store(refused_out, tl.where(accepted, 0.0, 1.0))

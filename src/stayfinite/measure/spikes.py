@@ -1,6 +1,6 @@
-"""The spike test of ``stayfinite.core.spikes`` on a device: the same window, the same verdict, no host wait.
+"""The spike test of ``stayfinite.core.spikes`` on a device: same window, same verdict, no host sync.
 
-What gradients are divided by, to clip or to bound them, follows from the same numbers and is found along with it.
+Also computes the divisor that clips or bounds the gradients.
 """
 
 from __future__ import annotations
@@ -26,27 +26,25 @@ from stayfinite.measure.gradients import CLIP_EPS
 from stayfinite.measure.launching import Launcher, on_device
 
 WIDEST = 1024
-"""The longest window that the kernel looks at: it compares all samples with all."""
+"""Longest window for the kernel, which compares all pairs of samples."""
 
 WARPS = 8
 
 MODES = {"ignore": 0, "refuse": 1, "bound": 2}
-"""What becomes of spikes, as the kernel is told."""
+"""Spike modes of the kernel."""
 
 
 class DeviceSpikes:
-    """The windows of the last accepted losses and gradient norms, on a device.
+    """Windows of the last accepted losses and gradient norms, on a device.
 
-    Row 0 of every tensor belongs to the loss, row 1 to the gradient norm; the first ``count`` places of a window are
-    taken. All state is updated in place. On CUDA the whole test is one kernel of our own, or, where that cannot be had,
-    a graph of torch's four dozen.
+    Row 0 of every tensor is the loss, row 1 the gradient norm; the first ``count`` entries of a window are used. All
+    state is updated in place. On CUDA the test is one Triton kernel or, if it cannot be built, a graph of about 50
+    torch kernels.
 
     Arguments:
-        policy: what is a spike.
-        device: where the steps are judged.
-        state: what the host remembers; nothing if it is left out.
-        max_norm: what gradients are clipped to, if they are.
-        by_kernel: whether our own kernel judges, if it can be built; torch otherwise.
+        state: initial state; None for an empty one.
+        max_norm: gradient clipping norm; None for no clipping.
+        by_kernel: use the Triton kernel if it can be built.
     """
 
     def __init__(
@@ -62,8 +60,8 @@ class DeviceSpikes:
         self._device = device
         self._by_kernel = by_kernel and policy.window <= WIDEST
         self._launchers: dict[tuple[torch.dtype, torch.dtype], Launcher] = {}
-        """By the dtypes of the loss and of the norm; with one in it, the kernel has worked."""
-        # The host's floats are doubles; the same width here makes both tests agree.
+        """By dtypes of loss and norm; an entry means that the kernel has worked."""
+        # As wide as the host's floats, so both tests agree.
         self._width = torch.float32 if device.type == "mps" else torch.float64
         self._slots = torch.arange(policy.window, device=device)
         self._bits = torch.tensor([Verdict.LOSS_SPIKE, Verdict.GRADIENT_SPIKE], device=device)
@@ -74,8 +72,7 @@ class DeviceSpikes:
         )  # fmt: skip
         self._mode = MODES[policy.spikes]
         self.judged = self._tensor([0.0, 0.0, 0.0, math.inf])
-        """The last step that was judged: its loss, its gradient norm, the bits of its :class:`Verdict`, and the highest
-        compressed norm that it was allowed."""
+        """The last judged step: loss, gradient norm, bits of its :class:`Verdict`, highest compressed norm allowed."""
         self._raw = self.judged[:2]
         self._raw_loss, self._raw_norm, self.verdict, self._limit = self.judged.unbind()
         self._window = self._tensor([[0.0] * policy.window] * 2)
@@ -84,12 +81,13 @@ class DeviceSpikes:
         self._strikes = torch.zeros((), dtype=torch.int64, device=device)
         self._quiet = torch.zeros((), dtype=torch.int64, device=device)
         self._course = self._tensor([0.0, 0.0])
-        """The highest usual loss of the run, and the logarithm of what a gradient may be over the median norm."""
+        """Highest usual loss of the run, and log of the allowed multiple of the median norm."""
         self.refused = torch.zeros((), dtype=torch.float32, device=device)
-        """1 if that step must be kept from the weights, else 0: what fused optimizers read as ``found_inf``."""
+        """1 if the step must not reach the weights, else 0: ``found_inf`` for fused optimizers."""
         self.divisor = torch.ones((), dtype=torch.float32, device=device)
-        """What its gradients are to be divided by to have them clipped: what they read as ``grad_scale``. It stays in
-        one place, where an optimizer that is compiled wants to find it."""
+        """Divisor that clips the gradients: ``grad_scale`` for fused optimizers. Always the same tensor, as compiled
+        optimizers require.
+        """
 
         self._graph: torch.cuda.CUDAGraph | None = None
         if not self._by_kernel:
@@ -97,7 +95,7 @@ class DeviceSpikes:
         self.load(state or SpikeState())
 
     def load(self, state: SpikeState) -> None:
-        """Continue from what the host remembers."""
+        """Continue from a host state."""
         window = self._policy.window
         rows = (state.losses[-window:], state.norms[-window:])
         self._window.copy_(self._tensor([[*row, *[0.0] * (window - len(row))] for row in rows]))
@@ -109,20 +107,20 @@ class DeviceSpikes:
         self.allow(factor_of(state, self._policy))
 
     def allow(self, factor: float) -> None:
-        """From the next step on a gradient may be this many times the median norm."""
+        """Set the allowed multiple of the median norm from the next step on."""
         self._course[1].fill_(math.log(factor))
 
     def unsettled(self) -> Tensor:
-        """True if running statistics must not take the last step in: it was refused, or its loss shows a fault."""
+        """True if running statistics must exclude the last step: it was refused, or its loss is implausible."""
         return (self.refused > 0) | (self.verdict >= int(Verdict.FAULT))
 
     def judge(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """Judge a step and move the windows on; returns ``verdict``, which holds until the next step is judged."""
+        """Judge a step and update the windows; return ``verdict``, which is valid until the next step."""
         if self._by_kernel and self._launch(loss, norm):
             return self.verdict
         self._raw_loss.copy_(loss, non_blocking=True)
         self._raw_norm.copy_(norm, non_blocking=True)
-        # A graph cannot be launched while another one is recorded: that one then holds the test itself.
+        # A graph cannot be launched during another capture, which then records the test itself.
         if self._graph is None or torch.cuda.is_current_stream_capturing():
             self._compute()
         else:
@@ -130,7 +128,7 @@ class DeviceSpikes:
         return self.verdict
 
     def _launch(self, loss: Tensor, norm: Tensor) -> bool:
-        """Judge by our own kernel; False if it cannot be built here, and then torch judges from now on."""
+        """Judge with the Triton kernel; False if it cannot be built, and torch judges from then on."""
         policy = self._policy
         where = [value.detach().to(self._device, non_blocking=True) for value in (loss, norm)]
         dtypes = (loss.dtype, norm.dtype)
@@ -147,7 +145,7 @@ class DeviceSpikes:
                     PADDED=1 << (policy.window - 1).bit_length(), warps=WARPS,
                 )  # fmt: skip
         except Exception:
-            # What has worked once is not a matter of how the kernel is built.
+            # After a first success, an error is not a build problem.
             if self._launchers:
                 raise
             self._by_kernel = False
@@ -164,18 +162,18 @@ class DeviceSpikes:
         return self._window, self._count, self._next, self._strikes, self._quiet, self._course
 
     def _capture(self) -> None:
-        """Record torch's kernels as a graph; what has been judged so far is lost."""
+        """Record torch's kernels as a graph; this overwrites the state."""
         if self._device.type != "cuda":
             return
         with torch.cuda.device(self._device):
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
-                # Sorting and the like set themselves up at their first call, which a graph must not record.
+                # Sorting and others initialize on their first call, which a graph must not record.
                 self._compute()
             torch.cuda.current_stream().wait_stream(side)
             self._graph = torch.cuda.CUDAGraph()
-            # Other threads, such as those that pin a loader's memory, may go on meanwhile.
+            # Other threads, such as a loader's pinning thread, may continue.
             with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._compute()
 

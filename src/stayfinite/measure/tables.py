@@ -1,4 +1,4 @@
-"""Tables that tell a kernel where tensors are and how they are cut into chunks."""
+"""Tables with the addresses and chunks of tensors, for kernels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Tensors of one dtype, or their chunks, one after the other."""
+    """Consecutive tensors of one dtype, or their chunks."""
 
     dtype: torch.dtype
     first: int
@@ -22,23 +22,23 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """A list of tensors, cut into chunks; the tables are on the device."""
+    """A list of tensors split into chunks; the tables are on the device."""
 
     tensors: int
     count: int
     sizes: Tensor
-    """Elements of each tensor, int64."""
+    """Elements per tensor, int64."""
     owners: Tensor
-    """The tensor that a chunk belongs to, int32."""
+    """Tensor of each chunk, int32."""
     places: Tensor
-    """The chunk's number within its tensor, int32."""
+    """Chunk number within its tensor, int32."""
     starts: Tensor
-    """The first chunk of each tensor, and the number of chunks at the end, int32."""
+    """First chunk of each tensor, and the total number at the end, int32."""
     spans: tuple[Span, ...]
 
 
 def cut(sizes: Sequence[int], dtypes: Sequence[torch.dtype], chunk: int, device: torch.device) -> Chunks:
-    """Cut tensors of these sizes into chunks of so many elements; an empty tensor has none."""
+    """Split tensors into chunks of ``chunk`` elements; an empty tensor has none."""
     elements = torch.tensor(sizes, dtype=torch.int64)
     each = (elements + (chunk - 1)) // chunk
     starts = torch.zeros(len(sizes) + 1, dtype=torch.int64)
@@ -57,9 +57,8 @@ def cut(sizes: Sequence[int], dtypes: Sequence[torch.dtype], chunk: int, device:
 
 
 def spans_of(dtypes: Sequence[torch.dtype], starts: Sequence[int]) -> tuple[Span, ...]:
-    """Neighbors of one dtype together; ``starts`` says where each tensor's part begins, and where the last one's ends.
-
-    What has no part at all is left out.
+    """Group consecutive tensors of one dtype, without empty groups; ``starts`` has each tensor's start and the last
+    one's end.
     """
     spans: list[Span] = []
     begun = 0
@@ -73,31 +72,31 @@ def spans_of(dtypes: Sequence[torch.dtype], starts: Sequence[int]) -> tuple[Span
 
 
 def sent(values: Tensor, device: torch.device) -> Tensor:
-    """A copy on the device, under way when this returns."""
+    """Start an asynchronous copy to the device."""
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
 class Addresses:
-    """Where some tensors are, as a table on the device that is sent anew only when one of them has moved.
+    """Addresses of some tensors in a device table, updated only when one has moved.
 
-    While a CUDA graph is captured the table belongs to the graph: the tensors of a replay are where they were.
+    During a CUDA graph capture the table belongs to the graph: in a replay the tensors have not moved.
     """
 
     def __init__(self, count: int, device: torch.device) -> None:
         self._device = device
         self._known: list[int] = []
         self._table = torch.zeros(count, dtype=torch.int64, device=device)
-        # Pinned memory cannot be had while a graph is captured, and a graph reads it again at every replay.
+        # Pinned memory cannot be allocated during a capture, and a graph reads it at every replay.
         self._sheet = torch.empty(count, dtype=torch.int64, pin_memory=device.type == "cuda")
         self._in_graph: tuple[list[int], Tensor] | None = None
 
     def table(self, addresses: list[int]) -> Tensor:
-        """The table of these addresses, each a tensor's ``data_ptr()``."""
+        """Table of these addresses, each a tensor's ``data_ptr()``."""
         if self._device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             return self._captured(addresses)
         if addresses != self._known:
             numbers = torch.frombuffer(array("q", addresses), dtype=torch.int64)
-            # Each time in pinned memory of its own: the last copy may still be under way.
+            # New pinned memory each time: the last copy may still be in flight.
             staged = numbers.pin_memory() if self._device.type == "cuda" else numbers
             self._table.copy_(staged, non_blocking=True)
             self._known = addresses

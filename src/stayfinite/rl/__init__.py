@@ -1,4 +1,4 @@
-"""Post-training: signals of a step, why sampler and trainer disagree, and what to do when it goes wrong."""
+"""Post-training: signals of a step, why sampler and trainer disagree, and actions when it goes wrong."""
 
 from stayfinite.rl.measuring import preference_signals, signals, value_signals
 from stayfinite.rl.mismatch import Difference, Mismatch, explain_mismatch

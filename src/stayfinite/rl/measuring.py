@@ -1,7 +1,6 @@
-"""Signals of post-training, from what the loss function has computed anyway: ``guard.step(loss, signals=...)``.
+"""Signals of post-training from what the loss function computes anyway: ``guard.step(loss, signals=...)``.
 
-Everything stays on the device and nothing waits for it. What the mask leaves out is never looked at, a NaN in the
-padding included.
+Everything stays on the device, without a sync. Masked values are ignored, including NaN in the padding.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from stayfinite.errors import UsageError
 __all__ = ["preference_signals", "signals", "value_signals"]
 
 FARTHEST = 20.0
-"""Differences of log-probabilities are cut here, so that a ratio that explodes is a large number and not infinity."""
+"""Differences of log-probabilities are clamped here, so an exploding ratio is large but finite."""
 
 GRAM = 4
-"""Tokens of one piece, when answers are searched for repetition."""
+"""Tokens per n-gram when searching answers for repetition."""
 
 REPEATED = 0.5
-"""An answer repeats itself from this share of pieces on that stood in it before."""
+"""Share of repeated n-grams at which an answer counts as repetitive."""
 
 
 @torch.no_grad()
@@ -42,7 +41,7 @@ def signals(
     cut_off: Tensor | None = None,
     limit: int | None = None,
 ) -> dict[str, Tensor]:
-    """The signals of one batch of answers, each a scalar on the device; those that nothing was given for are left out.
+    """Signals of one batch of answers, each a scalar on the device; those without an input are omitted.
 
     Examples:
         >>> logprobs = torch.tensor([[-1.0, -2.0], [-1.5, -0.5]])
@@ -52,21 +51,20 @@ def signals(
         ['advantage_mean', 'advantage_std', 'clipped', 'entropy', 'ratio_max', 'ratio_mean']
 
     Arguments:
-        logprobs: of the answers' tokens under the weights that are trained, ``[answers, tokens]``.
-        old_logprobs: under the weights that the answers were sampled with; gives ``ratio_mean``, ``ratio_max`` and
-            ``clipped``.
+        logprobs: of the answers' tokens under the trained weights, ``[answers, tokens]``.
+        old_logprobs: under the sampling weights; gives ``ratio_mean``, ``ratio_max`` and ``clipped``.
         ref_logprobs: under the reference model; gives ``kl``, which is never negative (exp(d) - d - 1).
-        advantages: one for each answer or for each token.
-        mask: true where a token counts: the answer, without prompt and padding. All of them by default.
+        advantages: one per answer or per token.
+        mask: true for tokens that count: the answer, without prompt and padding. All by default.
         entropy: of the distribution at each token; by default estimated from the log-probabilities of the tokens.
-        rewards: one for each answer, or several by name; ``reward`` is then their sum.
-        group_size: answers to one prompt, next to each other; gives ``equal_groups``.
-        clip: how far a ratio may be from 1, or how far below and above.
-        sampler_logprobs: of the same tokens, as the generating engine has told them; gives ``mismatch``. They are held
-            against ``old_logprobs`` where there are any, so that the policy's own updates do not count.
+        rewards: one per answer, or several by name; ``reward`` is then their sum.
+        group_size: answers per prompt, adjacent; gives ``equal_groups``.
+        clip: clipping range of the ratio around 1, or below and above.
+        sampler_logprobs: of the same tokens, as returned by the sampler; gives ``mismatch``, relative to
+            ``old_logprobs`` if given, so the policy's own updates do not count.
         tokens: ids of the answers; gives ``repeats``.
-        cut_off: true for each answer that ended at the limit and not by itself.
-        limit: tokens that an answer may have, if ``cut_off`` is not known: an answer as long counts as cut off.
+        cut_off: true for each answer that was truncated at the limit.
+        limit: most tokens of an answer, if ``cut_off`` is unknown: an answer this long counts as truncated.
 
     Raises:
         UsageError: shapes do not fit together.
@@ -85,7 +83,7 @@ def signals(
         below, above = clip if isinstance(clip, tuple) else (clip, clip)
         low, high = ratio < 1 - below, ratio > 1 + above
         if advantages is not None:
-            # A ratio is only held where the advantage would push it further away.
+            # A ratio is clipped only if the advantage would push it further away.
             each = advantages if advantages.dim() > 1 else advantages[:, None]
             low, high = low & (each < 0), high & (each > 0)
         found["clipped"] = _mean((low | high).float(), counts)
@@ -96,7 +94,7 @@ def signals(
     scores = advantages if advantages is not None and advantages.dim() == 1 else None
     if rewards is not None:
         parts = {} if isinstance(rewards, Tensor) else {name: part.float() for name, part in rewards.items()}
-        # A function that has nothing to say of an answer says NaN.
+        # A reward function without an opinion on an answer returns NaN.
         scores = rewards if isinstance(rewards, Tensor) else torch.stack([*parts.values()]).nansum(0)
         found["reward"] = scores.float().mean()
         found |= {f"reward/{name}": part.nanmean() for name, part in parts.items()}
@@ -128,7 +126,7 @@ def preference_signals(
     *,
     beta: float = 1.0,
 ) -> dict[str, Tensor]:
-    """The signals of a batch of preferred and rejected answers (DPO and its kin).
+    """Signals of a batch of preferred and rejected answers (DPO and similar).
 
     Examples:
         >>> found = rl.preference_signals(chosen=torch.tensor([-12.0]), rejected=torch.tensor([-15.0]))
@@ -138,9 +136,9 @@ def preference_signals(
     Arguments:
         chosen: log-probability of each preferred answer as a whole.
         rejected: of each rejected one.
-        ref_chosen: of the preferred one under the reference model; ``margin`` is then that of the implicit rewards.
-        ref_rejected: of the rejected one under the reference model.
-        beta: what the margin is multiplied by.
+        ref_chosen: under the reference model; ``margin`` is then that of the implicit rewards.
+        ref_rejected: under the reference model.
+        beta: factor of the margin.
     """
     margin = chosen.float().mean() - rejected.float().mean()
     if ref_chosen is not None and ref_rejected is not None:
@@ -154,7 +152,7 @@ def preference_signals(
 
 @torch.no_grad()
 def value_signals(values: Tensor, returns: Tensor, mask: Tensor | None = None) -> dict[str, Tensor]:
-    """The signals of a value head: its mean squared error, and the share of the returns' variance that it explains.
+    """Signals of a value head: its mean squared error, and its explained share of the returns' variance.
 
     Examples:
         >>> rl.value_signals(values=torch.tensor([0.0, 1.0, 3.0]), returns=torch.tensor([0.0, 2.0, 4.0]))
@@ -164,16 +162,16 @@ def value_signals(values: Tensor, returns: Tensor, mask: Tensor | None = None) -
     counts = torch.ones_like(values, dtype=torch.bool) if mask is None else mask.bool()
     error = torch.where(counts, returns - values, 0).float()
     variance = _variance(returns, counts)
-    # Returns that are all the same leave nothing to explain.
+    # Constant returns leave nothing to explain.
     explained = torch.where(variance > 0, 1 - _variance(error, counts) / variance.clamp_min(1e-12), 0)
     return {"value_loss": _mean(error.square(), counts), "explained_variance": explained}
 
 
 def _repeats(tokens: Tensor, counts: Tensor) -> Tensor:
-    """The share of answers of which most pieces stood in them before."""
+    """Share of answers that mostly repeat earlier n-grams."""
     if tokens.shape[1] < 2 * GRAM:
         return torch.zeros((), device=tokens.device)
-    # Each piece as one number; a sort brings equal ones together, which no table of pairs has to be made for.
+    # Hash each n-gram to a number; sorting brings equal ones together without a table of pairs.
     ids = tokens.long()
     width = tokens.shape[1] - GRAM + 1
     pieces = torch.zeros_like(ids[:, :width])
@@ -181,7 +179,7 @@ def _repeats(tokens: Tensor, counts: Tensor) -> Tensor:
     for place in range(GRAM):
         pieces = pieces * 1_000_003 + ids[:, place : place + width] + 1
         whole = whole & counts[:, place : place + width]
-    # What the mask leaves out gets numbers of its own, so that it is equal to nothing.
+    # Masked n-grams get unique numbers, so they match nothing.
     pieces = torch.where(whole, pieces & (2**62 - 1), -1 - torch.arange(width, device=tokens.device))
     order = pieces.sort(1).values
     again = ((order[:, 1:] == order[:, :-1]) & (order[:, 1:] >= 0)).sum(1)

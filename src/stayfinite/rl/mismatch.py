@@ -1,8 +1,8 @@
-"""Why the sampler's log-probabilities are not the trainer's: the same tokens are run again with one thing changed.
+"""Explain why the sampler's log-probabilities differ from the trainer's: re-run the same tokens with one change.
 
 Each change is a world: dropout off, fp32, another temperature, positions from the padding, other attention kernels, the
-tokens as the sampler saw them. The world in which the difference goes away has the cause. It is then kept, and the rest
-is looked at. Where no single change helps, pairs are tried: dropout and a temperature hide each other.
+tokens as the sampler saw them. The world in which the difference disappears has the cause. It is kept, and the rest is
+examined again. If no single change helps, pairs are tried: dropout and a temperature hide each other.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ __all__ = ["Difference", "Mismatch", "explain_mismatch"]
 Forward = Callable[..., Any]
 
 SMALL = 0.02
-"""Mean difference, in nats, that rounding in bf16 and other kernels leave: not worth an explanation."""
+"""Mean difference, in nats, caused by bf16 rounding and other kernels: not worth an explanation."""
 
 EXPLAINED = 0.5
-"""A change that takes away this share of the difference is a cause."""
+"""A change that removes this share of the difference is a cause."""
 
 SHOWN = 8
-"""Tokens that differ most, which are listed."""
+"""Most tokens to list."""
 
 MOST_CAUSES = 3
 
@@ -54,26 +54,26 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One change that makes the difference smaller."""
+    """One change that reduces the difference."""
 
     name: str
     text: str
     fix: str
     left: float
-    """The mean difference that remains with it, and with the causes before it."""
+    """Mean difference that remains with this cause and those before it removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """How far sampler and trainer are apart, and what was proved to cause it."""
+    """How far sampler and trainer differ, and the proved causes."""
 
     mean: float
     largest: float
     causes: tuple[Cause, ...] = ()
     worlds: dict[str, float] = field(default_factory=dict)
-    """The mean difference with each single change; empty where the two agree."""
+    """Mean difference with each single change; empty if they agree."""
     tokens: tuple[Difference, ...] = ()
-    """Those that differ most."""
+    """Tokens that differ most."""
 
     @property
     def explained(self) -> bool:
@@ -82,7 +82,7 @@ class Mismatch:
 
     @property
     def left(self) -> float:
-        """The mean difference that remains with all causes removed."""
+        """Mean difference that remains with all causes removed."""
         return self.causes[-1].left if self.causes else self.mean
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """How the tokens are run: what the worlds change."""
+    """How the tokens are run; worlds change one field."""
 
     evaluate: bool = False
     exact: bool = False
@@ -124,7 +124,7 @@ def explain_mismatch(
     forward: Forward | None = None,
     decode: Callable[[list[int]], str] | None = None,
 ) -> Mismatch:
-    """Compare log-probabilities of the sampler with those of the training pass, and find what makes them differ.
+    """Compare log-probabilities of the sampler with those of the training pass, and find the cause of a difference.
 
     Examples:
         >>> words = torch.nn.Sequential(torch.nn.Embedding(9, 9), torch.nn.Dropout(0.5))  # in training mode
@@ -135,21 +135,21 @@ def explain_mismatch(
         >>> found.causes[0].text
         'the training pass runs in train mode (dropout)'
 
-    The model is left as it was: weights, modes of all modules, and random generators.
+    The model is unchanged afterwards: weights, module modes, and random generators.
 
     Arguments:
-        model: as it is trained, in the mode in which it is trained. Call it under the autocast of the training.
+        model: in its training mode. Call this under the autocast of the training.
         tokens: whole sequences, prompt and answer, ``[rows, places]``.
-        sampler_logprobs: log-probability of each token as the sampler told it, at the token's own place.
-        mask: true at the answers' tokens.
-        attention_mask: as the training pass gives it, or None.
-        position_ids: as the training pass gives them, or None.
-        temperature: what the training pass divides logits by.
-        tokens_as_sampled: the sequences and their mask as the sampler had them, where another template or padding was
-            used; answers have as many tokens as here.
-        forward: ``forward(model, tokens, attention_mask, position_ids)`` giving logits. By default the model is called
-            as those of transformers are; of a tuple the first is taken.
-        decode: token ids to text, for the tokens that are listed.
+        sampler_logprobs: log-probability of each token from the sampler, at the token's own position.
+        mask: true for the answers' tokens.
+        attention_mask: as in the training pass, or None.
+        position_ids: as in the training pass, or None.
+        temperature: divisor of the logits in the training pass.
+        tokens_as_sampled: the sampler's sequences and mask, if its template or padding differs; answers have the same
+            length.
+        forward: ``forward(model, tokens, attention_mask, position_ids)`` returns logits. By default the model is called
+            as in transformers; the first of a tuple is used.
+        decode: token ids to text, for listed tokens.
 
     Raises:
         UsageError: shapes do not fit together, the mask is empty, or the model returns no logits.
@@ -197,7 +197,7 @@ class _Runs:
         self._seen: dict[_Setting, Tensor] = {}
 
     def worlds(self, now: _Setting) -> Iterator[tuple[str, _Setting, str, str]]:
-        """Every change that could matter, with what it means and how it is mended."""
+        """All changes that could matter, with their meaning and fix."""
         training = any(module.training for module in self._model.modules())
         if training and not now.evaluate:
             yield (
@@ -239,11 +239,11 @@ class _Runs:
             yield "temperature", replace(now, temperature=fitted), text, fix
 
     def causes(self, now: _Setting) -> list[tuple[Cause, _Setting]]:
-        """Every change with what it leaves."""
+        """All changes with the difference they leave."""
         return [(Cause(name, text, fix, self.left(new)), new) for name, new, text, fix in self.worlds(now)]
 
     def best(self, now: _Setting, bound: float) -> tuple[list[Cause], _Setting]:
-        """The change that leaves least, if that is below the bound; else the best two of them; else none."""
+        """The change that leaves least, if below the bound; else the best pair; else none."""
         tried = [([cause], new) for cause, new in self.causes(now)]
         for in_pairs in (False, True):
             if in_pairs:
@@ -254,19 +254,18 @@ class _Runs:
         return [], now
 
     def left(self, setting: _Setting) -> float:
-        """The mean difference under a setting."""
+        """Mean difference under a setting."""
         return self.mean(self.apart(self.logprobs(setting)))
 
     def apart(self, logprobs: Tensor) -> Tensor:
-        """The difference at each token; one that is not finite counts as a large one."""
+        """Difference at each token; a non-finite one counts as large."""
         return (logprobs - self._sampler).abs().nan_to_num(nan=100.0, posinf=100.0)
 
     def mean(self, apart: Tensor) -> float:
-        """Over all tokens."""
         return float(apart.mean())
 
     def logprobs(self, setting: _Setting) -> Tensor:
-        """Of the answers' tokens."""
+        """Log-probabilities of the answers' tokens."""
         resampled = self._resampled if setting.resampled else None
         tokens, mask = resampled or (self._tokens, self._mask)
         logits = self._logits(setting)[:, :-1].float() / setting.temperature
@@ -277,7 +276,7 @@ class _Runs:
         return placed[mask.bool()]
 
     def most(self, apart: Tensor, trained: Tensor, decode: Callable[[list[int]], str] | None) -> tuple[Difference, ...]:
-        """The tokens that differ most."""
+        """Tokens that differ most."""
         places = self._mask.nonzero()
         found = []
         for index in apart.argsort(descending=True)[:SHOWN].tolist():
@@ -288,7 +287,7 @@ class _Runs:
         return tuple(found)
 
     def _fitted(self, now: _Setting) -> float | None:
-        """The temperature at which the difference is smallest, if it is another one; the logits are known already."""
+        """Temperature with the smallest difference, if it is another one; needs no further pass."""
         low, high = TEMPERATURES
 
         def left(temperature: float) -> float:
@@ -307,10 +306,10 @@ class _Runs:
         return found if abs(found - now.temperature) > 0.02 * now.temperature else None
 
     def _logits(self, setting: _Setting) -> Tensor:
-        """Of the last pass; temperatures and shifts need no other."""
+        """Logits of the last pass; temperatures and shifts need no other."""
         known = replace(setting, temperature=1.0, shift=0)
         if known not in self._seen:
-            self._seen = {known: self._run(known)}  # logits are large: those of one pass are enough
+            self._seen = {known: self._run(known)}  # logits are large, so keep only one pass
         return self._seen[known]
 
     def _run(self, setting: _Setting) -> Tensor:
@@ -330,7 +329,7 @@ class _Runs:
 def _usual(model: nn.Module, tokens: Tensor, attention: Tensor | None, positions: Tensor | None) -> Tensor:
     given = {"attention_mask": attention, "position_ids": positions}
     found = model(tokens, **{name: value for name, value in given.items() if value is not None})
-    # With a value head a plain model, and trl's of old, returns (logits, ..., values).
+    # With a value head, a plain model and older trl return (logits, ..., values).
     logits = found[0] if isinstance(found, tuple) else getattr(found, "logits", found)
     if not isinstance(logits, Tensor) or logits.dim() != 3:
         raise UsageError(
@@ -346,7 +345,7 @@ def _plain(tokens: Tensor) -> Tensor:
 
 @contextmanager
 def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """No gradients, and generators as they were."""
+    """Context without gradients that restores the generators."""
     devices = sorted({each.device.index for each in model.parameters() if each.device.type == "cuda"})
     with torch.no_grad(), torch.random.fork_rng(devices):
         yield
@@ -366,7 +365,7 @@ def _mode(model: nn.Module, *, evaluate: bool) -> Iterator[None]:
 
 @contextmanager
 def _exact(model: nn.Module, wanted: bool) -> Iterator[None]:
-    """All of the model in fp32, and its own tensors again afterwards."""
+    """Context with the model in fp32; its own tensors are restored afterwards."""
     if not wanted:
         yield
         return

@@ -1,4 +1,4 @@
-"""A reference model that is the policy, shares weights with it, or trains along: found without a pass of its own."""
+"""Detect a reference model that is the policy, shares weights with it, or is trained, without a forward pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Reference"]
 
 
 class Reference:
-    """Looks at a reference model; nothing waits for the device.
+    """Checks a reference model, without a device sync.
 
     Examples:
         >>> reference = rl.Reference(model, model, optimizer)
@@ -21,10 +21,9 @@ class Reference:
         []
 
     Arguments:
-        policy: what is trained.
-        reference: what it is held against; with an adapter that was put into the very modules of the reference
-            (`get_peft_model(base)` changes ``base``), both share the adapter.
-        optimizer: of the training, if there is one already.
+        policy: the trained model.
+        reference: its reference; `get_peft_model(base)` changes ``base``, so both would share the adapter.
+        optimizer: the training's optimizer, if it exists already.
     """
 
     def __init__(self, policy: nn.Module, reference: nn.Module, optimizer: Any = None) -> None:
@@ -33,7 +32,7 @@ class Reference:
         self._written = [each._version for _, each in self._weights]
 
     def fault(self) -> str:
-        """What is wrong with it, in one sentence; empty where nothing is."""
+        """What is wrong, in one sentence; empty if nothing is."""
         trained = {id(each): name for name, each in self._policy.named_parameters() if each.requires_grad}
         own = self._weights
         if self._reference is self._policy:
@@ -48,7 +47,7 @@ class Reference:
         return ""
 
     def moved(self) -> list[str]:
-        """Weights of the reference that were written to since this was built: by an optimizer, an average, a load."""
+        """Names of reference weights written to since construction: by an optimizer, an average, a load."""
         return [
             name for (name, each), written in zip(self._weights, self._written, strict=True) if each._version != written
         ]

@@ -1,8 +1,8 @@
-"""What to do when post-training goes wrong with finite losses: one rung at a time, each given time to work.
+"""Act on post-training failures with finite losses, one rung at a time, each with time to work.
 
-Drop the groups that carry the damage (``sound_groups``, in every step), raise the KL coefficient, cut the learning
-rate, roll back to known-good weights. A cause that none of these cures (a sampler that differs, a constant reward) is
-told of and left to a person.
+Drop harmful groups (``sound_groups``, in every step), raise the KL coefficient, cut the learning rate, roll back to
+known-good weights. Causes that none of these fix (a differing sampler, a constant reward) are reported and left to the
+user.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from stayfinite.errors import UsageError
 __all__ = ["Rung", "Steering", "sound_groups"]
 
 CURABLE = (KL_RUNAWAY, RATIO_EXPLOSION, REWARD_FALLS, ENTROPY_COLLAPSE)
-"""Causes that a smaller step, a stronger tie to the reference, or older weights can cure."""
+"""Causes that a smaller step, a stronger KL term, or older weights can fix."""
 
 WIDEST = 100.0
-"""Importance ratio of one token, or its inverse, that would carry a batch by itself."""
+"""Importance ratio of one token, or its inverse, that would dominate a batch."""
 
 
 class Rung(IntEnum):
-    """What was done, in the order in which it is tried."""
+    """Actions, in the order they are tried."""
 
     NOTHING = 0
     KL = 1
@@ -36,27 +36,27 @@ class Rung(IntEnum):
 
 
 class Guarded(Protocol):
-    """What is needed of a guard."""
+    """The part of a guard that steering needs."""
 
     @property
     def standing_signs(self) -> AbstractSet[str]:
-        """Causes that the last steps' signals show."""
+        """Causes shown by the signals of the last steps."""
 
     @property
     def steered(self) -> dict[str, Any]:
-        """Plain data that is saved and resumed with the guard."""
+        """Plain data saved and resumed with the guard."""
 
     def raised_kl(self, kl: float, why: str) -> None:
-        """Tell that the KL coefficient is this now."""
+        """Record the new KL coefficient."""
 
     def agree(self, number: int) -> int:
-        """The highest of all ranks' numbers."""
+        """Maximum over all ranks."""
 
     def cut_rate(self, why: str) -> None:
         """Cut the learning rate for a while."""
 
     def roll_back(self, why: str) -> bool:
-        """Go back to the last known-good state; whether there was one."""
+        """Return to the last known-good state; whether there was one."""
 
 
 class Steering:
@@ -70,10 +70,10 @@ class Steering:
         <Rung.NOTHING: 0>
 
     Arguments:
-        guard: of the training.
-        kl: coefficient of the KL term when the run began; 0 for a loss without one, whose first rung is the rate.
-        most: highest multiple of it.
-        patience: steps that a rung is given before the next is taken.
+        guard: the training's guard.
+        kl: initial coefficient of the KL term; 0 for a loss without one, which starts with the rate.
+        most: highest multiple of ``kl``.
+        patience: steps between two rungs.
     """
 
     def __init__(self, guard: Guarded, *, kl: float = 0.0, most: float = 8.0, patience: int = 20) -> None:
@@ -87,33 +87,33 @@ class Steering:
 
     @property
     def kl(self) -> float:
-        """The coefficient to multiply the KL term by."""
+        """Current coefficient of the KL term."""
         return float(self._state["kl"])
 
     @property
     def done(self) -> list[Rung]:
-        """The rungs that were taken, also before a resume."""
+        """Rungs taken, including those before a resume."""
         return [Rung(each) for each in self._state["done"]]
 
     @property
     def _state(self) -> dict[str, Any]:
-        """Kept by the guard, so that it survives a kill: coefficient, rungs, and how long ago the last was."""
+        """State kept by the guard, so it survives a kill: coefficient, rungs, and steps since the last."""
         state = self._guard.steered
         if not state:
             state.update(kl=self._first, done=[], taken=int(Rung.NOTHING), waited=self._patience, calm=0)
         return state
 
     def follow(self) -> Rung:
-        """Look at the signs of the last steps, and do what is due; returns what was done."""
+        """Check the signs of the last steps and act if due; return the action."""
         state = self._state
         state["waited"] += 1
         wanted = next((cause for cause in CURABLE if cause in self._guard.standing_signs), "")
-        # The rank that judges the signals speaks for all of them.
+        # The rank that judges the signals decides for all.
         place = self._guard.agree(CURABLE.index(wanted) + 1 if wanted else 0)
         if not place:
             state["calm"] += 1
             if state["calm"] > 2 * self._patience:
-                state["taken"] = int(Rung.NOTHING)  # trouble that comes back later begins at the first rung
+                state["taken"] = int(Rung.NOTHING)  # later trouble starts at the first rung again
             return Rung.NOTHING
         state["calm"] = 0
         if state["waited"] <= self._patience:
@@ -148,9 +148,9 @@ def sound_groups(
     mask: Tensor | None = None,
     widest: float = WIDEST,
 ) -> Tensor:
-    """True for each answer of a group that can be learned from; on the device, without a wait.
+    """True for each answer of a group that can be learned from; on the device, without a sync.
 
-    A group is left out whole, so that the advantages of its other answers stay comparable: if a reward is not finite,
+    Groups are dropped as a whole, so the advantages of other answers stay comparable: if a reward is not finite,
     if all its rewards are equal, or if one token's importance ratio is beyond ``widest`` or not finite.
 
     Examples:
@@ -158,10 +158,10 @@ def sound_groups(
         tensor([ True,  True, False, False])
 
     Arguments:
-        rewards: one for each answer.
-        group_size: answers to one prompt, next to each other.
+        rewards: one per answer.
+        group_size: answers per prompt, adjacent.
         ratio: importance ratio of each token, ``[answers, tokens]``.
-        mask: true where a token counts.
+        mask: true for tokens that count.
         widest: largest ratio, and the inverse of the smallest.
     """
     if rewards.dim() != 1 or group_size < 1 or len(rewards) % group_size:
@@ -177,7 +177,7 @@ def sound_groups(
 
 @torch.no_grad()
 def tame_groups(ratio: Tensor, group_size: int, *, mask: Tensor | None = None, widest: float = WIDEST) -> Tensor:
-    """True for each answer of a group in which no token's importance ratio would carry the batch by itself."""
+    """True for each answer of a group in which no token's importance ratio would dominate the batch."""
     tame = ratio.isfinite() & (ratio <= widest) & (ratio >= 1 / widest)
     if mask is not None:
         tame = tame | ~mask.bool()

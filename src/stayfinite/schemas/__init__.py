@@ -1,4 +1,4 @@
-"""JSON Schema of all that stayfinite prints with --json and writes into a run directory."""
+"""JSON Schemas of everything that stayfinite prints with --json and writes into a run directory."""
 
 from stayfinite.schemas.listing import schema
 

@@ -1,4 +1,4 @@
-"""JSON Schema (draft 2020-12) from dataclasses and typed dicts: their types, and the docstrings under their fields."""
+"""Derive JSON Schema (draft 2020-12) from dataclasses and typed dicts: types, and docstrings under fields."""
 
 from __future__ import annotations
 
@@ -26,24 +26,23 @@ class Shape:
     """How the plain data of a class differs from its fields."""
 
     keys: tuple[str, ...] = ()
-    """All keys, in order; the fields of the class where it is empty. A key may be a property of the class."""
+    """All keys in order; empty for the class's fields. A key may be a property."""
     named: Mapping[str, str] = field(default_factory=dict)
-    """Keys that have another name than their attribute: key to attribute."""
+    """Keys with another name than their attribute: key to attribute."""
     typed: Mapping[str, Any] = field(default_factory=dict)
     """Keys whose value has another type than their attribute."""
     optional: tuple[str, ...] = ()
-    """Keys that are left out where there is nothing to say."""
+    """Keys that may be omitted."""
 
 
 class Deriver:
-    """Makes schemas; classes within classes go to ``definitions``."""
+    """Creates schemas; nested classes go to ``definitions``."""
 
     def __init__(self, shapes: Mapping[type, Shape]) -> None:
         self._shapes = shapes
         self.definitions: dict[str, Any] = {}
 
     def schema(self, hint: Any) -> dict[str, Any]:
-        """The schema of a type."""
         if hint in _PLAIN:
             return dict(_PLAIN[hint])
         origin, inner = get_origin(hint), get_args(hint)
@@ -65,7 +64,7 @@ class Deriver:
         raise TypeError(f"no JSON Schema for {hint!r}")
 
     def fields_of(self, of: type) -> dict[str, Any]:
-        """The schema of a class itself: its keys with their types and what is said of them."""
+        """Schema of a class itself: its keys with types and descriptions."""
         hints, said = _hints(of), _docstrings(of)
         shape = self._shapes.get(of, Shape())
         keys = shape.keys or tuple(each.name for each in fields(of)) if is_dataclass(of) else tuple(hints)
@@ -84,13 +83,13 @@ class Deriver:
     def _reference(self, of: type) -> dict[str, Any]:
         name = of.__name__
         if name not in self.definitions:
-            self.definitions[name] = {}  # a class within itself refers to this one
+            self.definitions[name] = {}  # for recursive classes
             self.definitions[name] = self.fields_of(of)
         return {"$ref": f"#/$defs/{name}"}
 
 
 def _hints(of: type) -> dict[str, Any]:
-    """The types of fields and properties."""
+    """Types of fields and properties."""
     found = get_type_hints(of, include_extras=True)
     for name, member in vars(of).items():
         if isinstance(member, property) and member.fget is not None:
@@ -99,12 +98,12 @@ def _hints(of: type) -> dict[str, Any]:
 
 
 def _unwrapped(hint: Any) -> Any:
-    """A type without `NotRequired[...]` round it."""
+    """A type without `NotRequired[...]`."""
     return get_args(hint)[0] if get_origin(hint) in (typing.NotRequired, typing.Required) else hint
 
 
 def _docstrings(of: type) -> dict[str, str]:
-    """What is written under fields, and the first line of properties; nothing where there is no source."""
+    """Docstrings under fields, and first lines of properties; empty without source."""
     said = {
         name: (inspect.getdoc(member) or "").partition("\n")[0]
         for name, member in vars(of).items()

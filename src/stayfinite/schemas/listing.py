@@ -1,4 +1,4 @@
-"""Which type each name stands for, and its schema."""
+"""Schemas by name."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SHAPES: dict[type, Shape] = {
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of what a name stands for.
+    """JSON Schema (draft 2020-12) by name.
 
     Raises:
         UsageError: no such name.
@@ -99,7 +99,7 @@ def _type_of(name: str) -> Any:
 
 
 def _demo_shapes() -> dict[type, Shape]:
-    """Of the demo's result: a number that is not finite is null."""
+    """Shapes of the demo's result: non-finite numbers are null."""
     from stayfinite.demo.result import DemoResult, LaneResult
 
     keys = ("version", *(each.name for each in fields(DemoResult)), "why")

@@ -1,4 +1,4 @@
-"""What commands print with --json and no dataclass holds whole, as typed dicts."""
+"""Typed dicts for --json output that is not a single dataclass."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from stayfinite.schemas.written import AutopsyRecord
 Verdict = Literal["healthy", "sick", "unknown"]
 KnownBy = Literal["proved by re-run", "seen in the running program", "read from text"]
 PlainNumber = float | Literal["nan", "inf", "-inf"]
-"""A number that strict JSON can hold."""
+"""A number for strict JSON."""
 
 
 class ToldFinding(TypedDict):
-    """A finding of the doctor's: a finding, how it is known, and the line that it speaks of."""
+    """A finding of `doctor`, how it is known, and its source line."""
 
     code: str
     cause: str
@@ -28,15 +28,15 @@ class ToldFinding(TypedDict):
     fix: str
     known_by: KnownBy
     place: tuple[str, int]
-    """File and line; empty and 0 where there is none."""
+    """File and line; empty and 0 if there is none."""
 
 
 class DoctorRecord(TypedDict):
-    """What was seen of a program that was run and watched."""
+    """What was seen of a watched program."""
 
     verdict: Verdict
     findings: list[ToldFinding]
-    """Proved ones first."""
+    """Proved findings first."""
     steps: int
     optimizers: list[str]
     models: list[str]
@@ -47,44 +47,44 @@ class DoctorRecord(TypedDict):
     why_not_replayed: str
     not_examined: str
     own_troubles: list[str]
-    """What went wrong in watching."""
+    """Errors while watching."""
     seconds: float
     losses: list[float]
-    """Where the loss began and where it ended."""
+    """First and last loss."""
     exit_code: int
-    """The program's."""
+    """Exit code of the program."""
     attached: int
-    """Guards that were attached to a framework's trainer."""
+    """Number of guards attached to a framework's trainer."""
     runs: list[str]
-    """Run directories that they wrote."""
+    """Their run directories."""
     ended: NotRequired[str]
-    """How the program ended, where it did not run to its end."""
+    """How the program ended, if it did not run to its end."""
     patch: NotRequired[dict[str, Any] | None]
 
 
 class ReplayRecord(AutopsyRecord):
-    """What re-running an incident has shown."""
+    """Result of re-running an incident."""
 
     notes: list[str]
-    """What a person has to know beside it."""
+    """Notes for the user."""
 
 
 class WatchRecord(TypedDict):
-    """How several runs stand."""
+    """State of several runs."""
 
     health: HealthWord
-    """Of the worst one."""
+    """Health of the worst run."""
     runs: list[RunStatus]
 
 
 class AddressRecord(TypedDict):
-    """Where the live page is."""
+    """Address of the live page."""
 
     url: str
 
 
 class JudgedMachine(TypedDict):
-    """One host and device, what was seen on it, and what to think of it."""
+    """One host and device, what was seen on it, and the verdict."""
 
     host: str
     device: str
@@ -101,7 +101,7 @@ class JudgedMachine(TypedDict):
 
 
 class HardwareRecord(TypedDict):
-    """Machines over runs, restarts and ranks; the most suspect first."""
+    """Machines over runs, restarts and ranks; most suspect first."""
 
     runs: list[str]
     machines: list[JudgedMachine]
@@ -150,7 +150,7 @@ class RuleRecord(TypedDict):
     title: str
     fix: str
     sections: dict[str, str]
-    """By heading, in Markdown."""
+    """Markdown by heading."""
 
 
 class RuleLine(TypedDict):
@@ -197,7 +197,7 @@ class ChatTestRecord(TypedDict):
     questions: int
     loss: float
     merit: float
-    """Orders models: accuracy, then answer rate, then loss."""
+    """Sort key for models: accuracy, then answer rate, then loss."""
 
 
 class ExportRecord(TypedDict):
@@ -210,19 +210,19 @@ class ExportRecord(TypedDict):
 
 
 class PrecisionRecord(TypedDict):
-    """What each module may compute in."""
+    """Precision plan of the modules."""
 
     version: int
     base: str
-    """Of everything that is not named in `formats`."""
+    """Format of everything not in `formats`."""
     formats: dict[str, str]
     units: dict[str, str]
-    """Every module that was looked at, and its class."""
+    """Examined modules and their classes."""
     card: str
     loss: PlainNumber
     """Relative error of the loss."""
     cosine: PlainNumber
-    """Between the gradient and that of fp32."""
+    """Cosine between the gradient and that of fp32."""
     gradient: PlainNumber
     loss_scale: float
     budget: dict[str, float]
@@ -236,7 +236,7 @@ class PrecisionRecord(TypedDict):
 
 
 class UpdatesRecord(TypedDict):
-    """What 16-bit weights lose of their updates."""
+    """Updates lost by 16-bit weights."""
 
     format: str
     steps: int
@@ -245,7 +245,7 @@ class UpdatesRecord(TypedDict):
 
 
 class RescaleRecord(TypedDict):
-    """An equivalent network for fp16, and the proof; further keys may stand beside these."""
+    """An equivalent network for fp16, and the proof; further keys are possible."""
 
     verdict: str
     architecture: str
@@ -265,7 +265,7 @@ class RescaleRecord(TypedDict):
 
 
 class ErrorRecord(TypedDict):
-    """A command could not do its work. The same words stand on standard error."""
+    """A command failed. The same message is on stderr."""
 
     command: str
     error: str
@@ -297,4 +297,4 @@ ROOTS: dict[str, Any] = {
     "chat_test": ChatTestRecord,
     "error": ErrorRecord,
 }
-"""By name; those with a dataclass of their own in a room above are in `listing`."""
+"""Types by name; those that are dataclasses of higher layers are in `listing`."""

@@ -1,7 +1,7 @@
-"""What a guarded run writes, as typed dicts: run.json, a line of steps.jsonl and of events.jsonl, an incident.
+"""Typed dicts for the files of a guarded run: run.json, lines of steps.jsonl and events.jsonl, incidents.
 
-Numbers that are not finite are written as NaN and Infinity, which Python's json reads. In these records keys are added
-with new abilities; what is listed here is what a reader can rely on.
+Non-finite numbers are written as NaN and Infinity, which Python's json reads. New versions may add keys; readers can
+rely on those listed here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ModelRecord(TypedDict):
     parameters: int
     trainable: int
     dtypes: dict[str, int]
-    """How many trainable tensors have each dtype."""
+    """Number of trainable tensors per dtype."""
 
 
 class LaunchRecord(TypedDict):
@@ -35,12 +35,12 @@ class LaunchRecord(TypedDict):
     optimizer: dict[str, Any]
     """`class` and `groups`."""
     max_norm: float | None
-    """The norm that gradients are clipped to."""
+    """Gradient clipping norm."""
     policy: dict[str, Any]
 
 
 class RunRecord(TypedDict):
-    """A run: every launch of it, the oldest first. Of a recipe also its name and settings."""
+    """A run: all its launches, oldest first. For a recipe also its name and settings."""
 
     version: Version
     launches: NotRequired[list[LaunchRecord]]
@@ -48,7 +48,7 @@ class RunRecord(TypedDict):
 
 
 class StepRecord(TypedDict):
-    """One optimizer step and what became of it."""
+    """One optimizer step and its decision."""
 
     version: Version
     step: int
@@ -61,13 +61,13 @@ class StepRecord(TypedDict):
     decision: Action
     code: Code
     parts: NotRequired[dict[str, float]]
-    """Losses that the loop named."""
+    """Loss terms named by the loop."""
     signals: NotRequired[dict[str, float]]
-    """Signals that the loop measured."""
+    """Signals measured by the loop."""
 
 
 class EventRecord(TypedDict):
-    """Something that happened; what else a line holds depends on `event`."""
+    """An event; its further keys depend on `event`."""
 
     version: Version
     time: str
@@ -75,9 +75,9 @@ class EventRecord(TypedDict):
     """`start`, `veto`, `bound`, `rollback`, `finding`, `autopsy`, `checkpoint`, `closed`, ..."""
     step: int
     code: NotRequired[str]
-    """Why a decision was taken; of a finding its rule."""
+    """Reason code of a decision; for a finding, its rule."""
     reason: NotRequired[str]
-    """As a sentence."""
+    """Reason as a sentence."""
 
 
 class DecisionRecord(TypedDict):
@@ -96,7 +96,7 @@ class IncidentRecord(TypedDict):
     step: int
     rank: int
     trigger: str
-    """What made it an incident."""
+    """Code of what was wrong."""
     decision: DecisionRecord
     signals: dict[str, Any]
     """The step, as in steps.jsonl and events.jsonl."""
@@ -118,14 +118,14 @@ class OriginRecord(TypedDict):
 
     operator: str | None
     forward_operator: str | None
-    """Where `operator` is a derivative: what it is the derivative of."""
+    """If `operator` is a derivative, the operator it is the derivative of."""
     module: str
     phase: str
     file: str | None
     line: int | None
     dtype: str | None
     leaf: str | None
-    """A parameter or input that held them already."""
+    """A parameter or input that was already bad."""
     called_from: NotRequired[str | None]
     """The line of your program, `file:line`."""
     inputs: NotRequired[list[dict[str, Any]]]
@@ -167,17 +167,17 @@ class SecondFault(TypedDict):
 
 
 class AutopsyRecord(TypedDict):
-    """What re-running a bad step has shown."""
+    """Result of re-running a bad step."""
 
     version: Version
     cause: str | None
-    """The slug of a rule; null when the step is finite."""
+    """Rule slug; null if the step is finite."""
     confidence: float
     verdict: str
     """One paragraph."""
     origin: OriginRecord | None
     rows: list[int] | None
-    """Rows of the batch that are bad."""
+    """Bad rows of the batch."""
     chain: list[str]
     """From the origin to the loss."""
     worlds: list[WorldRecord]

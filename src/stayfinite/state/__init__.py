@@ -1,1 +1,1 @@
-"""A training state as a whole: capture, restore, snapshots in memory, checkpoints on disk."""
+"""Training state: capture, restore, snapshots in memory, checkpoints on disk."""

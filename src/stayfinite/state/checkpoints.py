@@ -1,4 +1,4 @@
-"""Checkpoints beside training: a state is handed over and written by a thread; trouble with the disk stops nothing."""
+"""Background checkpoints: a state is handed to a thread that writes it; disk errors never stop training."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from stayfinite.state.writing import Desk, write_checkpoint
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint could not be written; training goes on, and the last good one is kept."""
+    """A checkpoint could not be written; training continues, and the last good one is kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of one checkpoint."""
+    """Result of one checkpoint."""
 
     step: int
     path: Path | None
-    """Where it is, verified; None if it could not be written."""
+    """Verified checkpoint; None if it could not be written."""
 
     error: Exception | None
-    """Why not: ``PoisonedState``, ``OSError``, ``StateError``."""
+    """``PoisonedState``, ``OSError``, ``StateError``, or None."""
 
     nbytes: int
     seconds: float
-    """How long it took in the background."""
+    """Time spent in the background."""
 
     waited: float
-    """How long training waited, for the checkpoint before it."""
+    """Time that training waited for the previous checkpoint."""
 
 
 class Checkpointer:
@@ -53,11 +53,11 @@ class Checkpointer:
     With several ranks every rank has one, and all of them call ``save`` for the same steps.
 
     Arguments:
-        directory: of all checkpoints; made when it is needed.
-        keep: how many good ones stay, at least 1.
-        rank: of this process, and ``ranks`` how many there are; where tensors are replicated rank 0 writes them.
-        token: what ``sharded.agree_on_token`` gave; needed with several ranks.
-        patience: seconds that one rank waits for another before it gives a checkpoint up.
+        directory: parent of all checkpoints; created if needed.
+        keep: good checkpoints to keep, at least 1.
+        rank: this process, of ``ranks``; rank 0 writes replicated tensors.
+        token: from ``sharded.agree_on_token``; needed with several ranks.
+        patience: seconds to wait for another rank before a checkpoint is given up.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class Checkpointer:
         self._warned = False
 
     def save(self, step: int, state: TrainingState) -> None:
-        """Hand a state over to be written. Waits only for the checkpoint before it. Never raises for the disk.
+        """Start writing a state. Waits only for the previous checkpoint. Never raises for disk errors.
 
-        The state's memory is held until it is written, so a ``SnapshotRing`` leaves it alone meanwhile.
+        The state's memory is held until it is written, so a ``SnapshotRing`` does not reuse it.
         """
         begun = time.monotonic()
         self._join()
@@ -96,26 +96,26 @@ class Checkpointer:
         if state.memory is not None:
             state.memory.hold()
         job = (step, self._number, state, time.monotonic() - begun)
-        # Not a daemon: a program that ends meanwhile finishes its last checkpoint.
+        # Not a daemon: a program that exits finishes its last checkpoint.
         self._thread = threading.Thread(target=self._work, args=job, name=f"stayfinite checkpoint {step}")
         self._thread.start()
 
     def collect(self) -> list[Outcome]:
-        """What has become known since the last call; does not wait. Warns once of trouble, again after a success."""
+        """Results since the last call; does not wait. Warns once of trouble, again after a success."""
         self._warn()
         return [self._outcomes.popleft() for _ in range(len(self._outcomes))]
 
     def wait(self) -> list[Outcome]:
-        """Wait for the checkpoint that is written, and return what has become known since the last call."""
+        """Wait for the current checkpoint, and return the results since the last call."""
         self._join()
         return self.collect()
 
     def hurry(self) -> None:
-        """Training has failed, perhaps because another rank is gone: wait for the others only a little longer."""
+        """Wait only briefly for other ranks, because training has failed."""
         self._desk.hurry.set()
 
     def close(self) -> None:
-        """Wait for the checkpoint that is written."""
+        """Wait for the current checkpoint."""
         self._join()
         self._warn()
 
@@ -142,7 +142,7 @@ class Checkpointer:
             if self._desk.rank == 0:
                 shelf.keep_last(self._desk.directory, self._keep)
         except Exception as error:
-            # Whatever it was, training goes on; it hears of it from collect() and wait().
+            # Training continues; the caller gets the error from collect() or wait().
             trouble = error
         finally:
             if state.memory is not None:

@@ -1,12 +1,12 @@
-"""Which file of a checkpoint holds what.
+"""Layout of a checkpoint.
 
 ::
 
     state.json               everything but tensors, of rank 0; state-00001.json of rank 1 …
     model.safetensors        parameters and buffers, under their own names
     optimizer.safetensors    ema.safetensors    rest.safetensors
-    model-00000-of-00002.safetensors …   the same of a sharded training: each rank's parts, in the layout of
-                                         torch.distributed.checkpoint, so that its readers can put them together
+    model-00000-of-00002.safetensors …   for sharded training: each rank's shards, in the layout of
+                                         torch.distributed.checkpoint, whose readers can combine them
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ MODEL = "model."
 STATE_VERSION = 1
 
 Content = tuple[dict[str, Tensor], dict[str, str]]
-"""Tensors by their name in the file, and the file's own metadata."""
+"""Tensors by name in the file, and the file's metadata."""
 
 
 def state_file(rank: int) -> str:
-    """The name of a rank's file for everything but tensors."""
+    """Name of a rank's file for everything but tensors."""
     return f"state-{rank:05d}.json" if rank else "state.json"
 
 
 def rest_file(rank: int) -> str:
-    """The name of a rank's file for tensors of its own: those of samplers and other extra parts."""
+    """Name of a rank's file for its own tensors: those of samplers and other extra parts."""
     return f"rest-{rank:05d}.safetensors" if rank else "rest.safetensors"
 
 
 def name_in_file(name: str) -> str:
-    """A tensor's name in a file: the model's bear the names that its author gave them."""
+    """Name of a tensor in a file: model tensors have no prefix."""
     return name.removeprefix(MODEL)
 
 
 def group_of(name: str) -> str:
-    """The part of the training that a tensor of a state belongs to."""
+    """Part of the training that a tensor belongs to."""
     group = name.split(".", 1)[0]
     return group if group in GROUPS else "rest"
 
 
 def state_text(state: TrainingState, step: int, rank: int, ranks: int) -> bytes:
-    """The text of a rank's file for everything but tensors."""
+    """Content of a rank's file for everything but tensors."""
     record = {
         "version": STATE_VERSION,
         "step": step,
@@ -65,7 +65,7 @@ def state_text(state: TrainingState, step: int, rank: int, ranks: int) -> bytes:
 
 
 def files_of(state: TrainingState, rank: int, ranks: int) -> Iterator[tuple[str, Content]]:
-    """The files of tensors that a rank has to write: its parts of sharded tensors; of whole ones rank 0 writes all."""
+    """Tensor files that a rank writes: its shards; rank 0 also writes all unsharded tensors."""
     groups: dict[str, dict[str, Tensor]] = {}
     for name, tensor in state.tensors.items():
         if group_of(name) == "rest" or _is_ours(state, name, tensor, rank):
@@ -81,7 +81,7 @@ def files_of(state: TrainingState, rank: int, ranks: int) -> Iterator[tuple[str,
 
 
 def whole_forms(state: TrainingState) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Whole shape and dtype of each tensor."""
+    """Full shape and dtype of each tensor."""
     return {
         name: (state.shards[name].whole if name in state.shards else tuple(tensor.shape), str(tensor.dtype))
         for name, tensor in state.tensors.items()

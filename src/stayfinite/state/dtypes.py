@@ -1,4 +1,4 @@
-"""The dtypes that can be saved."""
+"""Dtypes that can be saved."""
 
 from __future__ import annotations
 
@@ -15,4 +15,4 @@ STORED = {
     }.items()
     if hasattr(torch, name)
 }  # fmt: skip
-"""The dtypes that a safetensors file holds, under its names for them."""
+"""Dtypes of a safetensors file, with their names there."""

@@ -1,4 +1,4 @@
-"""Weights that a training is built on and does not change: not kept in its states, but known again."""
+"""Frozen weights that are left out of a state, but verified by a fingerprint."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from stayfinite.errors import StateError
 from stayfinite.state.shards import full_value, local_part
 
 CHUNKS = 64
-"""Sums that are taken over each tensor, so that what changes places is noticed too."""
+"""Partial sums per tensor, so moved values are noticed too."""
 
 
 class FrozenMark:
-    """A fingerprint of frozen weights: names, forms and all their bits. Taken again only if one was written to."""
+    """Fingerprint of frozen weights: names, shapes and all bits. Recomputed only if one was written to."""
 
     def __init__(self) -> None:
         self._of: tuple[tuple[int, int], ...] | None = None
         self._mark = ""
 
     def of(self, frozen: Mapping[str, Tensor]) -> str:
-        """The fingerprint as of now."""
+        """Current fingerprint."""
         parts = map(local_part, frozen.values())
         now = tuple((part.data_ptr(), part._version) for part in parts)
         if self._of != now:
@@ -33,9 +33,9 @@ class FrozenMark:
 
 
 def fingerprint(tensors: Mapping[str, Tensor]) -> str:
-    """Twenty-four characters that other numbers under these names do not have. Waits for the device once.
+    """24 hex characters that identify names and values. One sync with the device.
 
-    Of tensors that are spread over ranks the whole ones count, however they are spread: a collective.
+    Sharded tensors count as a whole, however they are sharded: a collective.
     """
     digest = hashlib.blake2b(digest_size=12)
     sums = [_sums(tensor) for tensor in tensors.values()]
@@ -50,12 +50,12 @@ def fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 
 def check_frozen(saved: Mapping[str, Any] | None, names: list[str], mark: str | None) -> None:
-    """Refuse a state that was built on other weights.
+    """Reject a state built on other weights.
 
     Arguments:
-        saved: what the state says of the weights that it leaves out; None where it has all of them.
-        names: those that this training leaves out.
-        mark: their fingerprint; None where it leaves none out.
+        saved: the state's record of the weights it leaves out; None if it has all.
+        names: weights that this training leaves out.
+        mark: their fingerprint; None if it leaves none out.
 
     Raises:
         StateError: the message says what differs.
@@ -84,7 +84,7 @@ def check_frozen(saved: Mapping[str, Any] | None, names: list[str], mark: str | 
 
 
 def _sums(tensor: Tensor) -> Tensor:
-    """Sums of the tensor's bits in chunks, where it lies."""
+    """Sums of the tensor's bits in chunks, on its device."""
     flat = full_value(tensor).contiguous().flatten()
     if not flat.numel():
         return torch.zeros(1, dtype=torch.int64, device=flat.device)
@@ -92,5 +92,5 @@ def _sums(tensor: Tensor) -> Tensor:
     words = raw[: len(raw) // 4 * 4].view(torch.int32)
     whole = len(words) // CHUNKS * CHUNKS
     parts = [words[:whole].view(CHUNKS, -1).sum(1, dtype=torch.int64)] if whole else []
-    # Few numbers, and those that fill no chunk, are taken as they are.
+    # Small tensors and remainders are taken as they are.
     return torch.cat([*parts, words[whole:].long(), raw[len(raw) // 4 * 4 :].long()])

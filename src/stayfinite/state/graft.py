@@ -1,4 +1,4 @@
-"""Writing a saved structure into a living one, in place: planned first, done afterwards."""
+"""Write a saved structure into a live one, in place: planned first, then executed."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from torch import Tensor
 from stayfinite.state.shards import local_part
 
 Fresh = Callable[[Tensor], Tensor]
-"""Makes the tensor that is to live where there is none now."""
+"""Creates a tensor where there is none yet."""
 
 
 class Writes:
-    """What is going to be written. Planning allocates and may fail; doing only copies and assigns."""
+    """Planned writes. Planning allocates and may fail; executing only copies and assigns."""
 
     def __init__(self) -> None:
         self._copies: list[tuple[Tensor, Tensor]] = []
         self._assignments: list[Callable[[], object]] = []
 
     def copy(self, live: Tensor, saved: Tensor) -> None:
-        """Copy a tensor of the same shape over a living one; of a sharded one, over this rank's part."""
+        """Copy over a live tensor of the same shape; for a sharded one, over this rank's shard."""
         self._copies.append((local_part(live), saved))
 
     def put(self, live: MutableMapping[Any, Any], key: object, value: object) -> None:
-        """Put a value into a living mapping, after all copies."""
+        """Set an entry of a live mapping, after all copies."""
         self._assignments.append(partial(operator.setitem, live, key, value))
 
     def drop(self, live: MutableMapping[Any, Any], key: object) -> None:
-        """Take an entry out of a living mapping, after all copies."""
+        """Remove an entry of a live mapping, after all copies."""
         self._assignments.append(partial(live.pop, key, None))
 
     def replace(self, live: dict[Any, Any], new: dict[Any, Any]) -> None:
-        """Give a living dict a new content, after all copies."""
+        """Replace the content of a live dict, after all copies."""
 
         def act() -> None:
             live.clear()
@@ -45,9 +45,9 @@ class Writes:
         self._assignments.append(act)
 
     def graft(self, live: Any, saved: Any, fresh: Fresh) -> Any:
-        """Plan ``live`` to become equal to ``saved``; return what is to stand in its place.
+        """Plan ``live`` to become equal to ``saved``; return the object to use in its place.
 
-        Tensors, dicts and lists that fit keep their identity; others are made anew.
+        Matching tensors, dicts and lists keep their identity; others are created.
         """
         if isinstance(saved, Tensor):
             if isinstance(live, Tensor) and fits(live, saved):
@@ -55,7 +55,7 @@ class Writes:
                 return live
             return fresh(saved)
         if isinstance(live, Tensor) and live.numel() == 1 and type(saved) in (int, float):
-            # A learning rate that lives on the device stays there, whatever kind of number was saved.
+            # A learning rate tensor stays on its device, whatever kind of number was saved.
             self.copy(live, torch.full_like(local_part(live), saved, device="cpu"))
             return live
         if isinstance(saved, dict):
@@ -73,7 +73,7 @@ class Writes:
 
     @torch.no_grad()
     def do(self) -> None:
-        """Write everything, and wait until it is written."""
+        """Execute all writes, and wait for them."""
         for live, saved in self._copies:
             live.copy_(saved, non_blocking=True)
         for act in self._assignments:
@@ -83,6 +83,6 @@ class Writes:
 
 
 def fits(live: Tensor, saved: Tensor) -> bool:
-    """Whether one can be copied over the other without a change of form."""
+    """Whether shapes and dtypes match."""
     part = local_part(live)
     return part.shape == saved.shape and part.dtype == saved.dtype

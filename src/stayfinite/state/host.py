@@ -1,4 +1,4 @@
-"""Host memory for one copy of a training state, used again from copy to copy."""
+"""Host memory for one copy of a training state, reused from copy to copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PORTABLE = 1  # cudaHostRegisterPortable: pinned for every device
 
 
 class HostMemory:
-    """One block of host memory, holding the tensors of one copy. Grows when it must and never shrinks."""
+    """One block of host memory for the tensors of one copy. Grows as needed, never shrinks."""
 
     def __init__(self) -> None:
         self._block = torch.empty(0, dtype=torch.uint8)
@@ -29,34 +29,34 @@ class HostMemory:
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes."""
+        """Size in bytes."""
         return self._block.numel()
 
     @property
     def held(self) -> bool:
-        """Whether somebody still reads it, so that it must not be written to."""
+        """Whether it is still being read and must not be overwritten."""
         with self._free:
             return self._holds > 0
 
     def hold(self) -> None:
-        """Keep it from being used again until ``release``."""
+        """Prevent reuse until ``release``."""
         with self._free:
             self._holds += 1
 
     def release(self) -> None:
-        """Give back one ``hold``."""
+        """Undo one ``hold``."""
         with self._free:
             assert self._holds > 0, "released more often than held"
             self._holds -= 1
             self._free.notify_all()
 
     def wait_free(self) -> None:
-        """Wait until nobody reads it any more."""
+        """Wait until there are no more holds."""
         with self._free:
             self._free.wait_for(lambda: self._holds == 0)
 
     def views(self, live: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A place in the block for each tensor; what was there before is gone."""
+        """A view into the block for each tensor; overwrites the previous ones."""
         assert not self.held, "host memory is reused while it is read"
         layout = [(name, tensor.shape, tensor.dtype) for name, tensor in live.items()]
         if layout == self._layout:
@@ -75,7 +75,7 @@ class HostMemory:
         return dict(self._views)
 
     def _allocate(self, size: int, *, pinned: bool) -> None:
-        # The old block goes first: the two together could be more memory than there is.
+        # Free the old block first: both may not fit in memory.
         self._views, self._layout = {}, []
         if self._unpin is not None:
             self._unpin()
@@ -83,7 +83,7 @@ class HostMemory:
         self._block = torch.empty(0, dtype=torch.uint8)
         self._block = torch.empty(size, dtype=torch.uint8)
         if pinned:
-            # torch's own pinned memory is rounded up to a power of two, which can be twice as much.
+            # torch rounds pinned memory up to a power of two, which can double it.
             cudart = torch.cuda.cudart()
             if int(cudart.cudaHostRegister(self._block.data_ptr(), size, PORTABLE)) == 0:
                 self._unpin = weakref.finalize(self, _unpin, self._block)

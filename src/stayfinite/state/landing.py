@@ -1,8 +1,8 @@
-"""The copy of a training state from its devices to the host.
+"""Copy a training state from its devices to the host.
 
-From a CUDA device it runs on a stream of its own, into pinned memory, while training goes on. What training could
-change at any moment (buffers, averaged weights) is copied first and the device waits for that; parameters and moments
-change only in the optimizer's step, so the device waits for their copy there and not before.
+From CUDA it runs on its own stream into pinned memory while training continues. What may change at any time (buffers,
+averaged weights) is copied first, and the device waits for it; parameters and moments change only in the optimizer's
+step, so the device waits for their copy just before it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stayfinite.state.host import HostMemory
 
 
 class Landing:
-    """A copy under way."""
+    """A copy in progress."""
 
     def __init__(self) -> None:
         self._arrived: list[tuple[torch.cuda.Event, torch.device]] = []
@@ -36,12 +36,12 @@ class Landing:
             event.synchronize()
 
     def hold_device(self) -> None:
-        """From here on, work queued on the devices comes after the copy."""
+        """Make further work on the devices wait for the copy."""
         for event, device in self._arrived:
             self._stall(event, device)
 
     def stalled(self) -> float:
-        """Seconds that the devices have waited for the copy, where that is known already."""
+        """Seconds that the devices waited for the copy, as far as known."""
         known = [float(before.elapsed_time(after)) for before, after in self._stalls if after.query()]
         return sum(known) / 1000
 
@@ -58,12 +58,10 @@ class Landing:
 def bring_home(
     live: Mapping[str, Tensor], memory: HostMemory, *, first: Collection[str] = ()
 ) -> tuple[dict[str, Tensor], Landing]:
-    """Copy tensors to the host. From the CPU at once; from CUDA, under way when this returns.
+    """Copy tensors to the host: synchronously from the CPU, asynchronously from CUDA.
 
     Arguments:
-        live: what to copy, by name.
-        memory: where to.
-        first: names of what may change before the optimizer steps next.
+        first: names of tensors that may change before the next optimizer step.
     """
     landing = Landing()
     views = memory.views(live)
@@ -95,14 +93,14 @@ _waiting: weakref.WeakKeyDictionary[Optimizer, list[Landing]] = weakref.WeakKeyD
 
 
 def hold_before_step(optimizer: Optimizer, landing: Landing) -> None:
-    """Let the device finish the copy before this optimizer's next step, and not sooner."""
+    """Let the device finish the copy just before this optimizer's next step."""
     if landing.arrived:
         return
     if optimizer not in _waiting:
         try:
             optimizer.register_step_pre_hook(_before_step)
         except AttributeError:
-            # A wrapper that only looks like an optimizer: the device waits now.
+            # Not a real optimizer: make the device wait now.
             landing.hold_device()
             return
         _waiting[optimizer] = []
@@ -110,7 +108,7 @@ def hold_before_step(optimizer: Optimizer, landing: Landing) -> None:
 
 
 def settle(optimizer: Optimizer) -> None:
-    """Queue whatever comes next on the devices after every copy that is still under way."""
+    """Make further work on the devices wait for all copies in progress."""
     _before_step(optimizer)
 
 

@@ -1,4 +1,4 @@
-"""Whether a saved state belongs to a training: the same parts, names, shapes and dtypes."""
+"""Check that a saved state belongs to a training: same parts, names, shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from stayfinite.state.parts import TrainingParts
 from stayfinite.state.shards import local_part
 
 SHOWN = 5
-"""How many names an error lists before it only counts."""
+"""Names listed in an error before the rest is counted."""
 
 
 def check_likeness(parts: TrainingParts, tree: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Refuse a state of another architecture.
+    """Reject a state of another architecture.
 
     Raises:
-        StateError: the message names what is missing, what is too many, and what has another form.
+        StateError: the message names missing, unknown and mismatched tensors.
     """
     try:
         saved_model = {*tree["parameters"], *tree["buffers"]}
@@ -56,11 +56,10 @@ def check_likeness(parts: TrainingParts, tree: Mapping[str, Any], tensors: Mappi
 
 
 def keys_digest(tree: Mapping[str, Any], forms: Mapping[str, tuple[tuple[int, ...], str]]) -> str:
-    """A fingerprint of an architecture: the names, shapes and dtypes of parameters and buffers.
+    """Fingerprint of an architecture: names, shapes and dtypes of parameters and buffers.
 
     Arguments:
-        tree: of a training state.
-        forms: whole shape and dtype of each tensor by its name.
+        forms: full shape and dtype of each tensor by name.
     """
     names = sorted({*tree["parameters"], *tree["buffers"]})
     lines = [f"{name} {list(forms[f'model.{name}'][0])} {forms[f'model.{name}'][1]}" for name in names]

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself; written into it last, so that a checkpoint without one is none."""
+"""Manifest of a checkpoint; written last, so a checkpoint without one is incomplete."""
 
 from __future__ import annotations
 
@@ -15,31 +15,30 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """The table of contents of one checkpoint."""
+    """Table of contents of one checkpoint."""
 
     step: int
-    """The last step that it contains."""
+    """Last step that it contains."""
 
     serial: int
-    """Grows with every checkpoint of a directory. After a rollback, the newest one need not have the highest step."""
+    """Increases with every checkpoint of a directory. After a rollback the newest one may have a lower step."""
 
     files: dict[str, dict[str, Any]]
     """Size and SHA-256 of every other file."""
 
     keys_digest: str
-    """A fingerprint of the architecture: names, shapes and dtypes of parameters and buffers."""
+    """Fingerprint of the architecture: names, shapes and dtypes of parameters and buffers."""
 
     ranks: int
-    """How many processes wrote it."""
+    """Number of processes that wrote it."""
 
     sharded: bool
-    """Whether tensors are spread over several files, a part in each."""
+    """Whether tensors are sharded over several files."""
 
     written_as: str
-    """The directory's name while it was written."""
+    """Name of the directory while it was written."""
 
     def to_json(self) -> str:
-        """The file's text."""
         record = {
             "version": VERSION,
             "step": self.step,
@@ -55,10 +54,10 @@ class Manifest:
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
-    """The manifest of a checkpoint.
+    """Read the manifest of a checkpoint.
 
     Raises:
-        StateError: there is none, or it does not say that the checkpoint is good.
+        StateError: it is missing, or does not mark the checkpoint as good.
     """
     try:
         record = json.loads((checkpoint / NAME).read_text(encoding="utf-8"))

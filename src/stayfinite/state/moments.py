@@ -1,4 +1,4 @@
-"""An optimizer's state by parameter name, so that it fits however parameters are numbered, wrapped or sharded."""
+"""Optimizer state by parameter name, independent of numbering, wrapping and sharding."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from stayfinite.state.graft import Writes
 from stayfinite.state.shards import is_spread, local_part, spread_like
 
 WAYS = frozenset({"fused", "foreach", "capturable", "differentiable"})
-"""Settings of a group that choose how the same step is computed. They belong to the process, not to the state."""
+"""Group settings that choose an implementation of the same step. They belong to the process, not to the state."""
 
 
 def survey_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The optimizer's living state, not copied.
+    """The optimizer's live state, not copied.
 
     ``state`` is by parameter name, ``shared`` is what it keeps under other keys, ``groups`` are its parameter groups.
     """
     names = {id(p): name for name, p in parameters.items()}
     by_name = {names[id(key)]: each for key, each in optimizer.state.items() if id(key) in names}
     return {
-        # Entries that were only looked up and never filled would come and go at random.
+        # Entries that were looked up but never filled are omitted.
         "state": {name: by_name[name] for name in parameters if by_name.get(name)},
         "shared": {key: each for key, each in optimizer.state.items() if isinstance(key, str | int)},
         "groups": [
@@ -37,10 +37,10 @@ def survey_optimizer(optimizer: Optimizer, parameters: Mapping[str, Tensor]) -> 
 
 
 def check_groups(saved: list[dict[str, Any]], live: list[dict[str, Any]]) -> None:
-    """Refuse an optimizer whose groups hold other parameters.
+    """Reject an optimizer whose groups hold other parameters.
 
     Raises:
-        StateError: the message says which group differs and in what.
+        StateError: the message says which group differs and how.
     """
     if len(saved) != len(live):
         raise StateError(
@@ -62,12 +62,12 @@ def plan_optimizer(
 ) -> None:
     """Plan the optimizer's state to become the saved one.
 
-    Tensors that fit keep their identity and their device, state that was not there when it was saved is removed, and
-    what is missing is made where torch would have made it.
+    Matching tensors keep their identity and device, extra state is removed, and missing state is created where torch
+    would create it.
 
     Arguments:
-        saved: what ``survey_optimizer`` gave, with tensors on the host.
-        spread: the ``id`` of each saved tensor that is a rank's part of a sharded one.
+        saved: from ``survey_optimizer``, with tensors on the host.
+        spread: ``id`` of each saved tensor that is a shard.
     """
     new = _NewTensors(optimizer, spread)
     for name, parameter in parameters.items():
@@ -96,7 +96,7 @@ def plan_optimizer(
 
 
 class _NewTensors:
-    """Makes the state that is missing where torch would have made it; of one saved tensor one copy a device."""
+    """Creates missing state where torch would; one copy of each saved tensor per device."""
 
     def __init__(self, optimizer: Optimizer, spread: set[int]) -> None:
         self._spread = spread
@@ -109,12 +109,12 @@ class _NewTensors:
         }
 
     def on_the_host(self, saved: Tensor) -> Tensor:
-        """For state that belongs to no parameter."""
+        """For state without a parameter."""
         return self._on(torch.device("cpu"), saved, None)
 
     def beside(self, parameter: Tensor, key: str, saved: Tensor) -> Tensor:
-        """For an entry of a parameter's state, or of its group's."""
-        # torch keeps step counters on the host, except where a kernel on the device reads them.
+        """For an entry in the state of a parameter or its group."""
+        # torch keeps step counters on the host, unless a device kernel reads them.
         if key == "step" and id(parameter) not in self._fused:
             return self._on(torch.device("cpu"), saved, parameter)
         return self._on(local_part(parameter).device, saved, parameter)

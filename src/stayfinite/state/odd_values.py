@@ -1,4 +1,4 @@
-"""A checkpoint with a value in it that no checkpoint has, changed by hand or by a fault: refused in words."""
+"""Reject checkpoints with invalid values, changed by hand or by a fault."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stayfinite.errors import StateError
 
 @contextmanager
 def refusing_odd_values(path: Path) -> Iterator[None]:
-    """What reading a checkpoint leads to is a sentence, whatever a value in it is.
+    """Context that turns errors from invalid values into a message.
 
     Raises:
-        StateError: instead of what Python raises.
+        StateError: instead of the Python error.
     """
     try:
         yield
@@ -32,11 +32,7 @@ def refusing_odd_values(path: Path) -> Iterator[None]:
 
 
 def check_values(saved: Mapping[str, Any], live: list[dict[str, Any]]) -> None:
-    """Refuse an optimizer's state that would load, and fail in a later step.
-
-    Arguments:
-        saved: its state, decoded.
-        live: the groups of the optimizer that it is for.
+    """Reject an optimizer state that would load, but fail in a later step.
 
     Raises:
         StateError: the message names the value.
@@ -57,7 +53,7 @@ def check_values(saved: Mapping[str, Any], live: list[dict[str, Any]]) -> None:
 
 
 def _alike(saved: Any, live: Any) -> bool:
-    """Whether one setting can stand for the other."""
+    """Whether one setting can replace the other."""
     if live is None or saved is live:
         return True
     if isinstance(live, bool | str) or isinstance(saved, bool | str):

@@ -1,4 +1,4 @@
-"""The parts of a training that know themselves how to give and take their state."""
+"""Parts of a training with their own state_dict and load_state_dict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stayfinite.state.rng import capture_rng, restore_rng
 
 
 def scaler_state(parts: TrainingParts) -> dict[str, Any] | None:
-    """The scaler's ``state_dict()`` without its wait for the device; None where there is no scaler at work."""
+    """The scaler's ``state_dict()`` without a sync; None without an enabled scaler."""
     scaler = parts.scaler
     if scaler is None or not scaler.is_enabled():
         return None
@@ -31,7 +31,7 @@ def scaler_state(parts: TrainingParts) -> dict[str, Any] | None:
 
 
 def load_others(parts: TrainingParts, saved: dict[str, Any], *, rng: bool) -> None:
-    """Load what has a ``load_state_dict`` of its own. All of them, or, if one refuses, none."""
+    """Load all parts with their own ``load_state_dict``, or none if one fails."""
     loads: list[tuple[str, Callable[[], Any], Callable[[Any], Any], Any]] = []
     if parts.scheduler is not None:
         loads.append(("scheduler", parts.scheduler.state_dict, parts.scheduler.load_state_dict, saved["scheduler"]))

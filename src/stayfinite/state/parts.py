@@ -1,4 +1,4 @@
-"""What a training is made of, and the names under which its tensors are known everywhere."""
+"""Parts of a training, and the names of its tensors."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ WRAPPINGS = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.
 
 
 class Stateful(Protocol):
-    """Anything whose state can be taken and given back."""
+    """Anything with state_dict and load_state_dict."""
 
     def state_dict(self) -> Any:
-        """Everything it remembers."""
+        """Its complete state."""
 
     def load_state_dict(self, state_dict: Any) -> Any:
-        """Continue from there."""
+        """Restore the state."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingParts:
-    """The live objects of one training, in this process."""
+    """The live objects of one training in this process."""
 
     model: nn.Module
-    """May be wrapped: DDP, compiled, sharded by ``fully_shard``. Names are those that its author gave."""
+    """May be wrapped: DDP, compiled, sharded by ``fully_shard``. Names are without wrapper prefixes."""
 
     optimizer: Optimizer
-    """Its parameters that are not the model's are kept too, as ``optimizer.extra.0``, ``optimizer.extra.1`` …"""
+    """Parameters that are not the model's are saved too, as ``optimizer.extra.0``, ``optimizer.extra.1`` …"""
 
     scheduler: Stateful | None = None
     """The learning-rate schedule."""
@@ -47,21 +47,23 @@ class TrainingParts:
     """Averaged weights, changed only after the optimizer's step."""
 
     extra: Mapping[str, Stateful] = field(default_factory=dict)
-    """Whatever else has to come back: a sampler, a second schedule."""
+    """Other parts to restore: a sampler, a second schedule."""
 
     keep_frozen: bool = True
-    """Whether parameters that require no gradient, and that the optimizer does not have, belong to the state. Where
-    they do not, whoever builds the model loads them, and a fingerprint refuses others."""
+    """Whether the state includes parameters without gradient that the optimizer does not hold. If not, the user loads
+    them, and a fingerprint rejects others.
+    """
 
     writes: Callable[[str], bool] | None = None
-    """Where ranks hold different tensors: whether this one writes the whole tensor of a name in the state. Without it
-    rank 0 writes all that are whole."""
+    """If ranks hold different tensors: whether this rank writes the full tensor of a name. By default rank 0 writes
+    all.
+    """
 
     frozen_mark: FrozenMark = field(default_factory=FrozenMark, init=False)
-    """Knows the fingerprint of what is left out."""
+    """Fingerprint of what is left out."""
 
     exempt: frozenset[str] = field(default=frozenset(), init=False)
-    """Buffers (``model.mask``) that are not finite from the start: infinity in them is no poison."""
+    """Buffers (``model.mask``) that are not finite from the start, so infinity in them is fine."""
 
     def __post_init__(self) -> None:
         odd = {f"model.{name}" for name, buffer in buffers_of(self.model) if not _finite(buffer)}
@@ -70,10 +72,10 @@ class TrainingParts:
         object.__setattr__(self, "exempt", frozenset(odd))
         left_out = self.left_out()
         if any(map(is_spread, left_out.values())):
-            self.frozen_mark.of(left_out)  # needs all ranks, which are together now and may not be later
+            self.frozen_mark.of(left_out)  # needs all ranks, which may not be together later
 
     def parameters(self) -> dict[str, Tensor]:
-        """Every parameter by its name, tied ones once, but for what is left out; then those that the optimizer has."""
+        """All parameters by name (tied ones once) except those left out, then others in the optimizer."""
         named = {plain_name(name): p for name, p in unwrapped(self.model).named_parameters()}
         known = set(map(id, named.values()))
         strangers = [p for group in self.optimizer.param_groups for p in group["params"] if id(p) not in known]
@@ -82,7 +84,7 @@ class TrainingParts:
         return kept | {f"optimizer.extra.{i}": p for i, p in enumerate(strangers)}
 
     def left_out(self) -> dict[str, Tensor]:
-        """Frozen parameters that do not belong to the state; none unless it was asked for."""
+        """Frozen parameters that are not part of the state; empty with ``keep_frozen``."""
         if self.keep_frozen:
             return {}
         stepped = {id(p) for group in self.optimizer.param_groups for p in group["params"]}
@@ -93,18 +95,18 @@ class TrainingParts:
         }
 
     def buffers(self) -> dict[str, Tensor]:
-        """Every buffer that the model itself would save."""
+        """All persistent buffers."""
         return dict(buffers_of(self.model))
 
     def averages(self) -> dict[str, Tensor]:
-        """The averaged weights and what belongs to them."""
+        """Averaged weights and their buffers."""
         return (
             {} if self.ema is None else {**dict(self.ema.named_parameters()), **dict(buffers_of(self.ema, peel=False))}
         )
 
 
 def stateful(part: object) -> Stateful | None:
-    """The part, if its state can be taken and given back; otherwise None: it stays where it is."""
+    """The part if it has state_dict and load_state_dict, else None."""
     known = callable(getattr(part, "state_dict", None)) and callable(getattr(part, "load_state_dict", None))
     return cast(Stateful, part) if known else None
 
@@ -121,14 +123,14 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def plain_name(name: str) -> str:
-    """A tensor's name without what wrappers put in."""
+    """Name of a tensor without wrapper prefixes."""
     for wrapping in WRAPPINGS:
         name = name.replace(wrapping, "")
     return name
 
 
 def buffers_of(model: nn.Module, *, peel: bool = True) -> Iterator[tuple[str, Tensor]]:
-    """The persistent buffers of a model, each once; ``peel`` takes off DDP and ``torch.compile`` first."""
+    """Persistent buffers without duplicates; ``peel`` unwraps DDP and ``torch.compile`` first."""
     seen: set[int] = set()
     for prefix, module in (unwrapped(model) if peel else model).named_modules():
         for name, buffer in module._buffers.items():
@@ -139,7 +141,7 @@ def buffers_of(model: nn.Module, *, peel: bool = True) -> Iterator[tuple[str, Te
 
 
 def modules_with_more(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules that keep state beside their tensors."""
+    """Modules with extra state."""
     for name, module in unwrapped(model).named_modules():
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             yield plain_name(name), module

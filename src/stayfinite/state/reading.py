@@ -1,4 +1,4 @@
-"""Finding the newest good checkpoint, and reading it. Nothing is unpickled."""
+"""Find and read the newest good checkpoint, without unpickling."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from stayfinite.state.writer import read_back
 
 
 class PassedOver(NamedTuple):
-    """A checkpoint that is not resumed from."""
+    """A skipped checkpoint."""
 
     path: Path
     reason: str
 
 
 class Newest(NamedTuple):
-    """The checkpoint to resume from, and those that would have come before it."""
+    """The checkpoint to resume from, and newer ones that were skipped."""
 
     path: Path | None
     passed_over: list[PassedOver]
 
 
 def newest_good(directory: str | os.PathLike[str]) -> Newest:
-    """Look for the newest checkpoint whose every file is as it was written, loadable and free of poison.
+    """Find the newest checkpoint that is unmodified, loadable and finite.
 
     Raises:
-        StateError: the directory is there and cannot be read.
+        StateError: the directory exists but cannot be read.
     """
     directory = Path(directory)
     try:
@@ -59,10 +59,10 @@ def newest_good(directory: str | os.PathLike[str]) -> Newest:
 
 
 def verify(path: Path) -> Manifest:
-    """Check a checkpoint: sizes, hashes, loadable, finite.
+    """Verify a checkpoint: sizes, hashes, loadable, finite.
 
     Raises:
-        StateError: the message says what is wrong with it. ``PoisonedState`` if it is its numbers.
+        StateError: the message says what is wrong. ``PoisonedState`` for NaN or infinity.
     """
     manifest = read_manifest(path)
     for name, expected in manifest.files.items():
@@ -90,12 +90,11 @@ def verify(path: Path) -> Manifest:
 
 
 def load(path: str | os.PathLike[str], *, parts: TrainingParts | None = None, rank: int = 0) -> TrainingState:
-    """Read a checkpoint, which ``newest_good`` has verified.
+    """Read a checkpoint that ``newest_good`` has verified.
 
     Arguments:
-        path: the checkpoint's directory.
-        parts: the training that it is for; needed if that is sharded, to read this rank's parts only.
-        rank: of this process. One that did not exist when it was saved gets the state of rank 0, without generators.
+        parts: the target training; needed if it is sharded, to read only this rank's shards.
+        rank: this process. A rank that did not exist at saving gets the state of rank 0, without generators.
 
     Raises:
         StateError: it cannot be read.
@@ -122,7 +121,7 @@ def load(path: str | os.PathLike[str], *, parts: TrainingParts | None = None, ra
 
 
 def notes_of_ranks(path: Path) -> list[Any]:
-    """What each rank of the run that wrote a checkpoint noted in it, in their order."""
+    """Notes of all ranks of the run that wrote a checkpoint, by rank."""
     names = read_manifest(path).files
     found: list[Any] = []
     while state_file(rank := len(found)) in names:

@@ -1,4 +1,4 @@
-"""The random number generators of a process: python, numpy if it is in use, torch on the CPU and every CUDA device."""
+"""Random number generators of a process: python, numpy if loaded, torch on the CPU and all CUDA devices."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from stayfinite.errors import StateError
 
 
 def capture_rng(numpy_state: Callable[[Any], tuple[Any, ...]] | None = None) -> dict[str, Any]:
-    """Where every generator stands, as numbers and bytes. Does not wait for a device.
+    """State of every generator as numbers and bytes. No device sync.
 
     Arguments:
-        numpy_state: asks numpy for its state in another way; numpy itself takes its time.
+        numpy_state: a faster way to read numpy's state.
     """
     numpy = sys.modules.get("numpy")
     cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
@@ -33,13 +33,13 @@ def capture_rng(numpy_state: Callable[[Any], tuple[Any, ...]] | None = None) -> 
 
 
 def restore_rng(state: dict[str, Any]) -> None:
-    """Set every generator to where it stood. All of them, or none if the state does not fit.
+    """Restore every generator, or none if the state does not fit.
 
-    Generators that the state does not tell of are left as they are: numpy's if it was not in use, those of CUDA devices
-    that the other machine did not have.
+    Generators not in the state are left unchanged: numpy's if it was not loaded, those of CUDA devices that the other
+    machine did not have.
 
     Raises:
-        StateError: the state is damaged or comes from generators of another kind.
+        StateError: the state is damaged or from other kinds of generators.
     """
     before = capture_rng()
     try:
@@ -66,7 +66,7 @@ def _restore(state: dict[str, Any]) -> None:
 
 
 def read_numpy(numpy: Any) -> tuple[Any, ...]:
-    """Where numpy's global generator stands."""
+    """State of numpy's global generator."""
     kind, words, *rest = numpy.random.get_state(legacy=True)
     return (kind, words.tobytes(), *rest)
 

@@ -1,6 +1,6 @@
-"""Noting at every step where the generators stand, for a few microseconds.
+"""Capture generator states at every step in a few microseconds.
 
-numpy takes longer to tell where its generator stands than all others together, and in most trainings it does not move.
+numpy takes longer than all others together, and in most trainings its generator does not move.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 from stayfinite.state.rng import capture_rng, read_numpy
 
 MERSENNE_BYTES = 625 * 4
-"""The generator's words and its place among them."""
+"""The generator's words and its position."""
 
 
 class RngMemory:
-    """Captures what ``capture_rng`` does, and asks numpy only when its generator has moved.
+    """Like ``capture_rng``, but reads numpy only if its generator has moved.
 
-    A number that ``numpy.random.randn`` has drawn ahead and kept is not looked at: where nothing else has moved, it may
-    be out of date.
+    A number that ``numpy.random.randn`` drew ahead and cached is not checked: if nothing else moved, it may be
+    outdated.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,6 @@ class RngMemory:
         self._known: tuple[Any, ...] = ()
 
     def capture(self) -> dict[str, Any]:
-        """Where every generator stands."""
         return capture_rng(self._numpy)
 
     def _numpy(self, numpy: Any) -> tuple[Any, ...]:

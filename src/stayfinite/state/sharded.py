@@ -1,8 +1,8 @@
-"""Checkpoints of sharded trainings (FSDP2), read through torch.distributed.checkpoint whatever the number of ranks.
+"""Checkpoints of sharded trainings (FSDP2), read with torch.distributed.checkpoint for any number of ranks.
 
-torch's own format keeps its table of contents as a pickle (``.metadata``), which must not be loaded from a file that
-somebody else may have written. Here each rank's parts lie in safetensors files in the layout of its safetensors reader,
-which needs no such table; so a checkpoint of 2 ranks can be read on 1 or 4, and one of an unsharded training too.
+torch's own format has a pickle as its table of contents (``.metadata``), which is unsafe to load. Here each rank's
+shards are in safetensors files in the layout of torch's safetensors reader, which needs no such table; so a checkpoint
+of 2 ranks can be read on 1 or 4, and so can an unsharded one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stayfinite.state.tree import MARK
 
 
 def agree_on_token() -> str:
-    """One token for all ranks, for ``Checkpointer(token=…)``. A collective: every rank calls it, once, at the start."""
+    """One token for all ranks, for ``Checkpointer(token=…)``. A collective: call it once per rank at the start."""
     import torch.distributed as dist
 
     token = [shelf.own_token()]
@@ -35,17 +35,17 @@ def agree_on_token() -> str:
 
 
 def needs_parts(parts: TrainingParts) -> bool:
-    """Whether a training is sharded or in stages, so that each rank reads only its parts."""
+    """Whether a training is sharded or in stages, so each rank reads only its part."""
     return parts.writes is not None or any(is_spread(p) for p in parts.parameters().values())
 
 
 def read_parts(
     path: Path, tree: Mapping[str, Any], parts: TrainingParts | None
 ) -> tuple[dict[str, Tensor], dict[str, Shard]]:
-    """Read what this rank needs of a checkpoint: its parts of what is sharded here, and all that is not.
+    """Read what this rank needs: its shards, and all unsharded tensors.
 
     Raises:
-        StateError: something is missing, or has another shape than the training's.
+        StateError: something is missing, or its shape differs from the training's.
     """
     reader = _reader(path)
     saved = reader.read_metadata().state_dict_metadata
@@ -73,7 +73,7 @@ def read_parts(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Region:
-    """A part of a tensor that is to be read, in the words of torch.distributed.checkpoint."""
+    """A region of a tensor to read, for torch.distributed.checkpoint."""
 
     tensor: Tensor
     whole: torch.Size
@@ -105,7 +105,7 @@ def _load(regions: dict[str, Any], reader: Any) -> None:
     from torch.distributed.checkpoint.state_dict_loader import load
 
     class Planner(DefaultLoadPlanner):
-        """The default one knows tensors only; here the state is made of regions."""
+        """Default planner for regions instead of tensors."""
 
         def set_up_planner(self, state_dict: Any, metadata: Any = None, is_coordinator: bool = False) -> None:
             self.original_state_dict = self.state_dict = state_dict
@@ -119,7 +119,7 @@ def _load(regions: dict[str, Any], reader: Any) -> None:
 
     planner = Planner(flatten_state_dict=False, flatten_sharded_tensors=False)
     with warnings.catch_warnings():
-        # It warns that it reads in one process, which is what is asked for: ranks need not wait for each other.
+        # It warns about reading in one process, which is intended: ranks need not wait for each other.
         warnings.simplefilter("ignore")
         load(regions, storage_reader=reader, planner=planner, no_dist=True)
 
@@ -144,7 +144,7 @@ def _living(parts: TrainingParts) -> dict[str, Tensor]:
 
 
 def _like(name: str, shape: tuple[int, ...], living: Mapping[str, Tensor]) -> Tensor | None:
-    """The living tensor whose layout a saved one is to have: itself, or, for a moment, its parameter."""
+    """The live tensor whose layout a saved one gets: itself or, for a moment, its parameter."""
     found = living.get(name)
     if found is None and name.startswith("optimizer.state."):
         owner = name.removeprefix("optimizer.state.").rpartition(".")[0]

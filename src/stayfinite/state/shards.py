@@ -1,4 +1,4 @@
-"""A tensor that is spread over ranks (a DTensor, as FSDP2 makes them): this rank's part of it, and where that lies."""
+"""DTensors (from FSDP2): this rank's shard and its position."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """Where a rank's part lies in the whole tensor."""
+    """Position of a rank's shard in the full tensor."""
 
     whole: tuple[int, ...]
-    """The shape of the whole tensor."""
+    """Shape of the full tensor."""
 
     offset: tuple[int, ...]
-    """The part's first element in it."""
+    """Offset of the shard's first element."""
 
     owner: bool
-    """Whether this rank writes the part; of ranks that hold the same part, one does."""
+    """Whether this rank writes the shard; one of the ranks that hold it does."""
 
 
 def is_spread(tensor: Tensor) -> TypeGuard[DTensor]:
-    """Whether the tensor is a DTensor. Does not import what a training on one device never needs."""
+    """Whether the tensor is a DTensor. Avoids the import on a single device."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def local_part(tensor: Tensor) -> Tensor:
-    """This rank's part, which shares memory with the tensor; of an ordinary tensor, the tensor itself."""
+    """This rank's shard, sharing memory; a plain tensor unchanged."""
     if not is_spread(tensor):
         return tensor.detach()
     with torch.no_grad():
@@ -42,7 +42,7 @@ def local_part(tensor: Tensor) -> Tensor:
 
 
 def full_value(tensor: Tensor) -> Tensor:
-    """The numbers of a whole tensor, detached; of one whose parts or summands lie on several ranks, a collective."""
+    """The full tensor, detached; a collective for a DTensor."""
     if not is_spread(tensor):
         return tensor.detach()
     with torch.no_grad():
@@ -51,7 +51,7 @@ def full_value(tensor: Tensor) -> Tensor:
 
 
 def shard_of(tensor: Tensor) -> Shard | None:
-    """Where this rank's part lies; None for an ordinary tensor."""
+    """Position of this rank's shard; None for a plain tensor."""
     if not is_spread(tensor):
         return None
     from torch.distributed.tensor import Replicate
@@ -67,7 +67,7 @@ def shard_of(tensor: Tensor) -> Shard | None:
 
 
 def spread_like(part: Tensor, model: DTensor) -> Any:
-    """A DTensor of which ``part`` is this rank's, laid out as ``model`` is."""
+    """A DTensor with ``part`` as this rank's shard, with the layout of ``model``."""
     from torch.distributed.tensor import DTensor
 
     return DTensor.from_local(

@@ -1,6 +1,6 @@
-"""A directory of checkpoints: names, order, what is kept and what is swept away.
+"""A directory of checkpoints: names, order, retention and cleanup.
 
-A checkpoint is ``step-00000500``, or ``step-00000500.1`` when that step was saved again after a rollback. While it is
+A checkpoint is ``step-00000500``, or ``step-00000500.1`` if that step was saved again after a rollback. While being
 written it is ``.step-00000500.partial-PID-BIRTH-HOST-NUMBER``.
 """
 
@@ -21,21 +21,21 @@ FINISHED = re.compile(r"step-(\d{8,})(?:\.(\d+))?")
 PARTIAL = re.compile(r"\.step-\d{8,}\.partial-(?P<pid>\d+)-(?P<birth>\d+)-(?P<host>.+)-\d+")
 TRASH = ".trash-"
 STALE_AFTER = 24 * 3600.0
-"""Seconds after which the unfinished checkpoint of a process on another machine is taken for dead."""
+"""Seconds after which an unfinished checkpoint of another machine is considered dead."""
 
 
 def partial_name(step: int, number: int, token: str) -> str:
-    """The name of a checkpoint while it is written, the ``number``-th of a process that ``own_token`` describes."""
+    """Name of a checkpoint while being written, the ``number``-th of the process with this token."""
     return f".step-{step:08d}.partial-{token}-{number}"
 
 
 def own_token() -> str:
-    """What tells this process from all others, also from one that had or will have its number."""
+    """Identifies this process, even among processes with the same PID over time."""
     return f"{os.getpid()}-{_birth(os.getpid())}-{socket.gethostname()}"
 
 
 def finished(directory: Path) -> list[tuple[Path, Manifest]]:
-    """The checkpoints with a readable manifest that calls them good, the newest first."""
+    """Good checkpoints with a readable manifest, newest first."""
     found = []
     for path in _entries(directory):
         if FINISHED.fullmatch(path.name):
@@ -45,7 +45,7 @@ def finished(directory: Path) -> list[tuple[Path, Manifest]]:
 
 
 def doubtful(directory: Path) -> list[tuple[Path, str]]:
-    """What looks like a checkpoint and has no manifest that calls it good, with the reason."""
+    """Entries that look like checkpoints but have no good manifest, with the reason."""
     found = []
     for path in _entries(directory):
         if PARTIAL.fullmatch(path.name):
@@ -59,7 +59,7 @@ def doubtful(directory: Path) -> list[tuple[Path, str]]:
 
 
 def put_up(partial: Path, step: int) -> Path:
-    """Give a finished checkpoint its name. Nothing that has that name already is touched."""
+    """Give a finished checkpoint its final name, without replacing another."""
     again = 0
     while True:
         final = partial.parent / (f"step-{step:08d}" + (f".{again}" if again else ""))
@@ -70,13 +70,13 @@ def put_up(partial: Path, step: int) -> Path:
 
 
 def keep_last(directory: Path, count: int) -> list[Path]:
-    """Remove all but the newest good checkpoints; to be called when the newest has just been verified.
+    """Remove all but the newest good checkpoints; call it after the newest was verified.
 
-    What has no manifest is left alone: it was not made here.
+    Entries without a manifest are left alone.
     """
     removed = []
     for path, _ in finished(directory)[count:]:
-        # Renamed first: a kill half way through must not leave what looks like a checkpoint.
+        # Rename first: a kill halfway must not leave what looks like a checkpoint.
         trash = directory / f"{TRASH}{path.name}-{os.getpid()}"
         path.rename(trash)
         shutil.rmtree(trash, ignore_errors=True)
@@ -85,7 +85,7 @@ def keep_last(directory: Path, count: int) -> list[Path]:
 
 
 def sweep(directory: Path) -> list[Path]:
-    """Remove what processes left behind that ended while writing or removing a checkpoint."""
+    """Remove leftovers of processes that ended while writing or removing a checkpoint."""
     removed = []
     for path in _entries(directory):
         partial = PARTIAL.fullmatch(path.name)
@@ -113,12 +113,12 @@ def _is_dead(path: Path, pid: str, birth: str, host: str) -> bool:
         return True
     except OSError:
         pass
-    # In a container that is started again, the new process often has the old one's number.
+    # In a restarted container the new process often has the same PID.
     return _birth(int(pid)) != birth
 
 
 def _birth(pid: int) -> str:
-    """When a process was started, in the system's own count; 0 where that cannot be known."""
+    """Start time of a process in clock ticks; 0 if unknown."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,7 +1,7 @@
-"""Known-good training states in memory, to go back to.
+"""Known-good training states in memory, for rollbacks.
 
-A snapshot is a candidate when it is taken, since its trouble may show only later. It becomes known-good when enough
-later steps were accepted and its numbers are finite. Two copies of the state are kept: one known-good, one candidate.
+A snapshot starts as a candidate, since its trouble may show only later. It becomes known-good when enough later steps
+were accepted and its numbers are finite. Two copies are kept: one known-good, one candidate.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class Snapshot:
     """A training state in memory."""
 
     step: int
-    """The last step that it contains; 0 for the beginning."""
+    """Last step that it contains; 0 for the initial state."""
 
     state: TrainingState
-    """Valid until the ring uses its memory again; ``ring.known_good()`` always is."""
+    """Valid until the ring reuses its memory; ``ring.known_good()`` always is."""
 
 
 class SnapshotRing:
-    """Takes snapshots when it is asked to, and knows which of them can be trusted.
+    """Takes snapshots on request, and tracks which of them can be trusted.
 
     Example:
         >>> ring = SnapshotRing(parts)
@@ -44,13 +44,11 @@ class SnapshotRing:
         ...     ring.rollback_to(good)
 
     Arguments:
-        parts: the training.
         keep: copies of the state in host memory, at least 2.
-        prove_steps: later steps that have to be accepted before a snapshot is known-good.
-        drop_refusals: a candidate goes when this many later steps were refused before it was proved.
-        agree: with several ranks, whether all of them find a snapshot good; a collective. They then promote it at the
-            same step.
-        many: whether somebody else asks all ranks, between :meth:`sound` and :meth:`conclude`.
+        prove_steps: later accepted steps that make a snapshot known-good.
+        drop_refusals: later refused steps after which an unproved candidate is dropped.
+        agree: with several ranks, whether all find a snapshot good (a collective), so all promote it at the same step.
+        many: whether the caller asks all ranks, between :meth:`sound` and :meth:`conclude`.
     """
 
     def __init__(
@@ -82,13 +80,13 @@ class SnapshotRing:
     # -- taking ------------------------------------------------------------------------------------------------------
 
     def take(self, step: int, *, notes: Callable[[], Mapping[str, Any]] | None = None) -> Snapshot:
-        """Take a snapshot now, in place of an unproved candidate. Waits if a checkpoint is still written from it.
+        """Take a snapshot now, replacing an unproved candidate. Waits while a checkpoint is written from it.
 
-        A snapshot that has become known-good is never overwritten by this, unless ``keep`` of them are.
+        Never overwrites the newest known-good snapshot.
 
         Arguments:
-            step: the last accepted step, which the snapshot will contain.
-            notes: what it returns is kept in ``snapshot.state.notes``.
+            step: last accepted step, which the snapshot will contain.
+            notes: its result is kept in ``snapshot.state.notes``.
         """
         if self._candidate is not None and self._spare() is None:
             self._drop()
@@ -102,7 +100,7 @@ class SnapshotRing:
 
     @property
     def cost(self) -> float:
-        """Seconds that the last snapshot has cost training."""
+        """Seconds of training time that the last snapshot took."""
         stalled = 0.0 if self._last_state is None else self._last_state.landing.stalled()
         return self._take_seconds + stalled + self._check_seconds
 
@@ -114,21 +112,21 @@ class SnapshotRing:
     # -- proving -----------------------------------------------------------------------------------------------------
 
     def accepted(self, step: int) -> None:
-        """A step was accepted; steps up to the candidate's own prove nothing about it."""
+        """Count an accepted step, and judge the candidate if it is due; steps up to its own prove nothing."""
         if self.count(step):
             good = self.sound()
             self.conclude(good if self._agree is None else self._agree(good))
 
     def count(self, step: int) -> bool:
-        """A step was accepted; returns whether the candidate has seen enough of them to be judged now."""
+        """Count an accepted step; return whether the candidate is due for judgment."""
         before, self._proof = self._proof, accept(self._proof, step)
         if self._candidate is None or self._proof == before or self._proof.accepted < self._prove_steps:
             return False
-        # Several ranks judge at the same step, and wait for it.
+        # Several ranks judge at the same step, and wait for the copy.
         return self._many or self._agree is not None or self._candidate.state.landing.arrived
 
     def sound(self) -> bool:
-        """Whether the candidate's numbers are finite; waits until it is copied."""
+        """Whether the candidate is finite; waits for the copy."""
         assert self._candidate is not None
         begun = time.perf_counter()
         good = not self._candidate.state.poisoned()
@@ -136,7 +134,7 @@ class SnapshotRing:
         return good
 
     def conclude(self, good: bool) -> int | None:
-        """The candidate is judged; returns its step if it is known-good now."""
+        """Judge the candidate; return its step if it is now known-good."""
         candidate = self._candidate
         assert candidate is not None
         self._drop()
@@ -146,43 +144,38 @@ class SnapshotRing:
         return candidate.step
 
     def forget(self) -> None:
-        """There is no candidate any more."""
+        """Drop the candidate."""
         self._drop()
 
     @property
     def partly_proved(self) -> bool:
-        """Whether a step was accepted since the candidate was taken, or since the last refusal."""
+        """Whether a step was accepted since the candidate was taken or since the last refusal."""
         return self._candidate is not None and self._proof.accepted > 0
 
     @property
     def candidate_step(self) -> int | None:
-        """The last step that the candidate contains."""
+        """Last step that the candidate contains."""
         return None if self._candidate is None else self._candidate.step
 
     def refused(self, step: int) -> None:
-        """A step was refused: the candidate has to prove itself anew, and goes if this happens again and again."""
+        """Restart the candidate's proof after a refused step; drop it after several."""
         self._proof = refuse(self._proof, step, self._drop_refusals)
         if self._proof == NO_CANDIDATE:
             self._candidate = None
 
     def known_good(self) -> Snapshot | None:
-        """The newest snapshot that later steps have proved."""
+        """Newest snapshot proved by later steps."""
         return self._good[-1] if self._good else None
 
     @property
     def candidate(self) -> Snapshot | None:
-        """The snapshot that has yet to prove itself."""
+        """The unproved snapshot."""
         return self._candidate
-
-    @property
-    def aside(self) -> Snapshot | None:
-        """The state that was put aside for a trial of another one."""
-        return self._aside
 
     # -- going back --------------------------------------------------------------------------------------------------
 
     def put_aside(self, step: int, *, notes: Callable[[], Mapping[str, Any]] | None = None) -> Snapshot:
-        """Keep the present state, in the candidate's place, while another one is tried."""
+        """Keep the current state, in the candidate's place, while another one is tried."""
         self._drop()
         kept = [snapshot.state.memory for snapshot in self._good[-1:]]
         memory = next(memory for memory in self._memories if memory not in kept)
@@ -194,23 +187,15 @@ class SnapshotRing:
         return self._aside
 
     def take_up(self) -> Snapshot | None:
-        """The trial is over: what was put aside, which is valid until the next snapshot."""
+        """End the trial; return the state set aside, which is valid until the next snapshot."""
         aside, self._aside = self._aside, None
         return aside
 
-    def put_in_place(self, snapshot: Snapshot) -> None:
-        """Put the training into a snapshot's state, with random numbers that go on; of what was put aside, later.
-
-        Raises:
-            StateError: it does not fit the training any more. Nothing was changed.
-        """
-        self.rollback_to(snapshot, rng=False)
-
     def rollback_to(self, snapshot: Snapshot, *, rng: bool = True) -> None:
-        """Put the training back to a snapshot; later ones are forgotten.
+        """Restore a snapshot; later ones are dropped.
 
         Raises:
-            StateError: it does not fit the training any more. Nothing was changed.
+            StateError: it no longer fits the training. Nothing was changed.
         """
         restore(self._parts, snapshot.state, rng=rng)
         self._good = [each for each in self._good if each.step <= snapshot.step]

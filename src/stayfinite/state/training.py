@@ -1,4 +1,4 @@
-"""A training state: everything that has to come back so that training goes on as if nothing had happened."""
+"""A training state: everything needed to continue as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -23,47 +23,46 @@ from stayfinite.state.shards import Shard, local_part, shard_of
 from stayfinite.state.tree import decode, encode
 
 VERSION = 1
-"""Of the tree."""
+"""Version of the tree."""
 
 STEADY = ("model.", "optimizer.")
-"""Tensors that change nowhere but in the optimizer's step; buffers, which change in the forward pass, are excepted."""
+"""Tensors that change only in the optimizer's step; except buffers, which change in the forward pass."""
 
 WATCHED = ("model.", "optimizer.", "ema.")
-"""Where a NaN or an infinity is poison."""
+"""Tensors that must be finite."""
 
 FLAG = "finite flag "
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingState:
-    """A training state on the host, complete or, straight after a capture from CUDA, on its way there."""
+    """A training state on the host; after a capture from CUDA the copy may still be in progress."""
 
     tree: dict[str, Any]
-    """Everything but tensors, as plain JSON: optimizer settings, schedule, generators, notes; and the names."""
+    """Everything but tensors, as plain JSON: names, optimizer settings, schedule, generators, notes."""
 
     tensors: dict[str, Tensor]
-    """``model.NAME``, ``optimizer.state.NAME.KEY``, ``ema.NAME`` …; of sharded tensors, this rank's part."""
+    """``model.NAME``, ``optimizer.state.NAME.KEY``, ``ema.NAME`` …; for sharded tensors, this rank's shard."""
 
     shards: dict[str, Shard] = field(default_factory=dict)
-    """Where this rank's part lies, for those that are sharded."""
+    """Positions of this rank's shards."""
 
     memory: HostMemory | None = None
-    """Where the tensors live, if they were captured; used again by a later capture unless it is held."""
+    """Memory of captured tensors; a later capture reuses it unless it is held."""
 
     landing: Landing = field(default_factory=Landing)
-    """The copy, while it is under way."""
+    """The copy in progress."""
 
     flags: tuple[Tensor, ...] = ()
-    """Whether what was captured is finite, as the devices found it; on its way to the host like the rest."""
+    """Whether the captured tensors are finite, computed on the devices and copied like the rest."""
 
     @property
     def nbytes(self) -> int:
-        """The size of its tensors."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What was given to ``capture`` to be kept with it."""
+        """Notes given to ``capture``."""
         notes = decode(self.tree.get("notes", {}), self.tensors)
         assert isinstance(notes, dict)
         return copy.deepcopy(notes)
@@ -73,9 +72,9 @@ class TrainingState:
         self.landing.wait()
 
     def poisoned(self) -> list[str]:
-        """Names of parameters, averages, moments and buffers that hold a NaN or an infinity; empty for a good state.
+        """Names of tensors and learning rates that are not finite; empty for a good state.
 
-        Waits for the copy. Buffers that were not finite when the training began are no poison.
+        Waits for the copy. Ignores buffers that were not finite when training began.
         """
         self.wait()
         if self.flags and all(bool(flag) for flag in self.flags):
@@ -85,7 +84,7 @@ class TrainingState:
         return [name for name in watched if not is_finite(self.tensors[name])] + self._poisoned_rates()
 
     def _poisoned_rates(self) -> list[str]:
-        # An encoded float that is not finite is marked; a finite one is itself.
+        # Non-finite floats are encoded as a marked dict.
         rates = [group.get("lr") for group in self.tree["optimizer"]["groups"]]
         return [f"optimizer.groups.{i}.lr" for i, lr in enumerate(rates) if isinstance(lr, dict) and lr["!"] == "float"]
 
@@ -95,15 +94,14 @@ def capture(
 ) -> TrainingState:
     """Copy the training state to the host, between two steps.
 
-    On the CPU it is there when this returns. From CUDA it is under way and training may go on at once.
+    Synchronous on the CPU. From CUDA the copy is in progress on return, and training may continue at once.
 
     Arguments:
-        parts: what to capture.
-        memory: host memory to use again; its former content is overwritten.
-        notes: anything that ``encode`` takes, kept with the state and not restored: the step, a data position.
+        memory: host memory to reuse; its content is overwritten.
+        notes: anything that ``encode`` takes, kept with the state but not restored: the step, a data position.
 
     Raises:
-        StateError: something in it cannot be written down; the message says where it sits.
+        StateError: something cannot be saved; the message says where it is.
     """
     parameters, buffers = parts.parameters(), parts.buffers()
     rest = encode(
@@ -146,15 +144,15 @@ def capture(
 
 
 def restore(parts: TrainingParts, state: TrainingState, *, rng: bool = True) -> None:
-    """Put the training back to a captured or loaded state, in place: living tensors keep their identity.
+    """Restore a captured or loaded state in place: live tensors keep their identity.
 
     Arguments:
-        parts: the training; of the same architecture as the one that was captured.
-        state: what ``capture`` or ``load`` gave. It is not changed, and nothing of it is kept.
-        rng: also put back the random number generators.
+        parts: the training; same architecture as the captured one.
+        state: from ``capture`` or ``load``. It is not changed or referenced.
+        rng: also restore the random number generators.
 
     Raises:
-        StateError: it does not fit; the message names what differs. Nothing was changed.
+        StateError: it does not fit; the message names the differences. Nothing was changed.
     """
     state.wait()
     check_likeness(parts, state.tree, state.tensors)
@@ -185,7 +183,7 @@ def _shard(name: str, tensor: Tensor, parts: TrainingParts) -> Shard | None:
 
 
 def _frozen(parts: TrainingParts) -> dict[str, Any]:
-    """What is known of the weights that are left out."""
+    """Record of the weights that are left out."""
     left_out = parts.left_out()
     return {"names": list(left_out), "mark": parts.frozen_mark.of(left_out)}
 
@@ -193,6 +191,6 @@ def _frozen(parts: TrainingParts) -> dict[str, Any]:
 def _flags(live: Mapping[str, Tensor], parts: TrainingParts) -> tuple[Tensor, ...]:
     watched = [live[name] for name in live if name.startswith(WATCHED) and name not in parts.exempt]
     if not any(tensor.is_cuda for tensor in watched):
-        # On the host the copy is looked at when somebody asks, off the path of training.
+        # On the host the copy is checked on demand, off the training path.
         return ()
     return tuple(finite_flag(watched))

@@ -1,7 +1,7 @@
-"""A nested Python structure as plain JSON and named tensors, and back. Nothing is pickled.
+"""Encode a nested Python structure as plain JSON and named tensors, and decode it. No pickle.
 
-JSON has no tuples, bytes, infinities or keys other than strings; these are written as objects with a mark, as in
-``{"!": "tuple", "v": [1, 2]}``. Every other value is written as itself, so that a person can read the file.
+JSON has no tuples, bytes, infinities or non-string keys; these become marked objects such as ``{"!": "tuple", "v": [1,
+2]}``. All other values are written as they are, so the file is readable.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from stayfinite.state.dtypes import STORED
 MARK = "!"
 
 NATIVE_BITS = 63
-"""Integers of more bits are written as hexadecimal: other readers of JSON lose them, and Python limits its decimals."""
+"""Larger integers are written as hex: other JSON readers lose them, and Python limits decimals."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Encoded:
-    """A structure taken apart."""
+    """An encoded structure."""
 
     tree: Any
-    """Plain JSON, without a NaN in it."""
+    """Plain JSON, without NaN."""
 
     tensors: dict[str, Tensor]
-    """The very tensors that were met, not copies, by their place in the structure; those that are tied only once."""
+    """The original tensors, not copies, by their path in the structure; tied ones once."""
 
 
 def encode(value: Any, path: str = "") -> Encoded:
-    """Take a structure apart.
+    """Encode a structure.
 
-    ``decode`` gives back an equal one, with these differences: a defaultdict becomes a dict, a number of numpy or of an
-    enum a plain one, ``torch.Size`` a tuple, a parameter a tensor.
+    ``decode`` returns an equal one, except that a defaultdict becomes a dict, a numpy or enum number a plain one,
+    ``torch.Size`` a tuple, a parameter a tensor.
 
     Arguments:
         value: dicts, lists, tuples, sets, numbers, strings, bytes, tensors, numpy arrays, dtypes and devices.
-        path: what the structure is called; tensors' names begin with it.
+        path: prefix of the tensors' names.
 
     Raises:
-        StateError: something in it cannot be written down; the message says where it sits.
+        StateError: something cannot be saved; the message says where it is.
     """
     encoder = _Encoder()
     return Encoded(tree=encoder.encode(value, path), tensors=encoder.tensors)
 
 
 def decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Put a structure together again; tied tensors come back as one object.
+    """Decode a structure; tied tensors become one object.
 
     Raises:
-        StateError: the tree is damaged, or a tensor that it names is missing.
+        StateError: the tree is damaged, or a tensor is missing.
     """
     try:
         return _decode(tree, tensors)

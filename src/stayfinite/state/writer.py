@@ -1,7 +1,7 @@
-"""Files of which it is known what they hold: hashed on the way out, brought to the disk before anyone relies on them.
+"""Write files with known content: hashed while writing, and synced to disk.
 
-Tensors go out straight from their memory, a piece at a time: no second copy is made, and Python's lock is free while a
-piece is hashed or written, so that a thread can do this beside training.
+Tensors are written directly from their memory in pieces: no second copy is made, and the GIL is free while a piece is
+hashed or written, so a thread can do this beside training.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ PIECE = 4 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Written:
-    """What a file holds."""
+    """Size and hash of a file."""
 
     bytes: int
     sha256: str
 
     def to_json(self) -> dict[str, int | str]:
-        """As it stands in a manifest."""
+        """As in a manifest."""
         return {"bytes": self.bytes, "sha256": self.sha256}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> Written:
-    """Write a safetensors file from tensors on the host.
+    """Write a safetensors file from host tensors.
 
     Raises:
-        OSError: it could not be written; what is there is no good.
+        OSError: it could not be written; the file is invalid.
     """
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     plain = {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -55,13 +55,13 @@ def write_bytes(path: Path, content: bytes) -> Written:
     """Write a whole file.
 
     Raises:
-        OSError: it could not be written; what is there is no good.
+        OSError: it could not be written; the file is invalid.
     """
     return _write(path, [content])
 
 
 def read_back(path: Path) -> Written:
-    """What a file on disk holds now.
+    """Size and hash of a file on disk.
 
     Raises:
         OSError: it cannot be read.
@@ -75,7 +75,7 @@ def read_back(path: Path) -> Written:
 
 
 def sync_directory(path: Path) -> None:
-    """Bring a directory's entries to the disk, so that a rename in it outlasts a power cut."""
+    """Sync a directory's entries to disk, so a rename survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,7 +1,7 @@
-"""Writing one checkpoint: aside, verified, brought to the disk, given its name. Every rank has its share in it.
+"""Write one checkpoint: to a temporary directory, verified, synced, renamed. Every rank writes its share.
 
-Ranks meet in the directory and not in a collective, so that this can run in a thread beside training's own collectives:
-each leaves a report when its files are safe, and rank 0 finishes when all reports are there.
+Ranks coordinate through the directory, not by a collective, so this can run in a thread beside training's own
+collectives: each leaves a report when its files are safe, and rank 0 finishes when all reports are there.
 """
 
 from __future__ import annotations
@@ -30,42 +30,41 @@ from stayfinite.state.writer import Written, read_back, sync_directory, write_by
 SHOWN = 5
 POLL = 0.05
 LAST_PATIENCE = 10.0
-"""Seconds that one rank waits for another once its own training has failed, or its program has ended."""
+"""Longest wait for another rank after this training failed or its program ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Desk:
-    """Where a process writes its checkpoints, and as who."""
+    """Where and as which rank a process writes checkpoints."""
 
     directory: Path
-    """Of all checkpoints; with several ranks, on storage that all of them share."""
+    """Parent of all checkpoints; on shared storage if there are several ranks."""
 
     token: str
-    """Which job this is; the same on all ranks."""
+    """Identifies the job; the same on all ranks."""
 
     rank: int = 0
     ranks: int = 1
 
     patience: float = 600.0
-    """Seconds that one rank waits for another before it gives the checkpoint up."""
+    """Seconds to wait for another rank before the checkpoint is given up."""
 
     hurry: threading.Event = field(default_factory=threading.Event)
-    """Set when training has failed here: from then on another rank is waited for only a little longer."""
+    """Set when training has failed here: other ranks get only a short wait then."""
 
 
 def write_checkpoint(desk: Desk, step: int, number: int, state: TrainingState) -> Path:
-    """Write this rank's share of a checkpoint, and return when the whole of it has its name.
+    """Write this rank's share of a checkpoint; return when the whole checkpoint has its final name.
 
     Arguments:
-        desk: where.
-        step: the last step that the state contains.
+        step: last step that the state contains.
         number: of this checkpoint in this process; the same on all ranks.
         state: must not change meanwhile.
 
     Raises:
-        PoisonedState: it holds NaN or infinity; nothing is left on disk.
-        OSError: disk trouble; the same.
-        StateError: what is on disk is not what was written, or another rank failed; the same.
+        PoisonedState: it has NaN or infinity; nothing is left on disk.
+        OSError: disk error; nothing is left on disk.
+        StateError: the content on disk differs, or another rank failed; nothing is left on disk.
     """
     partial = desk.directory / shelf.partial_name(step, number, desk.token)
     error: Exception | None = None
@@ -149,7 +148,7 @@ def _report(desk: Desk, partial: Path, files: dict[str, Written], error: Excepti
         "files": {name: written.to_json() for name, written in files.items()},
     }
     aside = partial / f"{_report_name(desk.rank)}.aside"
-    # A rank that cannot even say so is found out by rank 0's patience.
+    # If a rank cannot even report, rank 0 runs into its timeout.
     with contextlib.suppress(OSError):
         partial.mkdir(parents=True, exist_ok=True)
         write_bytes(aside, json.dumps(report).encode())
@@ -161,7 +160,7 @@ def _report_name(rank: int) -> str:
 
 
 class _Patience:
-    """How long to wait for another rank. Less once this process only waits to end: the other may be dead."""
+    """Deadline for another rank; shortened once this process only waits to end."""
 
     def __init__(self, desk: Desk) -> None:
         self._begun = time.monotonic()
@@ -181,7 +180,7 @@ class _Patience:
 
 
 def _await_reports(desk: Desk, partial: Path) -> list[dict[str, Any]]:
-    """The reports of all other ranks; for the first rank.
+    """Reports of all other ranks, for rank 0.
 
     Raises:
         StateError: one of them failed, or did not report in time.
@@ -190,7 +189,7 @@ def _await_reports(desk: Desk, partial: Path) -> list[dict[str, Any]]:
     reports: list[dict[str, Any]] = []
     patience = _Patience(desk)
     while True:
-        # One look at the directory for all of them: thousands of files on shared storage are not asked for one by one.
+        # List the directory once: thousands of files on shared storage are not queried one by one.
         for name in awaited.keys() & _listed(partial):
             reports.append(json.loads((partial / name).read_text(encoding="utf-8")))
             del awaited[name]
@@ -218,7 +217,7 @@ def _listed(directory: Path) -> set[str]:
 def _await_finish(desk: Desk, partial: Path, step: int) -> Path:
     patience = _Patience(desk)
     while True:
-        # In this order: it leaves its place aside in the moment in which it gets its name.
+        # In this order: the rename removes the one and creates the other.
         aside = partial.exists()
         final = None if aside else _named(desk, partial, step)
         turn = other_rank(aside=aside, named=final is not None, spent=patience.spent())

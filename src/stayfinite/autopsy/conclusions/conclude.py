@@ -1,4 +1,4 @@
-"""The order in which causes are considered; where none is proved, what is known is said, and what would decide it."""
+"""Order in which causes are considered; if none is proved, say what is known and what would decide it."""
 
 from __future__ import annotations
 
@@ -37,23 +37,24 @@ ORDER = (
     weights.grown,
     precision.underflow,
 )
-"""What explains more stands first: a bad leaf before what it leads to, a formula before the format it fails in."""
+"""Deeper causes come first: a bad leaf before its effects, a formula before the format it fails in."""
 
 UNDECIDED = "nan-loss"
-"""What is said where nothing is proved."""
+"""Cause if nothing is proved."""
 
 OF_FINITE_SPIKES = (
     data.bad_item, weights.spike, precision.eight_bits, data.absurd_rows, weights.exploded, weights.too_large_to_square,
 )  # fmt: skip
-"""What can be said of a step that is finite and far above the others. Kernels and compilers draw other random numbers:
-a step without the spike there says nothing of them."""
+"""Causes of a finite spike. Kernels and compilers draw other random numbers, so a re-run without the spike does not
+prove them.
+"""
 
 OF_GOOD_STEPS = (machinery.does_not_return, precision.underflow)
-"""What can be said of a step that is finite when it is run again."""
+"""Causes of a step that is finite when re-run."""
 
 
 def conclude(evidence: Evidence) -> Conclusion:
-    """The likeliest cause of the step."""
+    """The most likely cause of the step."""
     if _fine(evidence):
         return Conclusion(cause="", confidence=0.0, why="The step is finite: nothing to explain", fix="")
     order = OF_GOOD_STEPS if evidence.good("same") else OF_FINITE_SPIKES if evidence.finite_spike else ORDER
@@ -61,7 +62,7 @@ def conclude(evidence: Evidence) -> Conclusion:
 
 
 def _fine(e: Evidence) -> bool:
-    """Whether nothing is wrong, and nothing was said to be."""
+    """Whether nothing is wrong, and nothing was reported."""
     return (
         e.good("same")
         and e.readings.origin is None

@@ -1,4 +1,4 @@
-"""What a conclusion is, and what it is drawn from."""
+"""A conclusion, and the evidence for it."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from stayfinite.autopsy.steps.step import Outcome
 from stayfinite.autopsy.worlds.worlds import Materials
 
 UNDECIDED_SPIKE = {"gradient-spike": "exploding-gradient", "loss-spike": "loss-diverging"}
-"""What a finite spike is called where nothing is proved."""
+"""Cause of a finite spike if nothing is proved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conclusion:
-    """A cause, how sure it is, and the change that is to help."""
+    """A cause, its confidence, and a fix."""
 
     cause: str
-    """A rule's slug; empty when nothing is wrong."""
+    """Rule slug; empty if nothing is wrong."""
     confidence: float
     why: str
     """One sentence, with numbers."""
     fix: str
     setting: Mapping[str, Any] = field(default_factory=dict)
     worlds: tuple[str, ...] = ()
-    """Worlds in which a change was tried, the best first: the first finite one verifies the fix."""
+    """Worlds that may verify the fix, best first."""
     covers: tuple[str, ...] = ()
-    """Those of them whose change is what ``fix`` says; without any, the first."""
+    """Worlds whose change is what ``fix`` says; by default the first of ``worlds``."""
 
     def text(self, world: str, remedy: str) -> str:
-        """The fix in words, which speak of what was verified: the world, and what a person would do to live in it."""
+        """The fix in words that match what was verified: ``world``, and the ``remedy`` that puts it into practice."""
         if not world or world in (self.covers or self.worlds[:1]):
             return self.fix
         return f"{remedy}; better, but not proved by re-run: {self.fix}"
@@ -40,19 +40,19 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything that is known when a conclusion is drawn."""
+    """Everything known when a conclusion is drawn."""
 
     readings: Readings
     outcomes: Mapping[str, Outcome]
-    """By the world's name."""
+    """By world name."""
     is_good: Mapping[str, bool]
     rows: list[int]
-    """Rows that are bad by themselves, and without which the step is good."""
+    """Rows that are bad alone, and without which the step is good."""
     materials: Materials
     reached: float | None = None
-    """The largest magnitude that the origin's module puts out in fp32."""
+    """Largest magnitude in the output of the origin's module in fp32."""
     modules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By the world's name, the modules that it changed."""
+    """Changed modules by world name."""
 
     def good(self, world: str) -> bool:
         """Whether a world was run and came out good."""
@@ -64,19 +64,19 @@ class Evidence:
 
     @property
     def finite_spike(self) -> bool:
-        """Whether the step, run again, is finite and still far above the others."""
+        """Whether the re-run is finite and still far above the others."""
         same = self.outcomes.get("same")
         return same is not None and same.finite and self.bad("same")
 
     @property
     def suspects(self) -> list[int]:
-        """Guilty rows, or else those that the trace points at; none where it points at all of them."""
+        """Bad rows, or those the trace points at; empty if that is all of them."""
         rows = self.rows or self.readings.rows
         return [] if len(rows) == batch_size(self.readings.step.batch) else rows
 
 
 def in_rows(rows: Sequence[int], before: str = " (", after: str = ")") -> str:
-    """` (rows 4, 11)`; nothing when there are none."""
+    """` (rows 4, 11)`; empty for no rows."""
     if not rows:
         return ""
     named = ", ".join(map(str, rows[:8])) + (" ..." if len(rows) > 8 else "")

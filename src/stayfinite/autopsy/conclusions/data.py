@@ -1,4 +1,4 @@
-"""Faults of the batch: bad values in it, nothing to learn from, inputs beyond reason."""
+"""Faults of the batch: bad values, nothing to learn from, absurd inputs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from stayfinite.autopsy.conclusions.readings import is_labels
 from stayfinite.autopsy.steps.batch_parts import batch_items
 
 LARGE_IN_FP16 = 1e3
-"""A number beside infinities that were cast is large itself."""
+"""If finite values are this large, infinities beside them come from a cast."""
 FEWEST_ROWS = 4
 ABSURD = 1e3
-"""So many times the rest of the batch is absurd for a row."""
+"""Multiple of the other rows' size that is absurd."""
 
 
 def bad_item(e: Evidence) -> Conclusion | None:
-    """The batch holds what is not finite before anything is computed."""
+    """The batch has non-finite values before anything is computed."""
     origin = e.readings.origin
     if origin is None or not origin.leaf.startswith("batch"):
         return None
@@ -59,7 +59,7 @@ def bad_item(e: Evidence) -> Conclusion | None:
 
 
 def _made_by_a_cast(item: Tensor | None) -> tuple[str, str, str] | None:
-    """Infinities and no NaN in fp16: larger numbers were cast to it."""
+    """Infinities without NaN in fp16: larger numbers were cast."""
     if item is None or item.dtype is not torch.float16 or bool(item.isnan().any()) or not bool(item.isinf().any()):
         return None
     finite = item[item.isfinite()]
@@ -71,7 +71,7 @@ def _made_by_a_cast(item: Tensor | None) -> tuple[str, str, str] | None:
 
 
 def _bad_column(item: Tensor | None) -> tuple[str, str, str] | None:
-    """NaN in every row of a few columns: they were made in the preparation, as by a division by a spread of 0."""
+    """NaN in every row of a few columns: made in preprocessing, for example by dividing by a std of 0."""
     if item is None or item.dim() != 2 or len(item) < FEWEST_ROWS:
         return None
     bad = ~item.isfinite()
@@ -86,7 +86,7 @@ def _bad_column(item: Tensor | None) -> tuple[str, str, str] | None:
 
 
 def no_rows(e: Evidence) -> Conclusion | None:
-    """A batch with nothing in it."""
+    """The batch is empty."""
     if not e.readings.no_rows:
         return None
     return Conclusion(
@@ -98,7 +98,7 @@ def no_rows(e: Evidence) -> Conclusion | None:
 
 
 def nothing_to_learn(e: Evidence) -> Conclusion | None:
-    """No label of the batch counts."""
+    """All labels are masked."""
     if not e.readings.no_labels:
         return None
     return Conclusion(
@@ -111,7 +111,7 @@ def nothing_to_learn(e: Evidence) -> Conclusion | None:
 
 
 def too_short_for_its_label(e: Evidence) -> Conclusion | None:
-    """A CTC loss that no alignment can reach."""
+    """CTC loss with an input shorter than its label."""
     if "ctc_loss" not in e.readings.operator:
         return None
     return Conclusion(
@@ -126,7 +126,7 @@ def too_short_for_its_label(e: Evidence) -> Conclusion | None:
 
 
 def absurd_rows(e: Evidence) -> Conclusion | None:
-    """Finite rows so large that fp32 itself overflows on them."""
+    """Finite rows so large that even fp32 overflows."""
     if not e.rows or not e.readings.overflowed or e.readings.dtype == "float16" or e.readings.in_backward:
         return None
     item, size = _largest_item(e)
@@ -144,7 +144,7 @@ def absurd_rows(e: Evidence) -> Conclusion | None:
 
 
 def _largest_item(e: Evidence) -> tuple[str, float]:
-    """The item of the batch whose guilty rows are far larger than the others, and their size."""
+    """Batch item whose bad rows are far larger than the others, and their size."""
     for name, item in batch_items(e.readings.step.batch).items():
         if item.is_floating_point() and item.dim() and item.shape[0] > max(e.rows):
             guilty = _size(item[e.rows])

@@ -1,4 +1,4 @@
-"""Faults of a formula: an operator, or its derivative, at the edge of where it is defined."""
+"""Faults of a formula: an operator, or its derivative, where it is undefined or infinite."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from stayfinite.autopsy.tracing.edges import WITHIN_ONE
 ROOTS = ("sqrt", "rsqrt", "norm", "linalg_vector_norm", "cdist", "_cdist_forward", "std", "var", "hypot")
 ABSURD_EXPONENT = 1e4
 HOOKS = "BackwardHookFunction"
-"""The function in which torch runs the backward hooks of a module."""
+"""The function in which torch runs a module's backward hooks."""
 NORMS = ("native_layer_norm", "native_batch_norm", "native_group_norm", "_fused_rms_norm", "rms_norm")
 LIMITS = {"float16": 11.0, "float64": 709.0}
-"""exp of more than this is infinite; in fp32 and bf16 it is 88.7."""
+"""Larger exponents overflow exp; 88.7 in fp32 and bf16."""
 
 
 def masked_row(e: Evidence) -> Conclusion | None:
-    """A softmax over nothing."""
+    """Softmax over a fully masked row."""
     if not e.readings.masked_rows:
         return None
     return Conclusion(
@@ -30,7 +30,7 @@ def masked_row(e: Evidence) -> Conclusion | None:
 
 
 def impossible_label(e: Evidence) -> Conclusion | None:
-    """The loss of a label that was masked out of the logits."""
+    """Loss of a label that was masked out of the logits."""
     if not e.readings.impossible_label:
         return None
     return Conclusion(
@@ -44,10 +44,10 @@ def impossible_label(e: Evidence) -> Conclusion | None:
 
 
 def norm_without_eps(e: Evidence) -> Conclusion | None:
-    """A normalization of something that does not vary."""
+    """Normalization of a constant without eps."""
     if e.readings.in_backward or e.readings.operator not in NORMS or e.readings.overflowed:
         return None
-    if e.readings.largest_input > HUGE:  # its square overflows: something else is wrong
+    if e.readings.largest_input > HUGE:  # its square overflows: another fault
         return None
     return Conclusion(
         cause="norm-eps",
@@ -63,7 +63,7 @@ def norm_without_eps(e: Evidence) -> Conclusion | None:
 
 
 def constant_feature(e: Evidence) -> Conclusion | None:
-    """A division by a spread of 0."""
+    """Division by a std of 0."""
     if not e.readings.constant_feature:
         return None
     if e.readings.rewards:
@@ -84,7 +84,7 @@ def constant_feature(e: Evidence) -> Conclusion | None:
 
 
 def spread_of_one(e: Evidence) -> Conclusion | None:
-    """A standard deviation of a single value, which torch divides by 0."""
+    """Std of a single value, which is 0/0."""
     readings = e.readings
     if not readings.too_few_for_a_spread:
         return None
@@ -99,7 +99,7 @@ def spread_of_one(e: Evidence) -> Conclusion | None:
 
 
 def unused_branch(e: Evidence) -> Conclusion | None:
-    """A value that nobody wanted has an infinite derivative."""
+    """Infinite derivative in the discarded branch of torch.where."""
     if not e.readings.unused_branch:
         return None
     return Conclusion(
@@ -112,12 +112,12 @@ def unused_branch(e: Evidence) -> Conclusion | None:
 
 
 def naive_exponential(e: Evidence) -> Conclusion | None:
-    """exp of too much."""
+    """Overflow of exp."""
     readings = e.readings
     if not readings.exponential or not readings.overflowed:
         return None
     if readings.largest_input > ABSURD_EXPONENT and any(e.good(world) for world in BEFORE):
-        return None  # no formula would bear such a number: the weights have run away
+        return None  # too large for any formula: the weights diverged
     limit = LIMITS.get(readings.dtype, 88.7)
     return Conclusion(
         cause="naive-exp",
@@ -132,7 +132,7 @@ def naive_exponential(e: Evidence) -> Conclusion | None:
 
 
 def edge(e: Evidence) -> Conclusion | None:
-    """log(0), 0/0, the root's derivative at 0, and their kin."""
+    """log(0), 0/0, the gradient of sqrt at 0, and similar."""
     readings = e.readings
     if not readings.at_edge:
         return None
@@ -146,7 +146,7 @@ def edge(e: Evidence) -> Conclusion | None:
 
 
 def bad_number(e: Evidence) -> Conclusion | None:
-    """A number that the program has computed: a weight of the loss, say."""
+    """A non-finite Python number, such as a loss weight."""
     if e.readings.undefined:
         return Conclusion(
             cause="loss-formula-singularity",
@@ -166,7 +166,7 @@ def bad_number(e: Evidence) -> Conclusion | None:
 
 
 def custom_backward(e: Evidence) -> Conclusion | None:
-    """A backward that somebody wrote by hand."""
+    """A faulty custom backward."""
     function = e.readings.custom_function
     if not function or not e.readings.in_backward:
         return None

@@ -1,4 +1,4 @@
-"""Faults of what runs the step: a kernel, the compiler, the hardware."""
+"""Faults of the machinery: kernel, compiler, hardware."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SAME = "the same weights, batch and random numbers"
 
 
 def does_not_return(e: Evidence) -> Conclusion | None:
-    """The same step again is fine."""
+    """A re-run of the same step is fine."""
     here = device_of(e.readings.step.model)
     if e.good("same") and e.materials.device and here is not None and here.type != e.materials.device:
         return _fine_elsewhere(e, here.type)
@@ -43,7 +43,7 @@ def does_not_return(e: Evidence) -> Conclusion | None:
 
 
 def _differs(e: Evidence) -> list[str]:
-    """What was not the same when the step was run again."""
+    """Differences between the step and its re-run."""
     found = ["newer weights"] if e.materials.notes.get("weights") else []
     if e.materials.notes.get("random") and e.readings.trace.uses_dropout:
         found.append("other random numbers")
@@ -51,7 +51,7 @@ def _differs(e: Evidence) -> list[str]:
 
 
 def _by_chance(e: Evidence, differs: list[str]) -> Conclusion:
-    """A finite spike that a little change takes away."""
+    """A finite spike that a small change removes."""
     return Conclusion(
         cause=UNDECIDED_SPIKE.get(e.materials.trigger, "loss-diverging"),
         confidence=0.3,
@@ -61,7 +61,7 @@ def _by_chance(e: Evidence, differs: list[str]) -> Conclusion:
 
 
 def attention_kernel(e: Evidence) -> Conclusion | None:
-    """Only the fused attention is bad."""
+    """Only the fused attention kernel fails."""
     world = next((name for name in ("math_attention", "eager_attention") if e.good(name)), None)
     if world is None or e.readings.masked_rows:
         return None
@@ -76,7 +76,7 @@ def attention_kernel(e: Evidence) -> Conclusion | None:
 
 
 def compiler(e: Evidence) -> Conclusion | None:
-    """Only the compiled step is bad."""
+    """Only the compiled step fails."""
     if not e.good("eager"):
         return None
     return Conclusion(
@@ -90,7 +90,7 @@ def compiler(e: Evidence) -> Conclusion | None:
 
 
 def device(e: Evidence) -> Conclusion | None:
-    """Bad here each time, and finite on another kind of device with everything else the same."""
+    """Fails here every time, and is finite on another kind of device."""
     here = device_of(e.readings.step.model)
     if here is None or e.readings.at_edge or not (e.bad("same") and e.good("other_device")):
         return None
@@ -110,7 +110,7 @@ def device(e: Evidence) -> Conclusion | None:
 
 
 def _fine_elsewhere(e: Evidence, here: str) -> Conclusion:
-    """Bad on the device of the incident, and finite on the one that it was replayed on."""
+    """Failed on the device of the incident, finite on the one it is replayed on."""
     drawn = ", with other random numbers," if e.readings.trace.uses_dropout else ""
     before = e.materials.device
     return Conclusion(

@@ -1,4 +1,4 @@
-"""Faults of the number format: what fp16 and fp8 cannot hold, and what they round to 0."""
+"""Faults of the number format: overflow and underflow in fp16 and fp8."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_r
 from stayfinite.autopsy.conclusions.readings import FP16_LIMIT
 
 _END = {"float8_e4m3fn": 448.0, "float8_e5m2": 57_344.0, "float8_e4m3fnuz": 240.0, "float8_e5m2fnuz": 57_344.0}
-"""The largest number of each format."""
+"""Largest number of each format."""
 
 
 def scaled_too_far(e: Evidence) -> Conclusion | None:
-    """A gradient that only the loss scale makes too large."""
+    """A gradient that overflows only because of the loss scale."""
     if not (e.readings.in_backward and e.good("small_loss_scale")):
         return None
     return Conclusion(
@@ -30,7 +30,7 @@ def scaled_too_far(e: Evidence) -> Conclusion | None:
 
 
 def overflow(e: Evidence) -> Conclusion | None:
-    """A value that fp16 cannot hold and fp32 can."""
+    """A value too large for fp16 but not for fp32."""
     readings = e.readings
     helped = [name for name in ("bf16", "fp32", "origin_fp32") if e.good(name)]
     if readings.origin is None or not helped:
@@ -50,7 +50,7 @@ def overflow(e: Evidence) -> Conclusion | None:
     beyond = e.reached is not None and e.reached > FP16_LIMIT
     size = f"reaches {e.reached:,.0f}" if beyond else "overflows"
     subject = f"{readings.operator} in {readings.place}"
-    if readings.operator == "_to_copy":  # a cast: what does not fit is what was cast
+    if readings.operator == "_to_copy":  # a cast: report what was cast
         subject, size = f"a cast in {readings.place}", f"gets {readings.largest_input:,.0f}"
         if readings.first_input:
             subject = f"{readings.first_input}, cast in {readings.place},"
@@ -88,14 +88,14 @@ def underflow(e: Evidence) -> Conclusion | None:
 
 
 def eight_bits(e: Evidence) -> Conclusion | None:
-    """A step that fp8 breaks: it is good with the same layers in bf16."""
+    """A step that fails in fp8 and is good with the same layers in bf16."""
     if not e.good("module_bf16") or not _much_better(e):
         return None
     readings, modules = e.readings, e.modules.get("module_bf16", ())
     named = ", ".join(modules[:3]) + (f" and {len(modules) - 3} more" if len(modules) > 3 else "")
     usual = "finite" if not e.finite_spike else "normal"
     if "float8" in readings.dtype and readings.largest_input > _END[readings.dtype]:
-        # A scale that was made from the tensor itself puts its largest value inside the range.
+        # A scale computed from the tensor itself keeps its largest value in range.
         return Conclusion(
             cause="fp8-stale-scale",
             confidence=0.93,
@@ -123,7 +123,7 @@ def eight_bits(e: Evidence) -> Conclusion | None:
 
 
 def _much_better(e: Evidence) -> bool:
-    """Whether bf16 takes a spike away, and not only the rounding that put it above its limit."""
+    """Whether bf16 removes a spike, rather than moving it just below its limit."""
     same, other = e.outcomes.get("same"), e.outcomes["module_bf16"]
     if not e.finite_spike or same is None:
         return True

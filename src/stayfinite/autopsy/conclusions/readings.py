@@ -1,4 +1,4 @@
-"""What a trace says by itself, before any world is run: which kind of operator, at which edge, fed by what."""
+"""Facts that a trace shows before any re-run: the kind of operator, its inputs, where it fails."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ FP16_LIMIT = 65_504.0
 ATTENTION = ("scaled_dot_product", "attention")
 SOFTMAX = ("softmax", "logsumexp")
 COUNTING = ("sum", "ne", "eq", "ge", "gt", "le", "lt", "_to_copy", "logical_not", "bitwise_not", "bitwise_and", "clone")
-"""Operators by which labels are counted."""
+"""Operators used to count labels."""
 
 FACTORS = ("mul", "add", "sub", "rsub", "div", "true_divide", "addcmul", "pow")
-"""Operators to which no program gives a NaN or an infinity on purpose, as it does to a mask."""
+"""Operators that get NaN or infinity only by mistake, unlike masks."""
 
 SPREADS = ("std", "var", "std_mean", "var_mean")
 HUGE = 1e15
-"""Squares of larger numbers come near the end of fp32."""
+"""Squares of larger numbers come close to the fp32 limit."""
 
 LABELS = ("label", "target", "tgt", "y", "answer")
 
 
 @dataclass(frozen=True)
 class Readings:
-    """A trace, and the step it is of."""
+    """A trace and its step."""
 
     step: Step
     trace: Trace
@@ -46,7 +46,7 @@ class Readings:
 
     @cached_property
     def operator(self) -> str:
-        """Of the origin, without its namespace; of the forward operator where the fault is in backward."""
+        """Operator of the origin without namespace; for a fault in backward, the forward operator."""
         at = self._event
         if at is None:
             return ""
@@ -55,7 +55,7 @@ class Readings:
 
     @property
     def reader(self) -> str:
-        """The operator that reads a bad leaf, and its line, for people."""
+        """Operator that reads a bad leaf, and its source line."""
         at = None if self.origin is None else self.origin.where
         if at is None:
             return "an operator"
@@ -64,20 +64,20 @@ class Readings:
 
     @property
     def undefined(self) -> bool:
-        """torch itself writes a NaN: a formula of its own has no value for what it was given."""
+        """Whether torch itself wrote a NaN because a formula has no value for its input."""
         at = self._event
         return at is not None and self.operator == "scalar_tensor" and any(map(math.isnan, at.constants))
 
     @property
     def hooked(self) -> str:
-        """The line of a hook in backward, for people."""
+        """Source line of a backward hook."""
         at = self._event
         place = None if at is None else at.place
         return self.place if place is None else f"a module, at {line_in_words(place.file, place.line)},"
 
     @cached_property
     def bad_number(self) -> float | None:
-        """A number of the program, no tensor, that is NaN or infinite and that the origin was given as a factor."""
+        """A NaN or infinite Python number used as a factor in the origin."""
         at = self._event
         if at is None or self.operator not in FACTORS:
             return None
@@ -86,24 +86,24 @@ class Readings:
 
     @property
     def place(self) -> str:
-        """The module that the origin lies in, for people."""
+        """Module of the origin."""
         return self.trace.module or "the loss"
 
     @property
     def custom_function(self) -> str:
-        """The custom autograd function whose backward the origin lies in."""
+        """Custom autograd function whose backward contains the origin."""
         return custom_function(self.origin)
 
     @property
     def exponential(self) -> bool:
-        """An exponential, be it written as a power."""
+        """Whether it is an exponential, possibly written as a power."""
         at = self._event
         written_as_power = self.operator == "pow" and at is not None and at.overload == "Scalar"
         return written_as_power or self.operator in ("exp", "expm1", "exp2", "sinh", "cosh")
 
     @cached_property
     def impossible_label(self) -> bool:
-        """A loss was taken of a label whose logit is minus infinity on purpose."""
+        """Whether a loss was taken of a label whose logit is masked to -inf."""
         at = self._event
         return (
             at is not None
@@ -114,7 +114,7 @@ class Readings:
 
     @property
     def look(self) -> CloseLook | None:
-        """The inputs and outputs of the origin."""
+        """Inputs and outputs of the origin."""
         return None if self.origin is None or self.origin.event is None else self.origin.event.close_look
 
     @property
@@ -124,27 +124,27 @@ class Readings:
 
     @property
     def dtype(self) -> str:
-        """Of the origin's output."""
+        """Dtype of the origin's output."""
         return "" if self._event is None else self._event.dtype
 
     @cached_property
     def largest_input(self) -> float:
-        """The largest finite magnitude among the origin's inputs."""
+        """Largest finite magnitude among the origin's inputs."""
         return max((_magnitude(look) for look in self._inputs), default=0.0)
 
     @property
     def first_input(self) -> str:
-        """The name of the origin's first input, if it is a parameter or an item of the batch."""
+        """Name of the origin's first input, if it is a parameter or a batch item."""
         return self._inputs[0].name if self._inputs else ""
 
     @property
     def makes_nan(self) -> bool:
-        """Whether the origin's output holds NaN, not only infinities."""
+        """Whether the origin's output has NaN, not only infinities."""
         return self.look is not None and self.look.output is not None and self.look.output.nans > 0
 
     @cached_property
     def overflowed(self) -> bool:
-        """Finite numbers went in, infinities came out, and no input stood at an edge."""
+        """Whether finite inputs gave infinities without being at a singularity."""
         look = self.look
         if look is None or look.output is None or not look.output.infinities:
             return False
@@ -152,7 +152,7 @@ class Readings:
 
     @cached_property
     def at_edge(self) -> bool:
-        """The operator, or its derivative, was taken where it is infinite or undefined."""
+        """Whether the operator, or its derivative, is infinite or undefined at its input."""
         if self.operator == "mul":
             return self._zero_times_infinity
         if self.operator in ("div", "true_divide") and self._event is not None and 0.0 in self._event.constants:
@@ -164,26 +164,26 @@ class Readings:
         if self.operator not in SINGULAR and not self.operator.startswith(("linalg_", "_linalg_")):
             return False
         output = None if self.look is None else self.look.output
-        # A power of a negative number overflows as that of a positive one does; only a NaN tells of an edge.
+        # A power of a negative number may just overflow; only a NaN shows a singularity.
         operator = "" if self.operator == "pow" and output is not None and not output.nans else self.operator
         return any(stands_at_edge(operator, look, backward=self.in_backward) for look in self._inputs)
 
     @cached_property
     def unused_branch(self) -> bool:
-        """In backward, a derivative is bad where its forward value was not used: a `where` had thrown it away."""
+        """Whether the bad derivative belongs to a forward value that a `where` discarded."""
         forward = None if self.origin is None else self.origin.forward
         if not self.in_backward or forward is None or self.trace.tracer is None:
             return False
         choosers = [event for event in self._readers_of(forward) if event.operator.startswith(CHOOSERS)]
         if forward.after > Health.FINITE and any(event.after is Health.FINITE for event in choosers):
             return True
-        # Or the forward value was fine, and the gradient that arrives at it is 0.
+        # Or the forward value was fine, and its incoming gradient is 0.
         look = self.look
         unwanted = look is not None and look.output is not None and look.output.nans > 0
         return self._only_read_by(forward, CHOOSERS) and unwanted and any(each.zeros for each in self._inputs)
 
     def _only_read_by(self, event: Event, operators: tuple[str, ...]) -> bool:
-        """Whether nothing but these operators, directly or through others, leads from an event to the loss."""
+        """Whether every path from an event to the loss goes through these operators."""
         assert self.trace.tracer is not None
         reached, chosen, last = {event.number}, False, event.number
         for other in self.trace.tracer.events[event.number + 1 :]:
@@ -200,7 +200,7 @@ class Readings:
 
     @cached_property
     def masked_rows(self) -> bool:
-        """A softmax was taken over nothing but minus infinity, or attention over no key at all."""
+        """Whether a softmax is over -inf only, or attention over no key."""
         if self.in_backward or self._event is None:
             return False
         fused = any(word in self.operator for word in ATTENTION)
@@ -210,12 +210,12 @@ class Readings:
 
     @cached_property
     def no_labels(self) -> str:
-        """The item of the batch that supervises nothing: labels that are all ignored, a mask that is all 0."""
+        """Batch item without supervision: labels that are all ignored, a mask that is all 0."""
         if self._event is not None and "nll_loss" in self._event.operator and self.look is not None:
             targets = [look for look in self.look.inputs if look.dtype == "int64"]
             ignored = targets[0].largest if targets and targets[0].least == targets[0].largest else None
             if ignored is not None and (ignored < 0 or ignored in self._event.constants[-1:]):
-                return next(iter(self._items(_is_labels)), "labels")
+                return next((name for name in batch_items(self.step.batch) if is_labels(name)), "labels")
         if self.operator not in ("div", "true_divide", "mean"):
             return ""
         counted = self._counted_labels()
@@ -223,14 +223,14 @@ class Readings:
             return counted
         for name, item in batch_items(self.step.batch).items():
             unsupervised = item.numel() > 0 and not item.is_floating_point() and item.dtype.is_signed
-            if _is_labels(name) and unsupervised and bool((item < 0).all()):
+            if is_labels(name) and unsupervised and bool((item < 0).all()):
                 return name
             if _is_loss_mask(name) and item.numel() and not bool(item.bool().any()):
                 return name
         return ""
 
     def _counted_labels(self) -> str:
-        """The labels that a denominator of 0 counts, if it does."""
+        """Labels counted by a denominator of 0, if it counts labels."""
         at, tracer = self._event, self.trace.tracer
         if at is None or tracer is None:
             return ""
@@ -244,7 +244,7 @@ class Readings:
             seen.add(number)
             if number < 0:
                 name = tracer.leaves.get(number, "")
-                if compared and name.startswith("batch") and _is_labels(name):
+                if compared and name.startswith("batch") and is_labels(name):
                     return name
             elif tracer.events[number].operator.rpartition(".")[2] in COUNTING:
                 compared = compared or tracer.events[number].dtype == "bool"
@@ -253,7 +253,7 @@ class Readings:
 
     @cached_property
     def constant_feature(self) -> bool:
-        """A division by a spread that is 0."""
+        """Whether it is a division by a std of 0."""
         event = self._event
         if (
             event is None
@@ -266,7 +266,7 @@ class Readings:
 
     @property
     def too_few_for_a_spread(self) -> bool:
-        """A standard deviation of so few values that its denominator is 0: of one row, as a rule."""
+        """Whether a std has too few values, usually one row, so its denominator is 0."""
         look = self.look
         if self.in_backward or self.operator not in SPREADS or look is None or look.output is None:
             return False
@@ -274,19 +274,19 @@ class Readings:
 
     @property
     def no_rows(self) -> bool:
-        """The batch has tensors, and all of them are empty."""
+        """Whether all tensors of the batch are empty."""
         items = [item for item in batch_items(self.step.batch).values() if item.dim()]
         return bool(items) and not any(item.numel() for item in items)
 
     @property
     def rewards(self) -> bool:
-        """The batch holds rewards: a group of equal ones has no spread."""
+        """Whether the batch has rewards: equal ones have no spread."""
         words = ("reward", "advantage", "return")
         return any(word in name.lower() for name in batch_items(self.step.batch) for word in words)
 
     @cached_property
     def rows(self) -> list[int]:
-        """Rows of the batch that the origin's bad values belong to, as far as its shape tells."""
+        """Batch rows of the origin's bad values, as far as its shape shows."""
         size = batch_size(self.step.batch)
         if self.origin is not None and self.origin.leaf:
             item = batch_items(self.step.batch).get(self.origin.leaf)
@@ -298,7 +298,7 @@ class Readings:
 
     @property
     def _of_the_batch(self) -> bool:
-        """Whether the origin was computed from the batch at all: the rows of a weight are none of the batch."""
+        """Whether the origin depends on the batch: rows of a weight are not batch rows."""
         at, tracer = self._event, self.trace.tracer
         if at is None or tracer is None or self.origin is None:
             return True
@@ -329,11 +329,8 @@ class Readings:
     def _inputs(self) -> list[TensorLook]:
         return [] if self.look is None else self.look.inputs
 
-    def _items(self, wanted: object) -> Iterator[str]:
-        return (name for name in batch_items(self.step.batch) if callable(wanted) and wanted(name))
-
     def _readers_of(self, event: Event) -> Iterator[Event]:
-        """Forward events that use what this one computed, directly or through others."""
+        """Forward events that use this one's output, directly or through others."""
         assert self.trace.tracer is not None
         reached = {event.number}
         for other in self.trace.tracer.events[event.number + 1 :]:
@@ -348,10 +345,6 @@ class Readings:
 
 def is_labels(name: str) -> bool:
     """Whether an item of the batch is called like labels."""
-    return _is_labels(name)
-
-
-def _is_labels(name: str) -> bool:
     last = name.rpartition(".")[2].lower()
     return any(last == word or (len(word) > 1 and word in last) for word in LABELS)
 

@@ -1,4 +1,4 @@
-"""Weights that an update has spoilt: what in the optimizer's settings and state says so."""
+"""Weights corrupted by an update: evidence in the optimizer's settings and state."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ BEFORE = ("previous_update_undone", "good_weights")
 """Worlds with earlier weights."""
 
 SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
-"""What Adam, RMSprop and Adagrad call the average of squared gradients that they divide by the root of."""
+"""Names of the second moment in Adam, RMSprop and Adagrad, whose root is the divisor."""
 
 
 def written_by_optimizer(e: Evidence, leaf: str, *, proved: bool) -> Conclusion | None:
-    """A parameter is not finite, and the optimizer is such that it would be.
+    """A parameter is not finite, and the optimizer's settings explain it.
 
     Arguments:
-        leaf: the parameter's name.
         proved: whether the step is good with earlier weights.
     """
     optimizer = e.materials.optimizer
@@ -76,7 +75,7 @@ def _eps_is_zero_in_fp16(optimizer: Optimizer) -> bool:
 
 
 def _divided_by_zero(optimizer: Optimizer, model: nn.Module, leaf: str) -> bool:
-    """Whether a parameter is bad where the optimizer has divided by the root of a second moment of 0."""
+    """Whether a parameter is bad where its second moment is 0 and eps is 0."""
     parameter = dict(model.named_parameters()).get(leaf)
     if parameter is None:
         return False

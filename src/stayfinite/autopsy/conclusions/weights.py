@@ -1,4 +1,4 @@
-"""Faults of the weights: bad already, or driven off by an update."""
+"""Faults of the weights: already bad, or diverged by an update."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from stayfinite.autopsy.tracing.origin import UNNAMED
 from stayfinite.autopsy.worlds.worlds import too_large
 
 EXPLODED = 1e6
-"""Weights of this size are not learned."""
+"""Weights this large are not learned."""
 
 GROWN = 1e12
-"""Numbers of this size have grown on their way through the model."""
+"""Values this large have grown on their way through the model."""
 
 SLOWER_GROWTH = (
     "limit growth across layers or time steps: normalization, tanh, residual branches that start small, smaller "
@@ -23,7 +23,7 @@ SLOWER_GROWTH = (
 
 
 def bad_weights(e: Evidence) -> Conclusion | None:
-    """A parameter or a buffer is not finite before the step begins."""
+    """A parameter or buffer is not finite before the step."""
     origin = e.readings.origin
     if origin is None or not origin.leaf or origin.leaf.startswith("batch"):
         return None
@@ -56,11 +56,11 @@ def bad_weights(e: Evidence) -> Conclusion | None:
 
 
 def spike(e: Evidence) -> Conclusion | None:
-    """A finite step far above the others: the batch, or the update before it."""
+    """A finite spike: caused by the batch, or by the update before it."""
     if not e.finite_spike:
         return None
     same = e.outcomes["same"]
-    few = len(e.rows) * 2 <= (batch_size(e.readings.step.batch) or 0)  # what most rows do is no row's fault
+    few = len(e.rows) * 2 <= (batch_size(e.readings.step.batch) or 0)  # a majority of rows is not an outlier
     if e.rows and few:
         return Conclusion(
             cause="toxic-batch",
@@ -84,7 +84,7 @@ def spike(e: Evidence) -> Conclusion | None:
 
 
 def driven_off(e: Evidence) -> Conclusion | None:
-    """With earlier weights the step is good."""
+    """The step is good with earlier weights."""
     world = next((world for world in BEFORE if e.good(world)), None)
     if world is None:
         return None
@@ -99,7 +99,7 @@ def driven_off(e: Evidence) -> Conclusion | None:
 
 
 def too_large_to_square(e: Evidence) -> Conclusion | None:
-    """Finite gradients whose norm is not, and no earlier weights with which it would be."""
+    """Finite gradients with an infinite norm, also with earlier weights."""
     same = e.outcomes.get("same")
     if same is None or not too_large(same, e.materials):
         return None
@@ -115,7 +115,7 @@ def too_large_to_square(e: Evidence) -> Conclusion | None:
 
 
 def grown(e: Evidence) -> Conclusion | None:
-    """Numbers that grow from one layer, or one step in time, to the next until fp32 ends; the weights are small."""
+    """Values that grow across layers or time steps until fp32 overflows, with small weights."""
     readings = e.readings
     if not readings.overflowed or readings.dtype not in ("float32", "bfloat16") or readings.largest_input < GROWN:
         return None
@@ -131,7 +131,7 @@ def grown(e: Evidence) -> Conclusion | None:
 
 
 def exploded(e: Evidence) -> Conclusion | None:
-    """Finite weights of a size that no training gives them, and nothing to go back to."""
+    """Finite but exploded weights, with nothing to go back to."""
     if not (e.readings.overflowed or e.finite_spike):
         return None
     largest, name = max(

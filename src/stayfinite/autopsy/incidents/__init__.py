@@ -1,1 +1,1 @@
-"""Incidents on disk: written beside training, read back, put into a model that is built anew, replayed."""
+"""Incidents on disk: written in the background, read back, loaded into a rebuilt model, replayed."""

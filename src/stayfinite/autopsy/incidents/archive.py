@@ -1,4 +1,4 @@
-"""The incidents of one run: written by a thread beside training, few of them, and never a reason to stop."""
+"""Incidents of one run, written by a thread; few of them, and never a reason to stop."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from stayfinite.state import shelf
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filed:
-    """What became of an incident."""
+    """Result of writing an incident."""
 
     step: int
     path: Path | None
-    """Where it is; None if it could not be written."""
+    """Directory of the incident; None if it could not be written."""
     error: Exception | None
     nbytes: int
     seconds: float
-    """How long it took in the background."""
+    """Time spent in the background."""
 
 
 class Archive:
     """A run's directory of incidents.
 
     Arguments:
-        directory: made when it is needed.
-        most: incidents that a run may have, those of earlier launches among them.
+        directory: created if needed.
+        most: most incidents of a run, including earlier launches.
     """
 
     def __init__(self, directory: Path, most: int) -> None:
@@ -46,13 +46,12 @@ class Archive:
         self._under_way: set[int] = set()
 
     def number(self) -> int | None:
-        """The number that the next incident will have; None when there are as many as a run may have.
+        """Number of the next incident; None if the run has reached its limit.
 
         Raises:
             OSError: the directory cannot be read.
         """
-        # By number, and those under way first: one that is put in its place meanwhile counts once, neither twice nor
-        # not at all.
+        # Pending ones first: one that is renamed meanwhile then counts exactly once.
         known = self._under_way.copy()
         known.update(int(path.name) for path in incidents_in(self.directory))
         if len(known) >= self._most:
@@ -61,12 +60,12 @@ class Archive:
         return self._number
 
     def file(self, number: int, draft: Draft) -> None:
-        """Hand an incident over to be written under a number. Does not wait, and never raises for the disk."""
+        """Start writing an incident under a number. Does not wait, and never raises for disk errors."""
         self._under_way.add(number)
         self._queue(lambda: self._write(number, draft))
 
     def attach(self, number: int, autopsy: Mapping[str, Any], done: Callable[[Exception | None], None]) -> None:
-        """Put the autopsy into an incident once that is written; ``done`` hears, in the thread, why it could not be."""
+        """Add the autopsy to an incident once it is written; ``done`` gets the error or None, in the thread."""
 
         def write() -> None:
             if (path := self._paths.get(number)) is not None:
@@ -80,7 +79,7 @@ class Archive:
         self._queue(write)
 
     def collect(self, *, wait: bool = False) -> list[Filed]:
-        """What has become known since the last call; with ``wait`` everything is written by then."""
+        """Results since the last call; with ``wait`` after everything is written."""
         if wait and self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -94,7 +93,7 @@ class Archive:
                 before.join()
             work()
 
-        # Not a daemon: a program that ends meanwhile finishes its last incident.
+        # Not a daemon: a program that exits finishes its last incident.
         self._thread = threading.Thread(target=in_turn, name="stayfinite incident")
         self._thread.start()
 
@@ -105,7 +104,7 @@ class Archive:
             shelf.sweep(self.directory)
             path = self._paths[number] = write_incident(self.directory, number, draft, self._token)
         except Exception as error:
-            # Whatever it was, training goes on; it hears of it from collect().
+            # Training continues; the caller gets the error from collect().
             trouble = error
         finally:
             self._under_way.discard(number)

@@ -1,8 +1,7 @@
-"""A batch on its way to the disk and back: plain JSON and named tensors. Nothing is pickled.
+"""Encode a batch as plain JSON and named tensors, and decode it. No pickle.
 
-What ``state.tree`` knows is written as it is. Beyond that a batch may be a ``BatchEncoding``, a dataclass, a named
-tuple, a packed sequence; these come back as something that has the same items and the same attributes. What cannot be
-written is left out, and it is said what and where.
+Extends ``state.tree`` to ``BatchEncoding``, dataclasses, named tuples and packed sequences; these come back as objects
+with the same items and attributes. What cannot be written is left out and listed.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from stayfinite.state.dtypes import STORED
 from stayfinite.state.tree import decode, encode
 
 KIND = "stayfinite"
-"""The key by which a dict of the tree says that it stands for something else."""
+"""Key that marks an encoded object."""
 
 ANOTHER = "use another incident of the run"
-"""What helps where an incident is damaged."""
+"""Fix for a damaged incident."""
 
 DEEPEST = 32
 SHOWN = 20
 
 
 class Fields(dict[str, Any]):
-    """Items that are attributes as well, in place of a class that is not at hand: a ``BatchEncoding``, a dataclass."""
+    """Items that are also attributes, replacing an unavailable class: a ``BatchEncoding``, a dataclass."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -53,13 +52,13 @@ class Fields(dict[str, Any]):
 
 
 class Row(tuple[Any, ...]):
-    """A named tuple whose class is not at hand."""
+    """A named tuple whose class is unavailable."""
 
     _fields: tuple[str, ...]
 
     @classmethod
     def of(cls, fields: tuple[str, ...], values: list[Any]) -> Row:
-        """The values under these names."""
+        """Create a row from names and values."""
         row = cls(values)
         row._fields = fields
         return row
@@ -72,24 +71,23 @@ class Row(tuple[Any, ...]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchForm:
-    """A batch taken apart."""
+    """An encoded batch."""
 
     tree: Any
     tensors: dict[str, Tensor]
-    """The very tensors, not copies, by their place in the batch."""
+    """The original tensors, not copies, by path."""
     left_out: list[str] = field(default_factory=list)
-    """What could not be written, with its place."""
+    """What could not be written, with its path."""
     stands_for: dict[str, str] = field(default_factory=dict)
-    """Places at which another class comes back than was there, with that class."""
+    """Original classes of replaced objects, by path."""
 
     @property
     def nbytes(self) -> int:
-        """The size of its tensors."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
 
 def take_apart(batch: Any) -> BatchForm:
-    """Take a batch apart. Never fails: what cannot be written is left out."""
+    """Encode a batch. Never fails: what cannot be written is left out."""
     walk = _Walk()
     encoded = encode(walk.plain(batch, "", 0), "batch")
     return BatchForm(
@@ -98,16 +96,16 @@ def take_apart(batch: Any) -> BatchForm:
 
 
 def put_together(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """A batch from its parts; what was left out is None.
+    """Decode a batch; what was left out is None.
 
     Raises:
-        StateError: the tree is damaged, or a tensor that it names is missing.
+        StateError: the tree is damaged, or a tensor is missing.
     """
     return _raised(decode(tree, tensors))
 
 
 class _Walk:
-    """Turns a batch into what ``encode`` takes."""
+    """Converts a batch for ``encode``."""
 
     def __init__(self) -> None:
         self.left_out: list[str] = []
@@ -174,7 +172,7 @@ class _Walk:
             return self._without(tensor, path, "is a tensor not stored as one block")
         if tensor.dtype in STORED:
             return tensor.resolve_conj().resolve_neg()
-        # A dtype that safetensors has no name for, such as complex128: its bytes are kept.
+        # A dtype unknown to safetensors, such as complex128: keep its bytes.
         try:
             raw = tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""Holding on to a batch, for a few microseconds, while a forward pass does with it what it likes."""
+"""Keep a batch unchanged, in a few microseconds, whatever the forward pass does with it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from torch import Tensor
 
 LONG = 64
-"""A list of more items is taken for data, such as words, and not looked into."""
+"""Longer lists are treated as data, such as words, and not searched."""
 
 
 def own_copy(batch: Any) -> Any:
-    """The same tensors in containers of its own: what a forward pass pops or puts in leaves the original alone."""
+    """The same tensors in new containers, so items that a forward pass pops or adds do not change the original."""
     kind = type(batch)
     if kind is dict:
         return {name: own_copy(item) for name, item in batch.items()}
@@ -28,7 +28,7 @@ def own_copy(batch: Any) -> Any:
 
 
 def tensors_of(batch: Any) -> list[Tensor]:
-    """The tensors of a batch that are reached without much searching."""
+    """Tensors of a batch that are found without a deep search."""
     if isinstance(batch, Tensor):
         return [batch]
     items: Iterable[Any]

@@ -1,4 +1,4 @@
-"""``--build my_train:build``: the function that gives the model and the forward pass of a training."""
+"""``--build my_train:build``: the function that returns model and forward pass of a training."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ EXAMPLE = "def build(): ...; return model, lambda batch: model(**batch).loss"
 
 
 def load_build(named: str | None, incident: Path) -> tuple[Any, Callable[[Any], Any]]:
-    """Model and forward of the training that an incident is of.
+    """Model and forward function for an incident.
 
     Arguments:
-        named: ``module:function``; the module is looked for in the current directory first.
-        incident: of a run whose run.json may name a recipe, which then needs no ``named``.
+        named: ``module:function``; the current directory is searched first.
+        incident: its run.json may name a recipe, which needs no ``named``.
 
     Raises:
         UsageError: no such function, it fails, or returns something else.
@@ -35,12 +35,11 @@ def load_build(named: str | None, incident: Path) -> tuple[Any, Callable[[Any], 
 
 
 def call_build(named: str, *arguments: Any, example: str = EXAMPLE) -> Any:
-    """What the function ``module:function`` returns; the module is looked for in the current directory first.
+    """Call ``module:function``; the current directory is searched first.
 
     Arguments:
-        named: the function.
-        arguments: what it is called with: nothing, or the run directory of a recipe.
-        example: one that would do, for the error.
+        arguments: its arguments: none, or the run directory for a recipe.
+        example: a valid function, for the error.
 
     Raises:
         UsageError: no such function, or it fails.
@@ -83,7 +82,7 @@ def _function(module_name: str, function_name: str, example: str) -> Callable[..
 
 
 def _place(error: BaseException) -> str:
-    """` at my_train.py:17`, the last line of the person's own code before an error; empty where there is none."""
+    """` at my_train.py:17`, the last line of the user's code before an error; empty if there is none."""
     here = Path.cwd()
     own = [
         f" at {Path(frame.filename).relative_to(here)}:{frame.lineno}"
@@ -109,7 +108,7 @@ def _parts(built: Any, named: str) -> tuple[Any, Callable[[Any], Any]]:
 
 
 def _of_recipe(run: Path) -> str:
-    """The build of the recipe that made the run."""
+    """Build function of the recipe that made the run."""
     try:
         record = json.loads((run / "run.json").read_text(encoding="utf-8"))
         recipe = str(record.get("recipe") or "")

@@ -1,4 +1,4 @@
-"""An incident read back from the disk: checked first, loaded piece by piece. Nothing in it is executed or unpickled."""
+"""An incident read from disk: verified first, loaded on demand. Nothing in it is executed or unpickled."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ NEEDED = ("step", "decision", "trigger", "precision", "device", "batch", "weight
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Incident:
-    """A refused step that can be run again. Its files were as they were written when it was read."""
+    """A refused step that can be run again. Its files were verified when it was read."""
 
     path: Path
     record: Mapping[str, Any]
-    """incident.json."""
+    """Content of incident.json."""
 
     @property
     def step(self) -> int:
-        """The step that was refused."""
+        """The refused step."""
         return int(self.record["step"])
 
     @property
     def trigger(self) -> str:
-        """The code of what was wrong with it."""
+        """Code of what was wrong."""
         return str(self.record["trigger"])
 
     @property
     def device(self) -> torch.device:
-        """Where it was run; its kind is what matters elsewhere."""
+        """Device of the step; elsewhere only its type matters."""
         return torch.device(str(self.record["device"]).split(" ", 1)[0])
 
     def batch(self, device: torch.device | None = None) -> Any:
-        """The batch; what was on the model's device is put on this one, what was left on the host stays there."""
+        """The batch; tensors of the model's device go to this one, those on the host stay there."""
         about = self.record["batch"]
         held = self._tensors(BATCH_TENSORS)
         kept_home = self.device.type != "cpu"
@@ -70,22 +70,22 @@ class Incident:
         return put_together(self._tree(BATCH), held)
 
     def rng(self) -> dict[str, Any]:
-        """The random number generators as they stood before the forward pass."""
+        """Generator states before the forward pass."""
         state = decode(self._tree(RNG), {})
         if not isinstance(state, dict):
             raise _damaged(self.path, f"{RNG} holds no random states")
         return state
 
     def weights(self) -> dict[str, Tensor] | None:
-        """Parameters and buffers by name; None where they were too large to be written."""
+        """Parameters and buffers by name; None if they were too large to save."""
         return self._tensors(WEIGHTS) if WEIGHTS in self.record["files"] else None
 
     def good_weights(self) -> dict[str, Tensor] | None:
-        """Those of the last known-good state, where there was one."""
+        """Weights of the last known-good state, if any."""
         return self._tensors(GOOD) if GOOD in self.record["files"] else None
 
     def optimizer_state(self) -> dict[str, Any] | None:
-        """What ``survey_optimizer`` gave, where it was small enough."""
+        """Result of ``survey_optimizer``, if it was small enough."""
         if OPTIMIZER not in self.record["files"]:
             return None
         state = decode(self._tree(OPTIMIZER), self._tensors(OPTIMIZER_TENSORS))
@@ -108,10 +108,10 @@ class Incident:
 
 
 def read_incident(path: str | os.PathLike[str]) -> Incident:
-    """Read an incident and check that every file of it is as it was written.
+    """Read an incident and verify all its files.
 
     Raises:
-        StateError: it is none, of another version, or damaged; the message says which file and how.
+        StateError: not an incident, another version, or damaged; the message says which file and how.
     """
     path = Path(path)
     record = _record(path)

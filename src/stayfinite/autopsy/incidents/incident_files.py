@@ -1,4 +1,4 @@
-"""The files of an incident: which one holds what, written aside and named when all of them are safe.
+"""Files of an incident, written to a temporary directory and renamed when all are safe.
 
 ::
 
@@ -31,7 +31,7 @@ from stayfinite.state.tree import encode
 from stayfinite.state.writer import Written, sync_directory, write_bytes, write_tensors
 
 VERSION = 1
-"""Of incident.json."""
+"""Version of incident.json."""
 
 INCIDENT, AUTOPSY, REPLAY = "incident.json", "autopsy.json", "replay.json"
 BATCH, RNG, OPTIMIZER = "batch.json", "rng.json", "optimizer.json"
@@ -42,28 +42,27 @@ NUMBERED = re.compile(r"\d{4,}")
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """An incident that is about to be written: everything on the host, and nobody else changes it."""
+    """An incident to be written, complete on the host."""
 
     step: int
     record: Mapping[str, Any]
-    """incident.json but for its version and its files."""
+    """incident.json without version and files."""
     trees: Mapping[str, Any] = field(default_factory=dict)
-    """Files of JSON by name, each without a tensor in it."""
+    """JSON files by name, without tensors."""
     tensors: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """Files of tensors by name."""
+    """Tensor files by name."""
     ready: Callable[[], None] = lambda: None
-    """Waits for tensors that are still on their way."""
+    """Waits for tensors that are still being copied."""
     done: Callable[[], None] = lambda: None
-    """Is called when the tensors are needed no longer."""
+    """Called when the tensors are no longer needed."""
 
     @property
     def nbytes(self) -> int:
-        """The size of its tensors."""
         return sum(t.numel() * t.element_size() for held in self.tensors.values() for t in held.values())
 
 
 def incidents_in(directory: Path) -> list[Path]:
-    """The incidents of a run, the oldest first."""
+    """Incidents of a run, oldest first."""
     try:
         found = [path for path in directory.iterdir() if NUMBERED.fullmatch(path.name) and path.is_dir()]
     except (FileNotFoundError, NotADirectoryError):
@@ -72,10 +71,10 @@ def incidents_in(directory: Path) -> list[Path]:
 
 
 def write_incident(directory: Path, number: int, draft: Draft, token: str) -> Path:
-    """Write an incident aside, bring it to the disk, and give it its number, or the next one that is free.
+    """Write an incident to a temporary directory, sync it, and rename it to its number or the next free one.
 
     Raises:
-        OSError: disk trouble; nothing is left of it.
+        OSError: disk error; nothing is left behind.
     """
     partial = directory / shelf.partial_name(draft.step, number, token)
     try:
@@ -102,15 +101,13 @@ def write_incident(directory: Path, number: int, draft: Draft, token: str) -> Pa
 
 
 def write_autopsy(incident: Path, record: Mapping[str, Any], name: str = AUTOPSY) -> Path:
-    """Put autopsy.json into an incident, in place of an earlier one; at any moment one of the two is there.
+    """Write autopsy.json into an incident, replacing an earlier one atomically.
 
     Arguments:
-        incident: its directory.
-        record: of the autopsy.
-        name: of the file; ``REPLAY`` where the run's own autopsy is kept.
+        name: file name; ``REPLAY`` to keep the run's own autopsy.
 
     Raises:
-        OSError: disk trouble; an earlier one is still there.
+        OSError: disk error; an earlier file is still there.
     """
     aside = incident / f".{name}.{os.getpid()}"
     try:
@@ -124,7 +121,7 @@ def write_autopsy(incident: Path, record: Mapping[str, Any], name: str = AUTOPSY
 
 
 def rng_tree(rng: Mapping[str, Any]) -> Any:
-    """The generators as plain JSON."""
+    """Generator states as plain JSON."""
     encoded = encode(dict(rng))
     assert not encoded.tensors, "a random state holds numbers and bytes only"
     return encoded.tree
@@ -137,7 +134,7 @@ def _put_up(partial: Path, number: int) -> Path:
             try:
                 partial.rename(final)
             except OSError:
-                # Another process may have put its own there since.
+                # Another process may have taken the name.
                 if not final.exists():
                     raise
             else:

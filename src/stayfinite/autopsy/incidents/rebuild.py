@@ -1,4 +1,4 @@
-"""An incident and a model built anew: the step as it was, ready to be run again."""
+"""Load an incident into a rebuilt model, ready to run the step again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OTHER_FORM = "build() must return the trained model: same configuration, dtype a
 
 @dataclass(frozen=True, kw_only=True)
 class Rebuilt:
-    """A step that can be run again, what is at hand for explaining it, and what a person has to know."""
+    """A step that can be run again, material to explain it, and notes for the user."""
 
     step: Step
     materials: Materials
@@ -39,16 +39,16 @@ class Rebuilt:
 def rebuild(
     incident: Incident, model: nn.Module, forward: Callable[[Any], Tensor], device: torch.device | None = None
 ) -> Rebuilt:
-    """Put an incident into a model.
+    """Load an incident into a model.
 
     Arguments:
-        incident: what ``read_incident`` gave.
-        model: of the same architecture; its weights are replaced, and it is moved to the device.
+        incident: from ``read_incident``.
+        model: same architecture; its weights are replaced, and it is moved to the device.
         forward: ``forward(batch) -> loss``, using that model.
-        device: where to run it; None for where the model is.
+        device: where to run; None for the model's device.
 
     Raises:
-        StateError: the model is another one than that of the incident, or the incident is damaged.
+        StateError: the model differs from that of the incident, or the incident is damaged.
     """
     if device is not None:
         model.to(device)
@@ -84,7 +84,7 @@ def rebuild(
 
 
 def autocast_for(device: str, dtype: str | None) -> Callable[[], AbstractContextManager[Any]]:
-    """The autocast that was in force round the forward pass, for a kind of device."""
+    """The autocast around the forward pass, for a device type."""
     if dtype is None:
         return nullcontext
     return partial(torch.autocast, device, dtype=getattr(torch, dtype))
@@ -94,10 +94,10 @@ def autocast_for(device: str, dtype: str | None) -> Callable[[], AbstractContext
 def load_weights(
     model: nn.Module, weights: Mapping[str, Tensor], source: Path, left_out: frozenset[str] = frozenset()
 ) -> None:
-    """Write saved weights into a model. Nothing is changed unless all of them fit.
+    """Load saved weights into a model, all or none.
 
     Arguments:
-        left_out: names of the model's own tensors that need not be saved.
+        left_out: names of tensors that need not be saved.
 
     Raises:
         StateError: names, shapes or dtypes differ; the message says which.
@@ -124,7 +124,7 @@ def load_weights(
 
 
 def _weights(incident: Incident, notes: list[str]) -> dict[str, Tensor] | None:
-    """The weights that the incident holds or names; None where the model's own have to do."""
+    """Weights from the incident or the checkpoint it names; None to use the model's own."""
     about = incident.record["weights"]
     written = incident.weights()
     if about.get("later"):
@@ -156,7 +156,7 @@ def _set_modes(model: nn.Module, tree: Mapping[str, Any]) -> None:
 
 
 def _optimizer(incident: Incident, model: nn.Module, notes: list[str]) -> Optimizer | None:
-    """An optimizer with the saved state, where it is one of torch's own."""
+    """An optimizer with the saved state, if it is one of torch's own."""
     saved = incident.optimizer_state()
     about = incident.record.get("optimizer") or {}
     module, _, name = str(about.get("class", "")).rpartition(".")

@@ -1,4 +1,4 @@
-"""Replaying an incident: the model is built anew, the step put into it, the autopsy performed."""
+"""Replay an incident: rebuild the model, load the step, perform the autopsy."""
 
 from __future__ import annotations
 
@@ -23,17 +23,15 @@ def replay(
     """Run an incident again.
 
     Arguments:
-        path: of the incident.
-        build: ``module:function`` that gives model and forward; None for a run that names its recipe.
-        world: run this one alone.
-        device: where to run it; None for the kind of device that it was run on, if there is one here, else the CPU.
-        seconds: after which no further world is begun.
+        build: ``module:function`` that returns model and forward; None for a run that names its recipe.
+        device: where to run; None for the original type of device if available, else the CPU.
+        seconds: after which no further world is started.
 
     Returns:
-        autopsy.json, and what a person has to know beside it.
+        autopsy.json, and notes for the user.
 
     Raises:
-        UsageError: the build, the world or the device cannot be had, or the forward pass does not take the batch.
+        UsageError: build, world or device is not available, or the forward pass does not accept the batch.
         StateError: the incident is damaged, or of another model.
     """
     incident = read_incident(path)
@@ -57,11 +55,11 @@ def replay(
 
 
 def earlier_cause(path: Path) -> str | None:
-    """The cause in the autopsy that an incident has, empty where it found none; None without one."""
+    """Cause in an incident's existing autopsy, empty if it found none; None without an autopsy."""
     try:
         return str(json.loads((path / AUTOPSY).read_text(encoding="utf-8"))["cause"] or "")
     except (OSError, ValueError, KeyError, TypeError):
-        return None  # there is none, or half of one
+        return None  # missing or incomplete
 
 
 def _device(asked: str | None, incident: Incident) -> torch.device:

@@ -1,4 +1,4 @@
-"""Taking a batch apart: its tensors by name, its rows, the same batch with its tensors changed."""
+"""Parts of a batch: its tensors by name, its rows, copies with changed tensors."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from torch import Tensor
 
 
 def batch_items(batch: Any) -> dict[str, Tensor]:
-    """Every tensor of a batch under a name: `batch.labels`, `batch.0`."""
+    """Tensors of a batch by name: `batch.labels`, `batch.0`."""
     return dict(_walk(batch, "batch"))
 
 
 def batch_size(batch: Any) -> int | None:
-    """How many rows a batch has; None when that cannot be told.
+    """Number of rows of a batch; None if unknown.
 
-    A list of samples has as many as it is long. Otherwise it is the size that most tensors have as their first
-    dimension, or as their second, where sequences come first.
+    The length of a list of samples; otherwise the most common first dimension, or second for sequence-first tensors.
     """
     if _is_list_of_samples(batch):
         return len(batch)
@@ -37,7 +36,7 @@ def batch_size(batch: Any) -> int | None:
 
 
 def take_rows(batch: Any, rows: list[int], size: int) -> Any:
-    """A batch with these rows only; what has no dimension of that size stays whole."""
+    """A batch with these rows only; parts without a dimension of that size stay whole."""
     if _is_list_of_samples(batch):
         return type(batch)(batch[row] for row in rows)
 
@@ -54,7 +53,7 @@ def take_rows(batch: Any, rows: list[int], size: int) -> Any:
 
 
 def bad_rows(item: Tensor, size: int) -> list[int]:
-    """Rows of the batch in which one of its tensors is not finite."""
+    """Batch rows in which a tensor is not finite."""
     places = (~item.isfinite()).nonzero()
     for dimension in (0, 1):
         if item.dim() > dimension and item.shape[dimension] == size:
@@ -63,7 +62,7 @@ def bad_rows(item: Tensor, size: int) -> list[int]:
 
 
 def with_changed(batch: Any, change: Callable[[Any], Any]) -> Any:
-    """The batch with every part given to ``change``; parts of a part that is changed are left alone."""
+    """Copy of the batch with ``change`` applied to every part; changed parts are not searched further."""
     changed = change(batch)
     if changed is not batch:
         return changed
@@ -99,18 +98,18 @@ def _walk(part: Any, name: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def _lists(batch: Any) -> Iterator[int]:
-    """Lengths of lists under a key: a sample each."""
+    """Lengths of lists under a key, one sample each."""
     values = batch.values() if isinstance(batch, Mapping) else batch if isinstance(batch, tuple) else ()
     return (len(value) for value in values if isinstance(value, list) and value)
 
 
 def _is_list_of_samples(batch: Any) -> bool:
-    """A list (tuples hold inputs and labels) of samples that are alike and were not put together yet."""
+    """Whether it is a list of similar, uncollated samples (tuples hold inputs and labels)."""
     if not isinstance(batch, list) or len(batch) < 2:
         return False
     kinds = {type(each) for each in batch}
     if len(kinds) != 1:
         return False
-    if issubclass(next(iter(kinds)), Tensor):  # those of a loader share their first dimension: columns, not samples
+    if issubclass(next(iter(kinds)), Tensor):  # tensors with the same first dimension are columns, not samples
         return len({tuple(each.shape[:1]) for each in batch}) > 1
     return issubclass(next(iter(kinds)), tuple | dict | list)

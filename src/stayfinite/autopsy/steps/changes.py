@@ -1,4 +1,4 @@
-"""Ways to change exactly one thing while a step runs. Each is a context that puts everything back."""
+"""Contexts that change exactly one thing while a step runs, and restore it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 
 def autocast_as(dtype: torch.dtype | None) -> AbstractContextManager[None]:
-    """Every autocast that the step enters casts to this dtype; None switches it off."""
+    """Every autocast in the step uses this dtype; None disables it."""
 
     def change(entered: Any) -> None:
         if dtype is None:
@@ -31,7 +31,7 @@ def autocast_as(dtype: torch.dtype | None) -> AbstractContextManager[None]:
 
 
 def own_autocast_ignored() -> AbstractContextManager[None]:
-    """An autocast that the step enters changes nothing, unless it switches autocast off."""
+    """Autocasts in the step have no effect, unless they disable autocast."""
 
     def change(entered: Any) -> None:
         if entered._enabled:
@@ -66,7 +66,7 @@ def _autocast_changed(change: Callable[[Any], None]) -> Iterator[None]:
 
 @contextmanager
 def half_weights_as(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
-    """Parameters and buffers that are stored in a half precision are held in this dtype instead."""
+    """Half-precision parameters and buffers use this dtype instead."""
     halves = [tensor for tensor in [*model.parameters(), *model.buffers()] if tensor.dtype in HALVES]
     with _other_data((tensor, tensor.data.to(dtype)) for tensor in halves):
         yield
@@ -74,10 +74,10 @@ def half_weights_as(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
 
 @contextmanager
 def weights_from(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Other values for parameters and buffers, by their names; those that are not named stay."""
+    """Replace parameters and buffers by name; others stay."""
     named = [*model.named_parameters(), *model.named_buffers()]
     changed = [(tensor, weights[name]) for name, tensor in named if name in weights]
-    # A copy: the forward pass writes to running statistics, and these may be a snapshot's own memory.
+    # A copy: the forward pass writes to running statistics, and these may be a snapshot's memory.
     with _other_data(
         (tensor, other.to(device=tensor.device, dtype=tensor.dtype, copy=True))
         for tensor, other in changed
@@ -88,7 +88,7 @@ def weights_from(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[No
 
 @contextmanager
 def _other_data(pairs: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
-    """Within, these tensors hold other data, and no gradient of theirs outlives it."""
+    """Context in which these tensors have other data; their gradients are dropped at the end."""
     kept: list[tuple[Tensor, Tensor]] = []
     try:
         for tensor, other in pairs:
@@ -104,7 +104,7 @@ def _other_data(pairs: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
 
 @contextmanager
 def mended(tensor: Tensor) -> Iterator[None]:
-    """What is not finite in a tensor is 0."""
+    """Non-finite values in a tensor become 0."""
     kept = tensor.detach().clone()
     with torch.no_grad():
         tensor.copy_(torch.nan_to_num(kept, nan=0.0, posinf=0.0, neginf=0.0))
@@ -117,7 +117,7 @@ def mended(tensor: Tensor) -> Iterator[None]:
 
 @contextmanager
 def module_in_fp32(model: nn.Module, path: str) -> Iterator[None]:
-    """One module computes in fp32: its inputs and its half weights are cast, and autocast is off inside of it."""
+    """One module computes in fp32: inputs and half weights are cast, and autocast is off inside."""
     module = model.get_submodule(path)
     device = next((tensor.device.type for tensor in [*model.parameters(), *model.buffers()]), "cpu")
     computing = module.forward
@@ -133,7 +133,7 @@ def module_in_fp32(model: nn.Module, path: str) -> Iterator[None]:
 
 @contextmanager
 def other_forwards(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator[None]:
-    """These modules compute by other functions."""
+    """Replace the forward functions of these modules."""
     kept = [(vars(module), vars(module).get("forward")) for module in forwards]
     try:
         for module, forward in forwards.items():
@@ -149,7 +149,7 @@ def other_forwards(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator
 
 @contextmanager
 def math_attention() -> Iterator[None]:
-    """Scaled dot-product attention by its plain formula, whatever kernels there are."""
+    """Scaled dot-product attention with the math kernel."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with sdpa_kernel(SDPBackend.MATH):
@@ -158,7 +158,7 @@ def math_attention() -> Iterator[None]:
 
 @contextmanager
 def eager_attention(model: Any) -> Iterator[None]:
-    """A model of transformers computes its attention by its own lines instead of a fused function."""
+    """A transformers model uses its eager attention."""
     kept = model.config._attn_implementation
     model.set_attn_implementation("eager")
     try:
@@ -169,7 +169,7 @@ def eager_attention(model: Any) -> Iterator[None]:
 
 @contextmanager
 def eager() -> Iterator[None]:
-    """Compiled functions run as they were written."""
+    """Compiled functions run in eager mode."""
     if "torch._dynamo" not in sys.modules:  # nothing is compiled
         yield
         return
@@ -179,7 +179,7 @@ def eager() -> Iterator[None]:
 
 @contextmanager
 def no_dropout(model: nn.Module) -> Iterator[None]:
-    """Every dropout lets everything through, modules and functions alike."""
+    """Disable dropout, in modules and functions."""
     functional = torch.nn.functional
     names = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
     kept = {name: getattr(functional, name) for name in names}
@@ -207,7 +207,7 @@ class _Casts(FunctionChange):
         self._dtype = dtype
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function with another dtype wherever fp16 is asked for."""
+        """Call the function, with another dtype instead of fp16."""
         if func is torch.Tensor.half:
             return args[0].to(self._dtype)
         if any(arg is torch.float16 for arg in (*args, *kwargs.values())):
@@ -218,13 +218,13 @@ class _Casts(FunctionChange):
 
 @contextmanager
 def casts_as(dtype: torch.dtype) -> Iterator[None]:
-    """Casts to fp16 that the program writes itself, `x.half()`, go to this dtype instead."""
+    """Explicit casts to fp16, such as `x.half()`, use this dtype instead."""
     with _Casts(dtype):
         yield
 
 
 def finite_inputs(batch: Any, only: Callable[[str], bool] | None = None) -> Any:
-    """The batch with every NaN and infinity replaced by 0; ``only`` chooses items by their names."""
+    """The batch with NaN and infinity replaced by 0; ``only`` selects items by name."""
     chosen = {id(item) for name, item in batch_items(batch).items() if only is None or only(name)}
 
     def mend(leaf: Any) -> Any:
@@ -241,13 +241,13 @@ def in_full_precision(batch: Any) -> Any:
 
 
 def in_full(leaf: Any) -> Any:
-    """A tensor in half precision in fp32; anything else as it is."""
+    """A half-precision tensor in fp32; anything else unchanged."""
     return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in HALVES else leaf
 
 
 @contextmanager
 def derived_backward(function: str) -> Iterator[None]:
-    """A custom autograd function, by its name, is differentiated by autograd instead of by its own backward."""
+    """Differentiate a custom autograd function by autograd instead of its own backward."""
     kind: Any = torch.autograd.Function
     own = kind.__dict__["apply"]
 
@@ -266,12 +266,12 @@ def derived_backward(function: str) -> Iterator[None]:
 
 
 class _Forgetful:
-    """Stands in for the context of a custom function: takes everything and keeps nothing."""
+    """Context of a custom function that stores nothing."""
 
     def __init__(self, args: tuple[Any, ...]) -> None:
         self.needs_input_grad = tuple(isinstance(arg, Tensor) and arg.requires_grad for arg in args)
 
     def save_for_backward(self, *_tensors: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     mark_dirty = mark_non_differentiable = set_materialize_grads = save_for_forward = save_for_backward

@@ -1,4 +1,4 @@
-"""Changing the functions of torch that a program calls while it runs."""
+"""Intercept torch functions that a program calls."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class FunctionChange(TorchFunctionMode):
-    """Every function of torch goes through ``call``."""
+    """Every torch function goes through ``call``."""
 
     def __init__(self) -> None:
         TorchFunctionMode.__init__(self)
@@ -16,9 +16,8 @@ class FunctionChange(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Hand the call on."""
         return self.call(func, args, kwargs or {})
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function, or something in its place."""
+        """Call the function, or a replacement."""
         return func(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""One training step that can be run again: the same batch, weights and random numbers, as often as one likes."""
+"""One training step that can be run again with the same batch, weights and random numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,16 +20,16 @@ from stayfinite.state.rng import capture_rng, restore_rng
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a step."""
+    """Result of a step."""
 
     finite: bool
-    """Loss and every gradient."""
+    """Whether the loss and every gradient are finite."""
     loss: float
     grad_norm: float
     largest: float
-    """The largest magnitude among the gradients."""
+    """Largest magnitude among the gradients."""
     zero_share: float
-    """The share of gradient elements that are exactly 0."""
+    """Share of gradient elements that are exactly 0."""
     seconds: float
     error: str = ""
     """Why it could not be run."""
@@ -37,28 +37,28 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A step as it was taken, or with something changed."""
+    """A step as it was taken, or with a change."""
 
     model: nn.Module
     forward: Callable[[Any], Tensor]
     batch: Any
     rng: Mapping[str, Any]
-    """The random number generators as they stood before the forward pass."""
+    """Generator states before the forward pass."""
     scale: float = 1.0
-    """The loss scale that was in force."""
+    """Loss scale in force."""
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
-    """The guard's own autocast, round the forward pass."""
+    """The guard's own autocast around the forward pass."""
     around: tuple[Callable[[], AbstractContextManager[Any]], ...] = field(default=())
-    """What is changed while it runs."""
+    """Changes while it runs."""
 
     def run(self) -> Outcome:
-        """Run it; weights, buffers, gradients, modes and generators are as before when this returns."""
+        """Run the step; weights, buffers, gradients, modes and generators are unchanged afterwards."""
         start = time.perf_counter()
         sizes: list[tuple[float, float, float]] = []
         try:
             with untouched(self.model):
                 loss = self.execute(self.fresh_batch(), lambda: sizes.append(self._gradient_sizes()))
-        except Exception as error:  # whatever a forward pass may raise with fewer rows or other weights
+        except Exception as error:  # a forward pass with fewer rows or other weights may raise anything
             return Outcome(
                 finite=False,
                 loss=math.nan,
@@ -80,22 +80,25 @@ class Step:
         )
 
     def fresh_batch(self) -> Any:
-        """The batch as it was: forward passes take items out of it and write into its tensors."""
+        """A copy of the batch: forward passes pop items and write to tensors."""
         return with_changed(self.batch, _copied)
 
     def execute(
         self, batch: Any, then: Callable[[], None] = lambda: None, go_on: Callable[[Tensor], bool] = lambda _loss: True
     ) -> Tensor:
-        """Forward and backward, once, with everything as changed.
+        """Run forward and backward once, with all changes.
 
         Arguments:
             batch: a fresh copy.
-            then: called while the gradients are there.
-            go_on: says, from the loss, whether the backward pass is of any interest.
+            then: called while the gradients exist.
+            go_on: whether to run backward, given the loss.
         """
         restore_rng(dict(self.rng))
-        with _all(self.around), warnings.catch_warnings():
-            # A re-run may do what torch warns of: a spread of one row, a bf16 that the CPU emulates.
+        with ExitStack() as stack:
+            for change in self.around:
+                stack.enter_context(change())
+            stack.enter_context(warnings.catch_warnings())
+            # A re-run may trigger warnings: std of one row, emulated bf16 on the CPU.
             warnings.simplefilter("ignore")
             with torch.enable_grad(), self.autocast():
                 loss = self.forward(batch)
@@ -109,15 +112,15 @@ class Step:
         return _size(gradients, self.scale)
 
     def changed(self, *around: Callable[[], AbstractContextManager[Any]], **fields: Any) -> Step:
-        """The same step with something else."""
+        """A copy of the step with further changes."""
         return replace(self, around=(*self.around, *around), **fields)
 
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Gradients, buffers, training modes and generators are put back at the end; the weights are not written to.
+    """Context that restores gradients, buffers, training modes and generators; weights must not be written to.
 
-    Hooks that run when a gradient is complete are off meanwhile: many a one takes the optimizer's step there.
+    Post-accumulate-grad hooks are disabled: many of them step the optimizer.
     """
     gradients = {name: p.grad for name, p in model.named_parameters()}
     hooked = [(p, hooks) for p in model.parameters() if (hooks := p._post_accumulate_grad_hooks)]
@@ -129,7 +132,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
     ]
     modes = {module: module.training for module in model.modules()}
     generators = capture_rng()
-    # A precision that the CPU does not have makes torch switch this library off, for the whole process.
+    # torch disables this library for the whole process if the CPU lacks a precision.
     library = bool(torch.backends.mkldnn.enabled)
     model.zero_grad(set_to_none=True)
     for parameter, _ in hooked:
@@ -143,8 +146,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
             parameter.grad = gradients.get(name)
         with torch.no_grad():
             for module, name, buffer, kept in buffers:
-                module._buffers[name] = buffer  # a forward pass may have put another one there
-                # Not by the version: batch norm writes its statistics without counting.
+                module._buffers[name] = buffer  # a forward pass may have replaced it
+                # Not by version: batch norm updates its statistics without counting.
                 if kept.shape == buffer.shape and not torch.equal(kept, buffer):
                     buffer.copy_(kept)
         for module, training in modes.items():
@@ -155,21 +158,12 @@ def untouched(model: nn.Module) -> Iterator[None]:
             mkldnn.enabled = library
 
 
-@contextmanager
-def _all(contexts: tuple[Callable[[], AbstractContextManager[Any]], ...]) -> Iterator[None]:
-    if not contexts:
-        yield
-        return
-    with contexts[0](), _all(contexts[1:]):
-        yield
-
-
 def _copied(item: Any) -> Any:
     return item.detach().clone().requires_grad_(item.requires_grad) if isinstance(item, Tensor) else item
 
 
 def _backward(loss: Tensor) -> None:
-    """As ``loss.backward()``, which a mode that watches functions would take for one of them and be off meanwhile."""
+    """As ``loss.backward()``, which a function mode would intercept, and be off meanwhile."""
     run = getattr(torch.autograd.graph, "_engine_run_backward", None)
     if run is None or not loss.requires_grad or loss.numel() != 1:
         loss.backward()
@@ -178,13 +172,13 @@ def _backward(loss: Tensor) -> None:
 
 
 def _size(gradients: list[Tensor], scale: float) -> tuple[float, float, float]:
-    """Norm, largest magnitude and share of zeros of all gradients together."""
+    """Norm, largest magnitude and share of zeros over all gradients."""
     if not gradients:
         return 0.0, 0.0, 0.0
-    # A number at a time: a tensor on the host would be an operator on a device that the step may have left.
+    # As Python numbers: a host tensor would be an operator on a device that the step may have left.
     norms = [float(torch.linalg.vector_norm(g, dtype=torch.float64)) for g in gradients]
     sizes = [float(g.abs().amax()) for g in gradients if g.numel()]
     zeros = sum(int((g == 0).sum()) for g in gradients) / max(1, sum(g.numel() for g in gradients))
-    # Python's max would lose a NaN that does not come first.
+    # Python's max would lose a NaN that is not first.
     largest = next((size for size in sizes if math.isnan(size)), max(sizes, default=0.0))
     return math.hypot(*norms) / scale, largest / scale, zeros

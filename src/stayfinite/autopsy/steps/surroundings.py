@@ -1,4 +1,4 @@
-"""What a step was run with and on: versions, devices, modules, optimizer, settings. For people, not for re-running."""
+"""Environment of a step: versions, devices, modules, optimizer, settings. For people, not for re-runs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torch.optim import Optimizer
 from stayfinite.state.parts import plain_name, unwrapped
 
 PACKAGES = ("stayfinite", "torch", "transformers", "accelerate", "peft", "lightning", "numpy")
-"""Those of them that are loaded."""
+"""Packages to record if loaded."""
 
 MOST_MODULES = 2048
-"""Modules that are written down one by one; of a larger model the rest is only counted."""
+"""Modules listed one by one; the rest is only counted."""
 
 OF_INTEREST = ("lr", "eps", "betas", "weight_decay", "momentum", "dampening", "nesterov", "amsgrad", "fused", "foreach")
-"""Settings of a parameter group."""
+"""Recorded settings of a parameter group."""
 
 
 def versions() -> dict[str, str]:
-    """Of python and of the packages that take part."""
+    """Versions of python and loaded packages."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         if (package := sys.modules.get(name)) is not None:
@@ -32,12 +32,12 @@ def versions() -> dict[str, str]:
 
 
 def device_in_words(device: torch.device) -> str:
-    """A device, with its make where it has one."""
+    """A device with its model name, if any."""
     return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
 
 
 def settings_in_force() -> dict[str, Any]:
-    """Switches of the process that change what a kernel computes."""
+    """Global settings that change what a kernel computes."""
     cuda = torch.backends.cuda
     return {
         "float32_matmul_precision": torch.get_float32_matmul_precision(),
@@ -51,7 +51,7 @@ def settings_in_force() -> dict[str, Any]:
 
 
 def module_tree(model: nn.Module) -> dict[str, Any]:
-    """Every module by its path: type, training or not, and the form of what it holds itself."""
+    """All modules by path: type, mode, and the shapes of their own tensors."""
     modules = list(unwrapped(model).named_modules())
     return {
         "count": len(modules),
@@ -69,7 +69,7 @@ def module_tree(model: nn.Module) -> dict[str, Any]:
 
 
 def optimizer_summary(optimizer: Optimizer) -> dict[str, Any]:
-    """Its class and the settings of each group."""
+    """Class and settings of each group."""
     return {
         "class": f"{type(optimizer).__module__}.{type(optimizer).__qualname__}",
         "groups": [
@@ -83,7 +83,7 @@ def optimizer_summary(optimizer: Optimizer) -> dict[str, Any]:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether the model, or a part of it, runs compiled."""
+    """Whether the model or a part of it is compiled."""
     return any(
         "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
         for module in model.modules()

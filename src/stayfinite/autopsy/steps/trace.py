@@ -1,4 +1,4 @@
-"""Tracing a step: what became of it, and where it began."""
+"""Trace a step: its result, and where bad values began."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from stayfinite.autopsy.tracing.tracer import Tracer
 
 @dataclass(slots=True, kw_only=True)
 class Trace:
-    """One step, watched."""
+    """A traced step."""
 
     loss: float
     finite: bool
     bad_gradients: list[str] = field(default_factory=list)
-    """Parameters whose gradient is not finite; none where the loss is bad, and backward was not run."""
+    """Parameters with non-finite gradients; empty if the loss is bad and backward was not run."""
     origins: list[Origin] = field(default_factory=list)
-    """The earliest first."""
+    """Earliest first."""
     dtypes: frozenset[str] = frozenset()
-    """Of what was computed."""
+    """Dtypes of all results."""
     uses_attention: bool = False
-    """A fused attention operator ran."""
+    """Whether a fused attention operator ran."""
     uses_dropout: bool = False
     tracer: Tracer | None = None
     """All events, while they are needed."""
 
     @property
     def origin(self) -> Origin | None:
-        """The earliest one."""
+        """The earliest origin."""
         return self.origins[0] if self.origins else None
 
     @property
     def module(self) -> str:
-        """Path of the module that the origin lies in; empty when it lies in none."""
+        """Path of the origin's module; empty if it is in none."""
         at = None if self.origin is None else self.origin.where
         return "" if at is None else at.module
 
 
 def trace_step(step: Step) -> Trace:
-    """Run the step under the tracer; everything is put back afterwards.
+    """Run the step under the tracer; everything is restored afterwards.
 
-    Where the loss is bad and the forward pass explains it, the backward pass would only spread it, and is left out.
+    If the forward pass explains a bad loss, backward is skipped: it would only spread it.
     """
     with untouched(step.model):
         batch = step.fresh_batch()
@@ -91,7 +91,7 @@ def trace_step(step: Step) -> Trace:
 
 
 def _bad_gradients(step: Step) -> dict[str, Tensor]:
-    """Gradients that are not finite, by the names of their parameters."""
+    """Non-finite gradients by parameter name."""
     gradients = {name: p.grad for name, p in step.model.named_parameters() if p.grad is not None}
     values = [dense(gradient) for gradient in gradients.values()]
     sure = iter(finite_together([value for value in values if value.numel()]))
@@ -108,5 +108,5 @@ def _origins_of_loss(tracer: Tracer, loss: Tensor) -> list[Origin]:
 
 
 def _bad_in_backward(tracer: Tracer) -> list[int]:
-    """Every bad operator of the backward pass, for a gradient that nobody is known to have written."""
+    """All bad operators of the backward pass, for a gradient of unknown origin."""
     return [e.number for e in tracer.events if e.phase == "backward" and e.after > Health.FINITE]

@@ -1,1 +1,1 @@
-"""Watching a computation operator by operator: what each did to its values, in which line, and where bad ones began."""
+"""Watch a computation operator by operator: values, source lines, and where bad values began."""

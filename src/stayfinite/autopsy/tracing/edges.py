@@ -1,4 +1,4 @@
-"""Where operators, or their derivatives, are infinite or undefined."""
+"""Singularities of operators and their derivatives."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ SINGULAR = (
     "_cdist_forward", "renorm", "fmod", "remainder", "kl_div", "tan", "polygamma", "prod", "linalg_inv",
     "linalg_solve", "linalg_svd", "_linalg_svd", "linalg_eigh", "_linalg_eigh", "linalg_cholesky_ex", "hypot",
 )  # fmt: skip
-"""Operators with an edge at which they, or their derivatives, are infinite or undefined."""
+"""Operators that have a point at which they or their derivatives are infinite or undefined."""
 
 BELOW_ZERO = ("log", "log2", "log10", "sqrt", "rsqrt", "logit", "pow", "xlogy", "lgamma", "digamma")
-"""Operators that are not defined below 0."""
+"""Operators undefined below 0."""
 
 TINY = 1e-30
-"""What is smaller is as good as 0 to a division in fp32."""
+"""Smaller numbers act as 0 in an fp32 division."""
 
 WITHIN_ONE = ("acos", "asin", "atanh", "erfinv")
-"""Operators that are defined between -1 and 1."""
+"""Operators defined between -1 and 1."""
 
 
 def stands_at_edge(operator: str, look: TensorLook, *, backward: bool) -> bool:
-    """Whether an input is at the operator's edge, at the very places where the output is bad if they can be told."""
+    """Whether an input is at a singularity of the operator, at the positions of bad outputs if known."""
     if look.at_bad:
         return any(abs(value) < TINY or (not backward and _beyond(operator, value)) for value in look.at_bad)
     if look.zeros or 0 in look.shape:
@@ -34,7 +34,7 @@ def stands_at_edge(operator: str, look: TensorLook, *, backward: bool) -> bool:
 
 
 def _beyond(operator: str, value: float) -> bool:
-    """Whether a value lies outside of what the operator is defined on, or on its border."""
+    """Whether a value is outside the operator's domain, or on its border."""
     if operator in WITHIN_ONE:
         return abs(value) >= 1.0
     if operator == "log1p":

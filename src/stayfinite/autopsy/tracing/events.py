@@ -1,4 +1,4 @@
-"""What the tracer writes down: one event an operator that computed something."""
+"""Trace events: one per operator that computed something."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class Health(IntEnum):
 
     FINITE = 0
     INFINITE = 1
-    """Infinities and no NaN: a mask, a log of 0 that nobody uses, or an overflow."""
+    """Infinities without NaN: a mask, an unused log of 0, or an overflow."""
     NAN = 2
 
 
 @dataclass(slots=True)
 class Place:
-    """A line of a program."""
+    """A source line."""
 
     file: str
     line: int
@@ -26,7 +26,7 @@ class Place:
 
 @dataclass(slots=True)
 class Event:
-    """One operator that was run."""
+    """One executed operator."""
 
     number: int
     operator: str
@@ -34,38 +34,38 @@ class Event:
     phase: str
     """`forward` or `backward`."""
     module: str
-    """Path of the innermost module that was running; for a backward operator that of its forward one."""
+    """Path of the innermost running module; for a backward operator, that of its forward operator."""
     dtype: str
-    """Of its first output: `float16`."""
+    """Dtype of its first output: `float16`."""
     place: Place | None
-    """The innermost line that is not torch's own."""
+    """Innermost line outside torch."""
     user_place: Place | None
-    """The innermost line that belongs to no installed package."""
+    """Innermost line outside installed packages."""
     sequence: int
-    """Number of the autograd node that belongs to it; pairs a backward operator with its forward one."""
+    """Sequence number of its autograd node; pairs a backward operator with its forward operator."""
     node: str
-    """The autograd node that ran it, in backward: `SqrtBackward0`."""
+    """Autograd node that ran it, in backward: `SqrtBackward0`."""
     inputs: tuple[int, ...]
-    """Numbers of the events that wrote its inputs; negative ones are leaves."""
+    """Events that wrote its inputs; negative numbers are leaves."""
     before: tuple[Health, ...]
-    """The health of each of those inputs."""
+    """Health of each input."""
     after: Health
-    """The worst of its outputs."""
+    """Worst health of its outputs."""
     constants: tuple[float, ...] = ()
-    """Numbers among its arguments: the -inf of a masked_fill."""
+    """Numbers among its arguments, such as the -inf of a masked_fill."""
     over: tuple[int, ...] = ()
-    """Events that had written other parts of the same storage, which this one left alone; they are inputs as well."""
+    """Events that wrote other parts of the same storage, not touched by this one; also inputs."""
     overload: str = ""
     """`Tensor_Scalar`."""
     called_back: bool = False
-    """In backward: a hook or the backward of a custom function ran it, and `place` is its line."""
+    """In backward, whether a hook or a custom function's backward ran it; `place` is its line."""
     close_look: CloseLook | None = None
-    """Taken where something turned bad here."""
+    """Recorded if something turned bad here."""
 
 
 @dataclass(slots=True)
 class CloseLook:
-    """What was seen of an operator's inputs and outputs while they were there."""
+    """Summary of an operator's inputs and output."""
 
     inputs: list[TensorLook] = field(default_factory=list)
     output: TensorLook | None = None
@@ -73,22 +73,22 @@ class CloseLook:
 
 @dataclass(slots=True)
 class TensorLook:
-    """One tensor, in a few numbers."""
+    """Summary of one tensor."""
 
     shape: tuple[int, ...]
     dtype: str
     least: float | None
-    """The smallest finite value; None when there is none."""
+    """Smallest finite value; None if there is none."""
     largest: float | None
-    """The largest finite value."""
+    """Largest finite value."""
     nans: int
     infinities: int
     zeros: int
     first_bad: list[list[int]] = field(default_factory=list)
-    """Indices of the first values that are not finite."""
+    """Indices of the first non-finite values."""
     bad_rows: list[int] = field(default_factory=list)
-    """Indices along the first dimension that hold one, at most 4096."""
+    """Indices of bad rows along the first dimension, at most 4096."""
     name: str = ""
-    """Of a leaf: a parameter, a buffer or an item of the batch."""
+    """Name of a leaf: a parameter, a buffer or a batch item."""
     at_bad: list[float] = field(default_factory=list)
-    """Of an input: its values where the output's first bad values are; empty when the shapes do not fit."""
+    """Values of an input at the output's first bad positions; empty if the shapes do not fit."""

@@ -1,4 +1,4 @@
-"""Which line of a program an operator was called from."""
+"""Find the source line that called an operator."""
 
 from __future__ import annotations
 
@@ -17,51 +17,50 @@ _OWN = tuple(str(Path(__file__).parents[2] / room) for room in ("autopsy", "insp
 _INSTALLED = tuple({sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib")})
 
 ENGINE = "_engine_run_backward"
-"""The function of torch through which every backward pass is entered."""
+"""The torch function through which every backward pass starts."""
 
 DEEPEST = 200
-"""Frames that are looked at."""
+"""Most frames to inspect."""
 
 
 @lru_cache(maxsize=4096)
 def _kind(filename: str) -> int:
-    """0: torch's own or ours; 1: an installed package; 2: the user's."""
+    """0: torch or stayfinite; 1: an installed package; 2: the user's code."""
     if filename.startswith((_TORCH, *_OWN, "<")) and not filename.startswith(("<stdin", "<ipython", "<string")):
         return 0
     return 1 if filename.startswith(_INSTALLED) or "site-packages" in filename else 2
 
 
 Places = tuple[Place | None, Place | None]
-"""The innermost line outside torch, and the innermost that belongs to no installed package."""
+"""Innermost line outside torch, and innermost line outside installed packages."""
 
 NOWHERE: Places = (None, None)
 
 
 def places(*, backward: bool = False) -> Places:
-    """The lines that the caller's caller was called from.
+    """Source lines of the caller's caller.
 
-    In backward only lines that autograd itself has called count: a hook, or the backward of a custom function.
+    In backward only lines called by autograd count: a hook, or a custom function's backward.
     """
     return Lines().above(sys._getframe(2), backward=backward)
 
 
 class Lines:
-    """Finds the lines of many calls, and reads none of them twice."""
+    """Finds the lines of many calls, with a cache."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], tuple[int, Place | None, CodeType]] = {}
-        """Code and place in it -> kind, line and the code itself, which must live as long as it is known by its id."""
+        """(code id, instruction) -> kind, line, and the code, kept alive so its id stays valid."""
 
     def above(
         self, frame: FrameType | None, *, backward: bool = False, until: int = 0, then: Places = NOWHERE
     ) -> Places:
-        """The lines of a frame and those that called it.
+        """Lines of a frame and its callers.
 
         Arguments:
-            frame: the innermost one.
             backward: stop where autograd was entered.
-            until: id of a frame at which to stop, because
-            then: is what was found there.
+            until: id of a frame at which to stop and use ``then``.
+            then: the known result for ``until``.
         """
         nearest: Place | None = None
         for _ in range(DEEPEST):

@@ -1,4 +1,4 @@
-"""Looking at tensors: quickly for each, closely where something is wrong."""
+"""Inspect tensors: quickly for each, closely if something is wrong."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from torch import Tensor
 from stayfinite.autopsy.tracing.events import Health, TensorLook
 
 FIRST = 8
-"""Indices of bad values that are written down."""
+"""Indices of bad values to record."""
 MOST_ROWS = 4096
 
 
 def surely_finite(tensor: Tensor) -> bool:
-    """The quickest look: where the sum is finite, so is every number. Where it is not, that says nothing."""
+    """Fast check: a finite sum proves that all numbers are finite. False proves nothing."""
     try:
         return cmath.isfinite(tensor.sum().item())
-    except RuntimeError:  # of numbers of eight bits there is no sum
+    except RuntimeError:  # there is no sum of 8-bit floats
         return False
 
 
 def health_now(tensor: Tensor) -> Health:
-    """What is in a tensor, read at once."""
+    """Health of a tensor; syncs."""
     flat = tensor.detach()
     return Health.FINITE if surely_finite(flat) else worst_in(flat)
 
 
 def worst_in(tensor: Tensor) -> Health:
-    """What is in a tensor that may well not be finite."""
+    """Health of a tensor that is probably not finite."""
     flat = torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor.detach()
     least, largest = torch.aminmax(flat.float() if flat.element_size() == 1 else flat)
     return _health_of(least.item(), largest.item())
 
 
 def finite_together(tensors: list[Tensor]) -> list[bool]:
-    """Whether each tensor is all finite, found out by a few kernels for all of them and read back at once."""
+    """Whether each tensor is finite, with a few kernels for all of them and one sync."""
     found = [False] * len(tensors)
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for at, tensor in enumerate(tensors):
@@ -52,27 +52,27 @@ def finite_together(tensors: list[Tensor]) -> list[bool]:
 
 
 def _health_of(least: float, largest: float) -> Health:
-    """What two extremes say."""
+    """Health from two extremes."""
     if math.isnan(least) or math.isnan(largest):
         return Health.NAN
     return Health.INFINITE if math.isinf(least) or math.isinf(largest) else Health.FINITE
 
 
 def dense(tensor: Tensor) -> Tensor:
-    """The values of a tensor, of a sparse one those that it has."""
+    """Values of a tensor; for a sparse one, the stored values."""
     return tensor.coalesce().values() if tensor.layout is torch.sparse_coo else tensor
 
 
 def can_be_bad(tensor: Tensor) -> bool:
-    """Whether it holds numbers that can be other than finite, and any at all."""
+    """Whether it contains numbers that may be non-finite."""
     numbers = tensor.is_floating_point() or tensor.is_complex()
     return numbers and tensor.numel() > 0 and tensor.layout is torch.strided and unwrapped(tensor) is tensor
 
 
 def unwrapped(tensor: Tensor) -> Tensor:
-    """The numbers of eight bits that torchao wraps with their scale; any other tensor as it is.
+    """The 8-bit data that torchao wraps with a scale; any other tensor unchanged.
 
-    The wrapper knows matrix products and little else: it must not be asked for its values.
+    The wrapper supports matrix products and little else, so its values must not be read.
     """
     if type(tensor) in (Tensor, torch.nn.Parameter):
         return tensor
@@ -81,7 +81,7 @@ def unwrapped(tensor: Tensor) -> Tensor:
 
 
 def values_at(tensor: Tensor, shape: tuple[int, ...], indices: list[list[int]]) -> list[float]:
-    """A tensor's values at indices of another shape that it broadcasts to; empty when it does not."""
+    """Values at indices of a shape that the tensor broadcasts to; empty if it does not."""
     try:
         spread = unwrapped(tensor).detach().expand(shape)
     except RuntimeError:
@@ -90,14 +90,14 @@ def values_at(tensor: Tensor, shape: tuple[int, ...], indices: list[list[int]]) 
 
 
 def look_closely(tensor: Tensor, name: str = "") -> TensorLook:
-    """Count and place what is not finite."""
-    tensor = unwrapped(tensor)  # as they lie there, before they are divided by their scale
+    """Count and locate non-finite values."""
+    tensor = unwrapped(tensor)  # as stored, before dividing by the scale
     values = dense(tensor.detach())
     dtype = str(values.dtype).removeprefix("torch.")
     if values.is_complex():
         values, dtype = torch.view_as_real(values), str(torch.view_as_real(values).dtype).removeprefix("torch.")
     if values.is_floating_point() and values.element_size() == 1:
-        values = values.float()  # of numbers of eight bits there is no largest
+        values = values.float()  # there is no maximum of 8-bit floats
     look = TensorLook(
         shape=tuple(values.shape),
         dtype=dtype,

@@ -1,4 +1,4 @@
-"""Hearing of every module that runs."""
+"""Hooks on every module that runs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import nn
 
 @contextmanager
 def every_module_heard(enter: Callable[..., Any], leave: Callable[..., Any]) -> Iterator[None]:
-    """Within, both are called as torch's hooks are, before and after each module, also one that fails.
+    """Call ``enter`` and ``leave`` as torch hooks before and after each module, also one that fails.
 
-    For all modules, not a model's alone: a teacher or an average of the weights may take part in the loss.
+    For all modules, not only the model's: a teacher or averaged weights may be part of the loss.
     """
     with ExitStack() as hung:
         for hook in (

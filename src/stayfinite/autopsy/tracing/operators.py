@@ -1,4 +1,4 @@
-"""What is known of an operator before it runs, and what can be told of its arguments quickly."""
+"""Facts about an operator and its arguments."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ VIEWS = frozenset({
 })  # fmt: skip
 
 PLAIN = (Tensor, nn.Parameter)
-"""Types of nearly all tensors, which are told by a look at the type alone."""
+"""The most common tensor types, for a fast check."""
 
 
 @dataclass(slots=True, frozen=True)
 class Kind:
-    """One operator of torch, or of somebody else."""
+    """An operator of torch or of another package."""
 
     name: str
     """`aten.mm`."""
     overload: str
     """`Tensor_Scalar`."""
     is_view: bool
-    """It computes nothing."""
+    """Whether it computes nothing."""
     writes: bool
-    """It changes a tensor that it is given."""
+    """Whether it modifies an argument."""
 
 
 def kind_of(func: Any) -> Kind:
-    """What an operator is."""
+    """Facts about an operator."""
     bare = func._schema.name.removeprefix("aten::") if func.namespace == "aten" else func._schema.name
     return Kind(
         name=f"aten.{bare}" if func.namespace == "aten" else bare.replace("::", "."),
@@ -45,7 +45,7 @@ def kind_of(func: Any) -> Kind:
 
 
 def sort_out(items: Iterable[Any], tensors: list[Tensor], numbers: list[float]) -> None:
-    """Tensors and numbers among an operator's arguments, in lists as well."""
+    """Collect tensors and numbers among an operator's arguments, including nested lists."""
     for item in items:
         kind = type(item)
         if kind in PLAIN:
@@ -61,18 +61,18 @@ def sort_out(items: Iterable[Any], tensors: list[Tensor], numbers: list[float]) 
 
 
 def storage_of(tensor: Tensor) -> int:
-    """A number that all tensors share that live in the same memory: where it begins."""
+    """Start address of the storage, shared by all tensors in it."""
     try:
         start = tensor.data_ptr()
         if start:
             return start - int(tensor.storage_offset()) * tensor.element_size()
-        return int(tensor.untyped_storage()._cdata)  # there is no memory; a storage takes long to be asked for
-    except (NotImplementedError, RuntimeError):  # sparse and other tensors without one storage
+        return int(tensor.untyped_storage()._cdata)  # no memory; accessing the storage object is slow
+    except (NotImplementedError, RuntimeError):  # sparse and other tensors without a single storage
         return id(tensor)
 
 
 def is_part(tensor: Tensor) -> bool:
-    """Whether a tensor is not all of its storage."""
+    """Whether a tensor covers only a part of its storage."""
     try:
         return tensor.numel() * tensor.element_size() < tensor.untyped_storage().nbytes()
     except (NotImplementedError, RuntimeError):
@@ -80,4 +80,4 @@ def is_part(tensor: Tensor) -> bool:
 
 
 NAMES = {kind: str(kind).removeprefix("torch.") for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
-"""Of dtypes: `float16`."""
+"""Names of dtypes: `float16`."""

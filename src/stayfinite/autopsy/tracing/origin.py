@@ -1,8 +1,8 @@
-"""Where the bad values of a loss or a gradient began: a slice backwards through the operators that carried them.
+"""Find where bad values of a loss or gradient began, by slicing backward through the operators.
 
-Healthy models make infinities all the time: masks before a softmax, a log of 0 behind a `where`. The first infinity of
-a step is therefore no origin. An origin is an operator whose inputs were finite, or infinite on purpose, and whose bad
-output reaches the loss or a gradient.
+Healthy models create infinities all the time: masks before a softmax, a log of 0 behind a `where`. So the first
+infinity of a step is not the origin. An origin is an operator whose inputs were finite, or infinite on purpose, and
+whose bad output reaches the loss or a gradient.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ from stayfinite.autopsy.tracing.events import Event, Health
 from stayfinite.autopsy.tracing.tracer import Tracer, is_constant_infinity
 
 MASKED = ("softmax", "scaled_dot_product", "logsumexp", "attention", "max", "min", "sort", "topk", "where", "exp")
-"""Operators that are given infinities on purpose."""
+"""Operators that get infinities on purpose."""
 
 LOSSES = ("nll_loss_forward", "nll_loss2d_forward", "gather", "binary_cross_entropy", "mean", "sum", "index")
-"""Operators that take a loss from logits or probabilities."""
+"""Operators that compute a loss from logits or probabilities."""
 
 UNNAMED = "a tensor"
-"""What a bad leaf is called that is neither the model's nor the batch's."""
+"""Name of a bad leaf that is neither the model's nor the batch's."""
 
 CHOOSERS = ("aten.where", "aten.masked_fill", "aten.nan_to_num", "aten.masked_scatter", "aten.clamp")
-"""Operators that throw values away."""
+"""Operators that discard values."""
 
 CHAIN = 12
-"""Steps of the way from the origin to the loss that are written down."""
+"""Longest recorded path from the origin to the loss."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Origin:
-    """The operator, or the leaf, at which bad values began."""
+    """The operator or leaf at which bad values began."""
 
     event: Event | None
-    """The operator; None when a leaf was bad from the start."""
+    """The operator; None if a leaf was already bad."""
     forward: Event | None
-    """For a backward operator, the forward one whose derivative it computes."""
+    """For a backward operator, the forward operator whose derivative it computes."""
     leaf: str
-    """The parameter, buffer or item of the batch that was bad already; empty when an operator is the origin."""
+    """The parameter, buffer or batch item that was already bad; empty if an operator is the origin."""
     tensor: Tensor | None = None
     """The bad leaf itself."""
     reader: Event | None = None
-    """The first operator that read a bad leaf."""
+    """First operator that read a bad leaf."""
     mask: Event | None = None
-    """Where an infinity was written on purpose that should not have come so far."""
+    """Where an infinity was written on purpose that should not have reached the loss."""
     chain: list[str] = field(default_factory=list)
-    """The way from here to the loss or gradient, operator by operator."""
+    """Path to the loss or gradient, operator by operator."""
 
     @property
     def where(self) -> Event | None:
-        """The operator that a person should look at."""
+        """The operator to look at."""
         return self.event or self.reader
 
 
 def find_origins(tracer: Tracer, sinks: Iterable[int]) -> list[Origin]:
-    """The origins of what is bad in these events, the earliest first."""
+    """Origins of the bad values in these events, earliest first."""
     toward: dict[int, int] = {}
     births: dict[int, Origin] = {}
     todo = [sink for sink in sinks if sink >= 0]
@@ -66,7 +66,7 @@ def find_origins(tracer: Tracer, sinks: Iterable[int]) -> list[Origin]:
         event = tracer.events[todo.pop()]
         sources = _bad_inputs(tracer, event)
         if event.phase == "backward":
-            # What a `where` threw away in forward, and backward took up again, is this operator's own fault.
+            # A value that a `where` discarded in forward, and backward uses again, is this operator's fault.
             sources = [n for n in sources if not _thrown_away(tracer, n)]
         if not sources and event.after > Health.FINITE:
             births[event.number] = Origin(event=event, forward=_forward(tracer, event), leaf="")
@@ -89,7 +89,7 @@ def find_origins(tracer: Tracer, sinks: Iterable[int]) -> list[Origin]:
 
 
 def _bad_inputs(tracer: Tracer, event: Event) -> list[int]:
-    """The inputs that explain why an operator's output is bad; none when it is to blame itself."""
+    """Inputs that explain a bad output; empty if the operator itself is the cause."""
     worst = max(event.before, default=Health.FINITE)
     if event.after is Health.FINITE or worst is Health.FINITE:
         return []
@@ -99,14 +99,14 @@ def _bad_inputs(tracer: Tracer, event: Event) -> list[int]:
     infinite = [n for n, health in zip(event.inputs, event.before, strict=True) if health is Health.INFINITE]
     if event.after is Health.INFINITE:
         return infinite
-    # NaN out of infinities: where they were meant to be there, as a mask is, whoever makes NaN of them is to blame. An
+    # NaN from infinities: if they are intended, as in a mask, the operator that turns them into NaN is the cause. An
     # infinite leaf is a mask to a softmax, and bad data to any other operator.
     masked = any(word in event.operator for word in MASKED)
     return [n for n in infinite if not _on_purpose(tracer, n, leaves=masked)]
 
 
 def _on_purpose(tracer: Tracer, number: int, *, leaves: bool) -> bool:
-    """Whether an infinity was written by a constant, as masks are, and not computed from finite numbers."""
+    """Whether an infinity was written as a constant, as in masks, rather than computed from finite numbers."""
     todo, seen = [number], {number}
     while todo:
         current = todo.pop()
@@ -126,7 +126,7 @@ def _on_purpose(tracer: Tracer, number: int, *, leaves: bool) -> bool:
 
 
 def _thrown_away(tracer: Tracer, number: int) -> bool:
-    """Whether the bad result of a forward operator went nowhere but into operators that throw values away."""
+    """Whether the bad result of a forward operator only reached operators that discard values."""
     if number < 0 or tracer.events[number].phase != "forward":
         return False
     carriers, chosen = {number}, False
@@ -147,12 +147,12 @@ def _forward(tracer: Tracer, event: Event) -> Event | None:
 
 
 def _order(origin: Origin) -> int:
-    # A bad leaf comes before every operator: nothing was right from there on.
+    # A bad leaf comes before every operator.
     return -1 if origin.event is None else origin.event.number
 
 
 def _move_to_reader(tracer: Tracer, origin: Origin, number: int, toward: dict[int, int]) -> None:
-    """An infinity on purpose is no fault: whoever makes a loss of it is."""
+    """Move the origin from an intended infinity to the operator that makes a loss of it."""
     if origin.event is None or origin.event.after is Health.NAN or not is_constant_infinity(origin.event):
         return
     while number in toward:
@@ -175,7 +175,7 @@ def _chain(tracer: Tracer, number: int, toward: dict[int, int]) -> list[str]:
 
 
 def custom_function(origin: Origin | None) -> str:
-    """Name of the custom autograd function whose backward an origin lies in; empty when it lies in none."""
+    """Custom autograd function whose backward contains an origin; empty if none."""
     event = None if origin is None else origin.event
     if event is None or event.phase != "backward" or not event.node.endswith("Backward"):
         return ""  # torch's own nodes end in a digit
@@ -183,7 +183,7 @@ def custom_function(origin: Origin | None) -> str:
 
 
 def batch_rows(shape: Sequence[int], rows: Sequence[int], batch_size: int | None) -> list[int]:
-    """Rows of the batch that indices along a tensor's first dimension belong to; empty when that cannot be told."""
+    """Batch rows for indices along a tensor's first dimension; empty if unknown."""
     if not batch_size or not shape or not rows or shape[0] % batch_size:
         return []
     return sorted({row // (shape[0] // batch_size) for row in rows})

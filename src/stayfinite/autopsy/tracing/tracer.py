@@ -1,8 +1,8 @@
-"""Watches one training step operator by operator, forward and backward, and writes down where values turn bad.
+"""Trace one training step operator by operator, forward and backward, and record where values turn bad.
 
-A dispatch mode sees every operator below autograd. Each output is looked at (its extremes); each tensor is known by
-the storage it lives in, so that views, in-place writes and tensors that autograd had put away lead to the operator that
-wrote them. A backward operator is paired with its forward one by autograd's sequence number, which both share.
+A dispatch mode sees every operator below autograd and checks each output. Tensors are identified by their storage, so
+views, in-place writes and tensors saved by autograd lead to the operator that wrote them. A backward operator is paired
+with its forward operator by autograd's sequence number.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from stayfinite.autopsy.tracing.module_hooks import every_module_heard
 from stayfinite.autopsy.tracing.operators import NAMES, PLAIN, Kind, is_part, kind_of, sort_out, storage_of
 
 WINDOW = 16
-"""Operators on an accelerator that are looked at and read back together."""
+"""Operators on an accelerator that are checked with one sync."""
 
 MOST_CLOSE_LOOKS = 64
 
 
 class _Running(NamedTuple):
-    """A module that is being called."""
+    """A module being called."""
 
     path: str
     frame: int
-    """Id of the frame that calls it; all that runs inside of it has that frame above it."""
+    """Id of the calling frame; everything inside the module has it above."""
     places: Places
-    """The lines that it is called from."""
+    """Source lines of the call."""
 
 
 _OUTSIDE = _Running("", 0, NOWHERE)
@@ -57,7 +57,7 @@ _next_sequence = torch._C._autograd._get_sequence_nr
 
 
 class _Waiting(NamedTuple):
-    """An operator whose outputs were not looked at yet."""
+    """An operator whose outputs were not checked yet."""
 
     event: Event
     inputs: list[Tensor]
@@ -65,30 +65,30 @@ class _Waiting(NamedTuple):
 
 
 class Tracer(TorchDispatchMode):
-    """A context in which one step is run; ``events`` holds what happened.
+    """A context that runs one step; ``events`` has what happened.
 
     Arguments:
-        model: its modules' paths and its parameters' names are used.
-        named: further tensors with names, such as the items of the batch.
+        model: provides module paths and parameter names.
+        named: further named tensors, such as batch items.
     """
 
     def __init__(self, model: nn.Module, named: Mapping[str, Tensor] | None = None) -> None:
         TorchDispatchMode.__init__(self)
         self.events: list[Event] = []
         self.leaves: dict[int, str] = {}
-        """Names of leaves by their negative number."""
+        """Names of leaves by negative number."""
         self._model = model
         self._writer: dict[int, int] = {}
         """Storage -> event that wrote it last, or leaf."""
         self._bad: dict[int, Health] = {}
-        """Events and leaves that are not finite."""
+        """Non-finite events and leaves."""
         self._kinds: dict[int, Kind] = {}
         self._lines = Lines()
         self._names: dict[int, str] = {}
         self._paths = {module: path for path, module in model.named_modules()}
         self._modules: list[_Running] = []
         self._forward_of: dict[int, int | None] = {}
-        """Sequence number -> the first forward event that had it; None for a view."""
+        """Sequence number -> first forward event with it; None for a view."""
         self._kept: dict[int, Tensor] = {}
         self._looks = 0
         self._open = True
@@ -99,7 +99,7 @@ class Tracer(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        # The step is run eagerly; what keeps the compiler away from a mode costs as much as the mode.
+        # The step runs eagerly; keeping the compiler away from a mode costs as much as the mode.
         return False
 
     def __enter__(self) -> Self:
@@ -109,13 +109,13 @@ class Tracer(TorchDispatchMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """What runs meanwhile is not part of the step, and everything before it has been looked at."""
+        """Context for work that is not part of the step; everything before it is checked first."""
         self._read_back()
         with torch._C._DisableTorchDispatch():
             yield
 
     def close(self) -> None:
-        """From now on nothing is written down; what runs yet is not part of the step."""
+        """Stop recording."""
         self._read_back()
         self._open = False
 
@@ -132,10 +132,10 @@ class Tracer(TorchDispatchMode):
         path = self._paths.get(module)
         around = self._modules[-1] if self._modules else _OUTSIDE
         if path is None and not any(True for _ in module.parameters()) and not any(True for _ in module.buffers()):
-            # A loss function that was made on the spot belongs to whoever called it.
+            # A loss function created on the spot belongs to its caller.
             path = around.path
         elif path is None:
-            # A stranger: its parts are known by its type from now on.
+            # An unknown module: name its parts by its type.
             path = type(module).__name__
             for name, part in module.named_modules(prefix=path):
                 self._paths.setdefault(part, name)
@@ -150,29 +150,28 @@ class Tracer(TorchDispatchMode):
             self._modules.pop()
 
     def writer_of(self, tensor: Tensor) -> int | None:
-        """The event that wrote a tensor last."""
+        """The event that last wrote a tensor."""
         return self._writer.get(storage_of(tensor))
 
     def tensor_of(self, leaf: int) -> Tensor | None:
-        """A leaf by its number."""
         return self._kept.get(leaf)
 
     def forward_of(self, event: Event) -> Event | None:
-        """The forward operator whose derivative a backward one computes."""
+        """Forward operator whose derivative a backward operator computes."""
         number = self._forward_of.get(event.sequence)
         return None if number is None else self.events[number]
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operator and write down what became of it."""
+        """Run an operator and record it."""
         if not self._open:
             return func(*args, **kwargs) if kwargs else func(*args)
         kind = self._kinds.get(id(func))
         if kind is None:
             kind = self._kinds[id(func)] = kind_of(func)
         node = _current_node()
-        # Recomputing under gradient checkpointing runs forward operators inside of a backward pass.
+        # Recomputation in gradient checkpointing runs forward operators inside backward.
         backward = node is not None and not self._modules
         if kind.is_view:
             if args and isinstance(args[0], Tensor):
@@ -188,7 +187,7 @@ class Tracer(TorchDispatchMode):
             sort_out(kwargs.values(), tensors, constants)
         inputs = tuple([self._writer_of(tensor) for tensor in tensors])
         if kind.writes:
-            self._read_back()  # what waits would be looked at too late
+            self._read_back()  # later it would be too late to check pending outputs
         result = func(*args, **kwargs) if kwargs else func(*args)
         sequence = node._sequence_nr() if backward else _next_sequence() - 1
         outputs: list[Tensor] = []
@@ -206,10 +205,10 @@ class Tracer(TorchDispatchMode):
         self, kind: Kind, node: Any, sequence: int, inputs: tuple[int, ...], tensors: list[Tensor],
         outputs: list[Tensor], constants: list[float],
     ) -> None:  # fmt: skip
-        """Write down an operator that has run, in backward with its node."""
+        """Record an executed operator; ``node`` is set in backward."""
         around = self._modules[-1] if self._modules else _OUTSIDE
         backward = node is not None
-        # On an accelerator autograd has a thread of its own, with no frame above the mode's.
+        # On an accelerator autograd has its own thread, without a frame above the mode's.
         near, user = self._lines.above(
             sys._getframe(1).f_back, backward=backward, until=0 if backward else around.frame, then=around.places
         )
@@ -222,14 +221,14 @@ class Tracer(TorchDispatchMode):
         if backward:
             self._inherit_place(event)
         else:
-            # Comparisons and the like have no node of their own, and find the number of the operator before them.
+            # Comparisons and similar have no node, and get the number of the operator before them.
             self._forward_of.setdefault(sequence, number)
         self.events.append(event)
         for output in outputs:
             key = storage_of(unwrapped(output))
             earlier = self._writer.get(key)
             if earlier is not None and earlier in inputs and is_part(output):
-                # It was written into what it was given, and the rest of the storage stays another's.
+                # Written in place; the rest of the storage belongs to another event.
                 event.over += (earlier,)
                 event.inputs += (earlier,)
             self._writer[key] = number
@@ -252,7 +251,7 @@ class Tracer(TorchDispatchMode):
                 event.place, event.user_place = forward.place, forward.user_place
 
     def _writer_of(self, tensor: Tensor) -> int:
-        """Who wrote a tensor; a tensor that nobody wrote is a leaf, and is looked at once."""
+        """The event that wrote a tensor; a tensor without one is a leaf, and is checked once."""
         tensor = unwrapped(tensor)
         key = storage_of(tensor)
         writer = self._writer.get(key)
@@ -260,14 +259,14 @@ class Tracer(TorchDispatchMode):
             writer = -1 - len(self.leaves)
             self._writer[key] = writer
             self.leaves[writer] = self._names.get(key, "")
-            # Kept alive, so that no later tensor can be given its address.
+            # Kept alive, so no later tensor gets its address.
             self._kept[writer] = tensor
             if can_be_bad(tensor) and (health := health_now(tensor)) is not Health.FINITE:
                 self._bad[writer] = health
         return writer
 
     def _read_back(self) -> None:
-        """Look at what waits, all of it together."""
+        """Check all pending outputs together."""
         if not self._waiting:
             return
         waiting, self._waiting = self._waiting, []
@@ -278,7 +277,7 @@ class Tracer(TorchDispatchMode):
             self._judge(each.event, each.inputs, each.outputs, worst)
 
     def _judge(self, event: Event, inputs: list[Tensor], outputs: list[Tensor], after: Health) -> None:
-        """What an operator's outputs came to has become known, and with it what its inputs were."""
+        """Record the health of an operator's inputs and outputs."""
         event.before = tuple([self._bad.get(number, FINE) for number in event.inputs])
         event.after = max([after, *(self._bad.get(number, FINE) for number in event.over)])
         if event.after is not Health.FINITE:
@@ -298,5 +297,5 @@ class Tracer(TorchDispatchMode):
 
 
 def is_constant_infinity(event: Event) -> bool:
-    """Whether an operator was told to write an infinity, as masks are."""
+    """Whether an operator writes an infinity on purpose, as masks do."""
     return any(math.isinf(value) for value in event.constants)

@@ -1,1 +1,1 @@
-"""The same step with exactly one thing changed: the ways to change it, and how each ended."""
+"""Worlds: the same step with exactly one thing changed."""

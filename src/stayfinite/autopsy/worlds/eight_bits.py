@@ -1,4 +1,4 @@
-"""Worlds of layers that compute in fp8: some of them in bf16, or with a scale for each row."""
+"""Worlds for fp8 layers: some of them in bf16, or with rowwise scales."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EIGHT_BITS = frozenset(
 
 
 def torchao_layers(model: nn.Module) -> list[str]:
-    """Paths of torchao's float8 linear layers. Nothing is imported: a model that has them has torchao."""
+    """Paths of torchao's float8 linear layers. Imports nothing: a model with such layers has loaded torchao."""
     library: Any = sys.modules.get("torchao.float8.float8_linear")
     if library is None:
         return []
@@ -32,7 +32,7 @@ def torchao_layers(model: nn.Module) -> list[str]:
 
 
 def casting_layers(model: nn.Module) -> list[str]:
-    """Paths of other modules that cast to fp8 themselves: those that keep a scale or a history of largest values."""
+    """Paths of other modules that cast to fp8: those with a scale or an amax history."""
     found = []
     for path, module in model.named_modules():
         kept = {*module._buffers, *vars(module)}
@@ -43,7 +43,7 @@ def casting_layers(model: nn.Module) -> list[str]:
 
 @contextmanager
 def in_bf16(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
-    """These layers compute without fp8: torchao's as plain linear ones, others with their casts to bf16."""
+    """These layers compute without fp8: torchao's as plain linear layers, others with casts to bf16."""
     known = set(torchao_layers(model))
     modules = {path: model.get_submodule(path) for path in paths}
     forwards = {each: _plain(each) if path in known else _uncast(each.forward) for path, each in modules.items()}
@@ -53,7 +53,7 @@ def in_bf16(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
 
 @contextmanager
 def rowwise(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
-    """torchao's layers have a scale for each row of a tensor, not one for the whole of it."""
+    """torchao's layers use rowwise scales."""
     library: Any = import_module("torchao.float8")
     recipe = library.Float8LinearConfig.from_recipe_name("rowwise")
     layers: list[Any] = [model.get_submodule(path) for path in paths]
@@ -68,20 +68,20 @@ def rowwise(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
 
 
 def is_tensorwise(model: nn.Module, path: str) -> bool:
-    """Whether one scale serves a whole tensor of this layer."""
+    """Whether the layer has one scale per tensor."""
     layer: Any = model.get_submodule(path)
     return bool(layer.config.cast_config_input.scaling_granularity.value == "tensorwise")
 
 
 def guilty(paths: Sequence[str], helps: Callable[[Sequence[str]], bool]) -> list[str]:
-    """The smallest half of halves of these layers that helps by itself; none where not even all of them do."""
+    """The smallest set, by halving, that helps alone; empty if not even all layers do."""
     found = list(paths)
     if not found or not helps(found):
         return []
     while len(found) > 1:
         middle = len(found) // 2
         half = next((part for part in (found[:middle], found[middle:]) if helps(part)), None)
-        if half is None:  # it takes several of them
+        if half is None:  # several of them are needed
             return found
         found = half
     return found
@@ -89,7 +89,7 @@ def guilty(paths: Sequence[str], helps: Callable[[Sequence[str]], bool]) -> list
 
 def _plain(module: Any) -> Callable[[Tensor], Tensor]:
     def forward(x: Tensor) -> Tensor:
-        # Under autocast linear() casts by itself; elsewhere weight and input already agree.
+        # Under autocast linear() casts; otherwise weight and input already agree.
         return functional.linear(x, module.weight, module.bias)
 
     return forward
@@ -107,7 +107,7 @@ class _NoEightBits(FunctionChange):
     """Casts to fp8 go to bf16, which has the range of fp32."""
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function with bf16 wherever fp8 is asked for."""
+        """Call the function with bf16 instead of fp8."""
         args = tuple(_wider(arg) for arg in args)
         return func(*args, **{name: _wider(value) for name, value in kwargs.items()})
 

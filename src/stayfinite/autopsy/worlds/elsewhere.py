@@ -1,8 +1,7 @@
-"""The same step on another kind of device: from an accelerator to the CPU, or from the CPU to an accelerator.
+"""Run the step on another kind of device: from an accelerator to the CPU, or the reverse.
 
-Copies stand in for the model's tensors while it runs, so the model's own, and what hangs on them (an optimizer, the
-hooks of DistributedDataParallel), are never touched. An operator that computes on the device that was left is an error:
-such a step was not run elsewhere, and says nothing.
+Copies replace the model's tensors while it runs, so the originals and what refers to them (an optimizer, DDP hooks) are
+not touched. An operator that computes on the original device is an error: the outcome would prove nothing.
 """
 
 from __future__ import annotations
@@ -29,29 +28,29 @@ from stayfinite.autopsy.steps.trace import Trace
 from stayfinite.autopsy.tracing.looking import can_be_bad
 
 ROOM = 4
-"""Times the size of the model that has to be free: weights, gradients, and what a step computes."""
+"""Multiple of the model size that must be free: weights, gradients, activations."""
 
 WORSE = 4
-"""Times slower than a plain matrix product that a whole step may be."""
+"""How much slower than a plain matrix product a whole step may be."""
 
 OF_DROPOUT = ("dropout", "bernoulli", "attention")
 """Random operators that a step without dropout does not need."""
 
 
 def device_of(model: nn.Module) -> torch.device | None:
-    """The device that a model lies on; None when it lies on several kinds, or has no tensors."""
+    """Device of a model; None if it is on several kinds, or has no tensors."""
     kinds = {tensor.device.type: tensor.device for tensor in (*model.parameters(), *model.buffers())}
     return next(iter(kinds.values())) if len(kinds) == 1 else None
 
 
 def other_device(step: Step) -> torch.device | None:
-    """Another kind of device with room for the step; None when there is none, or the model cannot be copied."""
+    """Another kind of device with enough memory; None if there is none, or the model cannot be copied."""
     here = device_of(step.model)
     tensors = [*step.model.parameters(), *step.model.buffers()]
     if here is None or here.type == "meta" or not all(type(t) in (Tensor, nn.Parameter) for t in tensors):
-        return None  # shards and quantized weights are more than their values
+        return None  # sharded and quantized weights are more than their values
     if any(tensor._backward_hooks for tensor in tensors):
-        return None  # a copy would not have the hooks, which are a part of the step
+        return None  # a copy would lose the hooks, which are part of the step
     there = torch.device("cpu") if here.type != "cpu" else torch.accelerator.current_accelerator()
     if there is None or not torch.accelerator.is_available():
         return None
@@ -60,7 +59,7 @@ def other_device(step: Step) -> torch.device | None:
 
 
 def moved_to(step: Step, device: torch.device, *, dropout: bool = True) -> Step:
-    """The step on another device; eagerly, because compiling anew for a device may take minutes."""
+    """The step on another device, in eager mode: compiling for it may take minutes."""
     here = device_of(step.model)
     watch = partial(nothing_stays_behind, "" if here is None or here.type == device.type else here.type)
     around: list[Callable[[], Any]] = [
@@ -73,7 +72,7 @@ def moved_to(step: Step, device: torch.device, *, dropout: bool = True) -> Step:
 
 
 def draws_numbers(trace: Trace) -> bool:
-    """Whether random numbers other than dropout's take part: another device would draw others."""
+    """Whether it uses random numbers besides dropout, which would differ on another device."""
     names = set() if trace.tracer is None else {(e.operator, e.overload) for e in trace.tracer.events}
     return any(
         _is_random(operator, overload) and not any(word in operator for word in OF_DROPOUT)
@@ -82,25 +81,25 @@ def draws_numbers(trace: Trace) -> bool:
 
 
 def can_be_run(step: Step, dtype: torch.dtype, seconds: float) -> bool:
-    """Whether the step on the other device is likely to end within so many seconds, and does no harm to begin."""
+    """Whether the step is likely to finish on the other device in time, and is safe to start."""
     there = other_device(step)
     if there is None or (there.type == "cuda" and not torch.cuda.is_initialized()):
-        return False  # a program that has not touched the device may fork, which it could not do any more
+        return False  # initializing CUDA would prevent a later fork
     try:
         return seconds_on(step, there, dtype) <= seconds
-    except Exception:  # whatever a forward pass may raise
+    except Exception:  # a forward pass may raise anything
         return False
 
 
 def seconds_on(step: Step, device: torch.device, dtype: torch.dtype) -> float:
-    """About how long the step takes on a device, from its matrix products and how fast the device is at them."""
+    """Estimated time of the step on a device, from its FLOPs and the device's speed."""
     counter = FlopCounterMode(display=False)
     with untouched(step.model), eager(), counter:
         step.execute(step.fresh_batch())
     size = 256
     factor = torch.ones(size, size, device=device, dtype=dtype)
     best = math.inf
-    for _ in range(4):  # the first one wakes the device, and any may be kept waiting by others
+    for _ in range(4):  # the first wakes the device, and any may be delayed
         start = perf_counter()
         (factor @ factor).sum().item()
         best = min(best, perf_counter() - start)
@@ -109,7 +108,7 @@ def seconds_on(step: Step, device: torch.device, dtype: torch.dtype) -> float:
 
 @contextmanager
 def model_on(model: nn.Module, device: torch.device) -> Iterator[None]:
-    """Copies on another device in place of a model's parameters, buffers and other tensors."""
+    """Replace a model's parameters, buffers and other tensors by copies on another device."""
     copies: dict[int, Tensor] = {}
 
     def copied(tensor: Tensor) -> Tensor:
@@ -139,7 +138,7 @@ def model_on(model: nn.Module, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def autocast_on(device: str) -> Iterator[None]:
-    """Every autocast that the step enters is one for this kind of device."""
+    """Every autocast in the step is for this kind of device."""
     kind: Any = torch.amp.autocast
     entering, leaving = kind.__enter__, kind.__exit__
     mine = of_this_step()
@@ -164,7 +163,7 @@ def autocast_on(device: str) -> Iterator[None]:
 
 @contextmanager
 def nothing_stays_behind(device: str) -> Iterator[None]:
-    """An operator that computes on this kind of device is an error; on none if it is empty."""
+    """An operator that computes on this kind of device is an error; empty for no check."""
     if not device:
         yield
         return
@@ -180,17 +179,17 @@ class _Elsewhere(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operator, and look where its result is."""
+        """Run an operator, and check where its result is."""
         result = func(*args, **(kwargs or {}))
         for item in tree_iter(result):
-            # A number by itself may live on the CPU whatever the rest does.
+            # Scalars may be on the CPU anyway.
             if isinstance(item, Tensor) and item.device.type == self._left and item.dim() and can_be_bad(item):
                 raise RuntimeError(f"the step always computes on {item.device} ({func})")
         return result
 
 
 def _on(tensor: Tensor, device: torch.device) -> Tensor:
-    """A copy on a device, of the same kind: a leaf that asks for a gradient if the tensor does."""
+    """A copy on a device, of the same kind and with the same requires_grad."""
     copy = tensor.detach().to(device, copy=True)
     if isinstance(tensor, nn.Parameter):
         return nn.Parameter(copy, requires_grad=tensor.requires_grad)
@@ -207,7 +206,7 @@ def _free_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info()[0])
     if device.type != "cpu":
-        return 0  # nobody says how much there is
+        return 0  # unknown
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):

@@ -1,7 +1,7 @@
-"""One operator kept away from its edge, in one line of the program: the change that a person would make there, tried.
+"""Guard one operator on one source line against its singularity: the fix a person would make, tried.
 
-Works above autograd, so that the derivative is that of the guarded formula: `sqrt(x)` becomes `sqrt(x + eps)`, `a / b`
-gets a denominator that is not 0, a softmax over a closed row is given something, a mean over nothing is 0.
+Works above autograd, so the derivative is that of the guarded formula: `sqrt(x)` becomes `sqrt(x + eps)`, `a / b` gets
+a nonzero denominator, a softmax over a fully masked row gets an open one, an empty mean is 0.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ Guarded = Callable[..., Any]
 
 @contextmanager
 def operator_guarded(place: Place) -> Iterator[None]:
-    """Operators with an edge that are called from this line are kept away from it."""
+    """Guard the operators called from this line."""
     with _GuardedLine(place):
         yield
 
 
 @contextmanager
 def finite_constants(place: Place) -> Iterator[None]:
-    """Infinities that this line writes on purpose are large finite numbers instead."""
+    """Infinities written by this line become large finite numbers."""
     with _FiniteConstants(place):
         yield
 
 
 def can_be_guarded(operator: str) -> bool:
-    """Whether there is a guarded form of an operator (without namespace)."""
+    """Whether an operator (without namespace) has a guarded form."""
     return any(operator.strip("_").startswith(stem) for stem in _STEMS)
 
 
@@ -46,7 +46,7 @@ class _GuardedLine(FunctionChange):
         self._place = place
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the guarded form where the line and the operator are the ones in question."""
+        """Call the guarded form if line and operator match."""
         name = getattr(func, "__name__", "").strip("_")
         form = _FORMS.get(name)
         if form is None:
@@ -63,7 +63,7 @@ class _FiniteConstants(FunctionChange):
         self._place = place
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function with finite numbers in place of infinite ones."""
+        """Call the function with finite numbers instead of infinite ones."""
         if any(isinstance(value, float) and math.isinf(value) for value in (*args, *kwargs.values())):
             near, _ = places()
             if near is not None and (near.file, near.line) == (self._place.file, self._place.line):
@@ -73,7 +73,7 @@ class _FiniteConstants(FunctionChange):
 
 
 def _large(value: Any) -> Any:
-    # 1e4 is within every format's range, and exp(-1e4) is 0 in all of them.
+    # 1e4 is in range for every format, and exp(-1e4) is 0 in all of them.
     return math.copysign(1e4, value) if isinstance(value, float) and math.isinf(value) else value
 
 
@@ -97,7 +97,7 @@ def _power(func: Guarded, x: Any, *args: Any, **kwargs: Any) -> Any:
     exponent = args[0] if args else kwargs.get("exponent")
     if isinstance(x, Tensor) and x.is_floating_point():
         whole = isinstance(exponent, int | float) and float(exponent).is_integer()
-        # A negative base has no power that is not whole.
+        # A negative base has no fractional power.
         x = torch.where(x.abs() < _eps(x), torch.full_like(x, _eps(x)), x) if whole else x.clamp_min(_eps(x))
     if isinstance(exponent, Tensor) and not isinstance(x, Tensor):
         args = (exponent.clamp_max(4.0 if exponent.dtype is torch.float16 else 30.0), *args[1:])
@@ -128,7 +128,7 @@ def _shifted(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def _spread(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    """Away from a spread of 0; that of a single value, which has none, is 0."""
+    """Avoid a std of 0; the std of a single value is 0."""
     found = func(x + _eps(x), *args, **kwargs)
     single = isinstance(found, Tensor) and bool(found.isnan().all()) and bool(x.isfinite().all())
     return torch.zeros_like(found) if single else found

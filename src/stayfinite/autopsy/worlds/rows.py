@@ -1,4 +1,4 @@
-"""Which rows of a batch are guilty: the step with fewer and fewer of them, halved as long as it stays bad."""
+"""Find bad rows of a batch by bisection, as long as the step stays bad."""
 
 from __future__ import annotations
 
@@ -10,19 +10,16 @@ from stayfinite.autopsy.worlds.worlds import World
 
 MOST_SUSPECTED = 8
 MOST_RUNS = 64
-"""Steps that a search may run."""
+"""Most re-runs of a search."""
 
 
 def guilty_rows(
     step: Step, is_bad: Callable[[Outcome], bool], suspected: list[int], out_of_time: Callable[[], bool]
 ) -> list[int]:
-    """Rows that are bad by themselves; empty when the batch cannot be taken apart, or no row is bad alone.
+    """Rows that are bad alone; empty if the batch cannot be split, or no row is bad alone.
 
     Arguments:
-        step: the bad step.
-        is_bad: what counts as bad.
         suspected: rows that the trace points at; tried first.
-        out_of_time: ends the search.
     """
     size = batch_size(step.batch)
     if size is None or size < 2:
@@ -37,7 +34,7 @@ def guilty_rows(
 
     rest = [row for row in range(size) if row not in suspected]
     if suspected and rest and len(suspected) <= MOST_SUSPECTED and not bad_alone(rest):
-        # A row may be unable to stand alone (a batch norm of one), and guilty all the same.
+        # A row may be bad but not runnable alone (batch norm of one row).
         return [row for row in suspected if bad_alone([row])] or suspected
     found: list[int] = []
     todo = [list(range(size))]
@@ -53,7 +50,7 @@ def guilty_rows(
 
 
 def without(step: Step, rows: list[int]) -> World | None:
-    """The world in which these rows are left out."""
+    """The world without these rows."""
     size = batch_size(step.batch)
     if size is None or not rows or len(rows) >= size:
         return None

@@ -1,4 +1,4 @@
-"""The weights as they were before the optimizer's last step, computed back from the optimizer's own state."""
+"""Weights before the optimizer's last step, computed from its state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam
 
 
 def before_last_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor] | None:
-    """Weights by name; None for an optimizer whose step cannot be computed back, or that has not stepped yet."""
+    """Weights by name; None if the step cannot be undone, or there was none."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     weights: dict[str, Tensor] = {}
     for group in optimizer.param_groups:
@@ -32,7 +32,7 @@ def _decoupled(optimizer: Optimizer, group: dict[str, Any]) -> float:
 
 
 def _update(optimizer: Optimizer, group: dict[str, Any], state: dict[str, Tensor]) -> Tensor | None:
-    """What was subtracted, over the learning rate."""
+    """The last update divided by the learning rate."""
     if isinstance(optimizer, SGD):
         momentum = state.get("momentum_buffer")
         return None if momentum is None else momentum.double()

@@ -1,4 +1,4 @@
-"""Worlds: the same step with exactly one thing changed. Each tells whether that thing is what made the step bad."""
+"""Worlds: the same step with exactly one thing changed. Each shows whether that thing made the step bad."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stayfinite.autopsy.worlds.undoing import before_last_update
 from stayfinite.core.source_lines import line_in_words
 
 TOO_LARGE_TO_SQUARE = math.sqrt(torch.finfo(torch.float32).max)
-"""A gradient norm above this is infinite in fp32, where squares are summed, though every gradient be finite."""
+"""A larger gradient norm overflows in fp32, where squares are summed, even if every gradient is finite."""
 
 ELSEWHERE = "other_device"
 """The world that may take longer than all others together."""
@@ -37,20 +37,20 @@ Context = Callable[[], AbstractContextManager[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Materials:
-    """What else is at hand for explaining a step. All of it is optional."""
+    """Optional material for explaining a step."""
 
     good_weights: Mapping[str, Tensor] | None = None
     """Parameters and buffers of the last known-good state, by name."""
     optimizer: Optimizer | None = None
-    """With its state: the last update can be computed back from it."""
+    """With its state: the last update can be undone."""
     spike_limit: Mapping[str, float] | None = None
     """`loss` and `grad_norm` above which a finite step counts as bad."""
     trigger: str = "manual"
-    """The code of the decision that led here."""
+    """Code of the decision that led here."""
     compiled: bool = False
-    """The model, or a part of it, runs compiled."""
+    """Whether the model or a part of it is compiled."""
     device: str = ""
-    """The kind of device that the step was bad on; empty when it is the one that the model lies on."""
+    """Type of device on which the step was bad; empty for the model's own."""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -60,16 +60,16 @@ class World:
 
     name: str
     change: str
-    """What is different, for people."""
+    """What is different, in words."""
     step: Step
     remedy: str = ""
-    """What to do to have it so in training; the change itself where it is empty."""
+    """What to do in training; empty for the change itself."""
     modules: tuple[str, ...] = ()
-    """Those that the change is about, where it is about some."""
+    """Modules that the change is about."""
 
 
 def low_precision(step: Step, trace: Trace) -> torch.dtype | None:
-    """The half precision that the step computes in: of its weights, or of what the tracer saw."""
+    """The half precision that the step uses, from its weights or the trace."""
     weights = {parameter.dtype for parameter in step.model.parameters()}
     for dtype in changes.HALVES:
         if dtype in weights or str(dtype).removeprefix("torch.") in trace.dtypes:
@@ -91,11 +91,11 @@ def precision_world(step: Step, name: str) -> World:
 
 
 Builders = dict[str, Callable[[], World | None]]
-"""Worlds by name. Building one may find it impossible."""
+"""Worlds by name. A builder may return None if its world is impossible."""
 
 
 def all_worlds(step: Step, trace: Trace, materials: Materials) -> Builders:
-    """Every world that makes sense for this step, the cheapest first."""
+    """All worlds that make sense for this step, cheapest first."""
     return {
         "same": lambda: World("same", "nothing", step),
         **_of_the_batch(step),
@@ -117,7 +117,7 @@ def _of_the_batch(step: Step) -> Builders:
 
 
 def _of_precision(step: Step, trace: Trace) -> Builders:
-    """Other formats and other loss scales, throughout or in the origin's module."""
+    """Other formats and loss scales, throughout or in the origin's module."""
     low, module = low_precision(step, trace), trace.module
     worlds: Builders = {}
     if low is not None:
@@ -135,7 +135,7 @@ def _of_precision(step: Step, trace: Trace) -> Builders:
 
 
 def _of_eight_bits(step: Step, trace: Trace, materials: Materials) -> Builders:
-    """Layers of fp8 in bf16, and with a scale for each row."""
+    """fp8 layers in bf16, or with rowwise scales."""
     model = step.model
     swapped = eight_bits.torchao_layers(model)
     others = eight_bits.casting_layers(model) if any("float8" in dtype for dtype in trace.dtypes) else []
@@ -153,7 +153,7 @@ def _of_eight_bits(step: Step, trace: Trace, materials: Materials) -> Builders:
 
 
 def _without_fp8(step: Step, trace: Trace, materials: Materials, layers: list[str]) -> World:
-    """The fewest layers in bf16 that make the step good; all of them where that does not help either."""
+    """The fewest layers in bf16 that make the step good; all of them if none do."""
 
     def helps(some: Sequence[str]) -> bool:
         outcome = step.changed(partial(eight_bits.in_bf16, step.model, some)).run()
@@ -168,7 +168,7 @@ def _without_fp8(step: Step, trace: Trace, materials: Materials, layers: list[st
 
 
 def _of_the_origin(step: Step, trace: Trace) -> Builders:
-    """The origin's line kept from its edge, and a mask without infinity."""
+    """The origin's line guarded, or a finite mask."""
     worlds: Builders = {}
     guarded = _guarded(step, trace)
     if guarded is not None:
@@ -183,7 +183,7 @@ def _of_the_origin(step: Step, trace: Trace) -> Builders:
 
 
 def _of_kernels(step: Step, trace: Trace, *, compiled: bool) -> Builders:
-    """The same computed by other code, and without the random numbers of dropout."""
+    """Other kernels, or no dropout."""
     worlds: Builders = {}
     model = step.model
     if trace.uses_attention:
@@ -208,7 +208,7 @@ def _of_kernels(step: Step, trace: Trace, *, compiled: bool) -> Builders:
 
 
 def _of_weights(step: Step, trace: Trace, materials: Materials) -> Builders:
-    """The bad leaf mended, and weights from before."""
+    """The bad leaf repaired, or earlier weights."""
     worlds: Builders = {}
     origin = trace.origin
     if origin is not None and origin.tensor is not None and not origin.leaf.startswith("batch"):
@@ -230,12 +230,12 @@ def _of_the_device(step: Step, trace: Trace) -> Builders:
 
 
 def too_large(outcome: Outcome, materials: Materials) -> bool:
-    """Whether a step was refused for a norm that is not finite, and all that is wrong is the size of its gradients."""
+    """Whether finite gradients only overflow in the norm, for a step refused for its norm."""
     return materials.trigger == "gradient-not-finite" and outcome.finite and outcome.grad_norm > TOO_LARGE_TO_SQUARE
 
 
 def bad(outcome: Outcome, materials: Materials) -> bool:
-    """Whether a step counts as bad: not finite, or above the limits of a spike."""
+    """Whether a step is bad: not finite, or above the spike limits."""
     if not outcome.finite or too_large(outcome, materials):
         return True
     limits = materials.spike_limit or {}
@@ -243,7 +243,7 @@ def bad(outcome: Outcome, materials: Materials) -> bool:
 
 
 def _guarded(step: Step, trace: Trace) -> World | None:
-    """The world in which the origin's line keeps its operator away from the edge."""
+    """The world in which the origin's operator is guarded."""
     origin = trace.origin
     if origin is None or origin.event is None or origin.event.place is None:
         return None
@@ -253,7 +253,7 @@ def _guarded(step: Step, trace: Trace) -> World | None:
         return None
     place = origin.event.place
     change = f"{operator} at {line_in_words(place.file, place.line)} clamped to its domain"
-    # Compiled code is not what the guard sees.
+    # Compiled code bypasses the guard.
     return World("origin_guarded", change, step.changed(changes.eager, partial(operator_guarded, place)))
 
 
@@ -268,19 +268,19 @@ def _undone(step: Step, optimizer: Optimizer) -> World | None:
 
 
 def _elsewhere(step: Step, trace: Trace, device: torch.device) -> World:
-    """Another device draws other random numbers, so dropout is off there: its like is the world without dropout."""
+    """Another device draws other random numbers, so dropout is off: compare with the world without dropout."""
     change = f"everything on {device.type}{', and no dropout' if trace.uses_dropout else ''}"
     moved = elsewhere.moved_to(step, device, dropout=not trace.uses_dropout)
     return World(ELSEWHERE, change, moved, f"compute it on {device.type}")
 
 
 def _attention_of(model: nn.Module) -> str:
-    """The attention implementation that a model of transformers is set to."""
+    """Attention implementation of a transformers model."""
     return str(getattr(getattr(model, "config", None), "_attn_implementation", None) or "")
 
 
 def _is_compiled(step: Step) -> bool:
-    """Whether the model, a part of it, or the forward pass was given to torch.compile."""
+    """Whether the model, a part of it, or the forward pass is compiled."""
     if "torch._dynamo" not in sys.modules:
         return False
     parts = [*step.model.modules(), step.forward]

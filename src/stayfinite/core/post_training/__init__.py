@@ -1,1 +1,1 @@
-"""Post-training that goes wrong with a finite loss: signs, the course of a signal, tests, and the watch over a run."""
+"""Post-training failures with a finite loss: signs, signal statistics, tests, and the watch over a run."""

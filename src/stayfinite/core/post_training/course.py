@@ -1,4 +1,4 @@
-"""One signal over a run: its beginning, its level now, its best, and its noise."""
+"""Running statistics of one signal: its first level, current level, best level and noise."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from statistics import median
 from typing import Any
 
 EARLY, LATE, LONG = 8, 5, 4
-"""Values at the beginning that are the measure, newest ones whose median is judged, how many times these are long."""
+"""First values (the reference), newest values (their median is judged), and the factor of a long level."""
 
 OUTLYING = 4.0
-"""How many times the usual a move may be and count in full."""
+"""Moves are capped at this multiple of the usual move."""
 
 BY_CHANCE = 4.0
-"""Over the root of the count: how far above 1 the memory of a walk comes out, at two deviations."""
+"""Divided by the root of the count: how far above 1 the memory of a random walk comes out by chance (two deviations).
+"""
 
 LONGEST = 0.97
-"""Memory beyond which a drift and a wandering signal cannot be told apart."""
+"""Memory above which a drift cannot be distinguished from a wandering signal."""
 
 KEPT = (
     "_first",
@@ -32,11 +33,11 @@ KEPT = (
     "lowest",
     "highest",
 )
-"""What a course is made of, and is saved; the rest follows from it."""
+"""Saved attributes; the rest is derived from them."""
 
 
 class Course:
-    """One signal over a run, in bounded memory: its beginning, its newest values, its best level and its noise."""
+    """One signal over a run, in bounded memory."""
 
     def __init__(self, early: int = EARLY, late: int = LATE) -> None:
         self._early, self._late = early, late
@@ -47,16 +48,16 @@ class Course:
         self._squares = self._products = 0.0
         self.count = 0
         self.early = self.late = self.before = self.late_long = math.nan
-        """The level at the beginning, now, just before the newest values, and over four times as many of them."""
+        """Level at the start, now, just before now, and over ``LONG`` times as many values."""
         self.usual = math.nan
-        """The median over four times as many: what single batches far out do not reach."""
+        """Median over the long window; single outliers do not move it."""
         self.early_mean = math.nan
         self.best = self.best_long = -math.inf
-        """Highest level so far, and highest of the long ones."""
+        """Highest short and long level so far."""
         self.lowest, self.highest = math.inf, -math.inf
 
     def take(self, value: float) -> None:
-        """Add the next value; it is finite."""
+        """Add the next, finite value."""
         if self._newest:
             self._follow(value - self._newest[-1])
         if len(self._first) < self._early:
@@ -78,17 +79,17 @@ class Course:
         self.late_long, self.usual = sum(newest) / len(newest), median(newest)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; a level that there is none of yet is left out."""
+        """Plain data; levels that do not exist yet are omitted."""
         return {
             name: kept for name in KEPT if not isinstance(kept := getattr(self, name), float) or math.isfinite(kept)
         }
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any], early: int = EARLY, late: int = LATE) -> Course:
-        """What :meth:`to_json` wrote.
+        """Rebuild what :meth:`to_json` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: it is something else.
+            KeyError, TypeError, ValueError: not a course.
         """
         course = cls(early, late)
         course._first, course._newest = ([float(each) for each in state[name]] for name in ("_first", "_newest"))
@@ -100,7 +101,7 @@ class Course:
 
     def _follow(self, move: float) -> None:
         self._moved += abs(move)
-        # One jump must not look like a habit.
+        # A single jump must not look like a trend.
         bound = OUTLYING * self._moved / self.count
         held = min(max(move, -bound), bound)
         self._squares += held * held
@@ -109,35 +110,34 @@ class Course:
 
     @property
     def judged(self) -> bool:
-        """Whether beginning and newest values do not overlap."""
+        """Whether the first and the newest values do not overlap."""
         return self.count >= self._early + self._late
 
     @property
     def sustained(self) -> bool:
-        """Whether there are as many values as one level needs."""
+        """Whether there are enough values for a level."""
         return self.count >= self._late
 
     def only(self, value: float) -> bool:
-        """Whether the values of a long level, or all since the start, are this one."""
+        """Whether all values in the long window equal this one."""
         return all(abs(each - value) <= 1e-9 for each in self._newest)
 
     @property
     def long(self) -> bool:
-        """Whether there are as many values as a long level needs."""
+        """Whether there are enough values for a long level."""
         return self.count >= LONG * self._late
 
     @property
     def noise(self) -> float:
-        """Standard deviation of single values, from neighbor to neighbor: a slow drift is no noise."""
+        """Standard deviation of single values, from successive differences, so a slow drift does not count."""
         return 0.886 * self._moved / max(1, self.count - 1)
 
     @property
     def memory(self) -> float:
-        """How much of a deviation is left one value later: 0 for plain noise, near 1 for a signal that wanders.
+        """Autocorrelation: 0 for white noise, near 1 for a wandering signal.
 
-        From neighboring moves, so that a slow drift does not count: in plain noise each takes half of the last one
-        back, in a walk none of it. Moves that go on in their direction, beyond chance, are a trend: no signal wanders
-        like that.
+        Estimated from successive moves, so a slow drift does not count: in white noise each move reverts half of the
+        last one, in a random walk none of it. Moves that keep their direction beyond chance are a trend, and give 0.
         """
         if self._squares == 0:
             return 0.0
@@ -145,14 +145,14 @@ class Course:
         return 0.0 if kept > 1 + BY_CHANCE / math.sqrt(self.count) else min(max(0.0, kept), LONGEST)
 
     def spread(self, values: int) -> float:
-        """Standard deviation of the mean of so many values, given how far the signal wanders by itself."""
+        """Standard deviation of the mean of n values, including how far the signal wanders."""
         kept = self.memory
         return self.noise * math.sqrt(min(1.0, (1 + kept) / (1 - kept) / values) / (1 - kept))
 
     def rose(self, by: float) -> bool:
-        """Whether the level is so many deviations above that of the beginning."""
+        """Whether the level is at least ``by`` deviations above the first level."""
         return self.judged and self.late > self.early and self.late - self.early >= by * self.noise
 
     def fell(self, by: float) -> bool:
-        """Whether the level is so many deviations below that of the beginning."""
+        """Whether the level is at least ``by`` deviations below the first level."""
         return self.judged and self.late < self.early and self.early - self.late >= by * self.noise

@@ -1,4 +1,4 @@
-"""The tests, one for each cause: the courses of a run's signals in, a sign out where they show it."""
+"""One test per cause: takes the courses of a run's signals, yields a sign if they show it."""
 
 from __future__ import annotations
 
@@ -26,68 +26,67 @@ from stayfinite.core.post_training.signs import (
 )
 
 ONE_NAT = 1.0
-"""KL per token at which the policy gives its tokens e times the probability that the reference gives them."""
+"""KL per token at which a token is e times as likely as under the reference."""
 
 LEARNED = 3.0
-"""KL per token that rising rewards excuse: a policy that has learned its answers is that far from where it began."""
+"""KL per token that a rising reward justifies: a policy that has learned its answers is this far from its start."""
 
 NO_PLATEAU = 8.0
-"""KL per token that no run settles at: its tokens are 3,000 times likelier than under the reference."""
+"""KL per token at which no run settles: tokens are 3,000 times as likely as under the reference."""
 
 GREEDY = 0.05
-"""Entropy per token below which sampling is nearly greedy: about one token in a hundred is open."""
+"""Entropy per token at which sampling is nearly greedy: about one token in a hundred is open."""
 
-MOSTLY_CUT = 0.5
-"""Share of answers cut at the limit that may well be why none is right."""
 
 COLLAPSED = 0.1
-"""Share of its first level that is left of a collapsed entropy."""
+"""Fraction of the first level that remains of a collapsed entropy."""
 
 ALL_EQUAL = 0.99
-"""Share of groups, or of cut answers, that is all of them."""
+"""Share of groups, or of truncated answers, that counts as all."""
 
 LONGER = 1.25
-"""How many times its first level a length is that has risen."""
+"""Multiple of the first length that counts as a rise."""
 
 CUT, CUT_MORE = 0.2, 0.1
-"""Share of answers cut (or repeating) that is many, and its least rise."""
+"""Share of truncated (or repetitive) answers that is high, and its minimum rise."""
 
 MOSTLY_CUT, MOSTLY_CUT_MORE = 0.5, 0.25
-"""The same for rewards that do not mind the cut."""
+"""The same for rewards that ignore truncation."""
 
 RATIO_OFF = 2.0
 """The mean ratio is 1 for fresh samples; twice or half of it is not noise."""
 
 RATIO_MAX, RATIO_MAX_RISE = 1000.0, 8.0
-"""One token's ratio that outweighs a batch, and its rise over the first ones: single early tokens are noise."""
+"""Ratio of one token that outweighs a batch, and its rise over the first: single early tokens are noise."""
 
 MOSTLY_CLIPPED, CLIPPED_RISE, MEAN_OFF = 0.5, 4.0, 1.2
-"""Share of tokens beyond the clip that leaves little of the gradient, and its rise: some losses clip many by design.
-Without the rise a mean ratio that is off by so much shows it."""
+"""Share of clipped tokens that leaves little gradient, and its rise: some losses clip many by design. Without the rise,
+a mean ratio this far off shows it.
+"""
 
 OTHER_MODEL = 0.1
-"""Mean difference of log-probabilities in nats that rounding does not make: bf16 kernels differ by 0.01 to 0.05."""
+"""Mean log-probability difference in nats that rounding does not cause: bf16 kernels differ by 0.01 to 0.05."""
 
 FALLEN = 0.5
-"""Share of its first size by which a chosen answer's log-probability has to fall."""
+"""Relative fall of the chosen answers' log-probability."""
 
 STAYS_ZERO = 20
-"""Steps of a KL of exactly 0 after which a policy that learns cannot have a reference of its own."""
+"""Steps with a KL of exactly 0 after which the reference must be the policy itself."""
 
 EXPLAINS_NOTHING, EXPLAINING = 0.05, 20
-"""Explained variance of a value function that is no better than the mean, after so many values."""
+"""Explained variance of a value function no better than the mean, and the number of values needed."""
 
 SAME_SCORE = 1e-4
-"""Spread of a reward model's scores, beside their size, at which they are one score."""
+"""Relative spread at which all scores of a reward model are the same."""
 
 REWARD_DROP = 0.5
-"""Share of its best level that a falling reward has lost."""
+"""Share of the best level that a falling reward has lost."""
 
 SUDDEN, LASTING = 5.0, 3.0
-"""Deviations by which a short level, and one of four times as many values, lie below the best: noise alone does not."""
+"""Deviations below the best for a short and a long level; noise alone does not reach them."""
 
 WANDERING = 5.0
-"""The same for rewards that wander with a memory of their own, in deviations of such a level."""
+"""The same for rewards that wander, in deviations of such a level."""
 
 Courses = Mapping[str, Course]
 
@@ -101,12 +100,12 @@ def _kl_runs_away(step: int, courses: Courses) -> Iterator[Sign]:
     if kl is None or not kl.sustained or kl.late < ONE_NAT:
         return
     reward, away = courses.get("reward"), kl.late >= 4.0 * max(kl.early, 0.0)
-    # One token that the reference likes far better weighs by the exponential: batches of few tokens jump.
+    # KL is exponential in the log-ratio: one token can make a small batch jump.
     if min(kl.late, kl.usual) < LEARNED and reward is not None and reward.rose(2.5) and kl.late < NO_PLATEAU:
         return
     rising = kl.judged and away and kl.late >= 1.5 * max(kl.before, 0.0)
     worse = reward is not None and reward.fell(2.0) and away
-    # It began at its reference, has been far from it for long, and nothing was gained.
+    # It started at the reference, has been far from it for long, and the reward did not rise.
     in_vain = reward is not None and reward.judged and not (reward.rose(1.5) or _at_best(reward))
     stays = kl.long and kl.late_long >= ONE_NAT and kl.lowest <= 0.1 * ONE_NAT and in_vain
     if rising or worse or stays or kl.late >= NO_PLATEAU:
@@ -125,7 +124,7 @@ def _reference_moves(step: int, courses: Courses) -> Iterator[Sign]:
     if kl is None or kl.count < STAYS_ZERO or kl.lowest != 0 or kl.highest != 0:
         return
     if (reward is not None and reward.highest == reward.lowest) or (groups is not None and groups.late >= ALL_EQUAL):
-        return  # nothing has been learned yet
+        return  # nothing was learned yet
     yield Sign(
         REFERENCE_MOVES, "kl", step, 0.0, 0.0,
         f"KL to the reference is exactly 0 after {kl.count} steps: the reference is the policy",
@@ -134,13 +133,13 @@ def _reference_moves(step: int, courses: Courses) -> Iterator[Sign]:
 
 def _entropy_collapses(step: int, courses: Courses) -> Iterator[Sign]:
     entropy, reward = courses.get("entropy"), courses.get("reward")
-    # Supervised and preference training may well end at an entropy of 0: they sample nothing.
+    # Supervised and preference training do not sample: their entropy may reach 0.
     if entropy is None or not entropy.judged or _SAMPLING.isdisjoint(courses):
         return
     if not 0 <= entropy.late <= min(GREEDY, COLLAPSED * entropy.early):
         return
     if reward is not None and (_at_best(reward) or reward.rose(1.5)):
-        return  # it has learned the answers
+        return  # it learned the answers
     more = _level(courses, "reward", "equal_groups", "kl")
     yield Sign(
         ENTROPY_COLLAPSE, "entropy", step, entropy.late, entropy.early,
@@ -159,7 +158,7 @@ def _no_advantage(step: int, courses: Courses) -> Iterator[Sign]:
         signal, course = "advantage_std", spread
     else:
         return
-    # One group a batch may well be equal some steps in a row; a reward that never changes is not chance.
+    # With one group per batch, equal groups in a row may be chance; a constant reward is not.
     if not course.long and (reward is None or reward.highest > reward.lowest):
         return
     more = _level(courses, "reward", "cut_off", "entropy")
@@ -180,7 +179,7 @@ def _no_advantage(step: int, courses: Courses) -> Iterator[Sign]:
 
 
 def _at_best(course: Course) -> bool:
-    """Whether the level is the highest there was, and there were others."""
+    """Whether the level is at the highest value of a signal that varied."""
     span = course.highest - course.lowest
     return span > 0 and course.highest - course.late <= 0.05 * span
 
@@ -196,7 +195,7 @@ def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
         return
     cut = courses.get("cut_off")
     if cut is not None and _rose_to(cut, MOSTLY_CUT, MOSTLY_CUT_MORE) and not reward.rose(2.5):
-        # Where many were cut from the start, it is the task's way.
+        # If many were truncated from the start, the task is like that.
         if cut.late >= 2 * cut.early and reward.late >= reward.early - 2.0 * reward.noise:
             yield Sign(
                 REWARD_ON_TRUNCATED, "cut_off", step, cut.late, cut.early,
@@ -220,7 +219,7 @@ def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
 
 
 def _rose_to(share: Course | None, level: float, by: float) -> bool:
-    """Whether a share is that high and has been for long: that of a small batch is mostly noise."""
+    """Whether a share reached this level and stayed: one small batch is mostly noise."""
     if share is None or not share.judged:
         return False
     lasting = min(share.late, share.late_long)
@@ -264,7 +263,7 @@ def _both_fall(step: int, courses: Courses) -> Iterator[Sign]:
     lost = chosen.early - chosen.late
     if lost < FALLEN * abs(chosen.early) or not chosen.fell(3.0) or not rejected.fell(3.0):
         return
-    # A level that was reached and is held is no fall: a part of it has to be recent.
+    # A fall that has ended is fine: part of it must be recent.
     if chosen.before - chosen.late < 0.05 * lost:
         return
     if margin is not None and not margin.late > margin.early:

@@ -1,4 +1,4 @@
-"""What can go wrong in post-training while the loss stays finite: the causes, and a sign of one with its advice."""
+"""Failures of post-training with a finite loss: the causes, and a sign of one with its advice."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ CAUSES = frozenset(
 )  # fmt: skip
 
 ALL_RIGHT, ALL_WRONG, CONSTANT = "all right", "all wrong", "constant"
-"""Why no group has different rewards."""
+"""Why all rewards in a group are equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One thing that has gone wrong, with its figures."""
+    """One detected failure, with its figures."""
 
     cause: str
     """The rule's slug, `kl-runaway`."""
@@ -39,19 +39,18 @@ class Sign:
     """The signal that shows it."""
     step: int
     value: float
-    """Its level now."""
+    """Current level of the signal."""
     usual: float
-    """What it was at the beginning, or should be."""
+    """Level at the start, or the expected one."""
     text: str
     """One sentence with the figures."""
     variant: str = ""
-    """What kind of it: `all right`, `all wrong` or `constant` for equal rewards."""
+    """Variant of the cause: `all right`, `all wrong` or `constant` for equal rewards."""
     figures: Mapping[str, float] = field(default_factory=dict)
-    """Further signals at that step that belong to it."""
+    """Related signals at that step."""
 
     @property
     def advice(self) -> str:
-        """What to do."""
         return _ADVICE.get(f"{self.cause} {self.variant}", _ADVICE.get(self.cause, ""))
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
-"""Signs that reinforcement or preference training goes wrong while its loss stays finite.
+"""Detect failing reinforcement or preference training while its loss is finite.
 
-Each signal is compared with its own beginning and with what it means: KL and entropy are nats per token, a ratio of
-new to old probability is 1 on average, shares end at 1, the same token has the same log-probability in the sampler
-and in the trainer. No sign refuses a step.
+Each signal is compared with its own start and its meaning: KL and entropy are nats per token, the ratio of new to old
+probability is 1 on average, shares are at most 1, and sampler and trainer give a token the same log-probability. No
+sign refuses a step.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from stayfinite.core.post_training.signs import Sign
 
 
 class PostTraining:
-    """Follows the signals of a run; tells of each cause once, and again after it had been gone for a while."""
+    """Follow the signals of a run; report each cause once, and again after it was absent for a while."""
 
     def __init__(self, early: int = EARLY, late: int = LATE) -> None:
-        """``early`` and ``late``: values that make a level; a log of few lines, each a mean of steps, needs fewer."""
+        """``early`` and ``late``: values per level; a log whose few lines are means over steps needs fewer."""
         self._early, self._late = early, late
         self._courses: dict[str, Course] = {}
         self._taken = 0
         self._shown: dict[str, int] = {}
         """Causes, and when each was last seen."""
         self.standing: frozenset[str] = frozenset()
-        """Causes that the signals show now, told or not."""
+        """Causes that the signals show now, reported or not."""
 
     def take(self, step: int, signals: Mapping[str, float]) -> list[Sign]:
-        """Judge the signals of one step, by name; values that are not finite are passed over.
+        """Judge the signals of one step, by name; non-finite values are skipped.
 
         Returns:
-            The signs that are new with this step.
+            The signs that are new at this step.
         """
         self._taken += 1
         for name, value in signals.items():
@@ -53,7 +53,7 @@ class PostTraining:
         return new
 
     def to_json(self) -> dict[str, Any]:
-        """All that it has seen, in bounded size, as plain data."""
+        """State of bounded size, as plain data."""
         return {
             "taken": self._taken,
             "shown": dict(self._shown),
@@ -62,10 +62,10 @@ class PostTraining:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`to_json` wrote; an empty state is a new beginning.
+        """Restore what :meth:`to_json` wrote; an empty state starts over.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError: it is something else; nothing was changed then.
+            KeyError, TypeError, ValueError, AttributeError: not such a state; nothing was changed.
         """
         courses = {
             name: Course.from_json(each, self._early, self._late) for name, each in state.get("courses", {}).items()
@@ -78,7 +78,7 @@ class PostTraining:
 def signs_of(
     steps: Sequence[Mapping[str, float]], numbers: Sequence[int] | None = None, *, early: int = EARLY, late: int = LATE
 ) -> list[Sign]:
-    """All signs of a whole run, in their order; ``numbers`` are the steps' own, where not 1, 2, 3, ..."""
+    """All signs of a whole run, in order; ``numbers`` are its step numbers, by default 1, 2, 3, ..."""
     watch = PostTraining(early, late)
     counted = numbers if numbers is not None else range(1, len(steps) + 1)
     return [sign for number, signals in zip(counted, steps, strict=True) for sign in watch.take(number, signals)]

@@ -1,1 +1,1 @@
-"""The batches that go in: a position in any loader, and those that are to be passed over."""
+"""Batches: positions in any loader, and batches to skip."""

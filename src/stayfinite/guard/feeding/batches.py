@@ -1,11 +1,10 @@
-"""Batches of any loader, with a position that can be saved, joined in the middle, and walked past what is broken.
+"""Iterate any loader with a position that can be saved and resumed, skipping broken batches.
 
-An epoch's random numbers are drawn when it begins, so the state they were drawn from is part of the position: a resumed
-epoch has the same order as the one that was cut off. Random transforms inside worker processes are the exception: a
-worker that starts in the middle of an epoch has drawn nothing before.
+The random state at the start of an epoch is part of the position, so a resumed epoch has the same order. Random
+transforms in worker processes are the exception: a worker started in mid-epoch has drawn nothing before.
 
-A loader that knows its own place, with ``state_dict()`` and ``load_states(states of all ranks)``, is put there; nothing
-is read again. ``load_state_dict`` alone does not count: loaders of other libraries have it and cannot always do it.
+A loader with ``state_dict()`` and ``load_states(states of all ranks)`` is positioned directly, without re-reading.
+``load_state_dict`` alone does not count: loaders of other libraries have it without full support.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from stayfinite.state.rng import capture_rng, restore_rng
 VERSION = 1
 
 REST = 2
-"""Batches of their own turn between two that come back."""
+"""Regular batches between two returned ones."""
 
 
 @dataclass(slots=True)
@@ -35,15 +34,15 @@ class Handed:
 
     place: Place
     items: tuple[int, ...] | None
-    """The data set's items in it; None where they are not known."""
+    """Dataset indices in it; None if unknown."""
     batch: Any = None
-    """The batch itself, where its items are not known."""
+    """The batch itself, if its indices are unknown."""
     bad: bool = False
-    """Whether its step was not finite: then nothing is gained by trying it again."""
+    """Whether its step was not finite, so trying it again is useless."""
 
 
 class Supply(IntEnum):
-    """How a rank's loader stands before a batch; over all ranks the worst one counts."""
+    """State of a rank's loader before a batch; the worst over all ranks counts."""
 
     READY = 0
     ENDED = 1
@@ -51,17 +50,16 @@ class Supply(IntEnum):
 
 
 class Batches:
-    """Iterates a loader, one epoch each time, from where the run stands.
+    """Iterates a loader, one epoch per iteration, from the run's position.
 
     Arguments:
-        loader: a DataLoader, or anything that can be iterated once an epoch.
-        ledger: batches that are passed over.
-        max_errors: so many batches may fail to load; one more raises LoaderFailed.
-        tell: is told of a failed or passed over batch: event name and details.
-        agree: brings the ranks to one answer; given this rank's supply, returns the worst of all.
-        handed: is told of each batch that is handed out.
-        calm: after how many accepted steps a batch has to have been passed over to come back now; None for no batch.
-        stop: is given the error that ends the training before it is raised.
+        loader: a DataLoader, or any iterable that can be iterated once per epoch.
+        max_errors: batches that may fail to load; one more raises LoaderFailed.
+        tell: called with event name and details for a failed or skipped batch.
+        agree: takes this rank's supply and returns the worst over all ranks.
+        handed: called with each batch handed out.
+        calm: returns the count of accepted steps up to which skipped batches may return now; None for none.
+        stop: called with the error that ends the training, before it is raised.
     """
 
     def __init__(
@@ -77,7 +75,7 @@ class Batches:
         calm: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._loader = loader
-        # A subclass may do anything in its own __iter__, so only torch's own is taken apart.
+        # Subclasses may override __iter__, so only torch's own class is rebuilt.
         tap = tapped(loader) if type(loader) is DataLoader else None
         self._source: Iterable[Any] = loader if tap is None else tap[0]
         self._tap = None if tap is None else tap[1]
@@ -89,39 +87,39 @@ class Batches:
         self._stop = stop
         self._calm = calm
         self._rested = REST
-        """Batches handed out in their own turn since one came back."""
+        """Regular batches since one returned."""
         self.count = 0
-        """Batches handed out in their own turn in this process."""
+        """Regular batches handed out by this process."""
         self._stateful: Any = loader if hasattr(loader, "load_states") else None
         self._generators = generators_of(loader)
         self._begun = 0
-        """Epochs that were asked for in this process."""
+        """Epochs started in this process."""
         self._epoch = 0
         self._next = 0
-        """Number of the next batch of the epoch."""
+        """Number of the next batch in the epoch."""
         self._errors = 0
         self._broken: set[int] = set()
-        """Items that are known to fail, and count once however often they are met."""
+        """Indices known to fail; each counts once."""
         self._rng: Any = None
-        """Random state that the epoch's order was drawn from."""
+        """Random state at the start of the epoch."""
         self._drawn_from: list[bytes] | None = None
-        """And that of the loader's own generators."""
+        """The same for the loader's own generators."""
         self._placed = False
-        """Whether the loader stands where the saved run stood."""
+        """Whether the loader itself was moved to the saved position."""
 
     def __len__(self) -> int:
         return len(self._loader)  # type: ignore[arg-type]
 
     @property
     def place(self) -> Place:
-        """Epoch and number of the batch that was handed out last."""
+        """Epoch and number of the last batch handed out."""
         return self._epoch, self._next - 1
 
     def __iter__(self) -> Iterator[Any]:
         epoch = self._begun
         self._begun += 1
         if epoch < self._epoch:
-            # The run that is resumed has been through this epoch.
+            # The resumed run already finished this epoch.
             return
         if epoch > self._epoch:
             self._stand_before(epoch)
@@ -135,15 +133,15 @@ class Batches:
             self._next += 1
             self._rested += 1
             self.count += 1
-            self._handed(self._told(self.place, batch[0]))
+            self._handed(self._as_handed(self.place, batch[0]))
             yield batch[0]
-        # What still waits has no other turn in this epoch.
+        # Skipped batches that still wait have no later turn in this epoch.
         while (returned := self._next_return()) is not None:
             yield returned[0]
         self._stand_before(epoch + 1)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position, with the random state that the epoch was drawn from."""
+        """The position, with the random state at the start of the epoch."""
         return {
             "version": VERSION,
             "epoch": self._epoch,
@@ -157,7 +155,7 @@ class Batches:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Stand where the saved run stood; the next iterations pass over what it had been through."""
+        """Restore a saved position; the next iteration continues from there."""
         try:
             epoch, number, errors = int(state["epoch"]), int(state["next"]), int(state["errors"])
             broken = {int(item) for item in state["broken"]}
@@ -184,7 +182,7 @@ class Batches:
         return iter(self._source)
 
     def _join(self) -> Iterator[Any]:
-        """The epoch that was cut off, from its next batch on; leaves the random state as it found it."""
+        """Resume an interrupted epoch at its next batch; the random state is left unchanged."""
         present = capture_rng()
         if self._rng is not None:
             restore_rng(self._rng)
@@ -199,27 +197,27 @@ class Batches:
                     next(source)
                 except StopIteration:
                     break
-                except Exception:  # it failed to load the first time too, and was told of then
+                except Exception:  # it was already reported when it failed the first time
                     continue
         restore_rng(present)
         return source
 
     @property
     def rows(self) -> int:
-        """Items of the data set; 0 where that is not known."""
+        """Size of the dataset; 0 if unknown."""
         try:
             return len(self._loader.dataset) if isinstance(self._loader, DataLoader) else 0  # type: ignore[arg-type]
         except TypeError:
             return 0
 
-    def _told(self, place: Place, batch: Any) -> Handed:
+    def _as_handed(self, place: Place, batch: Any) -> Handed:
         items = self._tap.items_of(place[1]) if self._tap is not None else []
         if items and all(isinstance(item, int) for item in items):
             return Handed(place, tuple(items))
         return Handed(place, None, batch)
 
     def _next_return(self) -> tuple[Any] | None:
-        """A batch that was passed over, in a tuple, if this is a moment for one; the same on every rank."""
+        """A skipped batch in a 1-tuple if one is due, else None; the same on every rank."""
         if (before := self._calm()) is None or (place := self._ledger.next_return(before)) is None:
             return None
         entry = self._ledger.entry(place)
@@ -228,7 +226,7 @@ class Batches:
         found: tuple[Any] | None = None
         try:
             found = (entry.batch if entry.items is None else self._load(entry.items),)
-        except Exception as error:  # whatever a data set may raise
+        except Exception as error:  # datasets may raise anything
             self._tell("return-failed", {"epoch": place[0], "batch": place[1], "error": f"{error}"[:200]})
         if self._agree(Supply.READY if found is not None else Supply.ENDED) is not Supply.READY or found is None:
             entry.fate, entry.batch = Fate.GIVEN_UP, None
@@ -238,7 +236,7 @@ class Batches:
         return found
 
     def _load(self, items: tuple[int, ...]) -> Any:
-        """A batch of these items, as the loader would make it."""
+        """Load these indices as the loader would."""
         loader: Any = self._loader
         if loader.batch_sampler is None:
             return loader.collate_fn(loader.dataset[items[0]])
@@ -254,7 +252,7 @@ class Batches:
             generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
     def _fetch(self, source: Iterator[Any]) -> tuple[Any] | None:
-        """The next batch that loads, in a tuple; None when the epoch is over for every rank."""
+        """The next batch that loads, in a 1-tuple; None when the epoch is over on every rank."""
         failure: Exception | None = None
         batch: tuple[Any] | None = None
         while batch is None:
@@ -262,17 +260,17 @@ class Batches:
                 found = next(source)
             except StopIteration:
                 break
-            except LoaderFailed as error:  # the loader itself says that it cannot go on
+            except LoaderFailed as error:  # the loader itself cannot continue
                 failure = error
                 break
-            except Exception as error:  # whatever a data set may raise
+            except Exception as error:  # datasets may raise anything
                 self._report(error)
                 if self._errors > self._max_errors:
                     failure = error
                     break
                 self._next += 1
                 continue
-            # Before the ranks agree, so that each of them asks once for each batch that it hands out.
+            # Before the ranks agree, so each rank agrees once per batch.
             if (self._epoch, self._next) in self._ledger:
                 self._tell("passed-over", {"epoch": self._epoch, "batch": self._next})
                 self._next += 1
@@ -305,23 +303,23 @@ class Batches:
         return batch
 
     def _report(self, error: Exception) -> None:
-        """Tell of a batch that failed, and count it unless all that is broken in it is known from an earlier epoch."""
+        """Report a failed batch; count it unless all its broken indices are known from an earlier epoch."""
         items: list[Any] = []
         if self._tap is not None and isinstance(self._loader, DataLoader):
             items = _guilty(self._loader.dataset, self._tap.items_of(self._next))
-        # A worker's error carries its whole traceback; its last line says what happened, or, of one of ours, the fix.
+        # A worker's error includes its traceback: the last line is the message or, for our errors, the fix.
         said = [line.strip() for line in f"{error}".splitlines() if line.strip()]
         words = next((line for line in reversed(said) if not line.startswith("fix: ")), "")
         what = words if words.startswith(type(error).__name__) else f"{type(error).__name__}: {words}"
         known = {item for item in items if isinstance(item, int)}
-        # An item that is no number cannot be known again, so it counts each time.
+        # An index that is not a number cannot be recognized, so it counts each time.
         self._errors += not known or not known <= self._broken
         self._broken |= known
         self._tell("loader-error", {"epoch": self._epoch, "batch": self._next, "items": items, "error": what})
 
 
 def generators_of(loader: object) -> list[torch.Generator]:
-    """The generators of its own that a loader draws its order from."""
+    """Generators from which a loader draws its order."""
     sampler = getattr(loader, "sampler", None)
     batch_sampler = getattr(loader, "batch_sampler", None)
     owners = (loader, sampler, batch_sampler, getattr(batch_sampler, "sampler", None))
@@ -330,13 +328,13 @@ def generators_of(loader: object) -> list[torch.Generator]:
 
 
 def _guilty(dataset: Any, items: list[Any]) -> list[Any]:
-    """Those of a batch's items that fail by themselves; all of them when none does."""
+    """Indices that fail on their own; all of them if none does."""
     present = capture_rng()
     failing = []
     for item in items:
         try:
             dataset[item]
-        except Exception:  # whatever a data set may raise
+        except Exception:  # datasets may raise anything
             failing.append(item)
     restore_rng(present)
     return failing or items

@@ -1,4 +1,4 @@
-"""The loop's loaders, in the order in which ``guard.batches`` met them; and which batch went into which step."""
+"""The loop's loaders in the order ``guard.batches`` met them, and which batch went into which step."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stayfinite.guard.feeding.ledger import Fate, Ledger
 VERSION = 1
 
 LONGEST_TRAIL = 65_536
-"""Batches that are remembered in case they led to trouble; more than any rollback goes back."""
+"""Batches to remember; more than any rollback undoes."""
 
 CALM = 32
-"""Steps that have to be accepted after a batch was passed over before it comes back."""
+"""Accepted steps before a skipped batch returns."""
 
 MOST_UNLEARNED = 100_000
-"""Rows that are remembered as not learned from."""
+"""Rows to remember as not learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +36,20 @@ class Trained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unlearned:
-    """What a run has not learned from, for its summary."""
+    """Data that a run has not learned from, for its summary."""
 
     rows: tuple[int, ...] = ()
-    """Items of the data set, where they are known."""
+    """Dataset indices, if known."""
     of_rows: int = 0
-    """Items that there are."""
+    """Size of the dataset."""
     batches: int = 0
-    """Batches that were passed over and have not come back."""
+    """Skipped batches that have not returned."""
     of_batches: int = 0
-    """Batches that were handed out."""
+    """Batches handed out."""
 
 
 class Loaders:
-    """Knows every loader's position, which batches are passed over, and which ones led to the present step.
+    """Positions of all loaders, skipped batches, and the batches of recent steps.
 
     Arguments are those of :class:`Batches`.
     """
@@ -66,19 +66,18 @@ class Loaders:
         self._wrapped: list[tuple[Iterable[Any], Batches]] = []
         self._ledgers: list[Ledger] = []
         self._saved: Sequence[Mapping[str, Any]] = ()
-        """Positions of a resumed run, also for loaders that are yet to come."""
+        """Positions of a resumed run, including those of loaders not met yet."""
         self._handed: deque[tuple[int, Handed]] = deque(maxlen=LONGEST_TRAIL)
         self._trail: deque[Trained] = deque(maxlen=LONGEST_TRAIL)
-        """Each batch that was trained on since the last known-good state."""
+        """Batches trained on since the last known-good state."""
         self._accepted = 0
-        """Steps accepted so far."""
         self._unlearned: set[int] = set()
-        """Items of the first loader that were in a step that was refused or undone, and in none that was taken."""
+        """Indices of the first loader in refused or undone steps only."""
         self.in_doubt = False
-        """Whether an unusual step is on probation, so that nothing else unusual should happen."""
+        """Whether an unusual step is on probation; skipped batches do not return meanwhile."""
 
     def wrap(self, loader: Iterable[Any]) -> Batches:
-        """The batches of a loader; for the same loader always the same object."""
+        """Batches of a loader; always the same object for the same loader."""
         for known, batches in self._wrapped:
             if known is loader:
                 return batches
@@ -99,12 +98,12 @@ class Loaders:
         return batches
 
     def trained(self, step: int) -> None:
-        """What was handed out since the last call went into this step."""
+        """Assign the batches handed out since the last call to this step."""
         self._trail.extend(Trained(step, number, handed) for number, handed in self._handed)
         self._handed.clear()
 
     def accepted(self, step: int) -> None:
-        """The step was taken: its batches are learned from, those that had come back among them."""
+        """Mark the batches of an accepted step as learned, including returned ones."""
         self._accepted += 1
         for each in self._of(step):
             each.handed.batch = None
@@ -115,7 +114,7 @@ class Loaders:
                 self._unlearned.difference_update(each.handed.items)
 
     def refused(self, step: int, *, finite: bool) -> None:
-        """The step was not taken. Where it was finite, its batches come back later."""
+        """Record a refused step. If it was finite, its batches return later."""
         for each in self._of(step):
             self._forget(each)
             ledger, handed = self._ledger(each.loader), each.handed
@@ -126,12 +125,12 @@ class Loaders:
             handed.batch, handed.bad = None, not finite
 
     def proved(self, step: int) -> None:
-        """Nothing up to this step will ever be called guilty."""
+        """Forget the batches up to this step: they can no longer be blamed."""
         while self._trail and self._trail[0].step <= step:
             self._trail.popleft()
 
     def pass_over(self, step: int) -> int:
-        """All later steps were undone: enter their batches in the ledger; returns how many."""
+        """Enter the batches of all later, undone steps in the ledger; return how many."""
         undone = [each for each in self._trail if each.step > step]
         for each in undone:
             self._forget(each)
@@ -146,7 +145,7 @@ class Loaders:
         return len(undone)
 
     def unlearned(self) -> Unlearned:
-        """What the run has not learned from so far."""
+        """Data not learned from so far."""
         if not self._wrapped:
             return Unlearned()
         first = self._wrapped[0][1]
@@ -162,17 +161,17 @@ class Loaders:
 
     @property
     def positions(self) -> list[dict[str, Any]]:
-        """Where each loader stands."""
+        """Position of each loader."""
         return [batches.state_dict() for _, batches in self._wrapped]
 
     def stand_at(self, positions: Sequence[Mapping[str, Any]]) -> None:
-        """Continue from saved positions, given to the loaders in the order in which they are met."""
+        """Continue from saved positions, assigned to the loaders in the order they are met."""
         self._saved = positions
         for (_, batches), position in zip(self._wrapped, positions, strict=False):
             batches.load_state_dict(position)
 
     def ledger(self) -> dict[str, Any]:
-        """The batches that were passed over, as plain data."""
+        """The skipped batches as plain data."""
         return {
             "version": VERSION,
             "loaders": [ledger.state_dict() for ledger in self._ledgers],
@@ -181,7 +180,7 @@ class Loaders:
         }
 
     def load_ledger(self, state: Mapping[str, Any]) -> None:
-        """Pass over what was saved, beside what is passed over already. Nothing is changed if it does not fit."""
+        """Merge a saved ledger. Nothing changes if it is invalid."""
         ledgers = read_ledgers(state)
         for number, ledger in enumerate(ledgers):
             self._ledger(number).merge(ledger)
@@ -189,7 +188,7 @@ class Loaders:
         self._unlearned |= set(map(int, state.get("unlearned", ())))
 
     def _of(self, step: int) -> list[Trained]:
-        # The newest stand at the end, and a step is heard of soon.
+        # The newest are at the end, and steps are decided soon.
         found: list[Trained] = []
         for each in reversed(self._trail):
             if each.step < step:
@@ -208,13 +207,13 @@ class Loaders:
         return self._ledgers[number]
 
     def _hand(self, number: int, handed: Handed) -> None:
-        # A loop that evaluates does so without gradients; its batches are no part of the training.
+        # Evaluation runs without gradients; its batches are not part of the training.
         if torch.is_grad_enabled():
             self._handed.append((number, handed))
 
 
 def read_ledgers(state: Mapping[str, Any]) -> list[Ledger]:
-    """The ledgers that ``Loaders.ledger`` wrote, one a loader."""
+    """Read the ledgers that ``Loaders.ledger`` wrote, one per loader."""
     saved = state.get("loaders")
     if not isinstance(saved, list):
         raise StateError("not a saved ledger: it has no list of loaders", fix="pass what guard.state_dict() returned")

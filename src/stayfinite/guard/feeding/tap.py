@@ -1,4 +1,4 @@
-"""A DataLoader whose order can be joined in the middle, and which knows the items of each batch."""
+"""A DataLoader whose order can be resumed in the middle, with known indices per batch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset
 
 REMEMBERED = 1024
-"""Batches whose items are remembered; workers fetch ahead, so the latest are not enough."""
+"""Batches whose indices are kept; workers fetch ahead, so the latest are not enough."""
 
 
 class IndexTap:
-    """Stands between a DataLoader and its sampler: passes over the first batches unread, and remembers the rest."""
+    """Sampler wrapper that skips the first batches unread and remembers the indices of the others."""
 
     def __init__(self, sampler: Any) -> None:
         self._sampler = sampler
@@ -39,11 +39,11 @@ class IndexTap:
         return indices
 
     def skip_next(self, batches: int) -> None:
-        """The coming iteration starts after so many batches."""
+        """Start the next iteration after this many batches."""
         self._skip = batches
 
     def prime(self) -> None:
-        """Pass over now what is to be passed over, so that the sampler draws its random numbers now."""
+        """Skip now, so the sampler draws its random numbers now."""
         while self._skip:
             self._skip -= 1
             self._number += 1
@@ -51,12 +51,12 @@ class IndexTap:
                 self._skip = 0
 
     def items_of(self, number: int) -> list[Any]:
-        """The items of a batch of this iteration; empty when it was too long ago."""
+        """Indices of a batch in this iteration; empty if too long ago."""
         return next((items for place, items in self._recent if place == number), [])
 
 
 def tapped(loader: DataLoader[Any]) -> tuple[DataLoader[Any], IndexTap] | None:
-    """The same loader over a tap; None for a loader that has no order to tap (an iterable data set)."""
+    """The same loader with a tap; None for an iterable dataset, which has no order."""
     if isinstance(loader.dataset, IterableDataset):
         return None
     tap = IndexTap(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)

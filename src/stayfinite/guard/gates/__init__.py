@@ -1,1 +1,1 @@
-"""The gate in front of the weights: what it reads, who judges, and all that a step changes or leaves alone."""
+"""The gate in front of the weights: what it reads, who judges, and what a step changes."""

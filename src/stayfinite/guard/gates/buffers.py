@@ -1,10 +1,11 @@
-"""Buffers that the forward pass itself changes, put back when the step is refused or shows a fault.
+"""Restore buffers that the forward pass changed, if the step is refused or shows a fault.
 
-A batch with a NaN in it has spoilt BatchNorm's running statistics before any loss is known, and they never recover.
-So the guard keeps a copy of such buffers from the last accepted step: those of layers that track running statistics,
-every other small buffer, and a large one (a codebook that moves by averages) from the first time it is seen to change.
-What the loop itself writes to a buffer between two steps (a temperature, loaded statistics) belongs to the training:
-where the guard sees a forward pass begin, it is taken into the copy first.
+A NaN batch corrupts BatchNorm's running statistics before any loss is known, and they never recover. The guard
+therefore keeps copies from the last accepted step: of buffers in layers with running statistics, of all small buffers,
+and of a large one (an averaged codebook) once it changes.
+
+What the loop itself writes between two steps (a temperature, loaded statistics) belongs to the training: it enters the
+copy when a forward pass starts.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ import torch
 from torch import Tensor, nn
 
 SMALL = 65_536
-"""Elements up to which a buffer is kept in case it changes; most larger ones are tables (masks) that never do."""
+"""Buffers up to this many elements are copied in advance; larger ones are mostly constant tables (masks)."""
 
 Key = tuple[nn.Module, str]
 
 
 class RunningBuffers:
-    """The model's changing buffers and how they were after the last accepted step."""
+    """The model's changing buffers, as of the last accepted step."""
 
     def __init__(self, model: nn.Module) -> None:
         self._kept: dict[Key, Tensor] = {}
         self._noted: dict[Key, tuple[Tensor, int]] = {}
         self._changing: set[Key] = set()
         self._under_way = False
-        """Whether a forward pass of the coming step has begun."""
+        """Whether a forward pass of the next step has started."""
         self._large: list[Key] = []
-        """Buffers of which no copy is held, because they have never changed."""
+        """Buffers without a copy because they have never changed."""
         for module in model.modules():
             running = bool(getattr(module, "track_running_stats", False))
             for name, buffer in module._buffers.items():
@@ -47,7 +48,7 @@ class RunningBuffers:
                     self._changing.add(key)
 
     def begin(self) -> None:
-        """A forward pass is about to run: what was written to a buffer since the last step is no doing of the pass."""
+        """Accept what was written to buffers since the last step; call it before a forward pass."""
         if self._under_way or not torch.is_grad_enabled():
             return
         self._under_way = True
@@ -58,7 +59,7 @@ class RunningBuffers:
 
     @torch.no_grad()
     def keep(self) -> None:
-        """The step was accepted: what the buffers are now is what they are to be."""
+        """Accept the current buffers, after an accepted step."""
         self._under_way = False
         for key, buffer in self._changed():
             self._kept[key].copy_(buffer)
@@ -67,7 +68,7 @@ class RunningBuffers:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """The step was refused: the buffers are what they were."""
+        """Restore the buffers, after a refused step."""
         self._under_way = False
         for key, buffer in self._changed():
             buffer.copy_(self._kept[key])
@@ -75,7 +76,7 @@ class RunningBuffers:
 
     @contextmanager
     def as_kept(self) -> Iterator[None]:
-        """Within, the buffers are what they were after the last step that was kept."""
+        """Context with the buffers of the last accepted step."""
         with torch.no_grad():
             present = [(key, buffer, buffer.clone()) for key, buffer in self._changed()]
             for key, buffer, _ in present:
@@ -89,7 +90,7 @@ class RunningBuffers:
 
     @torch.no_grad()
     def settle(self, restore: Callable[[], Tensor]) -> None:
-        """Keep or restore, as a flag on the device says, without waiting for it; asked for only if there is any."""
+        """Keep or restore according to a device flag, without a sync; the flag is read only if a buffer changed."""
         self._under_way = False
         alike: dict[tuple[torch.device, torch.dtype], list[tuple[Key, Tensor]]] = {}
         for key, buffer in self._changed():
@@ -124,14 +125,16 @@ class RunningBuffers:
         return noted is not buffer or version != buffer._version
 
     def _changed(self, *, known: bool = True) -> Iterator[tuple[Key, Tensor]]:
-        """Buffers that were written to, with those that are known to change: their kernels may not tell of it."""
+        """Buffers that were written to; ``known`` adds those of layers with running statistics, whose kernels may not
+        bump the version.
+        """
         for key, kept in self._kept.items():
             module, name = key
             buffer = module._buffers.get(name)
             if buffer is None or buffer.is_inference():
                 continue
             if buffer.shape != kept.shape or buffer.dtype != kept.dtype or buffer.device != kept.device:
-                # Replaced or moved by its owner: what was kept no longer belongs to it.
+                # Replaced or moved by its owner: the copy no longer belongs to it.
                 self._kept[key] = buffer.detach().clone()
                 self._noted[key] = (buffer, buffer._version)
             elif (known and key in self._changing) or self._has_changed(key):

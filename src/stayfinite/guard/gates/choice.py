@@ -1,4 +1,4 @@
-"""Which gate a training gets, and the sentence that says why."""
+"""Choose the gate of a training, with the reason in words."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from stayfinite.guard.gates.optimizers import FLAGGED, takes_flag
 
 
 def choose_gate(setup: TrainingSetup, policy: Policy, state: SpikeState) -> tuple[Gate, str]:
-    """The gate that fits the optimizer, the device and the policy, and what it costs in words.
+    """Return the gate for the optimizer, device and policy, and its cost in words.
 
     Raises:
-        OptimizerError: the policy asks for the device gate and the optimizer or the scheduler cannot have it.
+        OptimizerError: the policy requires the device gate, but optimizer or scheduler do not support it.
     """
     if setup.driven:
         return DrivenGate(setup), _cost_when_driven(setup, policy)
@@ -57,7 +57,7 @@ def _on_cpu(setup: TrainingSetup) -> bool:
 
 
 def _obstacle(setup: TrainingSetup) -> tuple[str, str] | None:
-    """What stands in the way of the device gate, and how to move it."""
+    """Why the device gate is not possible, and the fix."""
     if not takes_flag(setup.optimizer):
         names = ", ".join(known.__name__ for known in FLAGGED)
         return (

@@ -1,7 +1,7 @@
-"""A cut of the learning rate that the scheduler never sees.
+"""A learning rate cut that the scheduler never sees.
 
-Many schedulers compute the next learning rate from the present one, so a cut that was written into the optimizer for
-good would bend the schedule for ever. It is applied round the optimizer's step only.
+Many schedulers compute the next learning rate from the current one, so a permanent change in the optimizer would
+distort the schedule. The cut is applied only around the optimizer's step.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from stayfinite.errors import StateError
 
 
 class LearningRateCut:
-    """Holds the learning rate down for a while, then lets it rise back to the schedule's."""
+    """Lowers the learning rate for a while, then raises it back to the schedule's."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._taken: int | None = None
-        """Steps taken under the present cut; None without one."""
+        """Steps under the current cut; None without one."""
 
     def begin(self) -> None:
-        """Cut now; a cut that is still on starts again."""
+        """Start a cut, or restart the current one."""
         self._taken = 0
 
     @property
     def factor(self) -> float:
-        """What the schedule's learning rate is multiplied by at the next step."""
+        """Factor of the schedule's learning rate at the next step."""
         if self._taken is None:
             return 1.0
         low, length = self._policy.cut_factor, self._policy.cut_steps
@@ -39,7 +39,6 @@ class LearningRateCut:
         return low + (1 - low) * min(max(risen, 0.0), 1.0)
 
     def advance(self) -> None:
-        """A step was taken."""
         if self._taken is not None:
             self._taken += 1
             if self._taken >= 2 * self._policy.cut_steps:
@@ -47,7 +46,7 @@ class LearningRateCut:
 
     @contextmanager
     def applied(self, optimizer: Optimizer) -> Iterator[None]:
-        """Within, the optimizer has the cut learning rate; afterwards the schedule's again, to the last bit."""
+        """Context in which the optimizer has the cut learning rate; restored bitwise afterwards."""
         factor = self.factor
         if factor == 1.0:
             yield
@@ -62,11 +61,9 @@ class LearningRateCut:
                 _set(group, rate)
 
     def state_dict(self) -> dict[str, Any]:
-        """As plain data."""
         return {"taken": self._taken}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue a cut."""
         taken = state.get("taken")
         if taken is not None and not isinstance(taken, int):
             raise StateError(f"not a saved rate cut: {state!r}", fix="pass what state_dict() returned")
@@ -78,7 +75,7 @@ def _value(rate: float | Tensor) -> float | Tensor:
 
 
 def _set(group: dict[str, Any], rate: float | Tensor) -> None:
-    # Fused kernels and captured graphs hold on to the tensor itself.
+    # Fused kernels and captured graphs keep a reference to the tensor.
     if isinstance(group["lr"], Tensor):
         group["lr"].fill_(rate)
     else:

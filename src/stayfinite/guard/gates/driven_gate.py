@@ -1,4 +1,4 @@
-"""The gate of a training that a framework drives: it says whether a step may be taken, and the framework takes it."""
+"""Gate of a framework-driven training: it decides, and the framework steps."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from stayfinite.measure.reading import Reading
 
 
 class DrivenGate:
-    """Reads the step's numbers and judges. On an accelerator the host waits for them once a step.
+    """Judges a step with one host sync on accelerators.
 
-    It steps nothing, and clips nothing but an unusual gradient. A framework asks at once whether its step was taken
-    (whether the schedule may move, what to log), so the answer cannot come late.
+    It does not step, and clips only unusual gradients. Frameworks ask at once whether the step was taken (for the
+    schedule, for logging), so the answer cannot be late.
     """
 
     sentence: ClassVar[str] = "the framework asks before each optimizer step"
@@ -22,24 +22,23 @@ class DrivenGate:
         self._setup = setup
 
     def take(self, reading: Reading) -> list[JudgedStep]:
-        """Judge the step; of one that is refused, or shows a fault, the buffers are put back here."""
+        """Judge the step; restore the buffers if it is refused or shows a fault."""
         setup = self._setup
-        heard = setup.hear(reading)
-        decision = heard.judgement.decision
+        decided = setup.hear(reading)
+        decision = decided.judgement.decision
         if decision.refused or decision.fault:
             setup.buffers.restore()
         if not decision.refused and (limit := decision.limit) is not None:
-            # The framework clips and steps later; what it finds then is a gradient that is not unusual any more.
+            # The framework clips and steps later, with a gradient that is no longer unusual.
             clip_gradients(reading.gradients, None, limit=limit)
         if setup.alarm is not None and decision.notable:
-            # While watching: afterwards the weights are no longer those that made the step bad.
+            # In monitor mode the weights change afterwards, so explain the step now.
             with setup.buffers.as_kept():
-                setup.alarm(heard)
-        return [heard]
+                setup.alarm(decided)
+        return [decided]
 
     def drain(self) -> list[JudgedStep]:
-        """Nothing is ever under way."""
         return []
 
     def allow(self, factor: float) -> None:
-        """The judge knows."""
+        """Nothing to do: the judge knows the factor."""

@@ -1,9 +1,9 @@
-"""The gate in front of the weights: a step passes whole or not at all.
+"""The gate in front of the weights: a step passes completely or not at all.
 
-Three gates, one duty: clip, let the optimizer step if the step is good, advance the schedule with it, and tell what
-became known. :class:`HostGate` reads the numbers and then acts. :class:`DeviceGate` acts on a flag that never leaves
-the device and hears the numbers later. :class:`OpenGate` lets everything pass and only listens. A fourth, in
-``driven_gate.py``, leaves the acting to a framework.
+A gate clips, steps the optimizer if the step is good, advances the schedule with it, and returns the decided steps.
+:class:`HostGate` reads the numbers and then acts. :class:`DeviceGate` acts on a flag on the device and reads the
+numbers later. :class:`OpenGate` lets everything pass and only monitors. The gate in ``driven_gate.py`` leaves the
+acting to a framework.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from stayfinite.measure.roster import Roster
 from stayfinite.measure.spikes import DeviceSpikes
 
 LAG = 2
-"""With several ranks a step is heard of exactly so many steps later, so that all of them act on it at the same one."""
+"""With several ranks, a step is decided exactly this many steps later, so all ranks act on it at the same step."""
 
 
 @dataclass(slots=True)
 class TrainingSetup:
-    """What a gate works with; ``roster`` is renewed when the optimizer gets further parameters."""
+    """What a gate works with; ``roster`` is replaced when the optimizer gets more parameters."""
 
     optimizer: Optimizer
     schedule: Schedule
@@ -49,38 +49,37 @@ class TrainingSetup:
     judge: Callable[[Signals, Verdict | None, float], Judgement]
     cut: LearningRateCut
     many: bool
-    """Whether there are several ranks, which must hear of a step at the same later step."""
+    """Whether there are several ranks, which must decide a step at the same later step."""
     driven: bool = False
-    """Whether a framework clips, steps and moves the schedule, and only asks whether it may."""
+    """Whether a framework clips, steps and advances the schedule, and the guard only decides."""
     fold_clip: bool = False
-    """Whether an optimizer that can divide gradients as it reads them is left to clip them. That spares a pass over
-    the gradients, and is clip_grad_norm_ but for the last bit."""
+    """Whether an optimizer that can divide gradients while reading them does the clipping. Saves a pass over the
+    gradients; equals clip_grad_norm_ except for the last bit.
+    """
     alarm: Callable[[JudgedStep], None] | None = None
-    """Hears of a step before it is taken, where the gate lets even a bad one pass; buffers are then as before it."""
+    """Called before a bad step is taken, if the gate lets it pass; buffers are as before the step."""
 
     def hear(self, reading: Reading) -> JudgedStep:
-        """Wait for a step's numbers, and judge them."""
+        """Wait for a step's numbers and judge them."""
         envelope, values = pack(reading)
         opened = unpack(envelope, values.tolist(), self.roster)
         return JudgedStep(opened, self.judge(opened.signals, None, math.inf))
 
     def step(self) -> None:
-        """Let the optimizer step, at the learning rate that is in force."""
+        """Step the optimizer with the learning rate in force."""
         with self.cut.applied(self.optimizer):
             self.optimizer.step()
 
     def clip(self, reading: Reading, limit: float | None = None) -> None:
-        """Clip the gradients, where a norm was given, and limit those of an unusual step."""
+        """Clip the gradients to ``max_norm``, and those of an unusual step to ``limit``."""
         if self.max_norm is not None or limit is not None:
             clip_gradients(reading.gradients, self.max_norm, limit=limit)
 
     def clip_by_division(self, reading: Reading, divisor: Tensor, *, bounds: bool) -> Tensor | None:
-        """What a fused optimizer is to divide the gradients by. Where it cannot, they are clipped here: None.
+        """Return the divisor for a fused optimizer; None if not needed or if the gradients were clipped here instead.
 
         Arguments:
-            reading: the step.
-            divisor: what the device has found.
-            bounds: whether the policy limits unusual gradients, so that it may be above 1 without clipping.
+            bounds: whether the policy limits unusual gradients, so the divisor may exceed 1 without clipping.
         """
         if self.max_norm is None and not bounds:
             return None
@@ -92,30 +91,30 @@ class TrainingSetup:
 
 @dataclass(frozen=True, slots=True)
 class JudgedStep:
-    """A step of which everything is known on the host."""
+    """A decided step."""
 
     opened: Opened
     judgement: Judgement
 
 
 class Gate(Protocol):
-    """Takes a step, and tells of those that have become known."""
+    """Takes a step, and returns the steps decided by now."""
 
     sentence: ClassVar[str]
     """How it works, for ``guard.describe()``."""
 
     def take(self, reading: Reading) -> list[JudgedStep]:
-        """Do the step or refuse it."""
+        """Take the step or refuse it."""
 
     def drain(self) -> list[JudgedStep]:
-        """Wait for everything that is under way."""
+        """Wait for all pending steps."""
 
     def allow(self, factor: float) -> None:
-        """From now on a gradient may be this many times the usual norm."""
+        """Set the allowed multiple of the usual gradient norm."""
 
 
 class HostGate:
-    """Reads the step's numbers, then decides. Works with every optimizer; on an accelerator it waits once a step."""
+    """Reads the numbers, then decides. Works with every optimizer; one host sync per step on accelerators."""
 
     sentence: ClassVar[str] = "the host checks each step before the optimizer runs"
 
@@ -123,10 +122,10 @@ class HostGate:
         self._setup = setup
 
     def take(self, reading: Reading) -> list[JudgedStep]:
-        """Do the step or refuse it; either way it is known at once."""
+        """Take the step or refuse it; the result is known at once."""
         setup = self._setup
-        heard = setup.hear(reading)
-        decision = heard.judgement.decision
+        decided = setup.hear(reading)
+        decision = decided.judgement.decision
         if decision.refused or decision.fault:
             setup.buffers.restore()
         if not decision.refused:
@@ -134,46 +133,44 @@ class HostGate:
             setup.step()
             setup.buffers.keep()
             setup.schedule.advance()
-        return [heard]
+        return [decided]
 
     def drain(self) -> list[JudgedStep]:
-        """Nothing is ever under way."""
         return []
 
     def allow(self, factor: float) -> None:
-        """The judge knows."""
+        """Nothing to do: the judge knows the factor."""
 
 
 class _Listening:
-    """The half of a gate that hears of its steps late."""
+    """Base of gates that read their steps' numbers late."""
 
     def __init__(self, setup: TrainingSetup) -> None:
         self._setup = setup
         self._mail: Mailbox[tuple[Envelope, Roster]] = Mailbox()
 
     def drain(self) -> list[JudgedStep]:
-        """Wait for everything that is under way."""
         return self._collect(wait=True)
 
     def allow(self, factor: float) -> None:
-        """The judge knows."""
+        """Nothing to do: the judge knows the factor."""
 
     def _collect(self, *, wait: bool = False) -> list[JudgedStep]:
-        heard = []
+        decided = []
         leave = LAG if self._setup.many and not wait else None
         for (envelope, roster), values in self._mail.collect(wait=wait, leave=leave):
             opened = unpack(envelope, values, roster)
-            heard.append(JudgedStep(opened, self._conclude(opened)))
-        return heard
+            decided.append(JudgedStep(opened, self._conclude(opened)))
+        return decided
 
     def _conclude(self, opened: Opened) -> Judgement:
         return self._setup.judge(opened.signals, None, math.inf)
 
 
 class DeviceGate(_Listening):
-    """Computes the verdict on the device and hands it to the fused optimizer. The host never waits.
+    """Computes the verdict on the device and passes it to the fused optimizer, without a host sync.
 
-    Until the host hears of a refusal, a few steps later, the schedule is one position ahead; it is then put right.
+    Until the host learns of a refusal, a few steps later, the schedule is one position ahead; it is then corrected.
     """
 
     sentence: ClassVar[str] = "the fused optimizer reads the verdict on the device; no host sync"
@@ -184,16 +181,16 @@ class DeviceGate(_Listening):
         self._spikes = DeviceSpikes(policy, device, state, max_norm=setup.max_norm, by_kernel=kernels_run_on(device))
         self._bounds = policy.spikes == "bound"
         self._skipped: set[int] = set()
-        """Steps for which the host did wait, and did not step: the schedule has not moved for them."""
+        """Refused steps that the host waited for: the schedule did not advance for them."""
 
     def take(self, reading: Reading) -> list[JudgedStep]:
-        """Do the step or refuse it, as the device finds; return what is known by now."""
+        """Take the step or refuse it, as the device decides; return the steps decided by now."""
         setup = self._setup
         if reading.mismatch:
-            # The host has found out by itself, and has waited for it: the device need not be asked.
-            heard = self.drain()
+            # The host found the mismatch itself and already waited.
+            decided = self.drain()
             setup.buffers.restore()
-            return [*heard, setup.hear(reading)]
+            return [*decided, setup.hear(reading)]
         self._spikes.judge(reading.loss, reading.gradients.total)
         refused = self._spikes.refused
         envelope, values = pack(reading, self._spikes.judged)
@@ -205,12 +202,12 @@ class DeviceGate(_Listening):
                 setup.step()
             setup.schedule.advance_ahead()
         setup.buffers.settle(self._spikes.unsettled)
-        # Only now: a step that failed above is not heard of, as the schedule has not moved for it.
+        # Post it last: a step that failed above must not be reported, as the schedule did not advance for it.
         self._mail.post((envelope, setup.roster), values)
         return self._collect()
 
     def act(self, reading: Reading) -> tuple[Envelope, Tensor]:
-        """The device's part of a step alone, for a CUDA graph: the optimizer's state exists, no cut is put on here."""
+        """Device part of a step for a CUDA graph; the optimizer's state exists, and no rate cut is applied here."""
         setup = self._setup
         self._spikes.judge(reading.loss, reading.gradients.total)
         packed = pack(reading, self._spikes.judged)
@@ -221,13 +218,13 @@ class DeviceGate(_Listening):
         return packed
 
     def acted(self, envelope: Envelope, values: Tensor) -> list[JudgedStep]:
-        """The host's part of such a step, after the graph was launched; return what is known by now."""
+        """Host part of a graphed step, after the launch; return the steps decided by now."""
         self._setup.schedule.advance_ahead()
         self._mail.post((envelope, self._setup.roster), values)
         return self._collect()
 
     def allow(self, factor: float) -> None:
-        """Tell the device."""
+        """Pass the factor to the device."""
         self._spikes.allow(factor)
 
     def _conclude(self, opened: Opened) -> Judgement:
@@ -240,19 +237,19 @@ class DeviceGate(_Listening):
 
 
 class OpenGate(_Listening):
-    """Lets every step pass exactly as a plain loop would, and only listens."""
+    """Lets every step pass exactly as a plain loop would, and only monitors."""
 
     sentence: ClassVar[str] = "monitor only: every step is taken"
 
     def take(self, reading: Reading) -> list[JudgedStep]:
-        """Do the step; return what is known by now."""
+        """Take the step; return the steps decided by now."""
         setup = self._setup
         envelope, values = pack(reading)
         self._mail.post((envelope, setup.roster), values)
-        # On the CPU that is this very step; afterwards the weights are no longer those that made it bad.
-        heard = self._collect()
+        # On the CPU this includes the current step; explain it now, before the weights change.
+        decided = self._collect()
         if setup.alarm is not None:
-            for each in heard:
+            for each in decided:
                 if each.judgement.decision.notable and each.opened.signals.step == reading.step:
                     with setup.buffers.as_kept():
                         setup.alarm(each)
@@ -264,4 +261,4 @@ class OpenGate(_Listening):
         setup.schedule.advance()
         if setup.alarm is not None:
             setup.buffers.keep()
-        return heard
+        return decided

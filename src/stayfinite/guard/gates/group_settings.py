@@ -1,4 +1,4 @@
-"""The settings of an optimizer's groups (learning rate, momentum, decay), taken and given back."""
+"""Save and restore the settings of an optimizer's groups (learning rate, momentum, decay)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ GroupSettings = list[dict[str, Any]]
 
 
 def settings_of(optimizer: Optimizer) -> GroupSettings:
-    """A copy of everything in the groups but their parameters."""
+    """Copy everything in the groups except the parameters."""
     return [
         {
             name: value.clone() if isinstance(value, Tensor) else value
@@ -23,7 +23,7 @@ def settings_of(optimizer: Optimizer) -> GroupSettings:
 
 
 def give_back(optimizer: Optimizer, settings: GroupSettings) -> None:
-    """Write settings back; what is a tensor stays the same one, because fused kernels and graphs hold on to it."""
+    """Restore settings; tensors are written in place, because fused kernels and graphs keep references to them."""
     for group, saved in zip(optimizer.param_groups, settings, strict=False):
         for name, value in saved.items():
             if isinstance(group.get(name), Tensor):

@@ -1,4 +1,4 @@
-"""The policy with its memory: the one place in the guard where judgments are remembered."""
+"""The policy with its memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from stayfinite.core.spikes import Verdict
 
 
 class Judge:
-    """Judges steps in their order and remembers what the policy needs to remember."""
+    """Judges steps in order and keeps the policy's memory."""
 
     def __init__(self, policy: Policy, max_norm: float | None) -> None:
         self.policy = policy
         self.memory = Memory()
         self.options: Callable[[], Options] = Options
-        """Tells what could be done beyond a veto at this moment."""
+        """Returns the actions available beyond a veto."""
         self.max_norm = max_norm
-        """What gradients are clipped to."""
+        """Gradient clipping norm."""
 
     def __call__(self, signals: Signals, verdict: Verdict | None, limit: float) -> Judgement:
-        """Judge the next step; ``verdict`` and ``limit`` are what a device has already acted upon."""
+        """Judge the next step; ``verdict`` and ``limit`` are those the device already acted on."""
         judgement = judge(
             signals,
             self.memory,

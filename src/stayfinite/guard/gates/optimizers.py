@@ -1,4 +1,4 @@
-"""What is known about optimizers: which of them can be refused a step by a flag on the device."""
+"""Which optimizers can skip a step by a flag on the device."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from torch import Tensor
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 FLAGGED = (Adam, AdamW, SGD, Adagrad)
-"""Optimizers whose fused kernels read ``found_inf`` and do nothing when it is set."""
+"""Optimizers whose fused kernels skip the step if ``found_inf`` is set."""
 
 
 def takes_flag(optimizer: Optimizer) -> bool:
-    """Whether the optimizer's own kernels refuse the step when a flag on the device says so."""
+    """Whether the optimizer's kernels skip the step if a device flag is set."""
     fused = bool(optimizer.param_groups) and all(group.get("fused") for group in optimizer.param_groups)
-    # A subclass with a step of its own may do anything, so only torch's own functions are trusted.
+    # A subclass may override step, so only torch's own functions are trusted.
     step = inspect.unwrap(type(optimizer).step)
     return fused and any(step is inspect.unwrap(known.step) for known in FLAGGED)
 
 
 @contextmanager
 def flagged(optimizer: Optimizer, refused: Tensor, divisor: Tensor | None = None) -> Iterator[None]:
-    """Within, the optimizer's fused step does nothing if ``refused`` (float32, 0 or 1) is 1.
+    """Context in which the fused step is skipped if ``refused`` (float32, 0 or 1) is 1.
 
-    Otherwise it divides the gradients by ``divisor`` (float32) as it reads them.
+    Otherwise it divides the gradients by ``divisor`` (float32) while reading them.
     """
-    asked: Any = optimizer  # the fused steps of torch look for these two, which no type tells of
+    asked: Any = optimizer  # torch's fused steps read these two undeclared attributes
     asked.grad_scale, asked.found_inf = divisor, refused
     try:
         yield
@@ -37,7 +37,7 @@ def flagged(optimizer: Optimizer, refused: Tensor, divisor: Tensor | None = None
 
 
 def awaits_first_step(optimizer: Optimizer) -> bool:
-    """Whether the next step is still another one than all that follow: SGD's first one makes its momentum."""
+    """Whether the next step differs from later ones: SGD's first step creates its momentum."""
     return isinstance(optimizer, SGD) and any(
         group["momentum"] != 0
         and all(optimizer.state.get(p, {}).get("momentum_buffer") is None for p in group["params"])
@@ -46,9 +46,9 @@ def awaits_first_step(optimizer: Optimizer) -> bool:
 
 
 def would_start_from_garbage(optimizer: Optimizer) -> bool:
-    """Whether a refused fused step would leave state behind that was allocated and never written.
+    """Whether a refused fused step would leave uninitialized state.
 
-    Fused SGD allocates its momentum in the step that first needs it and relies on that step to fill it.
+    Fused SGD allocates its momentum in the first step and relies on that step to fill it.
     """
     return isinstance(optimizer, SGD) and any(
         group["momentum"] != 0

@@ -1,4 +1,4 @@
-"""Reading one step's numbers off the training, after backward and before anything is clipped."""
+"""Read one step's numbers after backward, before clipping."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from stayfinite.errors import LossError
 from stayfinite.guard.checks import check_rate
 from stayfinite.guard.gates.gates import TrainingSetup
 from stayfinite.measure.fused import Fused, fused_for
-from stayfinite.measure.gradients import measure_gradients, told_gradients
+from stayfinite.measure.gradients import measure_gradients, own_part, told_gradients
 from stayfinite.measure.loss_collector import LossCollector
 from stayfinite.measure.reading import Reading, highest_lr
 from stayfinite.measure.roster import take_roster
-from stayfinite.measure.sample import Sampler, own_part
+from stayfinite.measure.sample import Sampler
 
 _requires_grad = attrgetter("requires_grad")
 
 
 class Reader:
-    """Reads the gradients and what goes with them; keeps the roster of parameters up to date.
+    """Reads gradients, loss and learning rate, and keeps the roster up to date.
 
     Arguments:
-        model: whose names are used.
-        setup: what the gates work with; its roster is renewed here.
-        collector: the losses of the step.
-        sample_every: steps between two closer looks; 0 for none.
-        watches: whether the guard only looks on, and lets every step be taken.
+        setup: shared with the gates; its roster is replaced here.
+        sample_every: steps between detailed samples; 0 for none.
+        watches: whether the guard only monitors.
     """
 
     def __init__(
@@ -50,11 +48,11 @@ class Reader:
         self._held = _trained(setup.optimizer)
         self._indices: tuple[int, ...] = ()
         self.fused = self._kernels()
-        """The kernels that gradients are read with; None for torch's own."""
+        """Kernels that read the gradients; None for torch's own."""
 
     def renew_roster(self) -> bool:
-        """Look whether other parameters are trained now; True if so."""
-        # Which ones, not how many: one layer may be thawed while another is frozen.
+        """Update the roster if other parameters are trained now; return whether it changed."""
+        # Compare identities, not counts: one layer may be unfrozen while another is frozen.
         if (trained := _trained(self._setup.optimizer)) == self._held:
             return False
         self._setup.roster = take_roster(self._model, self._setup.optimizer, partial=self._setup.driven)
@@ -65,18 +63,16 @@ class Reader:
     def read(
         self, step: int, loss: Tensor, *, first: bool, unscale: bool = True, norm: Tensor | None = None
     ) -> Reading:
-        """The numbers of a step.
+        """Read the numbers of a step.
 
         Arguments:
-            step: its number.
-            loss: of this rank.
             first: whether no step was accepted before.
-            unscale: whether the gradients are still to be unscaled, if there is a scaler.
-            norm: of the gradients of all ranks, where an engine keeps and measures them.
+            unscale: whether to unscale the gradients, if there is a scaler.
+            norm: gradient norm over all ranks, if an engine owns and measures the gradients.
 
         Raises:
-            LossError: the loss has reached no parameter, and never did.
-            OptimizerError: the learning rate is not finite, and so would every weight be.
+            LossError: the loss has never reached a parameter.
+            OptimizerError: the learning rate is not finite.
         """
         lr = highest_lr(self._setup.optimizer)
         if not self._watches and isinstance(lr, float):
@@ -91,7 +87,7 @@ class Reader:
         gradients = measure_gradients(self._setup.roster, self.fused) if norm is None else told_gradients(norm)
         self._indices = gradients.indices
         if scale is not None and not unscale and not is_unscaled(scaler, self._setup.optimizer):
-            # The framework unscales later, and only once: the gradients stay as they are, their norms are put right.
+            # The framework unscales later, and only once: leave the gradients and correct their norms.
             gradients = replace(gradients, norms=gradients.norms / scale, total=gradients.total / scale)
         if not gradients.indices and first and not gradients.told:
             raise LossError(
@@ -111,7 +107,7 @@ class Reader:
         )
 
     def in_words(self) -> str:
-        """Who reads the gradients, for ``guard.describe()``; nothing on the CPU, where it is torch."""
+        """How gradients are read, for ``guard.describe()``; empty on the CPU."""
         if self._setup.roster.device.type == "cpu":
             return ""
         if self.fused is None:
@@ -121,25 +117,24 @@ class Reader:
         return "; gradients read by one fused kernel"
 
     def _kernels(self) -> Fused | None:
-        # A framework that leaves its clipping to the guard is promised torch's norm to the last bit.
+        # A framework that lets the guard clip gets torch's norm bitwise.
         return None if self._setup.driven else fused_for(self._setup.roster)
 
     def sampler(self, reading: Reading) -> Sampler | None:
-        """A closer look, if it is time for one."""
+        """A detailed sample if one is due."""
         return self.look(reading) if self.due(reading.step) and not reading.gradients.told else None
 
     def due(self, step: int) -> bool:
-        """Whether this step is looked at more closely."""
+        """Whether a detailed sample is due at this step."""
         return bool(self.sample_every) and (step % self.sample_every == 0 or step == 1)
 
     def rehearse(self) -> None:
-        """Before a recording: make all that a closer look needs, which cannot be made while recording."""
+        """Load what a sample needs, before a graph capture."""
         if self.fused is None or not self.sample_every or not self._indices:
             return
         self.fused.rehearse([own_part(self._setup.roster.parameters[index]) for index in self._indices])
 
     def look(self, reading: Reading) -> Sampler:
-        """A closer look."""
         return Sampler(self._setup.roster, reading.step, reading.gradients, self.fused)
 
 
@@ -149,6 +144,6 @@ def is_unscaled(scaler: GradScaler | None, optimizer: Optimizer) -> bool:
 
 
 def _trained(optimizer: Optimizer) -> list[list[int]]:
-    """Which parameters are held, and which of them are trained; for hundreds of them in few instructions."""
+    """Identities and trainability of all parameters; fast, since it runs at every step."""
     held = [group["params"] for group in optimizer.param_groups]
     return [list(map(look, parameters)) for parameters in held for look in (id, _requires_grad)]

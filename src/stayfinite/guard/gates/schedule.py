@@ -1,4 +1,4 @@
-"""The learning-rate schedule, which must stand still at a refused step even when the refusal is heard of late."""
+"""The learning-rate schedule, which does not advance at a refused step even if the refusal is known late."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ PLAIN = frozenset({int, float, bool, str, type(None)})
 
 
 class Scheduler(Protocol):
-    """What the guard needs of a learning-rate scheduler."""
+    """A learning-rate scheduler."""
 
     def step(self) -> object:
-        """Move on by one step."""
+        """Advance by one step."""
 
 
 class Schedule:
-    """Advances the scheduler, and takes an advance back when its step turns out to have been refused.
+    """Advances the scheduler, and undoes it if the step turns out to be refused.
 
-    ``advance`` is for a step that is known to be accepted. Where the verdict arrives late, ``advance_ahead`` moves on
-    in good faith and remembers how things were; each ``settle``, in the order of the steps, then confirms or takes
-    back.
+    ``advance`` is for a step known to be accepted. If the verdict is late, ``advance_ahead`` advances and remembers the
+    previous state; each ``settle``, in step order, confirms or undoes it.
     """
 
     def __init__(self, scheduler: Scheduler | None, optimizer: torch.optim.Optimizer) -> None:
@@ -36,35 +35,35 @@ class Schedule:
 
     @property
     def rewindable(self) -> bool:
-        """Whether an advance can be taken back."""
+        """Whether an advance can be undone."""
         return self._scheduler is None or (
             hasattr(self._scheduler, "state_dict") and hasattr(self._scheduler, "load_state_dict")
         )
 
     def advance(self) -> None:
-        """Move on after an accepted step."""
+        """Advance after an accepted step."""
         if self._scheduler is not None:
             self._scheduler.step()
 
     def advance_ahead(self) -> None:
-        """Move on before the step's verdict is known."""
+        """Advance before the step's verdict is known."""
         if self._scheduler is not None:
             before = self._remember(self._scheduler)
             self._scheduler.step()
             self._before.append(before)
 
     def settle(self, *, refused: bool) -> None:
-        """The verdict on the oldest step that was advanced ahead."""
+        """Apply the verdict on the oldest unsettled step."""
         if self._scheduler is None:
             return
         if refused:
-            # One advance too many was made since; which of them does not matter, they are all alike.
+            # Undo the last advance: which one does not matter, they are all alike.
             self._restore(self._scheduler, self._before.pop())
         else:
             self._before.popleft()
 
     def forget(self) -> None:
-        """The scheduler was put back to another state: what was remembered of it no longer counts."""
+        """Forget unsettled states, after the scheduler was restored."""
         self._before.clear()
 
     def _remember(self, scheduler: Any) -> tuple[Any, GroupSettings]:
@@ -77,7 +76,7 @@ class Schedule:
 
 
 def _copied(value: Any) -> Any:
-    """A deep copy; at once for what a scheduler's state is nearly always made of, since it is made at every step."""
+    """Deep copy with a fast path for common scheduler states, since it runs at every step."""
     kind = type(value)
     if kind in PLAIN:
         return value

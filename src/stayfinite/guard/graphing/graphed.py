@@ -1,9 +1,8 @@
-"""A guarded step as a CUDA graph: forward, backward, measuring, the verdict and the update, with the veto inside.
+"""A guarded step as a CUDA graph: forward, backward, measurement, verdict and update.
 
-The device's part of the step is recorded once and then launched as a whole; the host's part (schedule, records, late
-news, the ladder, snapshots) goes on as ever beside it. There are two graphs. Between them the device waits for a
-snapshot that is still being copied, which is needed before the weights change and not sooner; and a cut of the learning
-rate is put on round the second one only.
+The device part of the step is captured once and then replayed; the host part (schedule, records, ladder, snapshots)
+runs beside it. There are two graphs: between them the device waits for a snapshot that is still being copied, which is
+needed only before the weights change, and a learning rate cut applies to the second one only.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from stayfinite.measure.sample import Sample, Sampler
 from stayfinite.state.landing import settle
 
 WARM_UP = 3
-"""Steps that are taken without a graph first: libraries set themselves up, the optimizer makes its moments."""
+"""Steps without a graph at the start: libraries initialize, the optimizer creates its moments."""
 
 
 def check_graphable(guard: Machinery) -> DeviceGate:
-    """The gate of a training whose step can be recorded.
+    """Return the gate of a training whose step can be captured.
 
     Raises:
-        UsageError: it cannot, and why.
+        UsageError: it cannot; says why.
     """
     gate, setup = guard._after.gate, guard._setup
     if guard._forward.function is None:
@@ -69,14 +68,12 @@ def check_graphable(guard: Machinery) -> DeviceGate:
 
 
 class GraphedStep:
-    """Takes guarded steps: ``step(batch)`` does what ``guard.step(guard.forward(batch))`` does, and returns the loss.
+    """``step(batch)`` is ``guard.step(guard.forward(batch))`` as a CUDA graph, and returns the loss.
 
-    The first few steps are taken without a graph, and so is every batch of another form than the one recorded. After a
-    rollback, and whenever the guard works with something else than what was recorded, it is recorded anew.
+    The first few steps, and batches of another form than the captured one, run without a graph. After a rollback, and
+    whenever a captured object is replaced, the step is captured again.
 
     Arguments:
-        guard: whose step.
-        tape: records it.
         plainly: takes a step without a graph and returns its loss.
     """
 
@@ -101,10 +98,10 @@ class GraphedStep:
         self._packed: tuple[Envelope, Tensor]
 
     def __call__(self, batch: Any) -> Tensor:
-        """Take one step, or refuse it, as :meth:`Guard.step` does.
+        """Take one step or refuse it, as :meth:`Guard.step` does.
 
         Returns:
-            The loss, on the device; a copy that later steps leave alone.
+            The loss, on the device; a copy that later steps do not change.
         """
         guard = self._guard
         guard._life.check_open()
@@ -135,12 +132,12 @@ class GraphedStep:
         self._gate = check_graphable(guard)
         self._check_settings()
         self._static = StaticBatch(batch, setup.roster.device)
-        # A copy that began before the recording is no part of it.
+        # A copy that started before the capture must not be part of it.
         settle(setup.optimizer)
         guard._optimizer.zero_grad(set_to_none=True)
         guard._reader.rehearse()
         kept = guard._reader.fused
-        # Held as long as the graphs are: they read its tables at every replay.
+        # Kept as long as the graphs, which read its tables at every replay.
         guard._reader.fused = self._kernels = None if kept is None else kept.fork()
         try:
             self._replays = self._tape.record(self._measure, self._update)
@@ -157,12 +154,12 @@ class GraphedStep:
             ) from error
         finally:
             guard._reader.fused = kept
-            # The graphs go on writing to these; nobody else may get their memory.
+            # The graphs keep writing to these, so their memory must not be reused.
             self._gradients = [parameter.grad for parameter in setup.roster.parameters]
             guard._start_afresh()
 
     def _let_go(self) -> None:
-        """The recording is good for nothing any more: its memory, a whole step's, is there for the steps to come."""
+        """Drop the recording, so its memory (a whole step's) is available again."""
         self._replays, self._form, self._warm = [], None, 0
         self._gradients, self._kernels, self._sampler, self._sample = [], None, None, None
         for name in ("_static", "_reading", "_packed", "_loss"):
@@ -181,7 +178,7 @@ class GraphedStep:
         assert collector.loss is not None
         self._loss = loss.detach()
         self._reading = guard._reader.read(guard._step + 1, collector.loss, first=False)
-        # Torch's own closer look asks the host for memory, which a graph cannot.
+        # Torch's own sample allocates on the host, which a graph cannot do.
         looks = guard._reader.sample_every and self._reading.gradients.facts is not None
         self._sampler = guard._reader.look(self._reading) if looks else None
 
@@ -194,7 +191,7 @@ class GraphedStep:
             scaler.update()
 
     def _check_settings(self) -> None:
-        """Refuse an optimizer whose settings move: a graph would keep the first ones for ever."""
+        """Reject an optimizer whose settings change: a graph would keep the first values."""
         now = zip(self._settings, _settings(self._guard._optimizer), strict=False)
         moved = sorted({name for before, after in now for name in after if before.get(name) != after[name]})
         if moved:
@@ -208,7 +205,7 @@ class GraphedStep:
             )
 
     def _present(self) -> tuple[Any, ...]:
-        """What a recording is good for: with anything else in its place it has to be made anew."""
+        """What the recording depends on; if it changes, the step is captured again."""
         guard = self._guard
         setup = guard._setup
         return (
@@ -241,7 +238,7 @@ class GraphedStep:
         guard._passes.close(guard._step)
         guard._groups.close(guard._step)
         envelope, values = self._packed
-        heard = self._gate.acted(
+        decided = self._gate.acted(
             replace(
                 envelope,
                 reading_step=guard._step,
@@ -253,13 +250,13 @@ class GraphedStep:
         if self._sample is not None and guard._reader.due(guard._step):
             guard._tell_sample(replace(self._sample, step=guard._step))
         guard._collector.clear()
-        guard._take_note(heard)
+        guard._take_note(decided)
         guard._between_steps()
         return loss
 
 
 def _first_state(optimizer: Optimizer) -> int:
-    """Where the optimizer's first moment is: elsewhere when somebody has loaded its state."""
+    """Address of the optimizer's first moment; it changes when its state is loaded."""
     for state in optimizer.state.values():
         for value in state.values():
             if isinstance(value, Tensor) and value.numel() > 1:
@@ -268,7 +265,7 @@ def _first_state(optimizer: Optimizer) -> int:
 
 
 def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """The plain numbers among an optimizer's settings, which a recording holds as they were."""
+    """The optimizer's plain numeric settings, which a recording keeps."""
     return [
         {name: value for name, value in group.items() if isinstance(value, int | float | tuple)}
         for group in optimizer.param_groups
@@ -276,7 +273,7 @@ def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
 
 
 def graphed(guard: Machinery, plainly: Callable[[Any], Tensor]) -> GraphedStep:
-    """The step of a guard as a CUDA graph; see :meth:`Guard.graphed`."""
+    """The guard's step as a CUDA graph; see :meth:`Guard.graphed`."""
     check_graphable(guard)
     device = guard._setup.roster.device
     if device.type != "cuda":

@@ -1,4 +1,4 @@
-"""Recording work on a CUDA device as graphs, which are then launched as a whole."""
+"""Capture CUDA graphs."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from torch.optim import Optimizer
 
 
 class Tape(Protocol):
-    """Turns work into something that can be run again and again."""
+    """Turns work into something that can be replayed."""
 
     def aside(self) -> AbstractContextManager[object]:
-        """Within, work that is not to be recorded runs as what is recorded will."""
+        """Context for unrecorded work under the same conditions as recorded work."""
 
     def record(self, *halves: Callable[[], None]) -> list[Callable[[], None]]:
-        """Each half as a function that does its work on the device again, in the same memory."""
+        """Return each half as a function that repeats its work in the same memory."""
 
 
 class CudaTape:
-    """Records CUDA graphs, all in one memory pool and on one stream of their own."""
+    """Captures CUDA graphs in one memory pool and on one stream."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -31,7 +31,7 @@ class CudaTape:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Within, work runs on the stream that graphs are recorded on; the present one waits for it."""
+        """Context on the capture stream; the current stream waits for it."""
         present = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(present)
         try:
@@ -41,7 +41,7 @@ class CudaTape:
             present.wait_stream(self._stream)
 
     def record(self, *halves: Callable[[], None]) -> list[Callable[[], None]]:
-        """Record each half; they have to be replayed in this order, and not among those of another recording."""
+        """Capture each half; replay them in this order, not mixed with another recording."""
         with torch.cuda.device(self._device), nothing_collected():
             try:
                 graphs = [self._graph(half) for half in halves]
@@ -52,20 +52,20 @@ class CudaTape:
 
     def _graph(self, work: Callable[[], object]) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
-        # Other threads, such as those that pin a loader's memory, may go on meanwhile.
+        # Other threads, such as a loader's pinning thread, may continue.
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
             work()
         return graph
 
     def _put_right(self) -> None:
-        """After a recording that broke off, which torch takes to be still under way.
+        """Clean up after a failed capture, which torch considers unfinished.
 
-        Memory that is freed would be held back for it, and no random number be drawn outside of it. The first is said
-        to the allocator; a recording of next to nothing, which does end, sets the second right.
+        Otherwise freed memory would be held back for it, and no random number could be drawn outside of it. The first
+        is fixed by telling the allocator, the second by a trivial capture that succeeds.
         """
         given_up, self._pool = self._pool, torch.cuda.graph_pool_handle()
         for end in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
-            with suppress(RuntimeError, AttributeError):  # torch's own doors, which a version may close
+            with suppress(RuntimeError, AttributeError):  # private functions, which a torch version may remove
                 getattr(torch._C, end)(torch.cuda.current_device(), given_up)
         nothing = torch.zeros(1, device=self._device)
         with suppress(RuntimeError):
@@ -74,7 +74,7 @@ class CudaTape:
 
 @contextmanager
 def nothing_collected() -> Iterator[None]:
-    """Within, Python collects no garbage: an old graph that is taken apart breaks off the recording of a new one."""
+    """Context without garbage collection: destroying an old graph would abort a capture."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -85,7 +85,7 @@ def nothing_collected() -> Iterator[None]:
 
 
 def first_cause(error: BaseException) -> str:
-    """What went wrong inside a recording; the error is often the complaint that it could not be ended."""
+    """The original error of a failed capture; the last one is often that it could not be ended."""
     while error.__context__ is not None:
         error = error.__context__
     return f"{type(error).__name__}: {error}"
@@ -93,7 +93,7 @@ def first_cause(error: BaseException) -> str:
 
 @contextmanager
 def capturable(optimizer: Optimizer) -> Iterator[None]:
-    """Within, the optimizer's step may be recorded. A fused one keeps all that it changes on the device anyway."""
+    """Context in which the optimizer's step can be captured. A fused one keeps its state on the device anyway."""
     groups = [group for group in optimizer.param_groups if group.get("capturable") is False]
     for group in groups:
         group["capturable"] = True

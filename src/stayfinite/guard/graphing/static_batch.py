@@ -1,4 +1,4 @@
-"""A batch whose tensors stay where they are, so that a CUDA graph finds each new batch in the same place."""
+"""A batch with tensors at fixed addresses, so a CUDA graph finds each new batch in the same place."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from stayfinite.errors import UsageError
 
 Form = tuple[Any, ...]
-"""What a batch looks like without its numbers; two batches of one form fit the same graph."""
+"""Structure of a batch without its values; batches of one form fit the same graph."""
 
 
 def form_of(batch: Any) -> Form:
-    """The form of a batch: containers, names, shapes and dtypes, and plain values.
+    """Form of a batch: containers, names, shapes, dtypes, and plain values.
 
     Raises:
-        UsageError: something in it could not be copied into place.
+        UsageError: it contains something that cannot be copied into place.
     """
     if isinstance(batch, Tensor):
         return ("tensor", tuple(batch.shape), batch.dtype)
@@ -42,10 +42,10 @@ class StaticBatch:
         self._tensors: list[Tensor] = []
         self._device = device
         self.batch = self._twin(batch)
-        """What the forward pass is given; a mapping of any kind is a dict here."""
+        """Input of the forward pass; any mapping becomes a dict."""
 
     def take(self, batch: Any) -> None:
-        """Copy the numbers of a batch, which has the same form, into place. Does not wait."""
+        """Copy a batch of the same form into place, asynchronously."""
         given: list[Tensor] = []
         _gather(batch, given)
         for own, new in zip(self._tensors, given, strict=True):

@@ -1,1 +1,1 @@
-"""Bad steps: what went through the forward pass, captured on disk, run again and explained."""
+"""Bad steps: recorded forward passes, captured on disk, run again and explained."""

@@ -1,4 +1,4 @@
-"""The training at the moment of an incident, copied to the host: batch, generators, weights, optimizer, story."""
+"""Copy the training at an incident to the host: batch, generators, weights, optimizer, history."""
 
 from __future__ import annotations
 
@@ -38,46 +38,44 @@ from stayfinite.state.tree import encode
 
 MODEL = "model."
 MOST_ROWS, MOST_TEXT = 256, 2000
-"""Rows, and characters of each, that an incident holds in words."""
+"""Most described rows in an incident, and characters per row."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A refused step, and what is known of it on this rank."""
+    """A refused step as seen by this rank."""
 
     decision: Decision
     trigger: str
-    """The code of what was wrong with it, whatever was done about it."""
+    """Code of the problem, whatever was done about it."""
     guilty: Pass
     passes: int
-    """How many forward passes went into it."""
+    """Number of forward passes in the step."""
     sure: bool
-    """Whether the guilty one is known; otherwise it is the last."""
+    """Whether the bad pass is known; otherwise it is the last one."""
     scale: float
-    """What the loss was multiplied by before backward: the loss scale, times the share of one batch."""
+    """Factor of the loss before backward: loss scale times the share of one batch."""
     precision: str | None
-    """Of the guard, at that step."""
+    """The guard's precision at that step."""
     history: list[Decision]
-    """What became of the steps before it."""
+    """Decisions on the steps before it."""
     spike_limit: Mapping[str, float] | None
     good: Snapshot | None
     """The last known-good state."""
     later: int
-    """Steps that were taken since: the weights are that much newer. -1 if the bad step itself has changed them."""
+    """Steps taken since, so the weights are newer. -1 if the bad step itself changed them."""
     rank: int = 0
     rows: Sequence[str] = ()
-    """What each row of the batch is, in words."""
+    """Description of each batch row."""
     notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def draft_of(case: Case, parts: TrainingParts, run_dir: Path, limit: int) -> files.Draft:
-    """Copy what an incident holds; the rest is left to the thread that writes it.
+    """Copy what an incident contains; the rest is left to the writer thread.
 
     Arguments:
-        case: the refused step.
-        parts: the training.
-        run_dir: of the run; its newest checkpoint is named where the weights are too large.
-        limit: bytes of weights, of the optimizer's state and of the batch that are written.
+        run_dir: run directory; its newest checkpoint is named if the weights are too large.
+        limit: most bytes of weights, of optimizer state and of the batch.
     """
     form = take_apart(case.guilty.batch)
     trees: dict[str, Any] = {files.RNG: files.rng_tree(case.guilty.rng)}
@@ -93,7 +91,7 @@ def draft_of(case: Case, parts: TrainingParts, run_dir: Path, limit: int) -> fil
     if good is not None:
         tensors[files.GOOD] = _good_weights(good, limit)
         if good.state.memory is not None:
-            # Nothing can fail from here on, so that it is surely released.
+            # Nothing can fail from here on, so it will be released.
             good.state.memory.hold()
     return files.Draft(
         step=case.decision.step,
@@ -106,24 +104,24 @@ def draft_of(case: Case, parts: TrainingParts, run_dir: Path, limit: int) -> fil
 
 
 def rows_in_words(describe: Callable[[Any], Described] | None, batch: Any) -> tuple[str, ...]:
-    """What each row of a batch is, by the training's own words; a failure of theirs is said in their place."""
+    """Describe each row of a batch with the user's function; if it fails, return the error instead."""
     if describe is None:
         return ()
     try:
         return tuple(text_of(row)[:MOST_TEXT] for row in list(describe(batch))[:MOST_ROWS])
-    except Exception as error:  # whatever somebody's function may raise
+    except Exception as error:  # user code may raise anything
         return (f"describe(batch) failed: {type(error).__name__}: {error}"[:MOST_TEXT],)
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether no rank has the whole weights: ``fully_shard``, ZeRO-3, or the older FSDP wrapper."""
+    """Whether no rank has all weights: ``fully_shard``, ZeRO-3, or the older FSDP wrapper."""
     return any(is_spread(each) or hasattr(each, "ds_tensor") for each in model.parameters()) or any(
         type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()
     )
 
 
 def good_weights(snapshot: Snapshot) -> dict[str, Tensor]:
-    """Parameters and buffers of a snapshot by the model's own names; those of a sharded training are left out."""
+    """Parameters and buffers of a snapshot by model name, without sharded ones."""
     state = snapshot.state
     return {
         name.removeprefix(MODEL): tensor
@@ -168,7 +166,7 @@ def _optimizer(
     try:
         encoded = encode(survey_optimizer(parts.optimizer, parts.parameters()), "optimizer")
     except StateError:
-        # An optimizer that keeps what cannot be written: the worlds do without it.
+        # The optimizer keeps something that cannot be written: re-runs do without it.
         return
     if not is_sharded(parts.model) and _size(encoded.tensors.values()) <= limit:
         trees[files.OPTIMIZER] = encoded.tree
@@ -227,7 +225,7 @@ def _record(
 
 
 def _leaves(batch: Any, form: BatchForm) -> list[str]:
-    """Names of the batch's tensors that gradients are computed for."""
+    """Names of batch tensors that require gradients."""
     wanted = {tensor.data_ptr() for tensor in tensors_of(batch) if tensor.requires_grad and tensor.is_leaf}
     return [name for name, tensor in form.tensors.items() if tensor.data_ptr() in wanted]
 

@@ -1,8 +1,10 @@
-"""Whether the known-good weights do better than the present ones, on the batches that come now."""
+"""Compare the known-good weights with the current ones on recent batches."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,28 +21,27 @@ from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.state.landing import settle
 from stayfinite.state.parts import TrainingParts, unwrapped
 from stayfinite.state.rng import restore_rng
+from stayfinite.state.shards import local_part
 from stayfinite.state.snapshots import Snapshot
-from stayfinite.state.visiting import weights_of
+from stayfinite.state.training import TrainingState
 
 
 class Losses(NamedTuple):
-    """Of the same batches, with the same random numbers."""
+    """Losses of the same batches with the same random numbers."""
 
     earlier: float
     """With the known-good weights."""
     present: float
     own: float | None
-    """Of the unusual step's own batches with the known-good weights, where they were kept."""
+    """Loss of the unusual step's own batches with the known-good weights, if they were kept."""
 
 
 class Comparison:
-    """Runs the last batches again, with the weights of a snapshot and with the present ones.
+    """Runs recent batches again with the weights of a snapshot and with the current ones.
 
     Arguments:
-        parts: the training.
-        ranks: all processes of it; each runs its own batches, and the mean counts.
-        forward: the forward pass, if it is known.
-        passes: the last batches, while an unusual step is on probation.
+        ranks: all processes; each runs its own batches, and the mean counts.
+        passes: recent batches, while an unusual step is on probation.
     """
 
     def __init__(self, parts: TrainingParts, ranks: Ranks, forward: ForwardPass, passes: Passes) -> None:
@@ -48,25 +49,20 @@ class Comparison:
 
     @property
     def possible(self) -> bool:
-        """Whether batches can be run again. Those of sharded weights need all ranks, in step, at every layer."""
+        """Whether batches can be run again. Sharded weights would need all ranks in lockstep."""
         return self._forward.function is not None and not self._sharded
 
     @cached_property
     def _sharded(self) -> bool:
-        # Asked once a step, and there may be thousands of parameters.
+        # Cached: this is read at every step, and there may be thousands of parameters.
         return is_sharded(self._parts.model)
 
     def with_weights_of(self, snapshot: Snapshot, unusual: int) -> Losses | None:
-        """The losses of both; None where they could not be found. A collective.
-
-        Arguments:
-            snapshot: the known-good state.
-            unusual: the step that is on probation.
-        """
+        """Losses with both weights; None if they could not be computed. A collective."""
         found: Losses | None = None
         try:
             found = self._run(snapshot, self._passes.of(unusual))
-        except Exception:  # whatever a forward pass may raise, memory among it
+        except Exception:  # a forward pass may raise anything, including out of memory
             found = None
         if self._ranks.highest(int(found is None)) or found is None:
             return None
@@ -90,7 +86,7 @@ class Comparison:
         return Losses(sum(earlier) / len(steps), sum(present) / len(steps), own)
 
     def _step(self, passes: list[Pass]) -> float:
-        """The loss of a step, as its batches add up to it."""
+        """Loss of a step: the sum over its batches."""
         losses = [float(self._loss(each)) for each in passes]
         return sum(losses) * share_of(passes)
 
@@ -101,3 +97,29 @@ class Comparison:
         restore_rng(each.rng)
         with autocast_for(device.type, dtype)():
             return self._forward.function(each.batch).detach()
+
+
+@contextmanager
+def weights_of(parts: TrainingParts, state: TrainingState) -> Iterator[None]:
+    """Context in which parameters and buffers have the values of a state; restored bitwise afterwards.
+
+    Values are copied in place, so compiled code and recorded graphs see them. Needs one more copy of the weights on
+    their device.
+    """
+    state.wait()
+    live = {
+        f"model.{name}": local_part(tensor)
+        for name, tensor in (parts.parameters() | parts.buffers()).items()
+        if f"model.{name}" in state.tensors
+    }
+    with torch.no_grad():
+        own = {name: tensor.detach().clone() for name, tensor in live.items()}
+    try:
+        with torch.no_grad():
+            for name, tensor in live.items():
+                tensor.copy_(state.tensors[name])
+        yield
+    finally:
+        with torch.no_grad():
+            for name, tensor in live.items():
+                tensor.copy_(own[name])

@@ -1,4 +1,4 @@
-"""``guard.forward``: the forward pass in the guard's precision, with what is needed to run it again."""
+"""``guard.forward``: the forward pass in the guard's precision, recorded for a re-run."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ from stayfinite.measure.loss_collector import LossCollector
 
 
 class ForwardPass:
-    """Runs the forward pass that was given to the guard.
+    """Runs the forward function of the guard.
 
     Arguments:
         function: ``forward(batch) -> loss``, or None.
-        precision: the autocast in force.
-        collector: is told what the coming loss is computed from.
-        passes: remembers it.
-        describe: says in words what each row of a batch is, for a person who looks at an incident.
-        groups: counts the batches by the groups of their rows.
+        collector: told which batch the next loss comes from.
+        describe: describes each row of a batch, for incidents.
+        groups: counts batches by the groups of their rows.
     """
 
     def __init__(
@@ -42,10 +40,10 @@ class ForwardPass:
         self._precision, self._collector, self._passes = precision, collector, passes
 
     def __call__(self, batch: Any) -> Tensor:
-        """The loss of a batch.
+        """Return the loss of a batch.
 
         Raises:
-            UsageError: no forward pass was given.
+            UsageError: there is no forward function.
         """
         if self.function is None:
             raise UsageError(
@@ -53,7 +51,7 @@ class ForwardPass:
                 fix="build it with Guard(..., forward=lambda batch: model(**batch).loss), or compute the loss yourself",
             )
         self._collector.see(batch)
-        # An evaluation is no part of a step.
+        # Evaluation is not part of a step.
         if self._groups is not None and torch.is_grad_enabled():
             self._groups.see(batch)
         with self._precision.autocast():

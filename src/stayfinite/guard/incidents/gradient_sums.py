@@ -1,7 +1,7 @@
-"""The bits of this rank's own gradients, added up as backward hands each one over.
+"""Checksums of this rank's own gradients, summed as backward produces them.
 
-That is before they are averaged with those of other ranks, and before they are added to what earlier batches of the
-step have left: so what a re-run is compared with is one rank's own work, and its gradients need not be kept.
+This is before they are averaged over ranks and added to those of earlier batches, so a re-run is compared with one
+rank's own work, and no gradients need to be kept.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from stayfinite.state.shards import is_spread
 
 
 class GradientSums:
-    """Listens to the gradients of some parameters until it is closed.
+    """Hooks the gradients of some parameters until closed.
 
     Arguments:
-        parameters: leaves of the graph; those of ``fully_shard`` are heard through the gathered weights.
-        model: whose modules gather them.
+        parameters: leaves of the graph; those of ``fully_shard`` are hooked on the gathered weights.
+        model: its modules gather them.
     """
 
     def __init__(self, parameters: Sequence[Tensor], model: nn.Module) -> None:
@@ -36,7 +36,7 @@ class GradientSums:
         ]
         places = {id(each): place for place, each in enumerate(parameters) if is_spread(each)}
         self._gathered: dict[int, Tensor] = {}
-        """Weights that are listened to while they are whole, by their id: they are the same objects in every pass."""
+        """Hooked gathered weights by id: they are the same objects in every pass."""
         for module in sharding_modules(model) if places else ():
             owners = [
                 (owner, name, places[id(each)])
@@ -48,7 +48,7 @@ class GradientSums:
             self._handles.append(module.register_forward_pre_hook(lambda *_, listen=listen: listen()))
 
     def _listen(self, owners: Sequence[tuple[nn.Module, str, int]]) -> None:
-        """A module has gathered its weights and is about to compute with them."""
+        """Hook the gathered weights of a module that is about to compute."""
         for owner, name, place in owners:
             whole = owner._parameters[name]
             if whole is None or is_spread(whole) or id(whole) in self._gathered or not whole.requires_grad:
@@ -62,35 +62,35 @@ class GradientSums:
         self._sums[place] = own if before is None else before + own
 
     def take(self) -> tuple[int, ...]:
-        """What has come in since the last call; 0 where nothing has. Waits for the device."""
+        """Sums since the last call; 0 for none. Syncs with the device."""
         sums, self._sums = self._sums, [None] * len(self._parameters)
-        heard = [(place, each) for place, each in enumerate(sums) if each is not None]
+        summed = [(place, each) for place, each in enumerate(sums) if each is not None]
         bits = [0] * len(sums)
-        for device in {each.device for _, each in heard}:
-            there = [(place, each) for place, each in heard if each.device == device]
+        for device in {each.device for _, each in summed}:
+            there = [(place, each) for place, each in summed if each.device == device]
             numbers = torch.stack([each for _, each in there]).tolist()
             for (place, _), number in zip(there, numbers, strict=True):
                 bits[place] = number
         return tuple(bits)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
 
 
 def sharding_modules(model: nn.Module) -> list[nn.Module]:
-    """The modules that torch's ``fully_shard`` was applied to."""
-    from torch.distributed.fsdp import FSDPModule  # loads sympy, which changes the filters of warnings
+    """Modules wrapped by torch's ``fully_shard``."""
+    from torch.distributed.fsdp import FSDPModule  # loads sympy, which changes the warning filters
 
     return [module for module in model.modules() if isinstance(module, FSDPModule)]
 
 
 @contextmanager
 def let_go_at_once(parameters: Sequence[Tensor]) -> Iterator[None]:
-    """Within, a gradient is given up as soon as it is complete, so that no second set of them takes memory.
+    """Context in which a gradient is freed once it is complete, so a second set takes no memory.
 
-    Earlier gradients, and whatever else was to happen when one is complete, are back at the end.
+    Earlier gradients and post-accumulate hooks are restored at the end.
     """
     kept = [(each, each.grad, each._post_accumulate_grad_hooks) for each in parameters if each.requires_grad]
     for each, _, _ in kept:
@@ -100,7 +100,7 @@ def let_go_at_once(parameters: Sequence[Tensor]) -> Iterator[None]:
         yield
     finally:
         for each, gradient, hooks in kept:
-            # None would not take the hook off again.
+            # None would not remove the hook.
             each._post_accumulate_grad_hooks = OrderedDict() if hooks is None else hooks
             each.grad = gradient
 

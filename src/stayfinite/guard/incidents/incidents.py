@@ -1,4 +1,6 @@
-"""Incidents: the first refused step of each kind, captured on disk and explained at once. Trouble here stops none."""
+"""Incidents: the first refused step of each kind, captured on disk and explained at once. Errors here never stop
+training.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,10 @@ from stayfinite.state.snapshots import Snapshot
 
 INCIDENTS = "incidents"
 HISTORY = 50
-"""Steps before the refused one whose signals are kept with it."""
+"""Earlier steps whose signals are saved with the refused one."""
 
 SOON = 2.0
-"""Seconds of an autopsy after which a line says what training is waiting for."""
+"""Seconds of an autopsy after which a line explains the wait."""
 
 TRIGGERS = (
     Code.LOSS_NOT_FINITE,
@@ -44,18 +46,13 @@ SPIKES = (Code.LOSS_SPIKE, Code.GRADIENT_SPIKE)
 
 
 class Incidents:
-    """Captures and explains refused steps of a training whose forward pass is known.
+    """Captures and explains refused steps of a training with a known forward pass.
 
     Arguments:
-        parts: the training.
-        policy: how many, how large, how long.
-        ranks: all processes of the training; the one that was bad writes and explains.
-        recorder: is told what happened.
-        precision: the autocast in force.
-        forward: the forward pass.
-        passes: what went through it lately.
-        known_good: the last known-good state, if there is one.
-        evidence: what re-runs of a step have shown, where they came out otherwise.
+        policy: limits on number, size and time.
+        ranks: all processes; the bad one writes and explains.
+        known_good: returns the last known-good state, or None.
+        evidence: returns the record of a re-run that differed, or None.
     """
 
     def __init__(
@@ -75,45 +72,42 @@ class Incidents:
         self._precision, self._forward, self._passes, self._known_good = precision, forward, passes, known_good
         self._evidence = evidence
         self._kinds: set[tuple[str, str]] = set()
-        # Filled by the thread that writes, too.
+        # Also filled by the writer thread.
         self._unsaid: deque[tuple[str, int, str, dict[str, Any]]] = deque()
         self._seconds = policy.autopsy_seconds
         self._waited: dict[int, float] = {}
-        """How long training waited for the copy, by step."""
+        """Seconds that training waited for the copy, by step."""
         self._found: dict[str, dict[str, Any]] = {}
-        """Autopsies, by the code of what was wrong."""
+        """Autopsies by trigger code."""
         directory = recorder.directory
         self._archive = None if directory is None else Archive(directory / INCIDENTS, policy.max_incidents)
         if not policy.max_incidents or forward.function is None:
             passes.stop()
 
-    def look(self, heard: JudgedStep, step: int, *, taken: bool = True) -> None:
-        """A step has become known by the present ``step``, and nothing was done about it yet. Never raises.
+    def look(self, decided: JudgedStep, step: int, *, taken: bool = True) -> None:
+        """Examine a decided step before anything is done about it. Never raises.
 
         Arguments:
-            heard: the step.
-            step: the present one.
-            taken: while watching, whether the optimizer has taken the step by now.
+            taken: in monitor mode, whether the optimizer has already taken the step.
         """
-        decision = heard.judgement.decision
+        decision = decided.judgement.decision
         try:
             if self._passes.wanted:
-                self._consider(heard, step, taken=taken)
+                self._consider(decided, step, taken=taken)
         except Exception as error:
             self._say("incident-failed", decision.step, f"cannot capture step {decision.step}", error)
         if taken:
             self._passes.settle(decision.step)
 
     def watch(self, step: int) -> None:
-        """An unusual step was taken and is on probation: hold its batch, and the last ones that follow."""
+        """Keep the batch of an unusual step on probation, and the last ones after it."""
         self._passes.watch(step)
 
     def blame(self, step: int, limits: Mapping[str, float]) -> None:
-        """What followed this step was harm, and the run has gone back to before it: keep and explain it. Never raises.
+        """Capture and explain a step that did harm, after the run has gone back. Never raises.
 
         Arguments:
-            step: the one that was unusual.
-            limits: the loss and the gradient norm above which it was.
+            limits: loss and gradient norm above which it was unusual.
         """
         passes = self._passes.of(step)
         decision = next((each for each in self._recorder.decisions if each.step == step), None)
@@ -147,35 +141,35 @@ class Incidents:
             self._passes.stop()
 
     def look_away(self) -> None:
-        """Nothing is on probation any more."""
+        """End the probation."""
         self._passes.look_away()
 
     def tell(self) -> None:
-        """Say what has become known since the last call, after the decision itself was told."""
+        """Report what has become known since the last call; call it after the decision was reported."""
         self._tell_filed()
         while self._unsaid:
             event, step, line, details = self._unsaid.popleft()
             self._recorder.trouble(event, step, line, **details)
 
     def hurry(self) -> None:
-        """The loop has failed: what is heard of now is captured and not explained."""
+        """Capture but do not explain from now on, because the loop has failed."""
         self._seconds = 0.0
 
     def finish(self) -> None:
-        """Wait until everything is written, and say so."""
+        """Wait until everything is written, and report it."""
         self._tell_filed(wait=True)
         self.tell()
 
     def found_on(self, decision: Decision) -> dict[str, Any] | None:
-        """The autopsy of the kind of trouble that a decision is about; None if there was none."""
+        """Autopsy of the kind of trouble in a decision; None if there is none."""
         alike = SPIKES if decision.signals.finite else (trigger_of(decision, {}),)
         return next((self._found[code] for code in alike if code in self._found), None)
 
-    def _consider(self, heard: JudgedStep, step: int, *, taken: bool) -> None:
-        decision = heard.judgement.decision
+    def _consider(self, decided: JudgedStep, step: int, *, taken: bool) -> None:
+        decision = decided.judgement.decision
         if not decision.refused and decision.code not in TRIGGERS:
             return
-        limit = spikes.limits(heard.judgement.memory.ladder.spikes, self._policy)
+        limit = spikes.limits(decided.judgement.memory.ladder.spikes, self._policy)
         trigger = trigger_of(decision, limit)
         if trigger is Code.SCALE_SEARCH and not self._policy.explain_scale_search:
             return
@@ -183,7 +177,7 @@ class Incidents:
         passes = self._passes.of(decision.step)
         if kind in self._kinds or not passes:
             return
-        # Every rank counts, so that all of them stop remembering at the same incident; the bad one acts.
+        # Every rank counts, so all stop remembering at the same incident; only the bad one acts.
         self._kinds.add(kind)
         if self._ranks.rank == min(decision.signals.bad_ranks, default=0):
             bad, sure = guilty(passes, loss_spike=trigger is Code.LOSS_SPIKE)
@@ -196,7 +190,7 @@ class Incidents:
                 scale=(decision.signals.loss_scale or 1.0) * share_of(passes),
                 precision=self._precision.current,
                 history=list(self._recorder.decisions)[-HISTORY:],
-                spike_limit=self._limits_of(heard) if trigger in SPIKES else None,
+                spike_limit=self._limits_of(decided) if trigger in SPIKES else None,
                 good=self._known_good(),
                 later=self._later(decision, step, taken=taken),
                 rank=self._ranks.rank,
@@ -206,13 +200,13 @@ class Incidents:
         if len(self._kinds) >= self._policy.max_incidents:
             self._passes.stop()
 
-    def _limits_of(self, heard: JudgedStep) -> dict[str, float]:
-        signals = heard.judgement.decision.signals
-        state = heard.judgement.memory.ladder.spikes
+    def _limits_of(self, decided: JudgedStep) -> dict[str, float]:
+        signals = decided.judgement.decision.signals
+        state = decided.judgement.memory.ladder.spikes
         return spikes.limits_of_return(state, self._policy, loss=signals.loss, norm=signals.grad_norm)
 
     def _notes(self, bad: Pass, later: int) -> dict[str, Any]:
-        """What is not the same when the step is run again."""
+        """Differences between the step and its re-run."""
         notes: dict[str, Any] = {}
         if bad.changed:
             notes["batch"] = "the forward pass modifies its batch: a re-run starts from the modified one"
@@ -232,12 +226,12 @@ class Incidents:
             number = self._capture(case)
         except Exception as error:
             self._say("incident-failed", case.decision.step, f"cannot capture step {case.decision.step}", error)
-        # What a device has done once, no change to the step can prove.
+        # A one-time device fault cannot be proved by changing the step.
         if self._seconds and case.trigger is not Code.REPLAY_MISMATCH:
             self._explain(case, number)
 
     def _search(self, case: Case, passes: list[Pass]) -> Case:
-        """Of an accumulated step whose losses do not tell: the batch that is bad by itself, if one is."""
+        """If the losses of an accumulated step do not show it, find the batch that is bad alone."""
         forward = self._forward.function
         from stayfinite.guard.incidents.rerunning import find_guilty, obstacle
 
@@ -291,7 +285,7 @@ class Incidents:
             self._archive.attach(number, found, lambda error: self._attached(step, error))
 
     def _attached(self, step: int, error: Exception | None) -> None:
-        """JudgedStep in the thread that writes."""
+        """Called in the writer thread."""
         if error is None:
             self._recorder.redraw()
         else:
@@ -299,7 +293,7 @@ class Incidents:
 
     @contextmanager
     def _progress(self, step: int) -> Iterator[None]:
-        """Say what training is waiting for, if it has to wait."""
+        """Print a line if training has to wait."""
         line = f"explaining step {step}, up to {self._seconds:g} s"
         timer = threading.Timer(SOON, self._recorder.say, (line,))
         timer.daemon = True
@@ -319,7 +313,7 @@ class Incidents:
             self._unsaid.append(("incident", filed.step, "", details))
 
     def _later(self, decision: Decision, step: int, *, taken: bool) -> int:
-        """Steps that the weights are newer than those of the bad step; -1 when that step itself has changed them."""
+        """Steps by which the weights are newer than the bad step's; -1 if that step changed them."""
         if self._policy.mode != "watch" or not taken:
             return step - decision.step
         left_to_scaler = decision.signals.loss_scale is not None and decision.signals.bad_count
@@ -331,7 +325,7 @@ class Incidents:
 
 
 def trigger_of(decision: Decision, limit: Mapping[str, float]) -> Code:
-    """What was wrong with a step, whatever was done about it; ``limit`` is where spikes begin."""
+    """What was wrong with a step, whatever was done about it; ``limit`` is the spike limit."""
     signals = decision.signals
     if decision.code in TRIGGERS:
         return decision.code
@@ -343,7 +337,7 @@ def trigger_of(decision: Decision, limit: Mapping[str, float]) -> Code:
 
 
 def _family(names: tuple[str, ...]) -> str:
-    """The part of the model that the first bad parameter belongs to: `encoder.block` of `encoder.block.3.wo.weight`."""
+    """Part of the model with the first bad parameter: `encoder.block` for `encoder.block.3.wo.weight`."""
     if not names:
         return ""
     words: list[str] = []

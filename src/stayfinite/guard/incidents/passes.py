@@ -1,6 +1,7 @@
-"""What went through ``guard.forward``, remembered until it is known what became of the step.
+"""Record the passes through ``guard.forward`` until their step is decided.
 
-On the healthy path this is a few tens of microseconds: the batch is held, not copied, and the generators are noted.
+Costs a few tens of microseconds on the healthy path: the batch is referenced, not copied, and the generator states are
+noted.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from stayfinite.autopsy.incidents.batches import own_copy, tensors_of
 from stayfinite.state.rng_memory import RngMemory
 
 MOST_STEPS = 8
-"""Steps that are remembered before they are heard of; on an accelerator that is one or two steps later."""
+"""Steps to keep until they are decided; on an accelerator that is one or two steps later."""
 
 MOST_BYTES = 256 << 20
-"""Batches of one step, under accumulation, that are held at the same time; of more, the oldest are let go."""
+"""Most bytes of batches kept for one step under accumulation; beyond it the oldest are dropped."""
 
 
 KEPT = 4
-"""Steps whose batches are kept while an unusual one is on probation."""
+"""Steps whose batches are kept during a probation."""
 
 MOST_PASSES = 1024
-"""The same in number, for a loop that runs forward passes and takes no step."""
+"""Most passes kept, for a loop that runs forward passes without steps."""
 
 
 @dataclass(slots=True)
@@ -36,26 +37,26 @@ class Pass:
 
     batch: Any
     rng: dict[str, Any]
-    """The generators before it."""
+    """Generator states before it."""
     autocast: torch.dtype | None
-    """The precision that it ran in, whoever asked for it."""
+    """Autocast dtype of the pass; None if off."""
     tensors: list[Tensor]
-    """Those of the batch."""
+    """Tensors of the batch."""
     before: list[int]
-    """How often each tensor of the batch had been written to; what has changed since is not what went in."""
+    """Version counters of the batch's tensors before the pass."""
     after: list[int] | None = None
     loss: Tensor | None = None
-    """What the forward pass returned."""
+    """Result of the forward pass."""
     taken: Tensor | None = None
-    """What went into backward: under accumulation a share of it."""
+    """Loss that went into backward: a share of it under accumulation."""
     led: Tensor | None = None
-    """Where the step is to be run again bit for bit: the loss by which backward reached this pass."""
+    """For bitwise re-runs, the loss from which backward reached this pass."""
     arrived: list[Tensor] = field(default_factory=list)
-    """And the gradient that arrived there: loss scale, share and all."""
+    """The gradient that arrived there, including loss scale and share."""
 
     @property
     def changed(self) -> bool:
-        """Whether the forward pass itself wrote to its batch."""
+        """Whether the forward pass wrote to its batch."""
         return self.after is not None and self.after != self.before
 
     @property
@@ -65,13 +66,13 @@ class Pass:
 
     @property
     def value(self) -> float:
-        """The loss as it went into backward, or as it was returned; waits for the device."""
+        """Loss as used in backward, or as returned; syncs with the device."""
         loss = self.loss if self.taken is None else self.taken
         return math.nan if loss is None or loss.numel() != 1 else float(loss)
 
     @property
     def share(self) -> float | None:
-        """The part of the loss that went into backward; None where it cannot be told."""
+        """Share of the loss that went into backward; None if unknown."""
         if self.loss is None or self.taken is None or self.loss.numel() != 1:
             return None
         returned, taken = float(self.loss), float(self.taken)
@@ -80,23 +81,19 @@ class Pass:
 
 
 class Passes:
-    """Remembers the forward passes of the last few steps.
-
-    Arguments:
-        device: the kind of device that the model is on.
-    """
+    """Forward passes of the last few steps."""
 
     def __init__(self, device: str) -> None:
         self.wanted = True
         """Turned off when no further incident will be captured."""
         self.watching = False
-        """Whether the last batches are kept beyond their steps, because an unusual step is on probation."""
+        """Whether recent batches are kept because an unusual step is on probation."""
         self.replaying = False
-        """Whether the step under way will be run again bit for bit."""
+        """Whether the current step will be run again bitwise."""
         self.let_go = 0
-        """Passes of the step under way that were too large to be held."""
+        """Passes of the current step that were dropped because of their size."""
         self.kept: deque[tuple[int, list[Pass]]] = deque(maxlen=KEPT)
-        """Steps and passes of the last batches, while they are."""
+        """Recent steps and their passes, while watching."""
         self._pinned: tuple[int, list[Pass]] | None = None
         self._device = device
         self._rng = RngMemory()
@@ -104,8 +101,8 @@ class Passes:
         self._steps: deque[tuple[int, list[Pass]]] = deque(maxlen=MOST_STEPS)
 
     def begin(self, batch: Any) -> Pass | None:
-        """A forward pass is about to run, inside of the autocast that it runs in; None if it is not remembered."""
-        # Evaluation is no part of a step, and generators cannot be read while a CUDA graph is captured.
+        """Record the start of a forward pass, inside its autocast; None if it is not recorded."""
+        # Evaluation is not part of a step, and generators cannot be read during a CUDA graph capture.
         if not (self.wanted or self.watching or self.replaying) or not torch.is_grad_enabled():
             return None
         if self._device == "cuda" and torch.cuda.is_current_stream_capturing():
@@ -124,14 +121,14 @@ class Passes:
         return began
 
     def end(self, began: Pass | None, loss: Tensor) -> None:
-        """It has returned this loss."""
+        """Record the loss that the pass returned."""
         if began is not None:
             began.after = _written(began.tensors)
             began.loss = loss.detach() if isinstance(loss, Tensor) else None
             self.lead(began, loss)
 
     def lead(self, began: Pass | None, loss: Tensor) -> None:
-        """Backward will reach the forward pass by this loss: what arrives there is part of what is run again."""
+        """Record the gradient that reaches this loss in backward, for a bitwise re-run."""
         began = began or (self._now[-1] if self._now else None)
         if self.replaying and began is not None and isinstance(loss, Tensor) and loss.requires_grad:
             began.led = loss.detach()
@@ -139,57 +136,57 @@ class Passes:
 
     @property
     def present(self) -> list[Pass]:
-        """The passes of the step under way."""
+        """Passes of the current step."""
         return self._now
 
     def take_back(self, began: Pass | None) -> None:
-        """It has failed, and goes into no step."""
+        """Drop a pass that failed."""
         self._now = [each for each in self._now if each is not began]
 
     def trained(self, loss: Tensor) -> None:
-        """Backward was run on this loss, which belongs to the last pass that has none yet."""
+        """Record that backward ran on this loss, for the last pass."""
         if self._now and self._now[-1].taken is None:
             self._now[-1].taken = loss.detach()
 
     def close(self, step: int) -> None:
-        """All passes since the last call went into this step."""
+        """Assign all passes since the last call to this step."""
         if self._now:
             self._steps.append((step, self._now))
             self._now = []
         self.let_go = 0
 
     def forget(self) -> None:
-        """The step failed: its passes belong to no step."""
+        """Drop the passes of a failed step."""
         self._now = []
         self.let_go = 0
 
     def of(self, step: int) -> list[Pass]:
-        """The passes of a step, as far as they are remembered."""
+        """Recorded passes of a step."""
         if self._pinned is not None and self._pinned[0] == step:
             return self._pinned[1]
         return next((passes for number, passes in self._steps if number == step), [])
 
     def settle(self, step: int) -> None:
-        """What became of this step, and of those before it, is known."""
+        """Release this step and earlier ones: they are decided."""
         while self._steps and self._steps[0][0] <= step:
             done = self._steps.popleft()
             if self.watching:
                 self.kept.append(done)
 
     def watch(self, step: int) -> None:
-        """This step is on probation: its batch is held, and so are the last ones that follow."""
+        """Keep the batch of this step on probation, and the last ones after it."""
         if self.watching:
             return
         self.watching = True
         self._pinned = (step, self.of(step))
 
     def look_away(self) -> None:
-        """Nothing is on probation any more."""
+        """End the probation."""
         self.watching, self._pinned = False, None
         self.kept.clear()
 
     def stop(self) -> None:
-        """Remember nothing any more."""
+        """Stop recording."""
         self.wanted = False
         self._now.clear()
         self._steps.clear()
@@ -204,10 +201,10 @@ class Passes:
 
 
 def guilty(passes: list[Pass], *, loss_spike: bool) -> tuple[Pass, bool]:
-    """The pass that made a step bad, and whether that is sure.
+    """Return the pass that made a step bad, and whether that is certain.
 
-    It is the first whose loss is not finite; where the loss was a spike, the one with the largest. Where the losses do
-    not tell, it may be any, and the last one stands for them.
+    The first with a non-finite loss; for a loss spike the one with the largest loss. Otherwise it may be any, and the
+    last one is returned.
     """
     if len(passes) == 1:
         return passes[0], True
@@ -219,7 +216,7 @@ def guilty(passes: list[Pass], *, loss_spike: bool) -> tuple[Pass, bool]:
 
 
 def share_of(passes: list[Pass]) -> float:
-    """What the losses of a step were divided by, as a factor: 1 / k under accumulation, 1 where it cannot be told."""
+    """Factor of the losses in a step: 1 / k under accumulation, 1 if unknown."""
     shares = [share for each in passes if (share := each.share) is not None]
     if any(each.taken is None for each in passes) or not shares:
         return 1.0
@@ -231,5 +228,5 @@ def _written(tensors: list[Tensor]) -> list[int]:
     try:
         return [tensor._version for tensor in tensors]
     except RuntimeError:
-        # Tensors made in inference mode do not count.
+        # Inference tensors have no version counter.
         return []

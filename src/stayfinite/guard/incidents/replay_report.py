@@ -1,4 +1,4 @@
-"""What one rank has to say of a step that was run again, and how it is told."""
+"""Report of one rank on a step that was run again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stayfinite.measure.reading import Reading
 
 
 class Status(IntEnum):
-    """What became of a rank's re-run; the highest of all ranks counts."""
+    """Outcome of a rank's re-run; the highest over all ranks counts."""
 
     SAME = 0
     NOT_RUN = 1
@@ -21,34 +21,34 @@ class Status(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one rank has to say of a step."""
+    """Result of a re-run on one rank."""
 
     status: Status
     reason: str = ""
     """Why it was not run again."""
     kind: Kind = "transient"
     losses: tuple[float, ...] = ()
-    """Of the step and of its re-runs, where they differ."""
+    """Losses of the step and its re-runs, if they differ."""
     loss_differs: bool = False
     parameters: tuple[str, ...] = ()
-    """Those whose gradients differ."""
+    """Parameters whose gradients differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A step that did not come out the same: where, and in words."""
+    """A step whose re-run differed: on which ranks, and how."""
 
     ranks: tuple[int, ...]
     sentence: str
 
 
 def marked(reading: Reading, found: Mismatch | None) -> Reading:
-    """The reading of a step, with what its re-runs have shown."""
+    """Add the result of the re-runs to a reading."""
     return reading if found is None else replace(reading, mismatch=found.sentence, mismatched=found.ranks)
 
 
 def in_words(report: Report, machines: list[str]) -> str:
-    """How a step came out otherwise, and where."""
+    """Describe how a re-run differed, and where."""
     what = []
     if report.loss_differs:
         again = dict.fromkeys(f"{value:.8g}" for value in report.losses[1:])
@@ -59,7 +59,7 @@ def in_words(report: Report, machines: list[str]) -> str:
 
 
 def finding_of(step: int, report: Report, sentence: str) -> Finding:
-    """The same as a known way of failing."""
+    """The mismatch as a finding."""
     lasting = report.kind == "persistent"
     return Finding(
         code="SF505", cause="hardware", severity="error" if lasting else "warning",

@@ -1,12 +1,10 @@
-"""Silent data corruption: one step in so many is run again before the update, and has to come out the same.
+"""Detect silent data corruption: every n-th step is run again before the update and must be equal.
 
-Every rank runs its own passes again at the same step, alone: DDP hands over to the module inside, so a re-run sends
-nothing. Then there is one small message that each rank sends whatever became of its re-run, an error included. So no
-rank can wait for one that does not come, and all of them refuse the step or none.
+Every rank re-runs its own passes at the same step, alone: DDP is bypassed, so a re-run sends nothing. Then each rank
+sends one small message, even after an error. So no rank waits forever, and either all refuse the step or none.
 
-Where ``fully_shard`` holds the weights no rank can compute alone. There all ranks first agree that each of them can run
-the step again, and then do so together, equally often. What is compared is still each rank's own work: its loss, and
-its gradients before they are reduced.
+With ``fully_shard`` no rank can compute alone. There all ranks first agree that each can re-run the step, and then do
+so together, equally often. The comparison is still per rank: its loss, and its gradients before reduction.
 """
 
 from __future__ import annotations
@@ -40,8 +38,6 @@ from stayfinite.measure.roster import SHOWN, Roster
 
 @dataclass(slots=True)
 class _Count:
-    """What this rank has seen."""
-
     replayed: int = 0
     mismatches: int = 0
     not_run: int = 0
@@ -49,16 +45,10 @@ class _Count:
 
 
 class Replays:
-    """Runs steps again, compares, and says what follows.
+    """Runs steps again and compares them.
 
     Arguments:
-        every: steps between two re-runs; 0 for none.
-        model: what is trained.
-        ranks: all processes of the training.
-        recorder: is told.
-        forward: the forward pass, if it is known.
-        passes: what went through it.
-        buffers: the model's changing buffers.
+        every: steps between re-runs; 0 for none.
     """
 
     def __init__(
@@ -79,17 +69,17 @@ class Replays:
         self._comparable = Comparable()
         self._sums: GradientSums | None = None
         self._roster: Roster
-        """Of the step under way."""
+        """Roster of the current step."""
         self._together = computes_together(model)
         self._rehearsed = ranks.world == 1 or self._together
         self._count = _Count()
         self._differed: set[int] = set()
-        """Ranks on which a step did not repeat itself during the calibration."""
+        """Ranks on which a step was not reproducible during calibration."""
         self.evidence: dict[int, dict[str, Any]] = {}
-        """What is kept of the last mismatch, by step."""
+        """Record of the last mismatch, by step."""
 
     def expect(self, step: int, roster: Roster) -> None:
-        """A forward pass of this step is about to begin: listen, if the step is to be run again."""
+        """Hook the gradients if this step will be run again; call it before its first forward pass."""
         if self._sums is not None or not self._rhythm.due(step) or self._never():
             return
         self._roster = roster
@@ -97,16 +87,16 @@ class Replays:
         self._passes.replaying = True
 
     def forget(self) -> None:
-        """The step is over, or has failed."""
+        """Remove the hooks, after the step or its failure."""
         if self._sums is not None:
             self._sums.close()
         self._sums, self._passes.replaying = None, False
 
     def compare(self, step: int) -> Mismatch | None:
-        """Backward is done and nothing else: run the step again where it is due. A collective then.
+        """Run the step again if due; call it right after backward. A collective if due.
 
         Returns:
-            How it came out otherwise; None where it is the same, or was not run again.
+            How it differed; None if it was equal or not run again.
         """
         if not self._rhythm.due(step):
             return None
@@ -121,13 +111,13 @@ class Replays:
         return found
 
     def finish(self, step: int) -> None:
-        """The run has ended: each rank says how often it looked."""
+        """Record how many steps this rank ran again."""
         if self._count.replayed:
             counts: dict[str, Any] = {"replayed": self._count.replayed, "mismatches": self._count.mismatches}
             self._recorder.trouble("replays", step, **counts | self._where())
 
     def in_words(self) -> str:
-        """For ``guard.describe()``; empty where nothing is run again."""
+        """For ``guard.describe()``; empty if re-runs are off."""
         return f"; replays one step in {self._rhythm.every}" if self._rhythm.every else ""
 
     # -- on this rank ------------------------------------------------------------------------------------------------
@@ -136,7 +126,7 @@ class Replays:
         return why_never(self._model, self._forward.function, self._ranks.world)
 
     def _look(self) -> Report:
-        """Run the step again. Never raises: the other ranks wait for what is found here."""
+        """Run the step again. Never raises: the other ranks wait for the result."""
         sums, passes = self._sums, list(self._passes.present)
         try:
             if reason := self._never():
@@ -146,7 +136,7 @@ class Replays:
                 return Report(Status.NOT_RUN, reason)
             first = print_of([each.led if each.arrived else None for each in passes], sums)
             return self._compared(first, passes, sums)
-        except Exception as error:  # whatever a forward pass may raise when it is run again, memory among it
+        except Exception as error:  # a re-run may raise anything, including out of memory
             text = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
             return Report(Status.IMPOSSIBLE, f"a re-run failed: {text.splitlines()[0]}")
 
@@ -170,7 +160,7 @@ class Replays:
         return report
 
     def _any_rank(self, yes: bool) -> bool:
-        """Whether it is so on this rank; where ranks compute together, on any of them. A collective then."""
+        """Whether it is true here or, if ranks compute together, on any rank. A collective then."""
         return bool(self._ranks.highest(int(yes))) if self._together else yes
 
     def _report(self, runs: Sequence[Print]) -> Report:
@@ -200,7 +190,7 @@ class Replays:
             self._count.not_run += 1
             reason = next((each.reason for each in reports if each.reason), "no batch went through guard.forward")
             if self._count.not_run == CALIBRATING:
-                # Without a calibration nothing can be told from a mismatch, and every step would be tried.
+                # Without calibration a mismatch cannot be recognized, and every step would be tried.
                 off = self._rhythm.calibrating
                 self._say_once(
                     "replay-not-run", step, f"{'replay is off' if off else 'some steps cannot be replayed'}: {reason}"
@@ -226,7 +216,7 @@ class Replays:
         if not self._differed:
             return
         if self._ranks.world > 1 and not is_nature(len(self._differed), self._ranks.world):
-            # The same code repeats itself on the other ranks.
+            # The same code is reproducible on the other ranks.
             self._suspect(step, sorted(self._differed))
         self._say_restricted(step)
 

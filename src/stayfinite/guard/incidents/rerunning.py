@@ -1,4 +1,4 @@
-"""Running a refused step again inside of the training, without a trace of it afterwards and without the other ranks."""
+"""Run a refused step again inside the training, without side effects and without the other ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLLECTIVES = ("c10d", "_c10d_functional", "c10d_functional")
 
 
 def obstacle(case: Case, model: nn.Module, world: int) -> str:
-    """Why a step cannot be run again here and now; empty if it can."""
+    """Why a step cannot be run again now; empty if it can."""
     if case.later < 0:
         return "the bad step was taken and changed the weights"
     if case.guilty.overwritten:
@@ -41,10 +41,10 @@ def obstacle(case: Case, model: nn.Module, world: int) -> str:
 
 
 def explain(case: Case, parts: TrainingParts, forward: Callable[[Any], Tensor], seconds: float, world: int) -> Autopsy:
-    """Perform the autopsy of a step. Weights, buffers, gradients, modes and generators are as before when this returns.
+    """Perform the autopsy of a step. Weights, buffers, gradients, modes and generators are unchanged afterwards.
 
     Raises:
-        Exception: whatever the forward pass raises when it is run again.
+        Exception: whatever the forward pass raises.
     """
     step = _step(case.guilty, case.scale, parts, forward)
     good = None
@@ -72,9 +72,9 @@ def find_guilty(
     seconds: float,
     world: int,
 ) -> Pass | None:
-    """The batch of an accumulated step that is bad by itself, found by running each; None when none is, or time is up.
+    """Run each batch of an accumulated step and return the one that is bad alone; None if none is, or time is up.
 
-    Of a finite spike it is the one with the largest gradient.
+    For a finite spike, the one with the largest gradient.
     """
     deadline = time.monotonic() + seconds
     finite = case.decision.signals.finite
@@ -108,7 +108,7 @@ def _step(each: Pass, scale: float, parts: TrainingParts, forward: Callable[[Any
 
 @contextmanager
 def alone(model: nn.Module, world: int) -> Iterator[None]:
-    """Within, nothing waits for another rank: DDP hands over to the module inside, and a collective is an error."""
+    """Context without other ranks: DDP is bypassed, and a collective is an error."""
     if world == 1:
         yield
         return
@@ -118,11 +118,11 @@ def alone(model: nn.Module, world: int) -> Iterator[None]:
 
 @contextmanager
 def past_ddp(model: nn.Module) -> Iterator[None]:
-    """Within, DDP hands over to the module inside; that of ``replicate(module)``, which is made of hooks, is away."""
+    """Context in which DDP is bypassed, including the hooks of ``replicate(module)``."""
     hooked = [pair for each in model.modules() for pair in _without_replication(each)]
     wrapped = [each for each in model.modules() if isinstance(each, nn.parallel.DistributedDataParallel)]
     for each in wrapped:
-        # Its hooks on gradients do nothing unless its own forward pass has prepared them.
+        # Its gradient hooks do nothing unless its own forward pass has prepared them.
         vars(each)["forward"] = _through(each.module)
     try:
         yield
@@ -135,7 +135,7 @@ def past_ddp(model: nn.Module) -> Iterator[None]:
 
 
 def _without_replication(module: nn.Module) -> list[tuple[dict[int, Any], dict[int, Any]]]:
-    """Take the hooks of ``torch.distributed``'s ``replicate`` off; returns what was there, to put it back."""
+    """Remove the hooks of ``torch.distributed``'s ``replicate``; return the originals for restoring."""
     kept = []
     for hooks in (module._forward_pre_hooks, module._forward_hooks):
         of_replicate = [
@@ -156,7 +156,7 @@ def _through(module: nn.Module) -> Callable[..., Any]:
 
 
 class _NoCollectives(TorchDispatchMode):
-    """Makes a collective an error on this rank, before it begins: the others would never answer."""
+    """Turns a collective into an error before it starts: the other ranks would never answer."""
 
     def __init__(self) -> None:
         TorchDispatchMode.__init__(self)

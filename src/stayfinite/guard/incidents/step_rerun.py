@@ -1,7 +1,7 @@
-"""One step of the training under way, forward and backward of all its passes, run again bit for bit.
+"""Re-run the current step bitwise: forward and backward of all its passes.
 
-Weights, buffers, gradients, modes and generators are as before when it is over. Each rank computes alone, except where
-``fully_shard`` holds the weights: there all ranks run the step again together.
+Weights, buffers, gradients, modes and generators are unchanged afterwards. Each rank computes alone, except with
+``fully_shard``: there all ranks run the step together.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def why_never(model: nn.Module, forward: Callable[[Any], Tensor] | None, world: 
 
 
 def computes_together(model: nn.Module) -> bool:
-    """Whether ``fully_shard`` holds the weights: ranks gather them together, and each computes with its own batch.
+    """Whether ``fully_shard`` holds the weights: ranks gather them together and compute on their own batches.
 
-    Its meshes replicate in all dimensions but the last; what else spreads a weight splits the computation itself.
+    Its meshes replicate in all dimensions except the last; any other sharding splits the computation itself.
     """
     spread = [each.placements for each in model.parameters() if is_spread(each)]
     by_data = all(last.is_shard() and all(each.is_replicate() for each in rest) for *rest, last in spread)
@@ -53,7 +53,7 @@ def computes_together(model: nn.Module) -> bool:
 
 
 def why_not_now(passes: list[Pass], let_go: int) -> str:
-    """Why this very step cannot be run again; empty if it can."""
+    """Why this step cannot be run again; empty if it can."""
     if not passes:
         return "no batch went through guard.forward"
     if let_go:
@@ -70,12 +70,10 @@ def why_not_now(passes: list[Pass], let_go: int) -> str:
 
 
 class StepRerun:
-    """Runs the present step of a training again.
+    """Runs the current step again.
 
     Arguments:
-        model: what is trained.
-        buffers: the model's changing buffers, and how they were before the step.
-        world: how many ranks there are.
+        buffers: the model's changing buffers, with their values before the step.
     """
 
     def __init__(self, model: nn.Module, buffers: RunningBuffers, world: int) -> None:
@@ -90,17 +88,13 @@ class StepRerun:
         *,
         rehearsal: bool = False,
     ) -> Print:
-        """Run it, and return what it came to.
+        """Run the step and return its fingerprint.
 
         Arguments:
-            forward: the forward pass.
-            passes: those of the step, in their order.
-            roster: the parameters.
-            sums: listens to their gradients.
-            rehearsal: make a message to another rank an error before it is sent.
+            rehearsal: turn communication with other ranks into an error.
 
         Raises:
-            Exception: whatever a forward pass may raise when it is run again.
+            Exception: whatever the forward pass raises.
         """
         model, device = self._model, roster.device.type
         away = alone(model, self._world) if rehearsal else past_ddp(model)
@@ -120,6 +114,6 @@ class StepRerun:
 
 
 def print_of(losses: list[Tensor | None], sums: GradientSums) -> Print:
-    """What one run of a step has come to; None is a pass that went into no backward. Waits for the device."""
+    """Fingerprint of one run of a step; None is a pass without backward. Syncs with the device."""
     bits = tuple(0 if loss is None else int(checksum(loss)) for loss in losses)
     return Print(bits, sums.take(), sum(float(loss.float().sum()) for loss in losses if loss is not None))

@@ -1,1 +1,1 @@
-"""Many ranks, one decision: agreeing, looking at one's own gradients, noticing that replicas drift apart."""
+"""Many ranks, one decision: agreement, per-rank gradients, drifting replicas."""

@@ -1,4 +1,4 @@
-"""Which parameters there are on all ranks together, how many ranks hold each, and which ranks have a loss."""
+"""All parameters over all ranks, how many ranks hold each, and which ranks have a loss."""
 
 from __future__ import annotations
 
@@ -12,45 +12,44 @@ from stayfinite.measure.roster import Roster
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """The same on every rank but for ``places``."""
+    """The same on every rank, except ``places``."""
 
     names: tuple[str, ...]
-    """Of all parameters of the training, each once."""
+    """Names of all parameters, without duplicates."""
     holding: tuple[int, ...]
-    """How many ranks hold each, or a part of it."""
+    """Number of ranks that hold each parameter or a shard of it."""
     places: tuple[int, ...]
-    """Where this rank's roster stands in ``names``."""
-    heard: tuple[int, ...] | None = None
+    """Positions of this rank's roster in ``names``."""
+    with_loss: tuple[int, ...] | None = None
     """Ranks that have a loss; None for all."""
 
 
 def of_likes(roster: Roster, world: int) -> Census:
-    """Of ranks that all hold the same parameters, or parts of them."""
+    """Census if all ranks hold the same parameters or shards of them."""
     number = len(roster.names)
     return Census(roster.names, (world,) * number, tuple(range(number)))
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What one rank tells the others, once."""
+    """What one rank holds, exchanged once."""
 
     names: tuple[str, ...]
     stages: tuple[int, ...]
     last: bool
 
 
-def of_stages(told: Sequence[Held], own: Sequence[str]) -> Census:
-    """Of ranks that hold different ones.
+def of_stages(held: Sequence[Held], own: Sequence[str]) -> Census:
+    """Census if ranks hold different parameters.
 
     Arguments:
-        told: by each rank.
-        own: the names of this rank's roster at present.
+        own: names in this rank's current roster.
 
     Raises:
-        ModelError: a parameter is trained now that was not when the ranks told each other.
+        ModelError: a parameter became trainable after the exchange.
     """
-    # A rank may hold two copies of a tied one. Not a set: its order would differ between ranks.
-    counted = Counter(name for each in told for name in dict.fromkeys(each.names))
+    # A rank may hold two copies of a tied parameter. Not a set: its order differs between ranks.
+    counted = Counter(name for each in held for name in dict.fromkeys(each.names))
     at = {name: place for place, name in enumerate(counted)}
     if new := [name for name in own if name not in at]:
         raise ModelError(
@@ -61,5 +60,5 @@ def of_stages(told: Sequence[Held], own: Sequence[str]) -> Census:
         tuple(counted),
         tuple(counted.values()),
         tuple(at[name] for name in own),
-        tuple(rank for rank, each in enumerate(told) if each.last),
+        tuple(rank for rank, each in enumerate(held) if each.last),
     )

@@ -1,4 +1,4 @@
-"""Whether replicated parameters are still the same on every rank, looked at every so many steps."""
+"""Check every n steps that replicated parameters are the same on all ranks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from stayfinite.measure.roster import SHOWN, Roster
 
 
 class DesyncWatch:
-    """Compares checksums across ranks without waiting for them; tells of each parameter once.
+    """Compares checksums across ranks without a sync; reports each parameter once.
 
     Arguments:
-        ranks: all processes of the training.
-        every: steps between two looks; 0 for none.
+        every: steps between checks; 0 for none.
     """
 
     def __init__(self, ranks: Ranks, every: int) -> None:
@@ -23,14 +22,14 @@ class DesyncWatch:
         self._reported: set[str] = set()
 
     def look(self, step: int, roster: Roster) -> None:
-        """After a step; a collective at every so many of them."""
+        """Start a check if one is due after this step; a collective then."""
         if not self._every or step % self._every:
             return
         if (differing := self._ranks.compare(roster)) is not None:
             self._mail.post((step, self._ranks.census(roster).names), differing)
 
     def collect(self, *, wait: bool = False) -> list[Finding]:
-        """What has become known."""
+        """Findings of completed checks."""
         found = []
         for (step, names), flags in self._mail.collect(wait=wait):
             odd = [name for name, differs in zip(names, flags, strict=True) if differs]

@@ -1,10 +1,10 @@
-"""A rank's own gradients, looked at before they are averaged with those of the others.
+"""Check a rank's own gradients before they are averaged.
 
-Afterwards one rank's NaN is everybody's. Both ways of averaging offer a place to look from: DDP a communication hook,
-FSDP2 its reduce-scatter. The look is one norm of what is about to be sent, on the device.
+After averaging, one rank's NaN is on all ranks. DDP allows a communication hook, FSDP2 a custom reduce-scatter. The
+check is one norm of the buffer to be sent, on the device.
 
-torch cannot take a hook off again. So it is put on a model once, looks for one guard at a time, and does nothing but
-send when no guard is left.
+torch cannot remove these hooks. They are installed once per model, serve one guard at a time, and only send if there is
+none.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ Look = Callable[[Tensor], None]
 
 
 class Lookout:
-    """The place on one model from which gradients are seen, and who stands there."""
+    """A hook point on one model, and the guard that uses it."""
 
     def __init__(self) -> None:
         self.look: Look | None = None
 
     def show(self, sent: Tensor) -> None:
-        """This is about to be sent."""
+        """Pass a buffer that is about to be sent."""
         if self.look is not None:
             self.look(sent)
 
 
 _LOOKOUTS: WeakKeyDictionary[nn.Module, Lookout] = WeakKeyDictionary()
-"""Those that were put up, by DDP or FSDP module."""
+"""Installed hook points by DDP or FSDP module."""
 
 
 class LocalGradients:
-    """Whether this rank's own gradients of the present step are finite, as far as they can be seen."""
+    """Whether this rank's own gradients of the current step are finite, as far as they are visible."""
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         self._bad: Tensor | None = None
@@ -48,12 +48,12 @@ class LocalGradients:
                 self._hook_into_fsdp(model)
 
     def take(self) -> Tensor | None:
-        """1 if they were not finite, 0 if they were; None where nothing could be seen. The next step starts afresh."""
+        """1 if they were not finite, 0 if they were; None if unknown. Resets for the next step."""
         bad, self._bad = self._bad, None
         return bad
 
     def stop(self) -> None:
-        """Look no more; what is sent is sent as ever."""
+        """Stop checking; gradients are sent as usual."""
         for lookout in self._lookouts:
             if lookout.look == self._look:
                 lookout.look = None
@@ -74,7 +74,7 @@ class LocalGradients:
         try:
             self._stand_at(model, _put_on_ddp)
         except RuntimeError:
-            # The loop has a hook of its own; the guilty rank is then known by its loss alone.
+            # The loop has its own hook; the bad rank is then identified by its loss alone.
             return
 
     def _hook_into_fsdp(self, model: nn.Module) -> None:
@@ -82,7 +82,7 @@ class LocalGradients:
             from torch.distributed.fsdp import FSDPModule
             from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceScatter
         except ImportError:
-            # A torch without this seam; the guilty rank is then known by its loss alone.
+            # This torch has no such hook; the bad rank is then identified by its loss alone.
             return
 
         class LookingReduceScatter(DefaultReduceScatter):
@@ -115,11 +115,11 @@ def _put_on_ddp(model: Any, lookout: Lookout) -> None:
         lookout.show(bucket.buffer())
         return allreduce_hook(group, bucket)
 
-    # A lambda, because torch compares annotations, which are strings here, with its own classes.
+    # A lambda, because torch compares annotations (strings here) with its own classes.
     model.register_comm_hook(None, lambda _state, bucket: look(bucket))
 
 
 def _sends_as_usual(module: Any, usual: type) -> bool:
-    """Whether the module has one group of parameters and nobody has changed how its gradients are sent."""
+    """Whether the module has one parameter group with the default reduce-scatter."""
     groups = getattr(module._get_fsdp_state(), "_fsdp_param_groups", [])
     return len(groups) == 1 and type(groups[0]._reduce_scatter_comm) is usual

@@ -1,4 +1,4 @@
-"""Tensors that are spread over a mesh of ranks: how many ranks hold the same part, and which of them to compare."""
+"""DTensors on a mesh: how many ranks hold the same shard, and which ranks to compare."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def holders_of(parameter: Tensor, holding: int) -> int:
-    """How many ranks hold the very part of the tensor that this one does.
+    """Number of ranks that hold the same shard as this one.
 
-    An ordinary tensor is whole on every rank that holds it. A DTensor is the same along each dimension of its mesh in
-    which it is replicated; ranks outside of the mesh have one of their own, with replicas of it.
+    A plain tensor is complete on every rank that holds it. A DTensor is the same along each replicated mesh dimension;
+    ranks outside the mesh have a mesh of their own with replicas.
 
     Arguments:
-        holding: how many ranks hold the tensor, or a part of it.
+        holding: number of ranks that hold the tensor or a shard of it.
     """
     if not is_spread(parameter):
         return holding
@@ -32,7 +32,7 @@ def holders_of(parameter: Tensor, holding: int) -> int:
 
 
 def replicas_of(parameters: Sequence[Tensor]) -> Iterator[tuple[Any, list[int]]]:
-    """Groups of ranks that hold the same parts of spread tensors, each with the places of the tensors they share."""
+    """Groups of ranks with the same shards, each with the positions of the shared tensors."""
     by_group: dict[int, tuple[Any, list[int]]] = {}
     for place, parameter in enumerate(parameters):
         if is_spread(parameter):
@@ -43,9 +43,9 @@ def replicas_of(parameters: Sequence[Tensor]) -> Iterator[tuple[Any, list[int]]]
 
 
 def settle_placement(parameter: Tensor) -> None:
-    """Lay a gradient out as its parameter is, as the optimizer would before it uses it.
+    """Redistribute a gradient like its parameter, as the optimizer would before using it.
 
-    Autograd may leave a summand on each rank, or the whole gradient of a parameter that is sharded.
+    Autograd may leave a partial sum on each rank, or the full gradient of a sharded parameter.
     """
     grad = parameter.grad
     if grad is None or not is_spread(grad) or not is_spread(parameter) or grad.placements == parameter.placements:
@@ -54,5 +54,5 @@ def settle_placement(parameter: Tensor) -> None:
 
 
 def _replicated(tensor: DTensor) -> Iterator[int]:
-    """The dimensions of its mesh along which a tensor is the same."""
+    """Mesh dimensions along which a tensor is replicated."""
     return (dimension for dimension, placement in enumerate(tensor.placements) if placement.is_replicate())

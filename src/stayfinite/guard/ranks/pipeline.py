@@ -1,4 +1,4 @@
-"""A model cut into stages that run on different ranks, as ``torch.distributed.pipelining`` has them.
+"""Pipeline stages on different ranks, as in ``torch.distributed.pipelining``.
 
 Each rank holds other parameters, the schedule runs backward, and only the last stage has a loss.
 """
@@ -20,11 +20,11 @@ _STAGE = re.compile(r"(?:model|optimizer\.state)\.(stage\d+)\.")
 
 
 class Stages(nn.Module):
-    """This rank's stages as one module; their parameters are called ``stage0.…``, ``stage2.…``.
+    """This rank's stages as one module; its parameters are named ``stage0.…``, ``stage2.…``.
 
     Arguments:
         stages: ``PipelineStage`` objects, or anything with ``submod``, ``stage_index`` and ``num_stages``.
-        tied: parameters of which other stages hold copies, under a name that is the same there.
+        tied: parameters that other stages hold too, by a name shared with them.
     """
 
     def __init__(self, stages: Sequence[Any], tied: Mapping[str, nn.Parameter]) -> None:
@@ -44,7 +44,7 @@ class Stages(nn.Module):
         self._tied = {parameter: name for name, parameter in tied.items()}
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # The stages as they are wrapped hold the same parameters again, under other names.
+        # The wrapped stages hold the same parameters under other names.
         if name == "wrapped":
             object.__setattr__(self, name, value)
         else:
@@ -56,16 +56,16 @@ class Stages(nn.Module):
         return self.number - 1 in self.indices
 
     def shared_name(self, name: str, parameter: nn.Parameter) -> str:
-        """The parameter's name on every rank that holds it."""
+        """Name of the parameter on every rank that holds it."""
         return self._tied.get(parameter, name)
 
     def loss_of(self, given: object, parts: object = None) -> Tensor:
-        """The mean of the losses that the schedule has left; 0 on a rank without the last stage.
+        """Mean of the microbatch losses; 0 on a rank without the last stage.
 
         Raises:
-            OrderError: this rank has the last stage, and no loss was given.
-            LossError: something else was given.
-            UsageError: there are parts of it, which the rank that writes does not have.
+            OrderError: this rank has the last stage, but there is no loss.
+            LossError: not a list of scalar losses.
+            UsageError: there are parts, which the writing rank does not have.
         """
         if parts:
             raise UsageError(
@@ -98,10 +98,10 @@ class Stages(nn.Module):
 
 
 def as_stages(model: object, tied: Mapping[str, nn.Parameter] | None) -> Stages | None:
-    """The stages, if that is what a guard was given instead of a module.
+    """Wrap pipeline stages given instead of a module; None otherwise.
 
     Raises:
-        UsageError: modules were given without their stages, or tied parameters without a pipeline.
+        UsageError: modules without their stages, or tied parameters without a pipeline.
     """
     listed = list(model) if isinstance(model, Iterable) and not isinstance(model, nn.Module) else [model]
     if listed and all(_is_stage(each) for each in listed):
@@ -120,7 +120,7 @@ def as_stages(model: object, tied: Mapping[str, nn.Parameter] | None) -> Stages 
 
 
 def check_pipeline(stages: Stages | None, **parts: object) -> None:
-    """Raise UsageError for what a guard cannot do with a pipeline."""
+    """Raise UsageError for what a guard cannot do in a pipeline."""
     if stages is None:
         return
     fixes = {
@@ -134,7 +134,7 @@ def check_pipeline(stages: Stages | None, **parts: object) -> None:
 
 
 class Writers:
-    """Which rank writes a stage's tensors to a checkpoint: the first that holds the stage; the rest, rank 0."""
+    """Which rank writes a tensor to a checkpoint: the first with its stage, rank 0 for the rest."""
 
     def __init__(self, rank: int, held: Sequence[Sequence[int]]) -> None:
         first: dict[str, int] = {}
@@ -144,7 +144,7 @@ class Writers:
         self._rank, self._first = rank, first
 
     def __call__(self, name: str) -> bool:
-        """Whether this rank writes the tensor of this name in a training state."""
+        """Whether this rank writes the tensor of this name."""
         found = _STAGE.match(name)
         return self._rank == (0 if found is None else self._first[found[1]])
 

@@ -1,7 +1,9 @@
-"""How far this rank has come in its step: told by the guard, kept for the watchdog and for finding the slowest rank."""
+"""Progress of this rank within its step, for the watchdog and for finding the slowest rank."""
 
 from __future__ import annotations
 
+import os
+import socket
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -11,19 +13,18 @@ import torch
 from stayfinite.core.stalls import Phase
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.ranks.slowest import OwnTime, Slowest
-from stayfinite.guard.ranks.watchdog import Member, Watchdog, muster, timeout_of
+from stayfinite.guard.ranks.watchdog import Member, Watchdog, timeout_of
 
 
 class Progress:
-    """Marks a rank's way through its steps; nothing at all where it is the only one.
+    """Tracks a rank's progress; does nothing with a single rank.
 
     Arguments:
-        ranks: all processes of the training.
-        directory: the run's; there is a watchdog where every rank has one.
-        device: that the guard's all-reduce runs on.
-        floor: seconds without progress that the watchdog never looks at; 0 for no watchdog.
-        launch: the same word on all ranks, another one at each launch.
-        tell: ``tell(event, step, line, **details)``, a method; it is not kept alive.
+        directory: run directory; the watchdog runs if every rank has one.
+        device: device of the guard's all-reduce.
+        floor: minimum seconds without progress before the watchdog looks; 0 for no watchdog.
+        launch: returns a token that all ranks share, new at each launch.
+        tell: method ``tell(event, step, line, **details)``; referenced weakly.
     """
 
     def __init__(
@@ -41,9 +42,9 @@ class Progress:
         self._members: list[Member] = []
         if ranks.world == 1:
             return
-        self._members = muster(ranks.world, ranks._host_group)
+        self._members = ranks.gather(Member(socket.gethostname(), os.getpid()))
         word = ranks.from_first(launch())
-        # Somebody without a directory could not answer there.
+        # A rank without a directory could not answer.
         if not ranks.highest(int(directory is None or not floor)) and directory is not None:
             self._watchdog = Watchdog(
                 ranks.rank,
@@ -56,7 +57,7 @@ class Progress:
             )
 
     def at(self, phase: Phase, step: int) -> None:
-        """The training has come to this phase of this step."""
+        """Record that the training reached this phase of this step."""
         if self._own is None:
             return
         self._own.at(phase)
@@ -64,14 +65,13 @@ class Progress:
             self._watchdog.at(phase, step)
 
     def slowest(self, step: int) -> Slowest | None:
-        """After a step: the slowest rank, every so many of them. A collective then."""
+        """The slowest rank, every n steps, else None. A collective then."""
         return None if self._own is None else self._own.look(step)
 
     def host_of(self, rank: int) -> str:
-        """The machine that a rank runs on."""
+        """Host of a rank."""
         return self._members[rank].host
 
     def stop(self) -> None:
-        """Watch no more."""
         if self._watchdog is not None:
             self._watchdog.stop()

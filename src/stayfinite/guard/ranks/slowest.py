@@ -1,8 +1,8 @@
-"""Which rank the others wait for in healthy steps: the share of a step that is each rank's own.
+"""Find the rank that others wait for in healthy steps.
 
-Own is the time from one step's end to its backward pass: the batch, the forward pass, whatever the loop does besides.
-Whoever takes longest there is waited for in the collectives that follow. It is the host's time: on an accelerator it
-shows slow data and a slow host, not a slow device.
+A rank's own time is from the end of a step to its backward pass: batch, forward pass, and the loop's other work. The
+others wait in the next collective for the rank that takes longest. It is host time: on an accelerator it shows slow
+data and a slow host, not a slow device.
 """
 
 from __future__ import annotations
@@ -14,31 +14,27 @@ from stayfinite.core.stalls import Phase
 from stayfinite.guard.ranks.ranks import Ranks
 
 EVERY = 100
-"""Steps over which the mean is taken, and between two agreements."""
+"""Steps per average."""
 
 MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slowest:
-    """The rank with the most time of its own, over the last steps."""
+    """The rank with the most own time over the last steps."""
 
     rank: int
     share: float
-    """Of the step, that is its own."""
+    """Its own share of the step time."""
 
     mean_share: float
-    """The same over all ranks."""
+    """Mean share over all ranks."""
 
     step_seconds: float
 
 
 class OwnTime:
-    """Measures a rank's own time, and finds the slowest rank every so many steps: two numbers on the host.
-
-    Arguments:
-        ranks: all processes of the training.
-    """
+    """Measures a rank's own time, and finds the slowest rank every ``EVERY`` steps."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -48,7 +44,7 @@ class OwnTime:
         self._steps = 0
 
     def at(self, phase: Phase) -> None:
-        """The training has come to this phase."""
+        """Record that the training reached this phase."""
         if phase is Phase.BACKWARD and self._left is not None:
             self._own += time.perf_counter() - self._left
             self._left = None
@@ -57,7 +53,7 @@ class OwnTime:
             self._begun = self._begun or self._left
 
     def look(self, step: int) -> Slowest | None:
-        """After a step: the slowest rank, every so many of them. A collective then."""
+        """The slowest rank, every ``EVERY`` steps, else None. A collective then."""
         self._steps += 1
         if step % EVERY:
             return None
@@ -65,7 +61,7 @@ class OwnTime:
         steps, begun = self._steps, self._begun
         own, self._own, self._steps, self._begun = self._own, 0.0, 0, now
         if begun is None or steps < EVERY:
-            return None  # the same on all ranks: they begin at the same step
+            return None  # the same on all ranks: they start at the same step
         micros = int(MICROSECONDS * own / steps)
         highest = self._ranks.highest(micros * self._ranks.world + self._ranks.rank)
         mean_own, period = self._ranks.mean([own / steps, (now - begun) / steps])

@@ -1,4 +1,4 @@
-"""Where a thread of this process stands: its stack in words, and whether it moves."""
+"""Where a thread of this process is: its stack in words, and whether it moves."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 INNERMOST = 4
-"""Frames at the end of a stack that tell whether it waits in a collective."""
+"""Innermost frames that show whether it waits in a collective."""
 
 WORKING = 0.1
-"""Share of the time on the processor from which on a thread moves, though its stack looks the same."""
+"""Share of CPU time above which a thread moves although its stack does not change."""
 
 _LIBRARIES = tuple(f"{Path(path)}/" for path in {*sysconfig.get_paths().values(), str(Path(__file__).parents[2])})
 
 
 class Motion:
-    """Sees whether a thread moves: another line, or time on the processor."""
+    """Detects whether a thread moves: a new line, or CPU time."""
 
     def __init__(self, ident: int) -> None:
         self._ident = ident
@@ -31,7 +31,7 @@ class Motion:
         self._used = _processor_seconds(ident)
 
     def look(self) -> float:
-        """Seconds for which it has stood still."""
+        """Seconds without movement."""
         now, used = time.monotonic(), _processor_seconds(self._ident)
         stack = [(frame.f_code, frame.f_lasti) for frame in _frames(sys._current_frames().get(self._ident))]
         if stack != self._stack or used - self._used > WORKING * (now - self._looked):
@@ -41,7 +41,7 @@ class Motion:
 
 
 def where_is(ident: int) -> tuple[str, bool]:
-    """The line of the program that a thread stands at, with its text, and whether it waits in a collective."""
+    """Source line of a thread with its text, and whether it waits in a collective."""
     frames = list(_frames(sys._current_frames().get(ident)))
     if not frames:
         return "", False
@@ -51,21 +51,21 @@ def where_is(ident: int) -> tuple[str, bool]:
 
 
 def all_stacks(first: int) -> str:
-    """The stacks of all threads, as a traceback shows them; that of ``first`` before the others."""
+    """Tracebacks of all threads, starting with ``first``."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     current = sys._current_frames()
     order = sorted(current, key=lambda ident: (ident != first, ident))
     parts = []
     for ident in order:
         if ident == threading.get_ident():
-            continue  # the watchdog's own
+            continue  # the watchdog itself
         shown = "".join(traceback.format_stack(current[ident]))
         parts.append(f"thread {names.get(ident, ident)}:\n{shown}")
     return "\n".join(parts)
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """From the innermost outwards."""
+    """From the innermost outward."""
     while frame is not None:
         yield frame
         frame = frame.f_back
@@ -85,4 +85,4 @@ def _processor_seconds(ident: int) -> float:
     try:
         return time.clock_gettime(time.pthread_getcpuclockid(ident))
     except (AttributeError, OSError):
-        return 0.0  # not everywhere; movement is then seen by the stack alone
+        return 0.0  # not available everywhere; then only the stack counts

@@ -1,15 +1,14 @@
-"""A watchdog for several ranks: names the rank that does not arrive, before the collective times out.
+"""Watchdog for several ranks: names the missing rank before the collective times out.
 
-A thread of each rank looks once a second whether its training moves on. As long as it does, nothing is sent and nothing
-is written. A rank without progress for too long leaves its stack in the run directory, which all ranks share; the
-lowest rank that did so reads what the others have left, decides with ``core/stalls.py``, and tells.
+A thread on each rank checks the training's progress about once per second. While there is progress, nothing is sent or
+written. A rank without progress for too long writes its stack to the shared run directory; the lowest such rank reads
+the others' answers, decides with ``core/stalls.py``, and reports.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import threading
 import time
@@ -27,24 +26,24 @@ from stayfinite.core.stalls import Beat, Kind, Phase, Stall, find_stall, limit_o
 from stayfinite.guard.ranks.stacks import Motion, all_stacks, where_is
 
 RECENT = 32
-"""Steps whose times tell what is usual."""
+"""Steps whose durations define the usual one."""
 
 PATIENCE = 1.1
-"""So many times the limit are waited before the answers are read: ranks come to theirs at different moments."""
+"""Multiple of the limit to wait before reading the answers: ranks reach their limits at different times."""
 
 TICKS = 10
-"""Looks within the shortest limit."""
+"""Checks within the shortest limit."""
 
 ANSWERS = ".stacks"
 SHOWN = 8
-"""Ranks that a line names."""
+"""Most ranks named in a line."""
 
 Tell = Callable[[], Callable[..., None] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Where a rank lives."""
+    """Host and process of a rank."""
 
     host: str
     pid: int
@@ -54,14 +53,12 @@ class Watchdog:
     """Watches one rank's progress.
 
     Arguments:
-        rank: of this process.
-        members: all ranks, in their order.
-        directory: the run's, on storage that all ranks share.
-        launch: the same word on all ranks, another one at each launch.
-        floor: seconds without progress that are never looked at.
-        timeout: of the collective, in seconds.
-        tell: a weak reference to ``tell(event, step, line, **details)``: a thread must not keep a dropped guard, and
-            its model, alive. Called from the watchdog's thread, which ends with it.
+        directory: run directory on shared storage.
+        launch: token that all ranks share, new at each launch.
+        floor: minimum seconds without progress before it looks.
+        timeout: timeout of the collective in seconds.
+        tell: weak reference to ``tell(event, step, line, **details)``, so the thread does not keep a dropped guard and
+            its model alive. Called from the watchdog's thread, which ends with it.
     """
 
     def __init__(
@@ -78,7 +75,7 @@ class Watchdog:
         self._rank, self._members, self._directory, self._launch = rank, members, directory, launch
         self._floor, self._timeout, self._tell = floor, timeout, tell
         self._tick = min(1.0, floor / TICKS, timeout / TICKS)
-        # Written by the training's thread, one assignment each; read by the watchdog's.
+        # Written by the training thread, one assignment each; read by the watchdog's.
         self._mark: tuple[int, Phase, float] | None = None
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._longest = 0.0
@@ -86,11 +83,11 @@ class Watchdog:
         self._ident = 0
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
-        self._told: set[tuple[int, Kind]] = set()
+        self._reported: set[tuple[int, Kind]] = set()
         self._alarm: Stall | None = None
 
     def at(self, phase: Phase, step: int) -> None:
-        """The training has come to this phase of this step."""
+        """Record that the training reached this phase of this step."""
         now = time.monotonic()
         before, self._mark = self._mark, (step, phase, now)
         if before is None:
@@ -105,7 +102,6 @@ class Watchdog:
             self._met = now
 
     def stop(self) -> None:
-        """Watch no more."""
         self._over.set()
         if self._thread is not None:
             self._thread.join(timeout=1.0)
@@ -126,7 +122,7 @@ class Watchdog:
         try:
             self._watch()
         except Exception as error:
-            # Whatever it was, training goes on, unwatched.
+            # Training continues without the watchdog.
             reason = f"{type(error).__name__}: {error}"
             self._say("watchdog-failed", 0, f"watchdog disabled: {reason}", reason=reason)
 
@@ -145,7 +141,7 @@ class Watchdog:
                     self._take_back()
                 answered = False
                 continue
-            # An answer is renewed now and then: whoever reads it sees whether this rank moves.
+            # Answers are refreshed, so a reader sees whether this rank moves.
             if not answered or now - looked > max(limit / TICKS, self._tick):
                 looked, answered = now, True
                 where, waits = where_is(self._ident)
@@ -185,12 +181,12 @@ class Watchdog:
     def _judge(self, limit: float) -> None:
         answers = self._answers()
         if min(answers, default=-1) != self._rank:
-            return  # the lowest rank that answers speaks for all
+            return  # the lowest answering rank reports
         beats = [beat for beat, _ in answers.values()]
         stall = find_stall(beats, len(self._members), limit=limit, timeout=self._timeout)
-        if stall is None or (stall.step, stall.kind) in self._told:
+        if stall is None or (stall.step, stall.kind) in self._reported:
             return
-        self._told.add((stall.step, stall.kind))
+        self._reported.add((stall.step, stall.kind))
         self._alarm = stall
         path = self._directory / f"stacks-step-{stall.step:08d}.txt"
         aside = path.with_name(f".{path.name}")
@@ -224,15 +220,8 @@ class Watchdog:
             tell(*words, **details)
 
 
-def muster(world: int, group: Any) -> list[Member]:
-    """Where all ranks live. A collective, once."""
-    found: list[Any] = [None] * world
-    dist.all_gather_object(found, (socket.gethostname(), os.getpid()), group=group)
-    return [Member(*each) for each in found]
-
-
 def timeout_of(device: torch.device) -> float:
-    """Seconds after which a collective of all ranks on this device fails."""
+    """Timeout of collectives on this device, in seconds."""
     try:
         backend: Any = dist.group.WORLD
         span = backend._get_backend(device).options._timeout
@@ -242,7 +231,7 @@ def timeout_of(device: torch.device) -> float:
 
 
 def in_groups(answers: Mapping[int, tuple[Beat, str]], stall: Stall, members: Sequence[Member]) -> str:
-    """The stacks of all ranks, equal ones once; those of the ranks that are named first."""
+    """Stacks of all ranks, identical ones merged; the named ranks come first."""
     groups: dict[tuple[Phase, str], list[int]] = {}
     for rank, (beat, stacks) in answers.items():
         groups.setdefault((beat.phase, stacks), []).append(rank)
@@ -269,7 +258,7 @@ def _named(ranks: Sequence[int], members: Sequence[Member]) -> str:
 
 
 def _state_of(member: Member) -> str:
-    """What can be seen of a silent process: its state in /proc, where it is on this machine."""
+    """State of a silent process from /proc, if it is on this machine."""
     if member.host == socket.gethostname() and Path("/proc/self/stat").exists():
         try:
             state = Path(f"/proc/{member.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]

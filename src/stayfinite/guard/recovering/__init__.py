@@ -1,1 +1,1 @@
-"""What is done when vetoes alone do not help, and the snapshots and checkpoints that make it possible."""
+"""Actions beyond vetoes, and the snapshots and checkpoints they need."""

@@ -1,4 +1,4 @@
-"""The margins of a precision plan, looked at in sampled steps; a module near the end of its format moves up one."""
+"""Check the margins of a precision plan in sampled steps; a module near its format's limit gets a wider one."""
 
 from __future__ import annotations
 
@@ -20,24 +20,21 @@ from stayfinite.precision.units import multiplies, units_of
 from stayfinite.state.parts import unwrapped
 
 NEAR = 0.75
-"""The share of fp16's range at which a module moves up; a plan leaves half of the range free."""
+"""Share of fp16's range at which a module gets a wider format; a plan leaves half of the range free."""
 LOST = 0.5
-"""The share of a layer's inputs that fp8 makes 0, at which it moves up."""
+"""Share of a layer's inputs that fp8 rounds to 0 at which it gets a wider format."""
 
 Label = tuple[int, tuple[str, ...]]
 
 
 class PlanMargins:
-    """Listens to the planned modules of a sampled step, and moves up those that are about to overflow.
+    """Hooks the planned modules of a sampled step, and widens those about to overflow.
 
-    Does nothing where no plan is applied, or where the plan has neither fp16 nor fp8.
+    Does nothing without a plan, or if the plan has neither fp16 nor fp8.
 
     Arguments:
-        model: what is trained.
-        recorder: is told.
-        due: whether a step is sampled.
-        alone: there are no other ranks; among several a module is named and not moved, since all would have to move it
-            at the same step.
+        alone: whether this is the only rank; with several a module is only named, since all would have to change it at
+            the same step.
     """
 
     def __init__(self, model: nn.Module, recorder: Recorder, due: Callable[[int], bool], *, alone: bool) -> None:
@@ -45,10 +42,10 @@ class PlanMargins:
         self._handles: list[Any] = []
         self._found: dict[str, Tensor] = {}
         self._mail: Mailbox[Label] = Mailbox()
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
 
     def expect(self, step: int) -> None:
-        """The next forward passes belong to this step."""
+        """Hook the forward passes of this step if it is sampled."""
         self.forget()
         model = unwrapped(self._model)
         if applied_to(model) is None or not self._due(step) or is_compiled(self._model):
@@ -59,13 +56,13 @@ class PlanMargins:
                 self._handles.append(module.register_forward_hook(Ear(partial(self._hear, name, kind))))
 
     def forget(self) -> None:
-        """The step has ended or failed: nothing listens any more."""
+        """Remove the hooks, after the step or its failure."""
         for handle in self._handles:
             handle.remove()
         self._handles, self._found = [], {}
 
     def post(self, step: int) -> None:
-        """A sampled step was taken: send off what was seen of it. Does not wait."""
+        """Send the measurements of a sampled step to the host, asynchronously."""
         found = self._found
         self.forget()
         if found:
@@ -73,12 +70,12 @@ class PlanMargins:
             self._mail.post((step, tuple(found)), torch.stack([each.to(values[0].device) for each in values]))
 
     def collect(self, *, wait: bool = False) -> None:
-        """Judge what has arrived, and move modules up."""
+        """Judge the measurements that arrived, and widen formats."""
         for (step, names), values in self._mail.collect(wait=wait):
             for name, share in zip(names, values, strict=True):
                 self._judge(step, name, share)
                 if not math.isfinite(share):
-                    break  # what comes behind it has its infinity from here
+                    break  # later modules inherit the infinity
 
     def _judge(self, step: int, name: str, share: float) -> None:
         model = unwrapped(self._model)
@@ -89,9 +86,9 @@ class PlanMargins:
             seen = f"{share:.0%} of the inputs of {name} round to 0 in fp8"
         else:
             return
-        if (name, kind) in self._told:
+        if (name, kind) in self._reported:
             return
-        self._told.add((name, kind))
+        self._reported.add((name, kind))
         if self._alone:
             reached = raise_format(model, name)
             then = f"it computes in {reached} from now on"

@@ -1,4 +1,4 @@
-"""What the guard itself remembers: gathered from its parts, and given back to them."""
+"""The guard's own state: gathered from its parts and restored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stayfinite.measure.loss_collector import LossCollector
 
 
 class OwnState:
-    """The parts of a guard that remember something."""
+    """The parts of a guard with state."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class OwnState:
         self._post_training = post_training
 
     def gather(self, step: int) -> Remembered:
-        """Everything as it is after this step."""
+        """State after this step."""
         return Remembered(
             step=step,
             batch=self._collector.batches,
@@ -42,7 +42,7 @@ class OwnState:
         )
 
     def give_back(self, remembered: Remembered) -> None:
-        """Continue from there; the policy's memory is left to whoever owns the gate."""
+        """Restore a state; the caller restores the policy's memory."""
         self._collector.batches = remembered.batch
         self._cut.load_state_dict(remembered.cut)
         self._precision.load_state_dict(remembered.precision)

@@ -1,4 +1,4 @@
-"""The precision that the guard runs the forward pass in, and the way up from it."""
+"""Precision of the forward pass, and its escalation."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ SAFER: dict[Precision, tuple[Precision, ...]] = {"fp16": ("bf16", "fp32"), "bf16
 
 
 class PrecisionControl:
-    """Which autocast is in force; ``None`` when the loop sees to that itself."""
+    """The autocast in force; ``None`` leaves it to the loop."""
 
     def __init__(self, precision: Precision | None, device: torch.device) -> None:
         self.current = precision
         self._device = device
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """The context for a forward pass in the present precision."""
+        """Context for a forward pass in the current precision."""
         if self.current is None or self.current == "fp32":
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, dtype=DTYPES[self.current])
 
     @property
     def next(self) -> Precision | None:
-        """The next safer precision that this device has."""
+        """Next safer precision that this device supports."""
         if self.current is None:
             return None
         return next((each for each in SAFER[self.current] if each != "bf16" or _has_bf16(self._device)), None)
 
     def escalate(self) -> Precision:
-        """Change to the next safer precision."""
         following = self.next
         assert following is not None, "the ladder offers escalation only where there is a safer precision"
         self.current = following
@@ -47,11 +46,10 @@ class PrecisionControl:
         return "precision is the loop's own" if self.current is None else f"precision {self.current}"
 
     def state_dict(self) -> dict[str, Any]:
-        """As plain data."""
         return {"current": self.current}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue in the precision that was reached, or in the present one where that is safer."""
+        """Continue in the saved precision, or the current one if it is safer."""
         saved = state.get("current")
         if saved is None:
             return

@@ -1,4 +1,4 @@
-"""What the guard does beyond a veto: cut, go back, change precision; and what it keeps so that it can."""
+"""Actions beyond a veto (cut, rollback, escalation), and the states they need."""
 
 from __future__ import annotations
 
@@ -29,15 +29,7 @@ class Recovery:
     """Keeps known-good states and takes the rungs of the ladder.
 
     Arguments:
-        parts: the training.
-        policy: budgets and cadences.
-        ranks: all processes of the training.
-        cut: holds the learning rate down.
-        precision: the autocast in force.
-        loaders: where the data stands.
-        recorder: is told what happened.
-        rerun: whether batches can be run again.
-        notes: everything beside ``parts`` that has to come back, as plain data.
+        notes: returns everything else to restore, as plain data.
     """
 
     def __init__(
@@ -64,7 +56,7 @@ class Recovery:
         self.renew()
 
     def renew(self) -> None:
-        """The training has got other parameters: earlier states no longer fit it."""
+        """Start over after the parameters changed: earlier states no longer fit."""
         if not self._acts or not self._policy.snapshots:
             return
         many = self._ranks.world > 1
@@ -75,11 +67,11 @@ class Recovery:
         self._keeping.in_doubt = in_doubt
 
     def known_good(self) -> Snapshot | None:
-        """The newest state that later steps have proved."""
+        """Newest state proved by later steps."""
         return None if self.ring is None else self.ring.known_good()
 
     def options(self) -> Options:
-        """What could be done at this moment."""
+        """Actions available now."""
         if not self._acts:
             return Options()
         good = self.known_good()
@@ -91,23 +83,23 @@ class Recovery:
             rerun=self._rerun(),
         )
 
-    def heard(self, decision: Decision, *, in_doubt: bool = False) -> None:
-        """A step has become known; ``in_doubt`` while an unusual one is on probation."""
+    def decided(self, decision: Decision, *, in_doubt: bool = False) -> None:
+        """Process a decided step; ``in_doubt`` while an unusual one is on probation."""
         self._loaders.in_doubt = in_doubt
         if not decision.refused:
             self._cut.advance()
             self._loaders.accepted(decision.step)
         else:
             self._loaders.refused(decision.step, finite=decision.signals.finite)
-        self._note_proof(self._keeping.heard(decision.step, refused=decision.refused, in_doubt=in_doubt))
+        self._note_proof(self._keeping.decided(decision.step, refused=decision.refused, in_doubt=in_doubt))
 
     def _note_proof(self, agreement: Agreement[int | None]) -> None:
-        """Run a protocol in which a snapshot may become known-good: the batches before it are innocent then."""
+        """Run a protocol that may prove a snapshot, which clears the batches before it."""
         if (proved := settle(agreement, self._ranks.highest)) is not None:
             self._loaders.proved(proved)
 
     def snapshot_if_due(self, step: int) -> None:
-        """Between two steps: take a snapshot if it is time."""
+        """Take a snapshot if it is due; call it between two steps."""
         reason = settle(self._keeping.snapshot_if_due(step, self._take), self._ranks.highest)
         if reason:
             self._give_up(step, f"snapshots are off, so rollback is not possible: {reason}", reason)
@@ -117,13 +109,13 @@ class Recovery:
         try:
             self.ring.take(step, notes=self._notes)
         except (MemoryError, RuntimeError, StateError) as error:
-            # Out of memory is a RuntimeError where torch allocates on the host.
+            # torch raises RuntimeError if it cannot allocate on the host.
             return getattr(error, "message", "") or f"{type(error).__name__}: {error}"
         return ""
 
     def checkpoint(self, step: int, saving: Saving) -> None:
-        """Between two steps: save the training; nothing may be under way."""
-        # While a step is on probation, the known-good state is the one from before it.
+        """Save the training; call it between two steps, with none pending."""
+        # During a probation the known-good state is from before the doubted step.
         ring = None if self._keeping.in_doubt else self.ring
         self._note_proof(self._keeping.make_room())
         saving.save(step, ring, self._keeping, self._notes)
@@ -133,22 +125,21 @@ class Recovery:
     # -- rungs -------------------------------------------------------------------------------------------------------
 
     def begin_cut(self) -> dict[str, Any]:
-        """Cut the learning rate; returns what was done."""
+        """Cut the learning rate; return a record of it."""
         self._cut.begin()
         return {"factor": self._policy.cut_factor, "steps": self._policy.cut_steps}
 
     def roll_back(self, step: int, memory: Memory) -> tuple[dict[str, Any], Memory | None]:
-        """Put the training back to the newest known-good state; nothing may be under way.
+        """Restore the newest known-good state; no step may be pending.
 
-        The data goes on from where it stands: the batches since that state are behind it, and are entered in the
-        ledger for a process that resumes from an older checkpoint.
+        The data continues from its position: batches since that state are in the past, and enter the ledger for a
+        process that resumes from an older checkpoint.
 
         Arguments:
-            step: the present one.
-            memory: what the policy remembers; its counts of what was tried go on.
+            memory: the policy's memory; used budgets stay used.
 
         Returns:
-            What was done; and what the policy is to remember, None if the state did not fit and nothing was changed.
+            A record of it, and the policy's new memory; None if the state did not fit and nothing changed.
         """
         assert self.ring is not None
         good = self.ring.known_good()
@@ -159,10 +150,10 @@ class Recovery:
         return self._gone_back(step, good), after_rollback(memory, memory_of(good))
 
     def try_known_good(self, step: int) -> Memory | None:
-        """Put the known-good state in place of the present one, which is kept aside; nothing may be under way.
+        """Put the known-good state in place and set the current one aside; no step may be pending.
 
         Returns:
-            What the policy remembered there; None where it could not be done and nothing was changed.
+            The policy's memory of that state; None if it failed and nothing changed.
         """
         assert self.ring is not None
         good = self.ring.known_good()
@@ -179,7 +170,7 @@ class Recovery:
         return memory_of(good)
 
     def keep_trial(self, step: int) -> dict[str, Any]:
-        """The known-good state did better, and stays; returns what was done."""
+        """Keep the known-good state after a trial; return a record of it."""
         assert self.ring is not None
         self.ring.take_up()
         good = self.ring.known_good()
@@ -187,7 +178,7 @@ class Recovery:
         return self._gone_back(step, good)
 
     def end_trial(self, step: int) -> Memory | None:
-        """The known-good state did no better: the one that was put aside comes back, with what was remembered there."""
+        """Restore the state set aside for a trial; return its memory, or None if it failed."""
         assert self.ring is not None
         aside = self.ring.take_up()
         if aside is None or self._put_back(aside, step) is not None:
@@ -195,20 +186,20 @@ class Recovery:
         return memory_of(aside)
 
     def _put_back(self, snapshot: Snapshot, step: int) -> str | None:
-        """Put the training into another state; returns why it could not be, and nothing was changed.
+        """Put the training into another state; return why it failed (nothing changed then), else None.
 
-        Random numbers go on as they were: the data does too, and must not repeat itself.
+        Random numbers continue, as the data does.
 
         Raises:
-            StateError: on all ranks, where some have gone back and others could not.
+            StateError: on all ranks, if only some could go back.
         """
         assert self.ring is not None
         optimizer = self._parts.optimizer
-        # What no schedule of the guard's moves belongs to the loop, and the loop has not gone back.
+        # Without a scheduler in the guard, group settings belong to the loop, which has not gone back.
         loops_own = None if self._parts.scheduler is not None else settings_of(optimizer)
         failed: StateError | None = None
         try:
-            self.ring.put_in_place(snapshot)
+            self.ring.rollback_to(snapshot, rng=False)
         except StateError as error:
             failed = error
         if where := self._ranks.highest(0 if failed is None else self._ranks.rank + 1):
@@ -228,12 +219,12 @@ class Recovery:
     def _gone_back(self, step: int, good: Snapshot) -> dict[str, Any]:
         batches = self._loaders.pass_over(good.step)
         self._recorder.keep_ledger(json.dumps(self._loaders.ledger()).encode())
-        # A snapshot right now would be the same state under another number.
+        # A snapshot now would be the same state under another number.
         self._cadence.put_off(step)
         return {"from_step": step, "to_step": good.step, "batches_passed_over": batches}
 
     def escalate(self) -> dict[str, Any]:
-        """Change to the next safer precision; returns what was done."""
+        """Change to the next safer precision; return a record of it."""
         before = self._precision.current
         return {"from_precision": before, "to_precision": self._precision.escalate()}
 
@@ -251,5 +242,5 @@ class Recovery:
 
 
 def memory_of(snapshot: Snapshot) -> Memory:
-    """What the policy remembered when a snapshot was taken."""
+    """The policy's memory when a snapshot was taken."""
     return Memory.from_json(snapshot.state.notes["guard"]["memory"])

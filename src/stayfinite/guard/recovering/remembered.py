@@ -1,4 +1,4 @@
-"""What the guard itself remembers, as it goes into ``state_dict()``, into snapshots and into checkpoints."""
+"""The guard's own state in ``state_dict()``, snapshots and checkpoints."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Remembered:
     precision: Mapping[str, Any]
     ledger: Mapping[str, Any]
     post_training: Mapping[str, Any]
-    """Signals of post-training so far; empty in states that were saved before it was kept."""
+    """State of the post-training watch; empty in older states."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data: numbers, texts, lists and dicts, which JSON and ``torch.load(weights_only=True)`` take."""
+        """Plain data for JSON and ``torch.load(weights_only=True)``."""
         record = {
             "version": VERSION,
             "step": self.step,
@@ -50,10 +50,10 @@ class Remembered:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> Remembered:
-        """What :meth:`to_json` wrote, also after a trip through JSON.
+        """Rebuild what :meth:`to_json` wrote.
 
         Raises:
-            StateError: it is of another version, or not a guard's state at all.
+            StateError: another version, or not a guard's state.
         """
         try:
             version = state["version"]

@@ -1,4 +1,4 @@
-"""The guard's checkpoints: what they hold, what became of them, and which one a run resumes from."""
+"""The guard's checkpoints: content, outcome, and which one to resume from."""
 
 from __future__ import annotations
 
@@ -30,23 +30,22 @@ Notes = Callable[[], Mapping[str, Any]]
 
 
 class Found(NamedTuple):
-    """What a checkpoint holds beside the training's parts, which have been put back."""
+    """Content of a checkpoint besides the training's parts, which are already restored."""
 
     remembered: Remembered
     positions: list[dict[str, Any]]
     path: Path
     ledger: dict[str, Any]
-    """The run directory's, which may be newer than the one that is remembered; empty where there is none."""
+    """Ledger of the run directory, which may be newer than the saved one; empty if none."""
 
 
 class Saving:
-    """Checkpoints of one training, written beside it.
+    """Checkpoints of one training, written in the background.
 
     Arguments:
-        parts: the training.
-        policy: their cadence, and how many stay.
-        ranks: all processes of the training; the run directory is on storage that all of them share.
-        recorder: is told what became of each.
+        policy: cadence and number of checkpoints.
+        ranks: all processes; the run directory is on shared storage.
+        recorder: records the outcome of each.
     """
 
     def __init__(self, parts: TrainingParts, policy: Policy, ranks: Ranks, recorder: Recorder) -> None:
@@ -66,10 +65,10 @@ class Saving:
         self._memory = HostMemory()
 
     def save(self, step: int, ring: SnapshotRing | None, keeping: Keeping, notes: Notes) -> None:
-        """Copy the training state and have it written; trouble becomes an event and never stops training.
+        """Copy the training state and start writing it; errors become events and never stop training.
 
-        A snapshot and a checkpoint share one copy, so that there are never more than two on the host. Where checkpoints
-        come faster than snapshots are proved, the last one is judged by the steps that it has seen.
+        A snapshot and a checkpoint share one copy, so there are never more than two on the host. If checkpoints come
+        faster than snapshots are proved, the last one is judged by the steps it has seen.
         """
         self.cadence.saved(step)
         copied: list[TrainingState] = []
@@ -86,20 +85,20 @@ class Saving:
             self._recorder.trouble("checkpoint-failed", step, f"no checkpoint at step {step}: {reason}", reason=reason)
 
     def due(self, step: int) -> bool:
-        """Whether a checkpoint is due now, the same on all ranks."""
+        """Whether a checkpoint is due, the same on all ranks."""
         return settle(self.cadence.due(step), self._ranks.highest)
 
     def tell(self, *, wait: bool = False) -> None:
-        """Record what has become of checkpoints since the last call."""
+        """Record the outcomes of checkpoints since the last call."""
         for outcome in self._saver.wait() if wait else self._saver.collect():
             self._record(outcome)
 
     def hurry(self) -> None:
-        """Training has failed: other ranks may be gone and are waited for only a little longer."""
+        """Wait only briefly for other ranks, because training has failed."""
         self._saver.hurry()
 
     def resume(self) -> Found | None:
-        """Put the training back to the newest good checkpoint; None where there is none. A collective.
+        """Restore the newest good checkpoint; None if there is none. A collective.
 
         Raises:
             StateError: it does not fit or cannot be read. Nothing was changed.
@@ -129,7 +128,7 @@ class Saving:
         return f"checkpoints in {self._directory}, {self.cadence.in_words()}"
 
     def _choose(self) -> tuple[str | None, list[tuple[str, str]]]:
-        """The name of the checkpoint to resume from, as the first rank finds it; those passed over, with reasons."""
+        """Checkpoint to resume from, as found by rank 0, and the skipped ones with reasons."""
         found: dict[str, Any] = {}
         if self._ranks.first:
             try:
@@ -173,12 +172,12 @@ class Saving:
             return
         reason = getattr(outcome.error, "message", "") or f"{type(outcome.error).__name__}: {outcome.error}"
         poisoned = isinstance(outcome.error, PoisonedState)
-        # The checkpointer has warned already; the line is for the record only.
+        # The checkpointer has already warned; this is for the record.
         self._recorder.trouble("checkpoint-failed", outcome.step, "", reason=reason, poisoned=poisoned)
 
 
 def _with_everyone(positions: list[dict[str, Any]], path: Path) -> list[dict[str, Any]]:
-    """The positions; a loader that knows its own place also hears where it stood on every rank that there was."""
+    """Positions; stateful loaders also get the saved states of all ranks."""
     if not any("loader" in position for position in positions):
         return positions
     ranks = [notes["batches"] for notes in notes_of_ranks(path)]

@@ -1,1 +1,1 @@
-"""What the guard did, for people: the run directory, the terminal, the summary, the page. Changes no training."""
+"""Report what the guard did: run directory, terminal, summary, page. Never changes the training."""

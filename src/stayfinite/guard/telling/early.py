@@ -1,4 +1,4 @@
-"""Signs that come before the loss, looked at in sampled steps and told; no step is refused for one."""
+"""Early warnings in sampled steps; no step is refused for one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,10 @@ from stayfinite.state.parts import unwrapped
 
 
 class EarlyWatch:
-    """Listens to the forward passes of a step that will be sampled, and judges what has arrived.
+    """Hooks the forward passes of sampled steps and judges the measurements.
 
     Arguments:
-        model: what is trained.
-        recorder: is told.
-        due: whether a step is sampled.
-        first: whether this is the rank that speaks; the others do not look.
+        first: whether this is rank 0; other ranks do nothing.
     """
 
     def __init__(self, model: nn.Module, recorder: Recorder, due: Callable[[int], bool], *, first: bool) -> None:
@@ -35,20 +32,20 @@ class EarlyWatch:
         self._signs = EarlySigns()
 
     def expect(self, step: int) -> None:
-        """The next forward passes belong to this step."""
+        """Hook the forward passes of this step if it is sampled."""
         self.forget()
-        # Compiled code is made for what it was traced with; hooks inside would have it made anew.
+        # Hooks inside compiled code would trigger a recompile.
         if self._on and self._due(step) and not is_compiled(self._model):
             self._look = ForwardLook(unwrapped(self._model))
 
     def forget(self) -> None:
-        """The step has ended or failed: nothing listens any more."""
+        """Remove the hooks, after the step or its failure."""
         if self._look is not None:
             self._look.finish()
         self._look = None
 
     def post(self, sample: Sample) -> None:
-        """A sampled step was taken: send off what was seen of it."""
+        """Send the measurements of a sampled step to the host."""
         if not self._on:
             return
         keys, seen = ((), None) if self._look is None else self._look.finish()
@@ -58,10 +55,10 @@ class EarlyWatch:
         self._mail.post((sample.step, keys), values)
 
     def collect(self, *, wait: bool = False) -> None:
-        """Judge what has arrived, and tell of it."""
+        """Judge the measurements that arrived, and report signs."""
         for (step, keys), values in self._mail.collect(wait=wait):
             signals = dict(zip(keys, values, strict=False))
-            # Of a refused step all are 0, of a weight that was all zeros the ratio is not finite.
+            # All ratios are 0 for a refused step, and not finite for an all-zero weight.
             moved = [ratio for ratio in values[len(keys) :] if 0 < ratio < 1e6]
             if moved:
                 signals[UPDATE, ""] = median(moved)

@@ -1,4 +1,4 @@
-"""Which kinds of rows were refused, and how often: a kind that is hardly ever learned from must not go unseen."""
+"""Count refused batches by group of rows, so a group that is hardly ever learned shows up."""
 
 from __future__ import annotations
 
@@ -9,60 +9,60 @@ from typing import Any
 from stayfinite.core.decision import Action, Code, Decision
 
 MOST_GROUPS = 256
-"""Kinds that are counted apart."""
+"""Most groups to count."""
 
 MOST_STEPS = 64
-"""Steps whose kinds are remembered until it is known what became of them."""
+"""Steps to keep until they are decided."""
 
 ENOUGH = 4
-"""Refused batches of one kind from which on their share is told while the run goes on."""
+"""Refused batches of one group before it is reported during the run."""
 
 MOSTLY = 0.5
 
 Described = Sequence[str | tuple[str, str]]
-"""What ``describe(batch)`` returns: for each row a text, or a pair of its group and a text."""
+"""Result of ``describe(batch)``: for each row a text, or a pair of group and text."""
 
 
 class Groups:
-    """Counts batches by the groups that their rows belong to.
+    """Counts batches by the groups of their rows.
 
     Arguments:
-        describe: the loop's own words for the rows of a batch. Where they name no group, it is not called again.
+        describe: describes the rows of a batch. Not called again if it names no group.
     """
 
     def __init__(self, describe: Callable[[Any], Described] | None) -> None:
         self._describe = describe
         self._now: set[str] = set()
         self._steps: deque[tuple[int, set[str]]] = deque(maxlen=MOST_STEPS)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self.seen: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.bounded: Counter[str] = Counter()
 
     def see(self, batch: Any) -> None:
-        """A batch goes into the coming step."""
+        """Add a batch to the next step."""
         if self._describe is None:
             return
         try:
             groups = {str(row[0])[:80] for row in self._describe(batch) if is_pair(row)}
-        except Exception:  # whatever somebody's function may raise; an incident says so in its place
+        except Exception:  # user code may raise anything; an incident reports it
             groups = set()
         if not groups:
             self._describe = None
         self._now |= groups
 
     def close(self, step: int) -> None:
-        """All batches since the last call went into this step."""
+        """Assign all batches since the last call to this step."""
         if self._now:
             self._steps.append((step, self._now))
             self._now = set()
 
     def forget(self) -> None:
-        """The step failed."""
+        """Drop the batches of a failed step."""
         self._now = set()
 
     def count(self, decision: Decision) -> Iterator[str]:
-        """Take in what became of a step; yields a sentence for each group that is refused more often than not."""
+        """Count a decided step; yield a sentence for each group that is mostly refused."""
         while self._steps and self._steps[0][0] < decision.step:
             self._steps.popleft()
         if not self._steps or self._steps[0][0] != decision.step or decision.code is Code.SCALE_SEARCH:
@@ -74,8 +74,8 @@ class Groups:
             self.seen[group] += 1
             self.refused[group] += decision.refused
             self.bounded[group] += decision.action is Action.BOUND
-            if group not in self._told and self.refused[group] >= ENOUGH and self._mostly_refused(group):
-                self._told.add(group)
+            if group not in self._reported and self.refused[group] >= ENOUGH and self._mostly_refused(group):
+                self._reported.add(group)
                 yield self.sentence(group)
 
     def sentence(self, group: str) -> str:
@@ -83,7 +83,7 @@ class Groups:
         return f"{self.refused[group]:,} of {self.seen[group]:,} batches with {group!r} were refused"
 
     def neglected(self) -> list[str]:
-        """A sentence for each group that is refused more often than the others, those with the largest share first."""
+        """A sentence for each group refused more often than others, largest share first."""
         hit = [group for group, count in self.refused.items() if count and self._stands_out(group)]
         return [self.sentence(group) for group in sorted(hit, key=lambda g: -self.refused[g] / self.seen[g])]
 
@@ -91,7 +91,7 @@ class Groups:
         return self.refused[group] > MOSTLY * self.seen[group] and self._stands_out(group)
 
     def _stands_out(self, group: str) -> bool:
-        """Whether a group is refused at least twice as often as all others together."""
+        """Whether a group is refused more than twice as often as all others together."""
         others = sum(self.seen.values()) - self.seen[group]
         theirs = (sum(self.refused.values()) - self.refused[group]) / others if others else 0.0
         return self.refused[group] / self.seen[group] > 2 * theirs
@@ -103,5 +103,5 @@ def is_pair(row: object) -> bool:
 
 
 def text_of(row: object) -> str:
-    """What a row is, in words."""
+    """Description of a row."""
     return f"[{row[0]}] {row[1]}" if isinstance(row, tuple) and len(row) == 2 else str(row)

@@ -1,9 +1,8 @@
-"""The run directory: what was launched, a line a step, a line an event. Never a reason for training to stop.
+"""The run directory: run.json, one line per step, one line per event. Never stops training.
 
-A line is written by one system call at the end of the file. A kill or a power cut can tear the last line only (Linux
-may stop a killed process's write at the end of a memory page); the next start removes the torn part. When the disk is
-full or the directory cannot be written, a warning is given once, lines are dropped, and writing is tried again from
-time to time.
+A line is one write at the end of the file. A kill or power cut can tear only the last line (Linux may end a killed
+process's write at a page boundary); the next start removes it. If the disk is full or not writable, a warning is shown
+once, lines are dropped, and writing is retried from time to time.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ from pathlib import Path
 from typing import Any
 
 RETRY_AFTER = 30.0
-"""Seconds between attempts to write again after a failure."""
+"""Seconds between attempts after a failure."""
 
 TAIL = 1 << 20
-"""Bytes at a file's end that are searched for its last whole line."""
+"""Bytes at the end of a file searched for its last complete line."""
 
 
 class JournalWarning(UserWarning):
-    """The run directory could not be written; training goes on without it."""
+    """The run directory could not be written; training continues without it."""
 
 
 def now() -> str:
-    """The present moment, in UTC, as ISO 8601."""
+    """Current time in UTC as ISO 8601."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class Journal:
-    """Writes the files of one run directory, or nothing at all where there is none."""
+    """Writes the files of one run directory, or nothing if there is none."""
 
     def __init__(self, directory: str | os.PathLike[str] | None) -> None:
         self.directory = None if directory is None else Path(directory)
@@ -50,13 +49,13 @@ class Journal:
             return
         try:
             line = f"{json.dumps(record, ensure_ascii=False, default=str)}\n"
-            # What UTF-8 cannot hold, half a surrogate pair, becomes the escape that JSON has for it.
+            # Lone surrogates become JSON escapes.
             _append(self._open(name), line.encode(errors="backslashreplace"))
         except OSError as error:
             self._failed(error)
 
     def whole(self, name: str, content: bytes) -> None:
-        """Write or replace a file so that at any moment either the old or the new one is there."""
+        """Write or replace a file atomically."""
         if self.directory is None or time.monotonic() < self._retry_at:
             return
         aside = self.directory / f".{name}.{os.getpid()}"
@@ -70,7 +69,7 @@ class Journal:
             self._failed(error)
 
     def set_aside(self, name: str) -> None:
-        """Keep a file of an earlier launch under a numbered name, if there is one."""
+        """Rename a file of an earlier launch to a numbered name, if there is one."""
         if self.directory is None:
             return
         stem, suffix = Path(name).stem, Path(name).suffix
@@ -81,7 +80,7 @@ class Journal:
             (self.directory / name).rename(kept)
 
     def read(self, name: str) -> dict[str, Any]:
-        """A JSON file of the directory as it is now; empty when there is none or it cannot be read."""
+        """Read a JSON file; empty if missing or unreadable."""
         if self.directory is None:
             return {}
         try:
@@ -91,7 +90,7 @@ class Journal:
         return content if isinstance(content, dict) else {}
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for descriptor in self._files.values():
             os.close(descriptor)
         self._files.clear()
@@ -103,7 +102,7 @@ class Journal:
 
     def _open(self, name: str) -> int:
         if name in self._files and not os.fstat(self._files[name]).st_nlink:
-            # Somebody has deleted the file: what is written to it now would be lost.
+            # The file was deleted: further writes would be lost.
             os.close(self._files.pop(name))
         if name not in self._files:
             assert self.directory is not None
@@ -129,7 +128,7 @@ class Journal:
 def _append(descriptor: int, line: bytes) -> None:
     written = os.write(descriptor, line)
     if written < len(line):
-        # The disk filled up within the line: take the piece back, so that no torn line stays.
+        # The disk filled up within the line: remove the partial line.
         os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

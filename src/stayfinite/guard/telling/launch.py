@@ -1,4 +1,4 @@
-"""run.json: what was launched, with what, on what."""
+"""run.json: what was launched, with which settings, on which device."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from stayfinite.autopsy.steps.surroundings import device_in_words
 from stayfinite.core.policy import Policy
 from stayfinite.core.records import VERSION
 from stayfinite.measure.roster import Roster, whole_size
@@ -19,7 +20,7 @@ OF_INTEREST = (
     "stayfinite", "torch", "transformers", "accelerate", "peft", "lightning", "bitsandbytes", "numpy",
     "deepspeed", "megatron-core", "torchtitan", "ai2-olmo-core",
 )  # fmt: skip
-"""Packages whose versions are written down where they are installed."""
+"""Packages whose versions are recorded."""
 
 
 def launch_record(
@@ -31,12 +32,12 @@ def launch_record(
     time: str,
     first_batch: str = "",
 ) -> dict[str, Any]:
-    """What this start of the run is made of."""
+    """Record of this launch."""
     record = {
         "time": time,
         "versions": {"python": platform.python_version(), **_versions()},
         "platform": platform.platform(),
-        "devices": sorted({_device_name(device) for device, _ in roster.places}),
+        "devices": sorted({device_in_words(device) for device, _ in roster.places}),
         "seed": torch.initial_seed(),
         "model": {
             "class": type(model).__name__,
@@ -55,7 +56,7 @@ def launch_record(
 
 
 def run_record(earlier: dict[str, Any], launch: dict[str, Any]) -> dict[str, Any]:
-    """run.json with this launch added to those that were there; what else it says, its recipe and config, stays."""
+    """Add this launch to run.json; its other keys (recipe, config) stay."""
     launches = earlier.get("launches")
     return earlier | {"version": VERSION, "launches": [*(launches if isinstance(launches, list) else []), launch]}
 
@@ -68,10 +69,6 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _device_name(device: torch.device) -> str:
-    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
 
 
 def _settings(group: dict[str, Any]) -> dict[str, Any]:

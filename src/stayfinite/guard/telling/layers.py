@@ -1,8 +1,8 @@
-"""layers.npz: the closer looks at every parameter, over time.
+"""layers.npz: the per-parameter samples over time.
 
-``names`` [P], ``steps`` [S], and one float32 table [S, P] for each of the sample's fields; NaN where a parameter had
-no gradient. Readable with ``numpy.load``; written without numpy, which the bare install does not bring. When there
-are more than ``MOST`` looks, every second one is dropped, so that memory and file stay small however long the run.
+``names`` [P], ``steps`` [S], and one float32 table [S, P] for each of the sample's fields; NaN if a parameter had no
+gradient. Readable with ``numpy.load``; written without numpy, which is not a dependency. Beyond ``MOST`` samples every
+second one is dropped, so memory and file stay small.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from collections.abc import Sequence
 from stayfinite.measure.sample import FIELDS
 
 MOST = 1024
-"""Looks that are kept."""
+"""Most samples to keep."""
 
 VERSION = 1
 
 
 class Layers:
-    """Collects samples and turns them into the file."""
+    """Collects samples and writes them as a file."""
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
         self._indices: Sequence[int] = ()
         self._whole = False
-        """Whether these are all parameters, in their order."""
+        """Whether these are all parameters, in order."""
         self._rows: list[tuple[int, array[float]]] = []
         self._stride = 1
         self._seen = 0
         self._written = 0
 
     def add(self, step: int, names: tuple[str, ...], indices: Sequence[int], table: Sequence[float]) -> None:
-        """Take in one sample; ``table`` is its rows, one after the other."""
+        """Add a sample; ``table`` has its rows, flattened."""
         if names != self._names:
-            # Another set of parameters has other columns; the file shows the latest set.
+            # A new set of parameters has other columns; the file shows the latest set.
             self._names, self._rows, self._stride, self._seen, self._written = names, [], 1, 0, 0
             self._indices, self._whole = (), False
         self._seen += 1
@@ -59,16 +59,15 @@ class Layers:
 
     @property
     def unwritten(self) -> bool:
-        """Whether there is anything that the file does not hold yet."""
+        """Whether the file lacks some samples."""
         return len(self._rows) != self._written
 
     @property
     def due(self) -> bool:
-        """Whether enough is new to write the file again: a tenth more each time, so that writing stays cheap."""
+        """Whether to write the file again: each time it has grown by a tenth."""
         return self.unwritten and abs(len(self._rows) - self._written) * 10 >= self._written
 
     def to_bytes(self) -> bytes:
-        """The file's content."""
         width, count, looks = len(FIELDS), len(self._names), len(self._rows)
         longest = max((len(name) for name in self._names), default=1) or 1
         names = b"".join(name.encode("utf-32-le", "replace").ljust(4 * longest, b"\0") for name in self._names)
@@ -86,6 +85,6 @@ class Layers:
 
 def _npy(kind: str, shape: tuple[int, ...], content: bytes) -> bytes:
     header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape!r}, }}"
-    # Version 1.0 of the format: magic, version, header length; the content starts at a multiple of 64.
+    # Format 1.0: magic, version, header length; the content starts at a multiple of 64.
     header += " " * (-(len(header) + 11) % 64) + "\n"
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode("latin-1") + content

@@ -1,4 +1,4 @@
-"""Curves of a run that move while it trains, in one cell of a notebook. Off until `%load_ext stayfinite`."""
+"""Live curves in one notebook cell while training. Off until `%load_ext stayfinite`."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from stayfinite.core.decision import Decision
 from stayfinite.core.html import curve, panel
 
 EVERY = 1.0
-"""Seconds between two pictures."""
+"""Seconds between drawings."""
 
 SHARE = 100
-"""A picture that takes long to draw is followed by this many times as long without one: one percent at most."""
+"""Pause after a drawing, as a multiple of its duration: at most one percent of the time."""
 
 MOST_MARKS = 60
 
 Draw = Callable[[str], None]
-"""Shows HTML in place of what it showed before."""
+"""Replaces the HTML shown before."""
 
 
 class Switch:
-    """Whether guards draw while they train, and how a place to draw in is made."""
+    """Whether guards draw while training, and how to create a place to draw in."""
 
     place: Callable[[], Draw] | None = None
 
 
 def live_curves() -> LiveCurves | None:
-    """Something to draw the next run with; None while that is off."""
+    """Live curves for the next run; None while off."""
     return None if Switch.place is None else LiveCurves(Switch.place)
 
 
 class LiveCurves:
-    """The curves of one guard. Nothing that goes wrong here reaches the training."""
+    """Curves of one guard. Errors here never reach the training."""
 
     def __init__(self, place: Callable[[], Draw]) -> None:
         self._place = place
@@ -46,7 +46,7 @@ class LiveCurves:
         self._next = 0.0
 
     def take(self, decision: Decision) -> None:
-        """A step has become known; a picture is drawn when it is time."""
+        """Add a decided step; draw if it is time."""
         signals = decision.signals
         self._loss.add(signals.step, signals.loss)
         self._norm.add(signals.step, signals.grad_norm)
@@ -58,7 +58,7 @@ class LiveCurves:
             self._show("training")
 
     def finish(self) -> None:
-        """The run has ended: the last picture stays."""
+        """Draw the last picture."""
         if self._steps:
             self._show("ended")
 
@@ -66,7 +66,7 @@ class LiveCurves:
         if Switch.place is None:
             return  # switched off meanwhile
         begun = time.monotonic()
-        with suppress(Exception):  # a notebook that has gone away is no reason to end a training
+        with suppress(Exception):  # a closed notebook must not end a training
             if self._draw is None:
                 self._draw = self._place()
             self._draw(

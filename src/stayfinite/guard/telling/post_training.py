@@ -1,4 +1,4 @@
-"""Signs of post-training gone wrong, judged as the steps become known; no step is refused for one."""
+"""Post-training failures, judged as steps are decided; no step is refused for one."""
 
 from __future__ import annotations
 
@@ -12,48 +12,47 @@ from stayfinite.guard.telling.recorder import SIGN, Recorder
 
 
 class PostTrainingWatch:
-    """Judges the signals that came with a step, and tells; does nothing where a loop gives none.
+    """Judges the signals of each step and reports signs; does nothing without signals.
 
     Arguments:
-        recorder: is told.
-        first: whether this is the rank that speaks; the others do not look.
+        first: whether this is rank 0; other ranks do nothing.
     """
 
     def __init__(self, recorder: Recorder, *, first: bool) -> None:
         self._recorder, self._on = recorder, first
         self._judge = PostTraining()
         self.steered: dict[str, Any] = {}
-        """What was done about the signs, as plain data; whoever steers keeps it here, so that it is saved."""
+        """Actions taken on signs, as plain data; kept here by `rl.Steering` so they are saved."""
 
     @property
     def standing(self) -> frozenset[str]:
-        """Causes that the last signals show; on the rank that looks."""
+        """Causes shown by the last signals, on rank 0."""
         return self._judge.standing
 
     def state_dict(self) -> dict[str, Any]:
-        """Signals so far, in bounded size, and what was done about them."""
+        """Signals so far, in bounded size, and the actions taken."""
         return {"judge": self._judge.to_json(), "steered": dict(self.steered)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there. A state from before this was saved is empty, and the judge begins anew.
+        """Restore a state; an older, empty one starts over.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError: it is something else.
+            KeyError, TypeError, ValueError, AttributeError: not such a state.
         """
         self._judge.load(state.get("judge", {}))
-        # In place: whoever steers holds it already.
+        # In place: the steering keeps a reference.
         self.steered.clear()
         self.steered.update(state.get("steered", {}))
 
     def take(self, signals: Signals) -> None:
-        """A step has become known."""
+        """Judge the signals of a decided step."""
         if not self._on or not signals.named:
             return
         for sign in self._judge.take(signals.step, signals.named):
             self.tell(sign)
 
     def tell(self, sign: Sign) -> None:
-        """Tell of a sign, found here or by whoever looked at the training itself."""
+        """Report a sign, found here or by the caller."""
         self._recorder.announce(
             SIGN,
             sign.step,

@@ -1,14 +1,17 @@
-"""Telling: what the guard did goes to the run directory, to the terminal, and into the summary."""
+"""Record what the guard did: run directory, terminal, summary."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from stayfinite.core.decision import Decision
 from stayfinite.core.finding import Finding
@@ -24,37 +27,36 @@ from stayfinite.guard.telling.live import live_curves
 from stayfinite.guard.telling.reporting import REPORT, Reporter
 from stayfinite.guard.telling.tally import Tally
 from stayfinite.measure.mailbox import Mailbox
-from stayfinite.measure.memory import memory_peaks
 from stayfinite.measure.sample import FIELDS, Sample
 from stayfinite.report.summary import summary
 from stayfinite.report.terminal import Console, Voice
 
 REMEMBERED = 1024
-"""Decisions that ``guard.decisions`` holds."""
+"""Decisions in ``guard.decisions``."""
 
 STEPS, EVENTS, LAYERS, RUN = "steps.jsonl", "events.jsonl", "layers.npz", "run.json"
 LEDGER = "ledger.json"
 LAYERS_REST = 200
-"""After layers.npz was written it rests for so many times as long as that took: half a percent of the time at most."""
+"""Pause after writing layers.npz, as a multiple of its duration: at most half a percent of the time."""
 
 MOST_TOLD = 1000
-"""Rows, and groups, that the last event names."""
+"""Most rows and groups in the last event."""
 
 SHOWN_ROWS = 8
-"""Rows that the summary names."""
+"""Most rows in the summary."""
 
 SIGN = "sign"
-"""The event of a sign of post-training gone wrong."""
+"""Event of a post-training sign."""
 
 WORTH_A_LOOK = frozenset({"incident", "autopsy"})
-"""Events after which report.html is drawn anew."""
+"""Events that refresh report.html."""
 
 
 class Recorder:
-    """Writes down and says what became known, in the order of the steps.
+    """Records and prints what becomes known, in step order.
 
-    With several ranks the first one writes and speaks for all; another tells of its own trouble only, in a file of its
-    own and under its number.
+    With several ranks, rank 0 writes and prints for all; other ranks report only their own trouble, in a file of their
+    own and with their number.
     """
 
     def __init__(
@@ -82,10 +84,10 @@ class Recorder:
         self._live = live_curves() if self._first else None
         self._launched = False
         self.causes: dict[str, int] = {}
-        """What was found to be the matter, on this rank, with the step at which it first was."""
+        """Causes found on this rank, with the step of the first occurrence."""
 
     def launch(self, step: int, describe: Callable[[], dict[str, Any]]) -> None:
-        """The first step is about to be taken; ``describe`` tells what was launched. Later calls do nothing."""
+        """Record the launch at the first step; ``describe`` returns its record. Later calls do nothing."""
         if self._launched:
             return
         self._launched = True
@@ -100,23 +102,23 @@ class Recorder:
         self._journal.line(EVENTS, plain_event(event, step, now(), {}))
 
     def post(self, sample: Sample, names: tuple[str, ...]) -> None:
-        """A closer look was taken; it is written when it arrives."""
+        """Send a sample to the host; it is written when it arrives."""
         if not self._first:
             return
         self._samples.post((sample.step, names, sample.indices), sample.table.reshape(-1))
 
     @property
     def directory(self) -> Path | None:
-        """Where the run is written."""
+        """The run directory."""
         return self._journal.directory
 
     @property
     def unusual(self) -> dict[str, int]:
-        """Finite steps that were bounded, and rollbacks because of what followed one."""
+        """Counts of bounded finite steps, and of rollbacks caused by one."""
         return self._tally.unusual
 
     def note(self, judgement: Judgement, done: Mapping[str, Any] | None = None) -> None:
-        """A step has become known; ``done`` is what was done about it beyond a veto."""
+        """Record a decided step; ``done`` is the action beyond a veto."""
         decision = judgement.decision
         self.decisions.append(decision)
         self._tally.count(decision)
@@ -134,19 +136,19 @@ class Recorder:
             self._live.take(decision)
 
     def find(self, finding: Finding, step: int) -> None:
-        """A known way of failing was recognized."""
+        """Record a finding."""
         self.causes.setdefault(finding.cause, step)
         if self._first:
             self._journal.line(EVENTS, finding_record(finding, step, now()))
             self._voice.finding(finding)
 
     def announce(self, event: str, step: int, line: str = "", **details: Any) -> None:
-        """Tell of something that all ranks know of; the first one speaks."""
+        """Record an event that all ranks know; rank 0 prints it."""
         if self._first:
             self.trouble(event, step, line, **details)
 
     def trouble(self, event: str, step: int, line: str = "", **details: Any) -> None:
-        """Tell of something that happened on this rank."""
+        """Record an event of this rank."""
         self._tally.hear(event)
         if cause := details.get("cause"):
             self.causes.setdefault(str(cause), step)
@@ -159,7 +161,7 @@ class Recorder:
             self.redraw()
 
     def pace(self, slowest: Any, host: str, step: int) -> None:
-        """How much of a step is the slowest rank's own; all ranks know it."""
+        """Record the slowest rank's share of a step, which all ranks know."""
         self._tally.slowest = (slowest.rank, host, slowest.share, slowest.mean_share)
         self.announce(
             "slowest-rank",
@@ -172,24 +174,24 @@ class Recorder:
         )
 
     def redraw(self) -> None:
-        """There is more to see now: report.html is drawn anew, soon. Any thread may ask for it."""
+        """Refresh report.html soon. Thread-safe."""
         self._reporter.soon()
 
     def say(self, line: str) -> None:
-        """A line on the terminal, and nowhere else."""
+        """Print a line without recording it."""
         self._voice.text(line)
 
     def keep_ledger(self, content: bytes) -> None:
-        """Write down at once which batches are to be passed over."""
+        """Write the ledger of skipped batches at once."""
         if self._first:
             self._journal.whole(LEDGER, content)
 
     def read_ledger(self) -> dict[str, Any]:
-        """What was written down of it; empty if nothing was."""
+        """The written ledger; empty if none."""
         return self._journal.read(LEDGER)
 
     def collect(self, *, wait: bool = False) -> None:
-        """Take in the closer looks that have arrived."""
+        """Add the samples that arrived."""
         for (step, names, indices), table in self._samples.collect(wait=wait):
             self._layers.add(step, names, indices, table)
             norms = table[FIELDS.index("norm") :: len(FIELDS)]
@@ -202,7 +204,7 @@ class Recorder:
         self._say_failed_report()
 
     def finish(self, event: str, step: int, reason: str, **details: Any) -> None:
-        """The run has ended: write what is left and say what it came to. Silent where no step was ever taken."""
+        """Write what is left and print the summary. Silent if no step was ever taken."""
         if not self._launched:
             return
         if not self._first:
@@ -215,7 +217,7 @@ class Recorder:
         if self._layers.unwritten:
             self._journal.whole(LAYERS, self._layers.to_bytes())
         unlearned, neglected = self._unlearned(), self._groups.neglected()
-        told = {"reason": reason, **details, "memory": memory_peaks()}
+        told = {"reason": reason, **details, "memory": _memory_peaks()}
         if unlearned.batches or unlearned.rows or neglected:
             told["unlearned"] = {
                 "rows": list(unlearned.rows[:MOST_TOLD]),
@@ -245,7 +247,7 @@ class Recorder:
 
 
 def in_words(unlearned: Unlearned) -> str:
-    """What was never learned from; empty where there is nothing of that kind."""
+    """Data never learned from; empty if there is none."""
     if unlearned.rows:
         share = (
             f" of {unlearned.of_rows:,} ({len(unlearned.rows) / unlearned.of_rows:.2%})" if unlearned.of_rows else ""
@@ -255,3 +257,21 @@ def in_words(unlearned: Unlearned) -> str:
     if unlearned.batches:
         return f"{unlearned.batches:,} of {unlearned.of_batches:,} batches were never learned from"
     return ""
+
+
+def _memory_peaks() -> dict[str, int]:
+    """Peak bytes by place: the process on the host, and each CUDA device in use."""
+    peaks = {}
+    try:
+        import resource
+    except ImportError:  # Windows
+        pass
+    else:
+        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        peaks["host, the whole process"] = held if sys.platform == "darwin" else held << 10
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        for device in range(torch.cuda.device_count()):
+            if allocated := torch.cuda.max_memory_allocated(device):
+                peaks[f"cuda:{device}, allocated"] = allocated
+                peaks[f"cuda:{device}, reserved"] = torch.cuda.max_memory_reserved(device)
+    return peaks

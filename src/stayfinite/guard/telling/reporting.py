@@ -1,4 +1,4 @@
-"""report.html of a run: written at its end and after every incident, beside training and never a reason to fail."""
+"""Write report.html at the end and after every incident, in the background; failures never stop training."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 REPORT = "report.html"
 
 SOON = 1.0
-"""Seconds between an event and the page that shows it, so that events close together are drawn together."""
+"""Seconds between an event and the page that shows it, so close events share a page."""
 
 LONGEST_WAIT = 30.0
-"""Seconds that the end of a run waits for a page that is being drawn."""
+"""Longest wait at the end of a run for a page in progress."""
 
 
 class Reporter:
-    """Draws the page of a run directory. Nothing that goes wrong here is raised.
+    """Draws the page of a run directory. Never raises.
 
     Arguments:
-        directory: of the run; None for no page at all.
+        directory: run directory; None for no page.
     """
 
     def __init__(self, directory: Path | None) -> None:
@@ -26,17 +26,17 @@ class Reporter:
         self._thread: threading.Thread | None = None
         self._reason = ""
         self._turn = threading.Lock()
-        """Held by whoever looks at or changes the next two."""
+        """Guards the next two."""
         self._wanted = False
         self._under_way = False
         self._pen = threading.Lock()
-        """Held by whoever puts a page in its place."""
+        """Held while a page is put in place."""
         self._over = False
         self._ended = threading.Event()
-        """The run has ended: the page of its end needs no page before it."""
+        """Set at the end of the run: only its last page matters then."""
 
     def soon(self) -> None:
-        """Something is worth a look: draw the page in a thread, once more if one is under way. Any thread may ask."""
+        """Draw the page in a thread, or again after the one in progress. Thread-safe."""
         if self._directory is None:
             return
         with self._turn:
@@ -46,13 +46,13 @@ class Reporter:
             self._thread = threading.Thread(target=self._later, name="stayfinite-report", daemon=True)
             try:
                 self._thread.start()
-            except RuntimeError as error:  # no further thread can be had, or the interpreter is ending
+            except RuntimeError as error:  # no thread available, or the interpreter is shutting down
                 self._thread, self._reason = None, str(error)
             else:
                 self._under_way = True
 
     def finish(self) -> bool:
-        """The run has ended: draw the page now; whether it is there."""
+        """Draw the last page now; return whether it exists."""
         if self._directory is None:
             return False
         self._ended.set()
@@ -61,7 +61,7 @@ class Reporter:
         return self._draw(last=True)
 
     def failure(self) -> str:
-        """Why the page could not be drawn, told once; empty where it could."""
+        """Why the page could not be drawn, reported once; empty on success."""
         reason, self._reason = self._reason, ""
         return reason
 
@@ -78,14 +78,14 @@ class Reporter:
     def _draw(self, *, last: bool = False) -> bool:
         assert self._directory is not None
         try:
-            # What it takes to read and judge a run is loaded when there is something to draw.
+            # Loaded only if there is something to draw.
             from stayfinite.guard.telling.showing import guarded_run
             from stayfinite.report.page.data import page_data
             from stayfinite.report.page.file import write_page
 
             data = page_data([guarded_run(self._directory)])
             with self._pen:
-                # A page that was begun before the end and comes after it would show the run as it was then.
+                # A page started before the end must not replace the last one.
                 if last or not self._over:
                     write_page(data, self._directory / REPORT)
                 self._over = self._over or last

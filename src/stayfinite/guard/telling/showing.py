@@ -1,4 +1,4 @@
-"""What the page shows of a path: its files are read, the rules judge them, and both go to the page. Needs no torch."""
+"""Content of the report page for a path: its files are read and judged by the rules. Needs no torch."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from stayfinite.report.page.data import log_data, run_data
 def shown_runs(
     paths: Sequence[Path], progress: Progress | None = None, tell: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """What the page shows of each path: a run directory, or a log that is somebody else's.
+    """Page data for each path: a run directory, or any other log.
 
     Configs and scripts among them belong to the run before them, or to the first one.
 
     Raises:
-        UsageError: there is nothing to draw in one of them.
+        UsageError: one of them has nothing to draw.
     """
     runs, beside = _with_configs(paths)
     return [
@@ -43,7 +43,7 @@ def shown_run(
     configs: Sequence[Path] = (),
     tell: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The same for one path. A directory that is no run, and whose log is a guard's, stands for that run."""
+    """Page data for one path. A directory that is not a run, but whose log is a guard's, means that run."""
     if path.is_dir() and not is_run_directory(path):
         newest = newest_log(path)
         path = path if newest is None or not is_run_directory(newest.parent) else newest.parent
@@ -54,7 +54,7 @@ def shown_run(
     found = judge_reading(reading, understand_told(tell))
     best = max(found.runs, key=lambda run: (len(run.column("loss")), run.points_seen), default=None)
     measured = best is not None and best.points_seen > 0
-    # Files of these names may also be another program's.
+    # Files of these names may also belong to another program.
     if run is not None and (run.steps.curves or run.events.counts or not measured):
         return run_data(run, found.to_json(), name=name)
     if best is None or not measured:
@@ -63,7 +63,7 @@ def shown_run(
 
 
 def _with_configs(paths: Sequence[Path]) -> tuple[list[Path], list[list[Path]]]:
-    """The runs, and for each of them the configs and scripts that were named with it."""
+    """The runs, and for each the configs and scripts named with it."""
     runs: list[Path] = []
     beside: list[list[Path]] = []
     first: list[Path] = []
@@ -80,7 +80,7 @@ def _with_configs(paths: Sequence[Path]) -> tuple[list[Path], list[list[Path]]]:
 
 
 def _holds_settings(path: Path) -> bool:
-    """Whether a file is a config or a script, by its name or by what is in it."""
+    """Whether a file is a config or a script, by its name or content."""
     if named_like_a_config(path) or named_like_a_log(path):
         return named_like_a_config(path)
     reading = read_paths([path])
@@ -88,14 +88,14 @@ def _holds_settings(path: Path) -> bool:
 
 
 def guarded_run(directory: Path) -> dict[str, Any]:
-    """What the page shows of a run that this process has guarded: from the guard's own files alone."""
+    """Page data for a run of this process, from the guard's own files alone."""
     run = RunReader(directory)
     run.refresh()
     return run_data(run, diagnose_guarded(directory).to_json())
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Each path by its last word, and by more of them where two are called alike."""
-    # Not `resolve`, which raises where links lead in a circle.
+    """Last component of each path, or the full path if two are the same."""
+    # Not `resolve`, which raises on circular links.
     last = ["stdin" if path == STANDARD_INPUT else Path(os.path.realpath(path)).name for path in paths]
     return [str(path) if last.count(name) > 1 else name for path, name in zip(paths, last, strict=True)]

@@ -1,4 +1,4 @@
-"""What a run came to, counted as it goes."""
+"""Running totals of a run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from stayfinite.core.decision import Action, Decision
 
 WORST = 3
-"""How many of the worst parameters the summary names."""
+"""Worst parameters named in the summary."""
 
 
 class Tally:
-    """Counts steps and remembers the extremes, for the summary at close."""
+    """Counts steps and remembers extremes, for the summary."""
 
     def __init__(self) -> None:
         self._steps = 0
         self._clipped = self._bounded = 0
-        self._heard: Counter[str] = Counter()
+        self._events: Counter[str] = Counter()
         self._vetoes: Counter[str] = Counter()
         self._watched: Counter[str] = Counter()
         self._lowest_scale: float | None = None
@@ -29,10 +29,9 @@ class Tally:
         self._silent: tuple[str, ...] = ()
         self._looks = 0
         self.slowest: tuple[int, str, float, float] | None = None
-        """The rank with the most time of its own, its host, the share of a step that is its own, the mean of all."""
+        """Slowest rank, its host, its own share of a step, the mean share of all."""
 
     def count(self, decision: Decision) -> None:
-        """Take in one step."""
         signals = decision.signals
         self._steps += 1
         self._bad.update(signals.bad_parameters)
@@ -49,32 +48,32 @@ class Tally:
             self._lowest_scale = scale if self._lowest_scale is None else min(scale, self._lowest_scale)
 
     def hear(self, event: str) -> None:
-        """Take in an event that is no decision: a rollback because of what followed, a new phase."""
+        """Count an event that is not a decision: a rollback after harm, a new phase."""
         if event in ("rollback", "new-phase"):
-            self._heard[event] += 1
+            self._events[event] += 1
 
     def see(self, cause: str, step: int) -> None:
-        """Take in a sign of post-training, which is told of again when it comes back."""
+        """Record a post-training sign; it may be reported again when it returns."""
         self._signs.setdefault(cause, step)
 
     @property
     def unusual(self) -> dict[str, int]:
-        """Finite steps that were bounded, and rollbacks because of what followed one."""
-        return {"bounded": self._bounded, "rollbacks": self._heard["rollback"]}
+        """Counts of bounded finite steps, and of rollbacks caused by one."""
+        return {"bounded": self._bounded, "rollbacks": self._events["rollback"]}
 
     def look(self, names: tuple[str, ...], indices: Sequence[int], norms: Sequence[float]) -> None:
-        """Take in a closer look: the gradient norms of the parameters that have a gradient."""
+        """Record a sample: the gradient norms of parameters with a gradient."""
         self._looks += 1
         if len(indices) == len(names) and 0.0 not in norms:
             self._silent = ()
             return
-        heard = dict(zip(map(names.__getitem__, indices), norms, strict=True))
+        measured = dict(zip(map(names.__getitem__, indices), norms, strict=True))
         # At the first step half of every fresh adapter has a gradient of exactly 0, because the other half is 0.
-        still = {name for name, norm in heard.items() if norm == 0 and self._looks > 1}
-        self._silent = tuple(name for name in names if name not in heard or name in still)
+        still = {name for name, norm in measured.items() if norm == 0 and self._looks > 1}
+        self._silent = tuple(name for name in names if name not in measured or name in still)
 
     def figures(self) -> dict[str, Any]:
-        """The arguments of :func:`stayfinite.report.summary.summary`."""
+        """Arguments of :func:`stayfinite.report.summary.summary`."""
         bad = [(name, f"NaN or inf in {count} step{'s' * (count > 1)}") for name, count in self._bad.most_common(WORST)]
         return {
             "steps": self._steps,
@@ -82,8 +81,8 @@ class Tally:
             "watched": self._watched,
             "clipped": self._clipped,
             "bounded": self._bounded,
-            "rollbacks": self._heard["rollback"],
-            "phases": self._heard["new-phase"],
+            "rollbacks": self._events["rollback"],
+            "phases": self._events["new-phase"],
             "last_loss": self._last_loss,
             "lowest_scale": self._lowest_scale,
             "worst": bad,

@@ -1,4 +1,4 @@
-"""DeepSpeed: one line after ``deepspeed.initialize``, and the loop stays as it is.
+"""DeepSpeed: one line after ``deepspeed.initialize``; the loop does not change.
 
 Example:
     >>> from stayfinite.integrations.deepspeed import deepspeed_guard

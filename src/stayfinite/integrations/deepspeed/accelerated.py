@@ -1,4 +1,4 @@
-"""An engine that accelerate has prepared: ``accelerator.backward`` runs its backward and its step."""
+"""An engine prepared by accelerate: ``accelerator.backward`` runs its backward and step."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from stayfinite.integrations.deepspeed.guard import StayFinite
 
 
 class AcceleratedEngine(StayFinite):
-    """The guard of an engine in a loop that uses accelerate.
+    """Guard of an engine in a loop that uses accelerate.
 
     Arguments:
-        accelerator: whose ``log`` gets the guard's figures, and whose ``end_training`` closes the guard.
-        engine: the model as ``prepare`` returned it.
-        optimizer: as ``prepare`` returned it; it tells the loop that a step was skipped.
+        accelerator: its ``log`` gets the guard's figures, its ``end_training`` closes the guard.
+        engine: the model as returned by ``prepare``.
+        optimizer: as returned by ``prepare``; it reports skipped steps to the loop.
         settings: those of :class:`StayFinite`.
     """
 
@@ -32,6 +32,6 @@ class AcceleratedEngine(StayFinite):
 
 
 def tell_of_skips(optimizer: Any) -> None:
-    """Have accelerate's wrapper ask its optimizer whether a step was skipped; it looks for a way only once."""
+    """Make accelerate's wrapper ask its optimizer whether a step was skipped; it checks for support only once."""
     if hasattr(optimizer, "__has_overflow__") and hasattr(optimizer.optimizer, "overflow"):
         optimizer.__has_overflow__ = True

@@ -1,8 +1,8 @@
-"""Where each of DeepSpeed's optimizers can be asked to wait: after it has measured a step, before it takes it.
+"""Where each DeepSpeed optimizer can be stopped: after it has measured a step, before it takes it.
 
-ZeRO measures, then calls ``_update_scale``, then looks whether to skip. So the question is put there, with the norm
-that it has just measured, and a refusal takes its own way of skipping. The loss scale goes down for its own overflows
-only. The other optimizers are asked before their ``step``, and a refused one is not run.
+ZeRO measures, calls ``_update_scale``, then decides whether to skip. The guard decides there, with the measured norm,
+and a refusal uses ZeRO's own way of skipping. The loss scale is lowered for its own overflows only. Other optimizers
+are intercepted before ``step``, which is not run if refused.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from stayfinite.core.decision import Decision
 from stayfinite.integrations.shadowing import Shadows
 
 Ask = Callable[..., Decision | None]
-"""Judges a step, given the norm of all ranks' gradients and the loss scale; None where no loss is known."""
+"""Judges a step, given the gradient norm over all ranks and the loss scale; None if no loss is known."""
 
 
 class Asking(Protocol):
-    """Puts the question for one kind of optimizer."""
+    """Interception for one kind of optimizer."""
 
     def prepare(self) -> None:
-        """The engine is about to clip and step."""
+        """Called before the engine clips and steps."""
 
     def step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """In front of ``optimizer.step``."""
+        """Wraps ``optimizer.step``."""
 
     def stop(self) -> None:
-        """Leave the optimizer as it was found."""
+        """Restore the optimizer."""
 
 
 class Partitioned:
@@ -48,10 +48,10 @@ class Partitioned:
         shadows.put(self._optimizer, "_update_scale", self._update_scale)
 
     def prepare(self) -> None:
-        """It is asked later."""
+        """Nothing: the decision comes later."""
 
     def step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Its own, with the question inside."""
+        """Run the original step, with the decision inside."""
         self._norm = self._decision = None
         with _clip_put_back(self._optimizer):
             result = original(*args, **kwargs)
@@ -60,7 +60,7 @@ class Partitioned:
         return result
 
     def stop(self) -> None:
-        """Nothing was left."""
+        """Nothing to restore."""
 
     def _measure(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         from deepspeed.runtime.utils import combine_grad_norm_groups
@@ -75,7 +75,7 @@ class Partitioned:
             norm = torch.tensor(math.inf)
         else:
             if self._norm is None:
-                # The engine was told not to measure.
+                # The engine is configured not to measure.
                 getattr(optimizer, self._measures)()
             assert self._norm is not None
             norm = self._norm / optimizer.loss_scale
@@ -89,17 +89,17 @@ class Partitioned:
 
 
 class Whole:
-    """No ZeRO, in half precision; and bf16 with gradients in fp32. Every rank has all gradients."""
+    """Half precision without ZeRO, and bf16 with fp32 gradients. Every rank has all gradients."""
 
     def __init__(self, engine: Any, ask: Ask) -> None:
         self._optimizer, self._ask = engine.optimizer, ask
         self._half = bool(engine.fp16_enabled())
 
     def prepare(self) -> None:
-        """It is asked later."""
+        """Nothing: the decision comes later."""
 
     def step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Ask first; the engine zeroes the gradients of a step that is not run."""
+        """Decide first; the engine zeroes the gradients of a skipped step."""
         optimizer = self._optimizer
         scale = float(optimizer.loss_scale_config.cur_scale) if self._half else 1.0
         decision = self._ask(norm=self._norm() / scale, scale=scale if self._half else None)
@@ -109,13 +109,13 @@ class Whole:
         if decision.refused and (not self._half or math.isfinite(measured)):
             optimizer.overflow, optimizer._global_grad_norm = True, measured
             return None
-        # An overflow of fp16 is left to its scaler, which skips and goes down.
+        # An fp16 overflow is left to its scaler, which skips and backs off.
         with _clip_put_back(optimizer):
             _limit(optimizer, decision)
             return original(*args, **kwargs)
 
     def stop(self) -> None:
-        """Nothing was left."""
+        """Nothing to restore."""
 
     def _norm(self) -> Tensor:
         from deepspeed.runtime.utils import get_global_norm, get_global_norm_of_tensors, get_weight_norm
@@ -131,41 +131,41 @@ class Whole:
 
 
 class Plain:
-    """No ZeRO, in fp32: one of torch's optimizers, with the gradients on the weights."""
+    """fp32 without ZeRO: a torch optimizer, with gradients on the weights."""
 
     def __init__(self, engine: Any, ask: Ask) -> None:
         self._optimizer, self._ask = engine.optimizer, ask
-        # By it the engine knows that a step was skipped.
+        # The engine reads this to detect a skipped step.
         self._optimizer.overflow = False
 
     def prepare(self) -> None:
-        """Before the engine clips."""
+        """Decide before the engine clips."""
         decision = self._ask()
         self._optimizer.overflow = decision is not None and decision.refused
 
     def step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Not run where it was refused."""
+        """Skip the step if it was refused."""
         return None if self._optimizer.overflow else original(*args, **kwargs)
 
     def stop(self) -> None:
-        """torch's optimizer knows of no overflow."""
+        """Remove the overflow attribute, which torch's optimizers lack."""
         del self._optimizer.overflow
 
 
 def asking_for(engine: Any, ask: Ask, shadows: Shadows) -> Asking:
-    """The way to ask this engine's optimizer."""
+    """The interception for this engine's optimizer."""
     if hasattr(engine.optimizer, "loss_scale_config") or hasattr(engine.optimizer, "get_grads_for_norm"):
         return Whole(engine, ask)
     return Partitioned(engine, ask, shadows) if engine.zero_optimization() else Plain(engine, ask)
 
 
 def scaler_of(engine: Any) -> Any:
-    """The ``torch.amp.GradScaler`` of an engine that has one: torch's autocast in fp16, without ZeRO."""
+    """The engine's ``torch.amp.GradScaler``, if any: torch autocast in fp16 without ZeRO."""
     return getattr(engine, "torch_autocast_z0_gradscaler", None)
 
 
 def _true(norm: Any) -> Tensor:
-    """A norm as it is; DeepSpeed writes one that is not finite as -1."""
+    """The norm as a tensor; DeepSpeed encodes a non-finite one as -1."""
     found = torch.as_tensor(norm)
     return torch.where(found < 0, torch.full_like(found, math.inf), found)
 
@@ -180,6 +180,6 @@ def _clip_put_back(optimizer: Any) -> Iterator[None]:
 
 
 def _limit(optimizer: Any, decision: Decision) -> None:
-    """Have the optimizer's own clipping limit an unusual step."""
+    """Let the optimizer's own clipping limit an unusual step."""
     if decision.limit is not None:
         optimizer.clip_grad = min(decision.limit, optimizer.clip_grad or math.inf)

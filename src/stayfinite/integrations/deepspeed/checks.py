@@ -1,4 +1,4 @@
-"""Which engines can be guarded, and what is said of the others."""
+"""Which engines can be guarded, and errors for the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIRST_VERSION = "0.19"
 
 
 def check_engine(engine: Any) -> None:
-    """Raise UsageError unless the steps of this engine can be refused."""
+    """Raise UsageError unless this engine's steps can be refused."""
     from deepspeed.runtime.engine import DeepSpeedEngine
 
     if not isinstance(engine, DeepSpeedEngine):
@@ -51,7 +51,7 @@ def check_engine(engine: Any) -> None:
 
 
 def inner_optimizer(engine: Any) -> Optimizer | None:
-    """The optimizer of torch's kind that the engine steps in the end; None where it has none."""
+    """The torch optimizer that the engine steps; None if there is none."""
     optimizer = engine.optimizer
     while optimizer is not None and not isinstance(optimizer, Optimizer):
         optimizer = getattr(optimizer, "optimizer", None)
@@ -59,7 +59,7 @@ def inner_optimizer(engine: Any) -> Optimizer | None:
 
 
 def keeps_weights_apart(engine: Any) -> bool:
-    """Whether this rank has a share of the weights only (ZeRO-3)."""
+    """Whether this rank has only a shard of the weights (ZeRO-3)."""
     return bool(engine.zero_optimization_stage() == 3)
 
 

@@ -1,4 +1,4 @@
-"""The guard on an engine: what is listened to, what is asked, what is acted upon, and its memory in checkpoints."""
+"""The guard of an engine: hooks, decisions, actions, and its memory in checkpoints."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ from stayfinite.integrations.deepspeed.checks import check_engine, inner_optimiz
 from stayfinite.integrations.deepspeed.masters import masters_of, tensors_of
 
 MARK = "_stayfinite"
-"""Under this name an engine knows its guard."""
+"""Attribute of an engine that holds its guard."""
 
 MEMORY = "stayfinite"
-"""Under this name the guard's memory lies in the client state of a checkpoint."""
+"""Key of the guard's memory in a checkpoint's client state."""
 
 
 class StayFinite(FrameworkGuard):
     """Guards the steps of a DeepSpeed engine.
 
-    ``engine(...)``, ``engine.backward(loss)`` and ``engine.step()`` are called as ever. A bad step is skipped on all
-    ranks as the engine itself skips an overflow: weights, moments and schedule stay as they were, and
-    ``engine.skipped_steps`` counts it. The loss scale goes down for overflows only. An unusual finite step is limited
+    ``engine(...)``, ``engine.backward(loss)`` and ``engine.step()`` are called as usual. A bad step is skipped on all
+    ranks as the engine itself skips an overflow: weights, moments and schedule do not change, and
+    ``engine.skipped_steps`` counts it. The loss scale is lowered for overflows only. An unusual finite step is limited
     by the engine's own clipping.
 
     Arguments:
-        engine: what ``deepspeed.initialize`` returned first.
+        engine: the first result of ``deepspeed.initialize``.
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps, events and incidents are written; None for nowhere.
-        forward: ``forward(batch) -> loss``, to be called as ``guard.forward(batch)``: lets a bad step be explained.
-            Not needed for a model that returns its loss, as those of transformers do.
-        explain: whether the first bad step of each kind is run again at once, to find its cause. Not with ZeRO-3.
-        console: where lines go when something happens; stderr by default.
+        forward: ``forward(batch) -> loss``, called as ``guard.forward(batch)``: allows a bad step to be explained.
+            Not needed for a model that returns its loss, as in transformers.
+        explain: whether the first bad step of each kind is run again at once to find its cause. Not with ZeRO-3.
+        console: where lines are printed; stderr by default.
 
     Raises:
-        UsageError: no step of this engine can be refused; the message says why.
+        UsageError: this engine's steps cannot be refused; the message says why.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class StayFinite(FrameworkGuard):
     ) -> None:
         check_engine(engine)
         if (before := vars(engine).get(MARK)) is not None:
-            # One that was attached from outside makes room for the script's own.
+            # A guard attached from outside is replaced by the script's own.
             before.close()
         self._engine, self._forward = engine, forward
         self._calls = ModelCalls(engine)
@@ -114,7 +114,7 @@ class StayFinite(FrameworkGuard):
     # -- what the loop may call --------------------------------------------------------------------------------------
 
     def forward(self, batch: Any) -> Tensor:
-        """Run the ``forward`` given at construction, and remember its batch, so that a bad step can be explained."""
+        """Run the ``forward`` given at construction, and record its batch, so a bad step can be explained."""
         if self._forward is None:
             raise OrderError(
                 "guard.forward() needs a forward function",
@@ -127,7 +127,7 @@ class StayFinite(FrameworkGuard):
 
     @property
     def decision(self) -> Decision | None:
-        """What was decided of the last step; None where no loss was known."""
+        """Decision on the last step; None if no loss was known."""
         return self._decision
 
     # -- one step, in the order in which the engine goes through it --------------------------------------------------
@@ -162,7 +162,7 @@ class StayFinite(FrameworkGuard):
 
     def _step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        # By now the engine has moved its schedule and let go of the gradients.
+        # By now the engine has advanced its schedule and freed the gradients.
         if self.driven.judged:
             self.driven.settle()
         return result
@@ -185,7 +185,7 @@ class StayFinite(FrameworkGuard):
         poisoned = self._poisoned()
         good = not self.driven.any_rank(bool(poisoned))
         client_state = {**(client_state or {}), MEMORY: self.state_dict()}
-        # What is poisoned is written for whoever asked for it, but `latest` goes on naming the last good one.
+        # A poisoned checkpoint is written as requested, but `latest` keeps naming the last good one.
         saved = original(save_dir, tag, client_state, save_latest and good, **kwargs)
         name = str(tag or f"global_step{self._engine.global_steps}")
         if good:
@@ -209,7 +209,7 @@ class StayFinite(FrameworkGuard):
         return path, client_state
 
     def _poisoned(self) -> list[str]:
-        """Names of this rank's tensors that hold a NaN or an infinity."""
+        """Names of this rank's tensors with NaN or infinity."""
         named = list(tensors_of(self._engine, self._inner))
         if all(bool(flag) for flag in finite_flag(tensor for _, tensor in named)):
             return []
@@ -238,13 +238,13 @@ def deepspeed_guard(engine: Any, **settings: Any) -> StayFinite:
 def _fitting(engine: Any, policy: Policy, *, explain: bool) -> Policy:
     if not explain:
         policy = replace(policy, autopsy_seconds=0)
-    # A rank has a share of the weights, which is no state to go back to from outside of the engine.
+    # A rank has only a shard of the weights, which cannot be restored from outside the engine.
     return replace(policy, snapshots=False) if keeps_weights_apart(engine) else policy
 
 
 @contextmanager
 def _past_the_engine(engine: Any) -> Iterator[None]:
-    """Within, the engine hands over to its module: neither it nor its hooks on the loss hear of the pass."""
+    """Context in which the engine passes calls to its module, without its own hooks on the loss."""
 
     def forward(_: Any, *args: Any, **kwargs: Any) -> Any:
         if engine.fp16_auto_cast():

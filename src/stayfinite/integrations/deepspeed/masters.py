@@ -1,4 +1,4 @@
-"""The optimizer inside an engine: it steps copies of the weights, in fp32 and often a part of them only."""
+"""The optimizer inside an engine: it steps fp32 copies of the weights, often only a shard of them."""
 
 from __future__ import annotations
 
@@ -10,51 +10,48 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 _GROUPS = ("bit16_groups", "fp16_groups", "bf16_groups")
-"""Where ZeRO 1 and 2, ZeRO-3 and the bf16 optimizer keep the weights they were given."""
+"""Attributes with the original weights, in ZeRO 1 and 2, ZeRO-3 and the bf16 optimizer."""
 
 
 class MasterOptimizer:
-    """The inner optimizer as a guard needs it: its groups and moments, and whose masters it steps.
+    """The inner optimizer as a guard needs it: groups, moments, and the weights it stands for.
 
-    Nothing else is offered on purpose: what asks for more would get hooks of an optimizer that is stepped in parts.
+    Deliberately nothing else: other users would get hooks of an optimizer that is stepped in parts.
 
     Arguments:
-        inner: as it was given to the engine, or built by it.
-        model: what is trained.
+        inner: as passed to the engine, or built by it.
     """
 
     def __init__(self, inner: Optimizer, model: nn.Module) -> None:
         self._inner = inner
         self.stands_for = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        """The model's own parameters, which it has masters of."""
+        """The model's parameters that it has master copies of."""
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Those of the inner optimizer; between two steps of ZeRO-3 they hold no tensor."""
+        """Groups of the inner optimizer; between ZeRO-3 steps they hold no tensors."""
         return self._inner.param_groups
 
     @property
     def state(self) -> Any:
-        """The moments, by master."""
+        """Moments by master weight."""
         return self._inner.state
 
     def step(self, closure: Any = None) -> Any:
-        """As the inner one does."""
         return self._inner.step(closure)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As the inner one does."""
         self._inner.zero_grad(set_to_none)
 
 
 def masters_of(model: nn.Module, inner: Optimizer) -> MasterOptimizer:
-    """The inner optimizer as a guard needs it, under its own name."""
+    """Wrap the inner optimizer, under its own class name."""
     kind: type[MasterOptimizer] = type(type(inner).__name__, (MasterOptimizer,), {})
     return kind(inner, model)
 
 
 def weights_of(engine: Any) -> Any:
-    """The model's own weights that the engine trains, in groups as an optimizer has them; its own hold masters."""
+    """The model's weights that the engine trains, as optimizer groups; the engine's own groups hold masters."""
     optimizer = engine.optimizer
     kept = next((each for name in _GROUPS if (each := getattr(optimizer, name, None))), None)
     groups = [group["params"] for group in optimizer.param_groups] if kept is None else kept
@@ -62,7 +59,7 @@ def weights_of(engine: Any) -> Any:
 
 
 def tensors_of(engine: Any, inner: Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """Everything of the training that this rank would save: its part of the weights, the masters, the moments."""
+    """Tensors that this rank would save: its share of the weights, the masters, the moments."""
     if engine.zero_optimization_stage() == 3:
         yield from _shares(engine, inner)
         return
@@ -74,7 +71,7 @@ def tensors_of(engine: Any, inner: Optimizer) -> Iterator[tuple[str, Tensor]]:
 
 
 def _shares(engine: Any, inner: Optimizer) -> Iterator[tuple[str, Tensor]]:
-    """Of ZeRO-3. Shares are of one size; beyond the end of a weight there is whatever the memory held."""
+    """Shards of ZeRO-3. They are equally large; beyond the end of a weight the memory is uninitialized."""
     optimizer = engine.optimizer
     for name, parameter in engine.module.named_parameters():
         share = parameter.ds_tensor

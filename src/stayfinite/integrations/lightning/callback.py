@@ -1,4 +1,4 @@
-"""The callback: what Lightning tells it, and the fit that it guards."""
+"""The callback: Lightning's hooks, and the fit that it guards."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class StayFinite:
     Arguments:
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps, events and incidents are written; by default ``stayfinite`` in the Trainer's log
-            directory, numbered where there is one of another training already. None for nowhere.
-        explain: whether the first bad step of each kind is run again at once, to find its cause.
+            directory, numbered if another training already has one. None for nowhere.
+        explain: whether the first bad step of each kind is run again at once to find its cause.
         log: whether gradient norm, vetoes and findings go to the Trainer's loggers and its progress bar.
-        console: where lines go when something happens; stderr by default.
+        console: where lines are printed; stderr by default.
     """
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        """An object that is a callback of the Lightning in use."""
+        """Create a callback of the Lightning in use."""
         made: Self = object.__new__(as_callback(cast(Any, cls), callback_classes()))
         return made
 
@@ -65,24 +65,24 @@ class StayFinite:
 
     @property
     def guards(self) -> list[DrivenGuard]:
-        """One for each optimizer, once training has started."""
+        """One guard per optimizer, once training has started."""
         return [] if self._fit is None else [each.guard for each in self._fit.guarded]
 
     @property
     def run_dir(self) -> Path | None:
-        """Where the run is written, once training has started."""
+        """The run directory, once training has started."""
         return None if self._fit is None else self._fit.run_dir
 
     # -- Lightning's hooks, in the order of their calls --------------------------------------------------------------
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """A checkpoint is resumed from; the guard does not exist yet."""
+        """Keep the state of a resumed checkpoint until the guard exists."""
         self._saved = state_dict
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Model, optimizers and schedules are what training starts with."""
+        """Build the guards: model, optimizers and schedules are final."""
         if self._fit is not None and not self._saved and self._fit.belongs_to(trainer, pl_module):
-            # A further fit of the same training.
+            # Another fit of the same training.
             self._saved = self._fit.state_dict()
         saved, place, self._fit, self._saved = self._saved, self._place(trainer), None, {}
         try:
@@ -96,17 +96,17 @@ class StayFinite:
             self._fit.start_at(trainer.global_step)
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Any) -> None:  # noqa: ARG002
-        """The loss of a batch is known."""
+        """Record the loss of a batch."""
         if self._fit is not None:
             self._fit.before_backward(loss)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:  # noqa: ARG002
-        """Gradients are complete and unscaled, and not yet clipped."""
+        """Judge the step: gradients are complete and unscaled, but not clipped."""
         if self._fit is not None:
             self._fit.before_step(optimizer)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
-        """The batch is done."""
+        """Act on the step."""
         if self._fit is None:
             return
         self._fit.after_batch()
@@ -116,16 +116,16 @@ class StayFinite:
                 pl_module.log(name, value, on_step=True, on_epoch=False, prog_bar=bar, batch_size=1)
 
     def state_dict(self) -> dict[str, Any]:
-        """A checkpoint is written."""
+        """State for a checkpoint."""
         return self._saved if self._fit is None else self._fit.state_dict()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
-        """Training is over, as far as Lightning is concerned."""
+        """Close the guards."""
         if self._fit is not None:
             self._fit.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:  # noqa: ARG002
-        """Training has failed, or was interrupted."""
+        """Close the guards after an error or interrupt."""
         if self._fit is not None:
             self._fit.end(type(exception), exception, exception.__traceback__)
 

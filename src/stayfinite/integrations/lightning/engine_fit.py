@@ -1,4 +1,4 @@
-"""A fit with Lightning's DeepSpeed strategy: its engine runs backward and takes the steps."""
+"""A fit with Lightning's DeepSpeed strategy, whose engine runs backward and steps."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from stayfinite.report.terminal import Console
 
 
 class GuardedEngine(GuardedOptimizer):
-    """An engine and its guard, which hears of losses and steps from the engine itself."""
+    """An engine and its guard, which hooks losses and steps of the engine itself."""
 
     def __init__(self, engine_guard: StayFinite, optimizer: Any) -> None:
         super().__init__(engine_guard.driven, optimizer)
         self._engine_guard = engine_guard
 
     def gather(self, loss: Tensor) -> None:
-        """JudgedStep in ``engine.backward``."""
+        """Nothing: hooked in ``engine.backward``."""
 
     def judge(self, *, early: bool = False) -> None:
-        """Done in ``engine.step``."""
+        """Nothing: done in ``engine.step``."""
 
     def end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Close the guard, which takes everything off the engine."""
+        """Close the guard, which restores the engine."""
         self._engine_guard.__exit__(kind, error, trace)
 
 
 class GuardedEngineFit(GuardedFit):
-    """As a :class:`GuardedFit`; the engine is asked. Lightning still moves the schedule, so it is held here."""
+    """A :class:`GuardedFit` with an engine. Lightning still steps the schedule, so it is held here."""
 
     def _guard_all(self, policy: Policy, run_dir: Path | None, console: Console | None) -> list[GuardedOptimizer]:
         self._engine = self._trainer.strategy.model
@@ -55,11 +55,11 @@ class GuardedEngineFit(GuardedFit):
     def _engine_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         before = self._engine.global_steps
         result = original(*args, **kwargs)
-        # The engine is called for every batch, and steps at the last of those that it accumulates.
+        # The engine is called for every batch, and steps at the last one of an accumulation.
         if self._engine.global_steps != before and self._engine_guard.refused:
             self._hold_schedules()
         return result
 
     def figures(self) -> dict[str, float]:
-        """What Lightning's loggers are told."""
+        """Figures for Lightning's loggers."""
         return self._engine_guard.figures()

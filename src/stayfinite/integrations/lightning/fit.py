@@ -1,4 +1,4 @@
-"""One ``trainer.fit``, guarded: where Lightning's loop is met, and what is done there."""
+"""One guarded ``trainer.fit``: where Lightning's loop is hooked, and what happens there."""
 
 from __future__ import annotations
 
@@ -21,15 +21,7 @@ from stayfinite.report.terminal import Console
 
 
 class GuardedFit:
-    """Guards the optimizers of one fit from ``on_train_start`` to ``on_train_end``.
-
-    Arguments:
-        trainer: a Lightning Trainer whose training is about to start.
-        module: its LightningModule.
-        policy: how steps are judged.
-        run_dir: where the run is written; None for nowhere.
-        console: where lines go.
-    """
+    """Guards the optimizers of one fit from ``on_train_start`` to ``on_train_end``."""
 
     def __init__(
         self, trainer: Any, module: Any, policy: Policy, run_dir: Path | None, console: Console | None
@@ -43,7 +35,7 @@ class GuardedFit:
         self._last: list[Tensor] = []
         self._stood = self._positions()
         self._moved = [False] * len(self._stood)
-        """Which schedules moved in the last batch."""
+        """Which schedules advanced in the last batch."""
         self._shadows, self._held = Shadows(), Shadows()
         self.guarded = self._guard_all(policy, run_dir, console)
         self._step = module.training_step
@@ -61,7 +53,7 @@ class GuardedFit:
         ]
 
     def _stand_in_front(self) -> None:
-        """Of steps and of clipping."""
+        """Wrap steps and clipping."""
         for each in self.guarded:
             self._shadows.put(each.optimizer, "step", each.step)
         if self._module.automatic_optimization:
@@ -91,7 +83,7 @@ class GuardedFit:
 
     def _training_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         if not args or kwargs or hasattr(args[0], "__next__"):
-            # A training_step that draws its batches by itself cannot be run again.
+            # A training_step that draws its own batches cannot be run again.
             return original(*args, **kwargs)
         self._rest = args[1:]
         with self.guarded[0].guard.passing(args[0]) as passed:
@@ -101,7 +93,7 @@ class GuardedFit:
         return output
 
     def before_backward(self, loss: Tensor) -> None:
-        """Lightning is about to run backward on this loss, which an fp16 scaler has multiplied."""
+        """Record a loss that Lightning is about to run backward on, scaled in fp16."""
         scale = None if self._scaler is None else self._scaler._get_scale_async()
         loss = loss.detach() if scale is None else loss.detach() / scale
         if len(self.guarded) == 1:
@@ -110,12 +102,12 @@ class GuardedFit:
             self._losses.append(loss)
 
     def before_step(self, optimizer: Any, *, early: bool = False) -> bool:
-        """Backward and unscaling are done; clipping comes next. Returns whether the step is refused."""
+        """Judge the step after backward and unscaling, before clipping; return whether it is refused."""
         raw = getattr(optimizer, "_optimizer", optimizer)
         each = next((each for each in self.guarded if each.optimizer is raw), None)
         if each is None:
             return False
-        # Of several optimizers the one that steps next is the one that the losses since the last step were for.
+        # With several optimizers, the losses since the last step belong to the one that steps next.
         for loss in self._losses or (self._last if len(self.guarded) > 1 else []):
             each.gather(loss)
         self._last, self._losses = self._losses or self._last, []
@@ -136,7 +128,7 @@ class GuardedFit:
             original(optimizer, *args, **kwargs)
 
     def after_batch(self) -> None:
-        """The batch is done, and schedules have moved."""
+        """Act on the step, after schedules have advanced."""
         self._held.lift()
         positions = self._positions()
         self._moved = [before != now for before, now in zip(self._stood, positions, strict=True)]
@@ -145,7 +137,7 @@ class GuardedFit:
             each.settle()
 
     def figures(self) -> dict[str, float]:
-        """What Lightning's loggers are told."""
+        """Figures for Lightning's loggers."""
         many = len(self.guarded) > 1
         found: dict[str, float] = {}
         for number, each in enumerate(self.guarded):
@@ -161,12 +153,12 @@ class GuardedFit:
     # -- state and end -----------------------------------------------------------------------------------------------
 
     def belongs_to(self, trainer: Any, module: Any) -> bool:
-        """Whether this is, or was, a fit of this Trainer and this module."""
+        """Whether this is a fit of this Trainer and module."""
         return self._trainer is trainer and self._module is module
 
     def state_dict(self) -> dict[str, Any]:
-        """What goes into Lightning's checkpoints."""
-        # Through JSON, so that torch.load(weights_only=True) meets no class of ours.
+        """State for Lightning's checkpoints."""
+        # Through JSON, so torch.load(weights_only=True) finds no class of ours.
         return {"guards": [json.loads(json.dumps(each.guard.state_dict())) for each in self.guarded]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -175,7 +167,7 @@ class GuardedFit:
             each.guard.load_state_dict(saved)
 
     def start_at(self, step: int) -> None:
-        """Count on from this step: the training has begun without a guard."""
+        """Continue counting from this step: the training started without a guard."""
         for each in self.guarded:
             each.guard.start_at(step)
 
@@ -185,7 +177,7 @@ class GuardedFit:
         error: BaseException | None = None,
         trace: TracebackType | None = None,
     ) -> None:
-        """Take everything away that stands in front of something, and close the guards."""
+        """Remove all wrappers, and close the guards."""
         self._held.lift()
         self._shadows.lift()
         for each in self.guarded:
@@ -205,7 +197,7 @@ class GuardedFit:
         return [getattr(each.scheduler, "last_epoch", None) for each in self._trainer.lr_scheduler_configs]
 
     def _hold_schedules(self) -> None:
-        """Until the end of the batch no schedule moves that counts steps."""
+        """Hold all step-based schedules until the end of the batch."""
         configs = self._trainer.lr_scheduler_configs
         if self._module.automatic_optimization:
             by_step = [each.scheduler for each in configs if each.interval == "step" and not each.reduce_on_plateau]
@@ -217,7 +209,7 @@ class GuardedFit:
             self._held.put(self._module, "lr_scheduler_step", move)
             return
         for each, moved in zip(configs, self._moved, strict=True):
-            # A schedule that a hand moves at the end of an epoch must move there, whatever became of the last step.
+            # A schedule stepped manually at the end of an epoch must advance, whatever the last step's decision.
             if moved or not self._trainer.is_last_batch:
                 self._held.disguise(each.scheduler, "step", lambda _, *__, **___: None)
 

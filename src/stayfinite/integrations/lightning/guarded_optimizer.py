@@ -1,4 +1,4 @@
-"""One optimizer of a LightningModule: what is asked and told on its way through a step."""
+"""One optimizer of a LightningModule: its step and clipping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stayfinite.integrations.unguarded import warn_of_unseen_loss
 
 
 class GuardedOptimizer:
-    """One optimizer of a LightningModule and the guard in front of it."""
+    """One optimizer of a LightningModule and its guard."""
 
     def __init__(self, guard: DrivenGuard, optimizer: Optimizer) -> None:
         self.guard, self.optimizer = guard, optimizer
@@ -24,28 +24,28 @@ class GuardedOptimizer:
         self.vetoes = 0
         self.norm = math.nan
         self.open = False
-        """Whether a step was judged and is not settled yet."""
+        """Whether a step was judged but not settled yet."""
         self.early = False
-        """Whether it was judged because gradients were about to be clipped by hand: the step itself is yet to come."""
+        """Whether it was judged early, before manual clipping: the step itself is still to come."""
         self.again = False
         """Whether a bad step is being run again, and must not step."""
         self._gathered = False
         self._looked_at: list[int] = []
 
     def gather(self, loss: Tensor) -> None:
-        """Backward is about to be run on this loss."""
+        """Record a loss before backward."""
         self.settle()
         self.guard.gather(loss.detach().mean())
         self._gathered = True
 
     def judge(self, *, early: bool = False) -> None:
-        """All gradients of the step are there, and not yet clipped."""
+        """Judge the step: all gradients are there, not yet clipped."""
         if self.early and not early:
             self.early = False
             return
         self.settle()
         if not any(parameter.grad is not None for parameter in self._parameters()):
-            # The training_step returned None, or nothing of this optimizer took part: there is nothing to judge.
+            # training_step returned None, or this optimizer did not take part: nothing to judge.
             return
         if not self._gathered:
             warn_of_unseen_loss("self.manual_backward(loss)")
@@ -57,7 +57,7 @@ class GuardedOptimizer:
         self._looked_at = self._versions()
 
     def clip(self, original: Any, max_norm: float) -> None:
-        """In place of a clip by norm: with the norms that were just measured, if they are those of these gradients."""
+        """Replaces a clip by norm: uses the measured norms if they belong to these gradients."""
         if self.refused:
             return
         if self.open and self._looked_at == self._versions() and self.guard.clips_alike(self._parameters()):
@@ -69,11 +69,11 @@ class GuardedOptimizer:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     def _versions(self) -> list[int]:
-        """How often each gradient was written to: a hook of the module may change them after they were measured."""
+        """Version counters of the gradients: a module hook may change them after the measurement."""
         return [parameter.grad._version for parameter in self._parameters() if parameter.grad is not None]
 
     def step(self, original: Any, closure: Any = None, **settings: Any) -> Any:
-        """In place of ``optimizer.step``: the closure (Lightning's forward and backward), then the step if it may."""
+        """Replaces ``optimizer.step``: the closure (Lightning's forward and backward), then the step if accepted."""
         if self.again:
             raise OrderError("training_step calls optimizer.step() before self.manual_backward")
         judged = self.open
@@ -90,11 +90,10 @@ class GuardedOptimizer:
         return result
 
     def settle(self) -> None:
-        """Lightning is done with the step."""
+        """Act on the step, which Lightning has finished."""
         if self.open:
             self.open = self.refused = self.early = self._gathered = False
             self.guard.settle()
 
     def end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Close the guard."""
         self.guard.__exit__(kind, error, trace)

@@ -1,4 +1,4 @@
-"""Lightning is published under two names, ``lightning`` and ``pytorch_lightning``, with classes of their own each."""
+"""Lightning has two package names, ``lightning`` and ``pytorch_lightning``, with separate classes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
 def callback_classes() -> tuple[type, ...]:
-    """The ``Callback`` of each Lightning that is in use; of the one that is installed where none is loaded yet.
+    """``Callback`` classes of the loaded Lightnings; of the installed one if none is loaded.
 
     Raises:
-        MissingExtra: there is none.
+        MissingExtra: Lightning is not installed.
     """
     used = [name for name in PACKAGES if name in sys.modules]
     found = used or [name for name in PACKAGES if find_spec(name.partition(".")[0]) is not None][:1]
@@ -28,12 +28,12 @@ def callback_classes() -> tuple[type, ...]:
 
 @functools.cache
 def as_callback(kind: Any, callbacks: tuple[type, ...]) -> Any:
-    """The class, as a callback of these Lightnings."""
+    """The class as a callback of these Lightnings."""
     return type(kind.__name__, (kind, *callbacks), {"__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
 def rebuild(kind: type, state: dict[str, Any]) -> Any:
-    """A callback that was pickled, for a process that may have loaded another Lightning."""
+    """Unpickle a callback, in a process that may use another Lightning."""
     made: Any = object.__new__(as_callback(kind, callback_classes()))
     made.__dict__.update(state)
     return made

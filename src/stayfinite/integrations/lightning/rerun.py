@@ -1,4 +1,4 @@
-"""Running a ``training_step`` once more, so that a bad one can be explained, without a trace in logs and metrics."""
+"""Re-run a ``training_step`` to explain a bad one, without a trace in logs and metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stayfinite.integrations.shadowing import Shadows
 
 
 class Reached(BaseException):
-    """The first ``manual_backward`` of a step that optimizes by hand; what follows it would change the training."""
+    """Raised at the first ``manual_backward`` of a manually optimized step; what follows would change the training."""
 
     def __init__(self, loss: Tensor) -> None:
         super().__init__()
@@ -25,18 +25,18 @@ class Reached(BaseException):
 
 
 def loss_of(output: Any) -> Tensor | None:
-    """The loss in what a ``training_step`` returned."""
+    """The loss in a ``training_step``'s result."""
     found = output.get("loss") if isinstance(output, Mapping) else output
     return found if isinstance(found, Tensor) else None
 
 
 def rerun(trainer: Any, module: Any, step: Callable[..., Any], batch: Any, rest: tuple[Any, ...]) -> Tensor:
-    """The loss of a ``training_step`` that has already been run.
+    """Run a ``training_step`` again and return its loss.
 
     Raises:
         OrderError: it returns no loss.
     """
-    # Where autocast is on, whoever re-runs the step has set it, perhaps to another precision on purpose.
+    # If autocast is on, the caller set it, perhaps to another precision on purpose.
     autocasts = getattr(trainer.precision_plugin, "autocast_context_manager", None) is not None
     context = nullcontext() if autocasts else trainer.precision_plugin.train_step_context()
     with quiet(trainer, module), context:
@@ -51,7 +51,7 @@ def rerun(trainer: Any, module: Any, step: Callable[..., Any], batch: Any, rest:
 
 @contextmanager
 def quiet(trainer: Any, module: Any) -> Iterator[None]:
-    """Within, nothing is logged; metrics, and what is frozen, are as before afterwards."""
+    """Context without logging; metrics and frozen state are restored afterwards."""
     shadows = Shadows()
     for name in ("log", "log_dict", "print"):
         shadows.put(module, name, lambda _, *__, **___: None)
@@ -93,7 +93,7 @@ def _is_metric(module: nn.Module) -> bool:
 
 
 def _counted(metric: Any) -> dict[str, Any]:
-    # A metric adds to its states in place.
+    # A metric updates its states in place.
     states = {name: copy.deepcopy(getattr(metric, name)) for name in metric._defaults}
     with torch.no_grad():
         return dict(vars(metric)) | states

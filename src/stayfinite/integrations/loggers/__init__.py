@@ -1,4 +1,4 @@
-"""TensorBoard, Weights & Biases, MLflow, Aim and trackio for people without a framework: they follow the run directory.
+"""TensorBoard, Weights & Biases, MLflow, Aim and trackio without a framework: sinks that follow the run directory.
 
 Example:
     >>> from stayfinite.integrations.loggers import TensorBoardSink, following

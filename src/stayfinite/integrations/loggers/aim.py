@@ -1,4 +1,4 @@
-"""Aim: curves as metrics, words as text at their step, the last of each kind as a parameter of the run."""
+"""Aim: curves as metrics, events as text at their step, the last of each kind as a run parameter."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from stayfinite.integrations.loggers.reading import ALARMING
 
 
 class AimSink:
-    """A run of Aim: a given one, or one of its own. Refused steps and findings are warnings of the run too.
+    """An Aim run, given or new. Refused steps and findings are also run warnings.
 
     Arguments:
-        run: an ``aim.Run``; by default one that ``settings`` start.
-        name: of a run of its own.
+        run: an ``aim.Run``; by default a new one from ``settings``.
+        name: name of a new run.
         settings: for ``aim.Run``: repo, experiment.
     """
 
@@ -30,18 +30,16 @@ class AimSink:
             self._run.name = name
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """The numbers of a step."""
         for name, value in values.items():
             self._run.track(value, name=name, step=step)
 
     def event(self, step: int, title: str, words: str) -> None:
-        """Something happened."""
         self._run.track(self._text(words), name="stayfinite/events", step=step)
         self._run["stayfinite", f"last_{title}"] = words
         if title in ALARMING:
             self._run.log_warning(words)
 
     def close(self) -> None:
-        """A run of one's own ends here."""
+        """Close a run that was created here."""
         if self._own:
             self._run.close()

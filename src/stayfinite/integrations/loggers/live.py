@@ -1,4 +1,4 @@
-"""Following a run directory, live or afterwards."""
+"""Follow a run directory, live or afterwards."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stayfinite.integrations.loggers.sinks import Sink
 
 
 class SinkFailed(UserWarning):
-    """A logger could not take what was written; training goes on, and so do the other loggers."""
+    """A logger failed; training and the other loggers continue."""
 
 
 def mirror(run_dir: str | os.PathLike[str], *sinks: Sink) -> int:
-    """Copy a run that has been written to loggers, and close them.
+    """Copy a finished run to loggers, and close them.
 
     Returns:
         The number of steps.
@@ -41,14 +41,13 @@ def mirror(run_dir: str | os.PathLike[str], *sinks: Sink) -> int:
 
 @contextmanager
 def following(run_dir: str | os.PathLike[str], *sinks: Sink, every: float = 5.0) -> Iterator[None]:
-    """Within, loggers are told what is written to a run directory, by a thread; afterwards the rest, and they close.
+    """Context in which a thread copies what is written to a run directory; at the end it copies the rest and closes.
 
     Arguments:
-        run_dir: of the guard; it need not exist yet.
-        sinks: the loggers.
-        every: seconds between two looks.
+        run_dir: the guard's run directory; may not exist yet.
+        every: seconds between reads.
 
-    Steps that were there before are not told again.
+    Earlier steps are not copied.
     """
     if not every > 0:
         raise UsageError(f"every={every!r}: expected seconds above 0", fix="following(run_dir, sink, every=5.0)")
@@ -72,18 +71,18 @@ def following(run_dir: str | os.PathLike[str], *sinks: Sink, every: float = 5.0)
 
 
 class _Copier:
-    """Hands what is new in a run directory to sinks; one that fails is told nothing any more."""
+    """Copies new content of a run directory to sinks; a failing sink is dropped."""
 
     def __init__(self, run_dir: Path, sinks: tuple[Sink, ...]) -> None:
         self._reader = RunReader(run_dir)
         self._sinks = list(sinks)
 
     def skip(self) -> None:
-        """Pass over what is there, but count it."""
+        """Skip existing content, but count it."""
         self._reader.news()
 
     def copy(self) -> int:
-        """Hand on what is new; returns the number of steps."""
+        """Copy new content; return the number of steps."""
         steps, events = self._reader.news()
         for sink in list(self._sinks):
             try:
@@ -96,7 +95,6 @@ class _Copier:
         return len(steps)
 
     def close(self) -> None:
-        """Close all of them."""
         for sink in list(self._sinks):
             try:
                 sink.close()

@@ -14,25 +14,26 @@ from stayfinite.integrations.loggers.reading import ALARMING, REFUSED
 
 EXPERIMENT = "stayfinite"
 MOST_AT_ONCE = 900
-"""Metrics in one message; MLflow takes 1,000."""
+"""Metrics per request; MLflow's limit is 1,000."""
 LONGEST_WAIT = 5.0
-"""Seconds that a metric waits for others, so that a step is no message of its own."""
+"""Seconds that a metric waits for others, to save requests."""
 LONGEST_TAG = 4900
-"""Characters; MLflow takes 5,000, newer ones more."""
+"""Characters per tag; MLflow's limit is 5,000 or more."""
 MOST_STEPS = 200
-"""Refused steps that a tag lists."""
+"""Refused steps listed in a tag."""
 
 
 class MlflowSink:
-    """A run of MLflow: the one that is active, or one of its own in the experiment ``stayfinite``.
+    """An MLflow run: the active one, or a new one in the experiment ``stayfinite``.
 
     Arguments:
-        run_dir: of the guard; its report.html, and incident.json and autopsy.json of each incident, become artifacts.
-        run_id: a run to write to.
-        name: of a run of its own; by default that of the directory.
-        experiment: of a run of its own.
-        tracking_uri: where MLflow keeps runs; by default as MLflow itself is set.
-        batches: the whole incident becomes an artifact, with its batch and weights, so that it can be replayed.
+        run_dir: the guard's run directory; its report.html, and incident.json and autopsy.json of each incident, become
+            artifacts.
+        run_id: an existing run to write to.
+        name: name of a new run; by default that of the directory.
+        experiment: experiment of a new run.
+        tracking_uri: MLflow's tracking URI; by default as MLflow is configured.
+        batches: upload complete incidents, with batch and weights, so they can be replayed.
     """
 
     def __init__(
@@ -62,14 +63,13 @@ class MlflowSink:
         self._findings: list[str] = []
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """The numbers of a step."""
         now = int(time.time() * 1000)
         self._waiting += [self._metric(_name(name), value, now, step) for name, value in values.items()]
         if len(self._waiting) >= MOST_AT_ONCE or time.monotonic() - self._sent > LONGEST_WAIT:
             self._send()
 
     def event(self, step: int, title: str, words: str) -> None:
-        """Something happened: its words as a tag, and for refused steps and findings one that lists all of them."""
+        """Write an event as a tag; refused steps and findings also as a list of all."""
         self._tag(f"last_{title}", words)
         if title in REFUSED:
             self._refused.append(step)
@@ -80,7 +80,7 @@ class MlflowSink:
             self._tag("findings", "\n".join(dict.fromkeys(self._findings)))
 
     def close(self) -> None:
-        """Send the rest and the artifacts; a run of one's own ends here."""
+        """Send the rest and the artifacts; close a run that was created here."""
         self._send()
         report = self._run_dir / "report.html"
         if report.is_file():
@@ -112,5 +112,5 @@ class MlflowSink:
 
 
 def _name(name: str) -> str:
-    """As MLflow takes it: letters, digits and a few signs; the part of a loss may be called anything."""
+    """A valid MLflow name: letters, digits and a few signs; loss terms may have any name."""
     return re.sub(r"[^\w./ -]", "_", name, flags=re.ASCII)[:250]

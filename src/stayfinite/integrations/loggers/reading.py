@@ -1,4 +1,4 @@
-"""A run directory read as it grows: curves from steps.jsonl, words from events.jsonl."""
+"""Read a growing run directory: curves from steps.jsonl, texts from events.jsonl."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Words = list[tuple[int, str, str]]
 CURVES = ("loss", "grad_norm", "lr", "loss_scale")
 REFUSED = ("veto", "cut", "rollback", "escalate", "stop")
 ALARMING = (*REFUSED, "finding", "autopsy")
-"""Events that a person should be told of."""
+"""Events worth an alert."""
 SILENT = ("start", "closed", "checkpoint", "incident")
-"""Events that say nothing of trouble."""
+"""Events without trouble."""
 
 
 class RunReader:
-    """Reads what is new in a run directory, and counts vetoes and bounded steps as it goes."""
+    """Reads what is new in a run directory, and counts vetoes and bounded steps."""
 
     def __init__(self, run_dir: Path) -> None:
         self._steps = _Lines(run_dir / "steps.jsonl")
@@ -29,7 +29,7 @@ class RunReader:
 
     def news(self) -> tuple[Scalars, Words]:
         """Steps and events since the last call."""
-        # Events first: each is written after the step that it is about, so that step is read now at the latest.
+        # Events first: each is written after its step, so that step is read now at the latest.
         events = [(int(line.get("step", 0)), str(line["event"]), _words(line)) for line in self._events.new()]
         steps: Scalars = []
         for line in self._steps.new():
@@ -50,7 +50,7 @@ class RunReader:
 
 
 class _Lines:
-    """The whole lines that are new in a file of JSON lines."""
+    """New complete lines of a JSON lines file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -63,7 +63,7 @@ class _Lines:
                 status = os.fstat(file.fileno())
                 identity = (status.st_dev, status.st_ino)
                 if self._identity not in (None, identity) or status.st_size < self._position:
-                    # Another file under the same name.
+                    # The file was replaced.
                     self._position = 0
                 self._identity = identity
                 file.seek(self._position)

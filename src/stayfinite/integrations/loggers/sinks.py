@@ -1,4 +1,4 @@
-"""Where curves and words can go. Each logger is loaded when its sink is built, and not before."""
+"""Destinations for curves and texts. Each logger is imported when its sink is built."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from stayfinite.errors import MissingExtra
 from stayfinite.integrations.loggers.reading import ALARMING
 
 ALERT_PAUSE = 300
-"""Seconds before W&B alerts of the same kind of event again."""
+"""Seconds before W&B alerts again for the same kind of event."""
 
 
 class Sink(Protocol):
-    """Anything that takes curves and words; write your own with these three methods."""
+    """Destination for curves and texts; implement these three methods for your own."""
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """The numbers of a step, by name; some may be NaN or infinite."""
+        """Values of a step by name; some may be NaN or infinite."""
 
     def event(self, step: int, title: str, words: str) -> None:
-        """Something happened: a veto, a rollback, a finding, an autopsy."""
+        """An event: a veto, a rollback, a finding, an autopsy."""
 
     def close(self) -> None:
-        """There will be no more."""
+        """No more data follows."""
 
 
 class TensorBoardSink:
     """Event files for TensorBoard: curves under ``stayfinite/``, words under Text, a mark at the step of each event.
 
     Arguments:
-        directory: what ``tensorboard --logdir`` is given.
+        directory: for ``tensorboard --logdir``.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -41,28 +41,26 @@ class TensorBoardSink:
         self._writer: Any = SummaryWriter(os.fspath(directory))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """The numbers of a step."""
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
     def event(self, step: int, title: str, words: str) -> None:
-        """Something happened: its words, and a point under ``stayfinite/marks``."""
+        """Write an event's text, and a point under ``stayfinite/marks``."""
         self._writer.add_text("stayfinite/events", words, step)
         self._writer.add_scalar(f"stayfinite/marks/{title}", 1.0, step)
 
     def close(self) -> None:
-        """Write the rest."""
         self._writer.close()
 
 
 class WandbSink:
-    """A run of Weights & Biases, beside the one that the loop may have. Refused steps and findings are alerts too.
+    """A Weights & Biases run beside the loop's own. Refused steps and findings are also alerts.
 
-    W&B counts a step at every call and drops what is logged for an earlier one; so by default the curves go to a run of
-    their own, in the group of the present one, and what the loop logs is not disturbed.
+    W&B counts a step at every call and drops values for earlier ones; so by default the curves go to a separate run in
+    the same group, and the loop's logging is not disturbed.
 
     Arguments:
-        run: a run of ``wandb`` that nobody else logs steps to; by default a new one.
+        run: a ``wandb`` run without other step logging; by default a new one.
         settings: for ``wandb.init``, if it is called.
     """
 
@@ -83,19 +81,17 @@ class WandbSink:
             self._run.define_metric(names, step_metric="stayfinite/step")
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """The numbers of a step."""
         self._run.log({**values, "stayfinite/step": step})
 
     def event(self, step: int, title: str, words: str) -> None:
-        """Something happened."""
         self._table.add_data(step, title, words)
         self._run.summary[f"stayfinite/last_{title}"] = words
         if title in ALARMING:
-            # W&B sends one alert of a title at a time: a hundred vetoes in a row are one message.
+            # W&B groups alerts by title: a hundred vetoes in a row are one message.
             self._run.alert(title=f"stayfinite: {title}", text=words, level="WARN", wait_duration=ALERT_PAUSE)
 
     def close(self) -> None:
-        """Send the table of what happened; a run of one's own ends here."""
+        """Send the table of events; close a run that was created here."""
         if self._table.data:
             self._run.log({"stayfinite/events": self._table})
         if self._own:
@@ -103,10 +99,10 @@ class WandbSink:
 
 
 class TrackioSink:
-    """A run of trackio: a given one, or one of its own. What happens becomes an alert.
+    """A trackio run, given or new. Events become alerts.
 
     Arguments:
-        run: what ``trackio.init`` returned; by default one that ``settings`` start.
+        run: from ``trackio.init``; by default a new one from ``settings``.
         settings: for ``trackio.init``, if it is called.
     """
 
@@ -119,15 +115,13 @@ class TrackioSink:
         self._run: Any = trackio.init(**settings) if run is None else run
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
-        """The numbers of a step."""
         self._run.log(dict(values), step=step)
 
     def event(self, step: int, title: str, words: str) -> None:
-        """Something happened."""
         self._run.alert(title=f"stayfinite: {title} at step {step}", text=words)
 
     def close(self) -> None:
-        """A run of one's own ends here."""
+        """Close a run that was created here."""
         if self._own:
             self._run.finish()
 

@@ -5,7 +5,7 @@ Example:
     >>> trainer = Trainer(model, args, train_dataset=data, callbacks=[StayFinite()])
     >>> trainer.train()
 
-Works with Trainer, Seq2SeqTrainer and what is derived from them, such as trl's SFTTrainer and DPOTrainer.
+Works with Trainer, Seq2SeqTrainer and subclasses such as trl's SFTTrainer and DPOTrainer.
 """
 
 from stayfinite.integrations.transformers.callback import NotGuarded, StayFinite

@@ -1,4 +1,4 @@
-"""A guard on one Trainer for the time of one ``train()``: what is exchanged on it, and what happens there."""
+"""A guard on one Trainer during one ``train()``: what is replaced, and what happens there."""
 
 from __future__ import annotations
 
@@ -31,18 +31,15 @@ MARK = "_stayfinite"
 
 
 class Attachment:
-    """Everything that is put on a Trainer when its training begins, and taken off when it ends, however it ends.
+    """Everything that is replaced on a Trainer when training starts, and restored when it ends, however it ends.
 
-    ``training_step`` is listened to (batches and losses), ``clip_grad_norm_`` asks first, because clipping spreads one
-    NaN over every gradient, ``optimizer.step`` does nothing where the step is refused, and the Trainer is then told
-    that it was skipped, so that its schedule stands still.
+    ``training_step`` is hooked (batches and losses); ``clip_grad_norm_`` asks for a decision first, because clipping
+    spreads one NaN over all gradients; ``optimizer.step`` does nothing if the step is refused, and the Trainer is told
+    that it was skipped, so its schedule does not advance.
 
     Arguments:
-        trainer: its optimizer, schedule and wrapped model exist.
-        policy: how a step is judged.
-        run_dir: where the run is written; None for nowhere.
-        console: where lines go.
-        steer: whether signs of post-training are acted on.
+        trainer: with optimizer, schedule and wrapped model.
+        steer: whether to act on post-training signs.
     """
 
     def __init__(
@@ -82,7 +79,7 @@ class Attachment:
     # -- beginning and end -------------------------------------------------------------------------------------------
 
     def recall(self, state: Mapping[str, Any] | None, step: int) -> None:
-        """The Trainer resumes at this step, with what the guard had left in its checkpoint."""
+        """Resume at this step, with the guard's state from the checkpoint."""
         if state:
             self.driven.load_state_dict(state)
         else:
@@ -91,14 +88,14 @@ class Attachment:
         self._follow_steering()
 
     def end(self) -> None:
-        """Training has ended as it should."""
+        """End a training that finished normally."""
         try:
             self.driven.close()
         finally:
             self._detach()
 
     def fail(self, error: BaseException) -> None:
-        """Training has ended with an error, which is going to be raised."""
+        """End a training that failed with this error."""
         try:
             self.driven.__exit__(type(error), error, error.__traceback__)
         finally:
@@ -106,7 +103,7 @@ class Attachment:
 
     @property
     def attached(self) -> bool:
-        """Whether the Trainer still carries it."""
+        """Whether the Trainer is still patched."""
         return getattr(self._trainer, MARK, None) is self
 
     def _attach(self) -> None:
@@ -125,7 +122,7 @@ class Attachment:
         self._tell_skipped(skipped=False)
 
     def _around(self, method: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
-        # `wraps` also hands on the mark by which torch's schedulers know that a step is counted.
+        # `wraps` also copies the mark by which torch's schedulers know that a step is counted.
         @functools.wraps(method)
         def around(*args: Any, **kwargs: Any) -> Any:
             return replacement(method, *args, **kwargs)
@@ -144,7 +141,7 @@ class Attachment:
             passed: list[Callable[[Tensor], None]] = []
 
             def begin(batch: Any) -> None:
-                # The model casts by itself, deeper down; here it is only noted.
+                # The model casts itself, deeper down; this only records the autocast.
                 with self._trainer.accelerator.autocast():
                     passed.append(stack.enter_context(self.driven.passing(batch)))
 
@@ -164,7 +161,7 @@ class Attachment:
 
     @contextmanager
     def _preparing(self, begin: Callable[[Any], None]) -> Iterator[None]:
-        """Within, the forward pass begins when its inputs have been prepared."""
+        """Context in which the forward pass starts after its inputs were prepared."""
         patches = Patches()
 
         def prepare(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -191,7 +188,7 @@ class Attachment:
         if not args and not kwargs and self.driven.clips_alike(parameters):
             return self.driven.grad_norm if math.isinf(max_norm) else self.driven.clip(max_norm)
         whole = Patches()
-        whole.put(self._trainer.accelerator, "unscale_gradients", lambda *_: None)  # it has been done
+        whole.put(self._trainer.accelerator, "unscale_gradients", lambda *_: None)  # already unscaled
         try:
             return method(parameters, max_norm, *args, **kwargs)
         finally:
@@ -202,7 +199,7 @@ class Attachment:
             return method(*args, **kwargs)
         if self.driven.judge(unscale=True).refused:
             if self._scaler is not None:
-                # It has noted what it found when it unscaled, and backs off as it would by itself.
+                # It recorded the overflow when it unscaled, and backs off as usual.
                 with suppress(AssertionError):
                     self._scaler.update()
             self._tell_skipped(skipped=True)
@@ -225,7 +222,7 @@ class Attachment:
         return self.driven.gathered
 
     def settle(self) -> None:
-        """The Trainer has done everything that belongs to the step but logging it.
+        """Act on the step, which is finished except for logging.
 
         Raises:
             TrainingDiverged: nothing has helped.
@@ -260,7 +257,7 @@ class Attachment:
             self.driven.tell_sign(sign)
 
     def _steering_for(self, trainer: Any) -> Steering | None:
-        """For trainers that sample."""
+        """Steering for trainers that sample."""
         beta = float(getattr(trainer, "beta", None) or 0.0)
         return Steering(self.driven, kl=beta) if self._signals.samples else None
 

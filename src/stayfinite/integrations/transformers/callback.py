@@ -1,4 +1,4 @@
-"""The callback: what the Trainer tells it, and the training that it guards."""
+"""The callback: the Trainer's hooks, and the training that it guards."""
 
 from __future__ import annotations
 
@@ -39,17 +39,16 @@ GUARD_STATE = "guard_state"
 class StayFinite(TrainerCallback, ExportableState):
     """Refuses bad steps of a Trainer before they touch a weight, a moment or the schedule, and says why they were bad.
 
-    Everything that is put on the Trainer is taken off when ``train()`` ends, also when it ends with an error. The
-    guard's memory rides in the Trainer's own checkpoints.
+    The Trainer is restored when ``train()`` ends, also after an error. Its checkpoints include the guard's memory.
 
     Arguments:
         policy: how a step is judged; ``Policy.watch()`` only observes.
         run_dir: where steps, events and incidents are written; by default ``stayfinite`` under ``args.output_dir``,
-            numbered where there is one of an earlier training already. None for nowhere.
-        explain: whether the first bad step of each kind is run again at once, to find its cause.
-        steer: whether GRPO and RLOO of trl are steered when their signals show that they go wrong: ``beta`` is raised,
-            the learning rate cut, weights are rolled back. Without a sign nothing changes.
-        console: where lines go when something happens; by default to stderr, beside the progress bar.
+            numbered if an earlier training already has one. None for nowhere.
+        explain: whether the first bad step of each kind is run again at once to find its cause.
+        steer: whether to act on failing GRPO and RLOO runs of trl: raise ``beta``, cut the learning rate, roll back.
+            Without a sign nothing changes.
+        console: where lines are printed; by default stderr, beside the progress bar.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class StayFinite(TrainerCallback, ExportableState):
         console: Console | None = None,
     ) -> None:
         check_version()
-        # A mapping is what a checkpoint holds of a policy.
+        # A checkpoint stores a policy as a mapping.
         policy = Policy() if policy is None else policy
         self._policy = policy if isinstance(policy, Policy) else Policy(**policy)
         self._run_dir = run_dir if run_dir != Default.PLACE.value else DEFAULT
@@ -70,15 +69,15 @@ class StayFinite(TrainerCallback, ExportableState):
         self._console = console
         self._attachment: Attachment | None = None
         self.run_dir: Path | None = None
-        """Where the present or the last training is written."""
+        """Directory of the current or last training."""
 
     # -- what the Trainer calls --------------------------------------------------------------------------------------
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Take hold of the Trainer."""
+        """Attach to the Trainer."""
         trainer = trainer_of(self)
         if (left := self._present()) is not None:
-            # An earlier training ended before its first step, with an error that nobody has told of.
+            # An earlier training failed before its first step, without notice.
             left.fail(OrderError("the previous training has not started its first epoch"))
         if getattr(trainer, MARK, None) is not None:
             warnings.warn(
@@ -106,7 +105,7 @@ class StayFinite(TrainerCallback, ExportableState):
         except BaseException as error:
             attachment.fail(error)
             raise
-        # A checkpoint from before this line was added has no place for it.
+        # A checkpoint from before this callback was added has no entry for it.
         _callbacks_of(state).setdefault(type(self).__name__, self.state())
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
@@ -115,18 +114,18 @@ class StayFinite(TrainerCallback, ExportableState):
             attachment.settle()
 
     def on_save(self, args: Any, state: TrainerState, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """Write down that there is a checkpoint."""
+        """Record a checkpoint."""
         if (attachment := self._present()) is not None:
             attachment.driven.record("checkpoint", by="Trainer", name=f"checkpoint-{state.global_step}")
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Let go of the Trainer."""
+        """Detach from the Trainer."""
         if (attachment := self._present()) is not None:
             attachment.end()
         self._attachment = None
 
     def state(self) -> dict[str, Any]:
-        """What goes into ``trainer_state.json`` of each checkpoint."""
+        """State for ``trainer_state.json`` of each checkpoint."""
         place = self._run_dir
         run_dir = place.value if isinstance(place, Default) else None if place is None else os.fspath(place)
         attachment = self._present()
@@ -147,7 +146,7 @@ class StayFinite(TrainerCallback, ExportableState):
         return attachment if attachment is not None and attachment.attached else None
 
     def _place(self, trainer: Any, *, resumed: bool) -> Path | None:
-        # In full: a script may change its directory while it trains.
+        # Absolute: a script may change its directory while training.
         if isinstance(self._run_dir, Default):
             return place_for(trainer, resumed=resumed).absolute()
         return None if self._run_dir is None else Path(self._run_dir).absolute()
@@ -162,7 +161,7 @@ def _kind_for(trainer: Any) -> type[Attachment]:
 
 
 class _BesideTheBar:
-    """Lines on stderr that leave the Trainer's progress bar whole."""
+    """Lines on stderr that do not break the Trainer's progress bar."""
 
     def print(self, line: Any) -> None:
         tqdm.write(f"{line}", file=sys.stderr)

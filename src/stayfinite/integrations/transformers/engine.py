@@ -1,4 +1,4 @@
-"""A guard on a Trainer whose steps a DeepSpeed engine takes, inside of ``training_step``."""
+"""A guard on a Trainer whose steps are taken by a DeepSpeed engine, inside ``training_step``."""
 
 from __future__ import annotations
 
@@ -22,14 +22,10 @@ from stayfinite.report.terminal import Console
 
 
 class EngineAttachment(Attachment):
-    """As an :class:`Attachment`; the engine is asked, and the Trainer only listened to, for its logs and its end.
+    """An :class:`Attachment` for an engine: the engine decides, and the Trainer is hooked only for logs and its end.
 
     Arguments:
-        trainer: its engine exists.
-        policy: how a step is judged.
-        run_dir: where the run is written; None for nowhere.
-        console: where lines go.
-        steer: whether signs of post-training are acted on; ZeRO-3 has no weights in memory to go back to.
+        steer: whether to act on post-training signs; with ZeRO-3 a rollback is not possible.
     """
 
     def __init__(
@@ -47,7 +43,7 @@ class EngineAttachment(Attachment):
         self._steering = self._steering_for(trainer) if steer else None
 
     def recall(self, state: Mapping[str, Any] | None, step: int) -> None:
-        """The Trainer resumes at this step, with what the guard had left in its checkpoint."""
+        """Resume at this step, with the guard's state from the checkpoint."""
         if state:
             self.driven.load_state_dict(state)
         else:
@@ -55,21 +51,21 @@ class EngineAttachment(Attachment):
         self._follow_steering()
 
     def end(self) -> None:
-        """Training has ended as it should."""
+        """End a training that finished normally."""
         try:
             self._guard.close()
         finally:
             self._patches.undo()
 
     def fail(self, error: BaseException) -> None:
-        """Training has ended with an error, which is going to be raised."""
+        """End a training that failed with this error."""
         try:
             self._guard.__exit__(type(error), error, error.__traceback__)
         finally:
             self._patches.undo()
 
     def settle(self) -> None:
-        """The engine has settled the step; its loss is put right in the logs, and signs are acted on."""
+        """Correct the logged loss of the step, which the engine has settled, and act on signs."""
         if self._guard.decision is not None:
             self._logs.settled(self._guard.decision)
         self._look_at_reference()
@@ -85,6 +81,6 @@ class EngineAttachment(Attachment):
 
     def _count(self, method: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
         self._logs.begin()
-        # Its engine is asked while the step is under way, after the loss is known.
+        # The engine decides during the step, after the loss is known.
         with self._signals.listening(self.driven.hear):
             return method(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What the Trainer logs: the true loss instead of the filtered one, and what was refused."""
+"""The Trainer's logs: the true loss instead of the filtered one, and refusals."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ PREFIX = "stayfinite"
 
 
 class TrueLogs:
-    """Puts the Trainer's running loss right and adds the guard's numbers to what it logs.
+    """Corrects the Trainer's running loss and adds the guard's numbers to its logs.
 
-    The Trainer replaces a NaN by the average of what came before (``logging_nan_inf_filter``), or is NaN from there on.
-    Here a refused step counts for nothing: the logged loss is the mean over the steps that were taken, and NaN where
-    none was.
+    The Trainer replaces a NaN by the average so far (``logging_nan_inf_filter``), or stays NaN. Here refused steps are
+    excluded: the logged loss is the mean over accepted steps, and NaN if there are none.
     """
 
     def __init__(self, trainer: Trainer, driven: DrivenGuard) -> None:
@@ -28,16 +27,16 @@ class TrueLogs:
         self._steps = 0
         """Steps since the Trainer last logged."""
         self._refused: list[float] = []
-        """Losses of those that were refused."""
+        """Losses of refused steps."""
         self._counts = dict.fromkeys((Action.VETO, Action.CUT, Action.ROLLBACK, Action.ESCALATE), 0)
 
     def begin(self) -> None:
-        """The first batch of a step is about to be taken in."""
+        """Call it before the first batch of a step."""
         if self._before is None:
             self._before = self._trainer._tr_loss.clone()
 
     def settled(self, decision: Decision) -> None:
-        """The step is over."""
+        """Record a decided step."""
         self._steps += 1
         if decision.refused:
             if self._before is not None:
@@ -49,7 +48,7 @@ class TrueLogs:
         self._before = None
 
     def complete(self, logs: dict[str, Any]) -> None:
-        """The Trainer is about to log this."""
+        """Complete what the Trainer is about to log."""
         if "loss" not in logs and "train_loss" not in logs:
             return
         if "loss" in logs:

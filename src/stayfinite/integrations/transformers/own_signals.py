@@ -1,8 +1,8 @@
-"""What the trainers of trl measure by themselves, and what they were given, as signals of a step.
+"""Signals that trl's trainers measure themselves, or that follow from their inputs.
 
-Nothing needs a pass of its own. A trainer keeps what it measures, on all ranks, in ``_metrics["train"]`` until it logs
-the mean. GRPO and RLOO hold the log-probabilities of the answers for a moment, and what they have sampled comes with
-the batch. For other Trainers all of this does nothing.
+No extra forward pass is needed. A trainer keeps its measurements, over all ranks, in ``_metrics["train"]`` until it
+logs the mean. GRPO and RLOO hold the answers' log-probabilities for a moment, and their samples come with the batch.
+Other Trainers are not affected.
 """
 
 from __future__ import annotations
@@ -34,50 +34,46 @@ NAMES = {
     "min_reward": "score_min",
     "max_reward": "score_max",
 }
-"""Its names, and ours. KTO's ``kl`` is of whole answers: left out."""
+"""trl's names, and ours. KTO's ``kl`` is over whole answers, so it is left out."""
 
 REWARDS = "stayfinite_rewards"
-"""Where the rewards of each answer travel along in the batch."""
+"""Batch key for the rewards of each answer."""
 
 LOGPS, SCORE, GENERATE = "_get_per_token_logps_and_entropies", "_calculate_rewards", "_generate_and_score_completions"
 
 MOST_BATCHES = 64
-"""Batches whose ratios are remembered, for an incident of the step."""
+"""Batches whose ratios are kept, for incidents."""
 
 MOST_TEXT = 900
-"""Characters of a prompt, and of an answer, that an incident holds."""
+"""Characters of a prompt or an answer in an incident."""
 
 
 class OwnSignals:
-    """Listens to one trainer while it takes a step.
-
-    Arguments:
-        trainer: any Trainer.
-    """
+    """Hooks one trainer while it takes a step."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
         metrics = getattr(trainer, "_metrics", None)
         self.known = isinstance(metrics, Mapping) and "train" in metrics
-        """Whether it measures anything by itself."""
+        """Whether it measures anything itself."""
         self.samples = self.known and hasattr(trainer, GENERATE)
-        """Whether it learns from answers of its own."""
-        self._heard: dict[str, int] = {}
-        """How many of each list of measurements are older than this batch."""
+        """Whether it learns from its own samples."""
+        self._earlier: dict[str, int] = {}
+        """Lengths of the measurement lists before this batch."""
         self._now: tuple[Tensor, Tensor | None] | None = None
-        """Log-probabilities and entropies of the answers in the loss that is being computed."""
+        """Log-probabilities and entropies of the answers in the current loss."""
         self._rewards: Tensor | None = None
         self._ratios: deque[tuple[Tensor, Tensor]] = deque(maxlen=MOST_BATCHES)
-        """Of the last batches the answers, and the largest ratio of each."""
+        """Answers of the last batches, and the largest ratio of each."""
 
     @contextmanager
     def listening(self, hear: Callable[[Mapping[str, Tensor | float]], None]) -> Iterator[None]:
-        """Within, the trainer takes in one batch; ``hear`` is told its signals as soon as the loss is known."""
+        """Context for one batch; ``hear`` gets its signals as soon as the loss is known."""
         if not self.known:
             yield
             return
-        # It empties all of them when it logs, which is between two batches.
-        self._heard = {key: len(values) for key, values in self._trainer._metrics["train"].items()}
+        # It empties all of them when it logs, between two batches.
+        self._earlier = {key: len(values) for key, values in self._trainer._metrics["train"].items()}
         shadows = Shadows()
 
         def compute_loss(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -98,7 +94,7 @@ class OwnSignals:
             self._now = None
 
     def describe(self, batch: Any) -> list[str]:
-        """Each row of a batch in words: the answer, and for sampled ones its reward, advantage and largest ratio."""
+        """Describe each row of a batch: the answer and, if sampled, its reward, advantage and largest ratio."""
         if "completion_ids" not in batch:
             return self._texts(batch["input_ids"], batch.get("attention_mask"))
         prompts = self._texts(batch["prompt_ids"], batch.get("prompt_mask"))
@@ -120,7 +116,7 @@ class OwnSignals:
 
     def _logprobs(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         found = method(*args, **kwargs)
-        # Those of the reference and of the sampler are computed without gradients.
+        # Those of the reference and the sampler are computed without gradients.
         if torch.is_grad_enabled():
             self._now = found[0].detach(), None if found[1] is None else found[1].detach()
         return found
@@ -133,7 +129,7 @@ class OwnSignals:
         self._rewards = None
         batch = method(*args, **kwargs)
         if self._rewards is not None and isinstance(batch, dict):
-            # They are those of all ranks; put into the batch, they are shuffled and split with it.
+            # They are those of all ranks; inside the batch they are shuffled and split with it.
             rows, rank = len(batch["completion_ids"]), self._trainer.accelerator.process_index
             own = self._rewards[rank * rows : (rank + 1) * rows]
             if own.dim() == 2 and len(own) == rows:
@@ -143,16 +139,16 @@ class OwnSignals:
     # -- what is made of it ------------------------------------------------------------------------------------------
 
     def _measured(self) -> dict[str, Tensor | float]:
-        """What the trainer has measured of this batch."""
+        """The trainer's measurements of this batch."""
         found: dict[str, Tensor | float] = {}
         for key, values in self._trainer._metrics["train"].items():
             name = _name(key, samples=hasattr(self._trainer, GENERATE))
-            if name is not None and len(values) > self._heard.get(key, 0):
+            if name is not None and len(values) > self._earlier.get(key, 0):
                 found[name] = float(values[-1])
         return found
 
     def _of_answers(self, inputs: Mapping[str, Any]) -> dict[str, Tensor | float]:
-        """What the log-probabilities of sampled answers say."""
+        """Signals from the log-probabilities of sampled answers."""
         if self._now is None or "completion_mask" not in inputs:
             return {}
         logprobs, entropy = self._now
@@ -169,7 +165,7 @@ class OwnSignals:
             "lag": float(self._lag()),
         }  # fmt: skip
         if (whole := inputs.get("old_logps")) is not None:
-            # RLOO weighs answers as a whole.
+            # RLOO weighs whole answers.
             old, logprobs, mask = whole[:, None], torch.where(mask.bool(), logprobs, 0).sum(1)[:, None], mask[:, :1]
             of_wholes = rl.signals(logprobs, old)
             found |= {name: of_wholes[name] for name in ("ratio_mean", "ratio_max")}
@@ -185,7 +181,7 @@ class OwnSignals:
         return int(batches // trainer.args.gradient_accumulation_steps)
 
     def _texts(self, ids: Tensor, mask: Tensor | None) -> list[str]:
-        """Rows of ids as text, without what the mask leaves out."""
+        """Decode rows of ids, without masked tokens."""
         decode = self._trainer.processing_class.decode
         rows = ids.tolist()
         kept = [[True] * len(row) for row in rows] if mask is None else mask.bool().tolist()

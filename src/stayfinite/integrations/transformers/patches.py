@@ -1,4 +1,4 @@
-"""Methods of single objects, exchanged for a time and put back."""
+"""Temporarily replace methods of single objects."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ ABSENT = object()
 
 
 class Patches:
-    """What was exchanged on which object, so that all of it can be undone. Classes are never touched."""
+    """Replaced attributes, so all can be restored. Classes are never changed."""
 
     def __init__(self) -> None:
         self._before: list[tuple[Any, str, Any]] = []
 
     def put(self, owner: Any, name: str, value: Any) -> None:
-        """Give one object another attribute of its own."""
+        """Replace an attribute of one object."""
         self._before.append((owner, name, vars(owner).get(name, ABSENT)))
         setattr(owner, name, value)
 
     def undo(self) -> None:
-        """Put everything back, the last first. Doing it twice is fine."""
+        """Restore everything, last one first. Safe to call twice."""
         while self._before:
             owner, name, before = self._before.pop()
             if before is not ABSENT:

@@ -1,4 +1,4 @@
-"""Changing the precision of a Trainer's forward pass while it trains: the ladder's last rung before the stop."""
+"""Change the precision of a Trainer's forward pass during training: the last rung before the stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stayfinite.integrations.transformers.seams import layers_of
 
 
 def precision_of(trainer: Trainer) -> Literal["fp16", "bf16"] | None:
-    """The mixed precision that accelerate runs the model in, where it can be changed later; None otherwise."""
+    """Mixed precision of the model under accelerate, if it can be changed later; else None."""
     mixed = trainer.accelerator.mixed_precision
     if mixed not in ("fp16", "bf16") or _autocasting(trainer) is None or trainer.args.torch_compile:
         return None
@@ -24,7 +24,7 @@ def precision_of(trainer: Trainer) -> Literal["fp16", "bf16"] | None:
 
 
 def change_precision(trainer: Trainer, precision: str, patches: Patches) -> None:
-    """Run the model in another precision from here on. Only fp16 needs a loss scaler, so that goes."""
+    """Run the model in another precision from now on. Only fp16 needs a loss scaler, so it is removed."""
     model: Any = _autocasting(trainer)
     assert model is not None, "offered only where accelerate casts"
     plain = model._original_forward.__func__
@@ -38,6 +38,6 @@ def change_precision(trainer: Trainer, precision: str, patches: Patches) -> None
 
 
 def _autocasting(trainer: Trainer) -> nn.Module | None:
-    """The module whose forward pass accelerate has wrapped in an autocast."""
+    """The module whose forward pass accelerate wrapped in autocast."""
     model: Any = trainer.model
     return model if isinstance(getattr(model, "_original_forward", None), MethodType) else None

@@ -1,4 +1,4 @@
-"""The reference model of a trainer of trl: looked at when training begins, and after each step."""
+"""Check the reference model of a trl trainer at the start and after each step."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from stayfinite.core.post_training.signs import REFERENCE_MOVES, Sign
 from stayfinite.rl.reference import Reference
 
 EVERY = 10
-"""Steps between two looks."""
+"""Steps between checks."""
 
 OF_REFERENCE = ".ref."
-"""In the names of the weights of trl's reference adapter."""
+"""Part of the weight names of trl's reference adapter."""
 
 
 class TrainerReference:
-    """Looks at the reference of one trainer; does nothing where there is none, or where trl moves it by design.
+    """Checks the reference of one trainer; does nothing without one, or if trl moves it by design.
 
     Arguments:
-        trainer: any Trainer; ``sync_ref_model`` lets its reference follow the policy.
-        optimizer: the plain one.
+        trainer: any Trainer; with ``sync_ref_model`` its reference follows the policy.
     """
 
     def __init__(self, trainer: Any, optimizer: Any) -> None:
-        self._trainer, self._told, self._looked = trainer, False, 0
+        self._trainer, self._reported, self._looked = trainer, False, 0
         reference = getattr(trainer, "ref_model", None)
         synced = bool(getattr(trainer.args, "sync_ref_model", False))
         self._reference = (
@@ -33,14 +32,14 @@ class TrainerReference:
         )
 
     def look(self, step: int) -> Sign | None:
-        """The sign of a reference that is not one, once."""
+        """A sign if the reference is faulty, reported once."""
         self._looked += 1
-        if self._told or self._looked % EVERY != 1:
+        if self._reported or self._looked % EVERY != 1:
             return None
         seen = self._seen()
         if not seen:
             return None
-        self._told = True
+        self._reported = True
         return Sign(REFERENCE_MOVES, "reference", step, 0.0, 0.0, seen)
 
     def _seen(self) -> str:

@@ -1,4 +1,4 @@
-"""One forward pass of a Trainer, run again so that a bad step can be explained."""
+"""Re-run a forward pass of a Trainer, to explain a bad step."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stayfinite.errors import UsageError
 
 
 class Rerun:
-    """``forward(batch) -> loss`` as the Trainer, or a subclass with a step of its own, computes it.
+    """``forward(batch) -> loss`` as the Trainer, or a subclass with its own step, computes it.
 
-    Its own ``training_step`` is run on a shallow copy of the Trainer whose ``accelerator.backward`` only takes the loss
-    down, so that neither gradients nor the Trainer's counts and metrics are touched.
+    Runs ``training_step`` on a shallow copy of the Trainer whose ``accelerator.backward`` only records the loss, so
+    gradients, counts and metrics are not touched.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -25,14 +25,14 @@ class Rerun:
         self._step = 0
 
     def remember(self, model: nn.Module, more: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """What the present step is computed with, beside its batches: the number of items in them."""
+        """Keep what the current step uses besides its batches: the number of items in them."""
         self._model, self._more, self._step = model, (more, named), self._trainer.state.global_step
 
     def __call__(self, batch: Any) -> Tensor:
-        """The loss of a batch, as it goes into backward.
+        """Loss of a batch, as used in backward.
 
         Raises:
-            UsageError: a ``training_step`` of one's own runs backward in another way.
+            UsageError: a custom ``training_step`` runs backward in another way.
         """
         assert self._model is not None
         twin = copy.copy(self._trainer)
@@ -47,7 +47,7 @@ class Rerun:
         if prepares_in_its_own_way(twin):
             vars(twin)["_prepare_inputs"] = dict
         more, named = self._more
-        # By its class: on the instance it is the integration's own.
+        # From the class: on the instance it is the integration's own.
         type(twin).training_step(twin, self._model, batch, *more, **named)
         if deaf.loss is None:
             raise UsageError(
@@ -58,15 +58,15 @@ class Rerun:
 
 
 def prepares_in_its_own_way(trainer: Trainer) -> bool:
-    """Whether batches become inputs by more than a move to the device: some trainers of trl generate text there.
+    """Whether preparing inputs does more than move them to the device: some trl trainers generate text there.
 
-    Then the prepared inputs are what is remembered and run again.
+    Then the prepared inputs are recorded and run again.
     """
     return type(trainer)._prepare_inputs is not Trainer._prepare_inputs
 
 
 class _Deaf:
-    """An accelerator that runs no backward pass."""
+    """An accelerator without backward."""
 
     def __init__(self, accelerator: Any) -> None:
         self._accelerator = accelerator

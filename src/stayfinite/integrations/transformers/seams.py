@@ -1,4 +1,4 @@
-"""Where a Trainer can be taken hold of: which Trainer a callback belongs to, and whether its steps can be refused."""
+"""Find the Trainer of a callback, and whether its steps can be refused."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from stayfinite.errors import OrderError, UsageError
 from stayfinite.integrations.places import free_place
 
 NEEDED = ("training_step", "log", "_run_epoch", "_finalize_training")
-"""Methods of the Trainer through which everything goes that has to be seen."""
+"""Trainer methods that the integration relies on."""
 
 FIRST_VERSION = "5.3"
 
 
 def check_version() -> None:
-    """Raise UsageError where the installed transformers lacks a method that is needed."""
+    """Raise UsageError if the installed transformers lacks a needed method."""
     missing = [name for name in NEEDED if not hasattr(Trainer, name)]
     if missing:
         raise UsageError(
@@ -34,7 +34,7 @@ def check_version() -> None:
 
 
 def trainer_of(callback: TrainerCallback) -> Trainer:
-    """The Trainer that is calling this callback right now. A callback is told everything but that.
+    """The Trainer that is calling this callback, which a callback is not told.
 
     Raises:
         OrderError: no Trainer is.
@@ -52,7 +52,7 @@ def trainer_of(callback: TrainerCallback) -> Trainer:
 
 
 def why_not(trainer: Trainer) -> str:
-    """Why the steps of this Trainer cannot be refused; empty if they can."""
+    """Why this Trainer's steps cannot be refused; empty if they can."""
     if steps_in_engine(trainer):
         from stayfinite.integrations.deepspeed.checks import check_engine
 
@@ -70,19 +70,19 @@ def why_not(trainer: Trainer) -> str:
 
 
 def steps_in_engine(trainer: Trainer) -> bool:
-    """Whether an engine of DeepSpeed takes the steps of this Trainer."""
+    """Whether a DeepSpeed engine takes this Trainer's steps."""
     return bool(trainer.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
 
 def layers_of(optimizer: Any) -> Iterator[AcceleratedOptimizer]:
-    """accelerate's wrappers round an optimizer, the outermost first; training twice may leave several."""
+    """accelerate's wrappers around an optimizer, outermost first; training twice may leave several."""
     while isinstance(optimizer, AcceleratedOptimizer):
         yield optimizer
         optimizer = optimizer.optimizer
 
 
 def plain_optimizer(optimizer: Any) -> Optimizer:
-    """The optimizer inside of accelerate's wrappers."""
+    """The optimizer inside accelerate's wrappers."""
     while isinstance(optimizer, AcceleratedOptimizer):
         optimizer = optimizer.optimizer
     assert isinstance(optimizer, Optimizer)
@@ -90,9 +90,9 @@ def plain_optimizer(optimizer: Any) -> Optimizer:
 
 
 def place_for(trainer: Trainer, *, resumed: bool) -> Path:
-    """The run directory under the Trainer's output directory; a training that begins anew gets a new one.
+    """Run directory in the Trainer's output directory; a new training gets a new one.
 
-    The first rank looks and all of them take what it found.
+    Chosen by rank 0 for all ranks.
     """
     first = Path(str(trainer.args.output_dir)) / "stayfinite"
     free = free_place(first, again=False)
@@ -102,6 +102,6 @@ def place_for(trainer: Trainer, *, resumed: bool) -> Path:
 
 
 def _before(free: Path, first: Path) -> Path:
-    """The newest directory that is in use, given the next free one."""
+    """The newest directory in use, given the next free one."""
     number = int(free.name.removeprefix(f"{first.name}-")) - 1 if free != first else 1
     return first if number < 2 else first.with_name(f"{first.name}-{number}")
