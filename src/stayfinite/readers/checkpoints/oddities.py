@@ -1,4 +1,4 @@
-"""Findings about numbers that are finite and yet odd: absurd magnitudes, matrices that were never filled. Pure."""
+"""Findings about suspicious finite values: absurd magnitudes, matrices that were never filled. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from stayfinite.readers.checkpoints.result import Scanned, listed
 from stayfinite.readers.checkpoints.roles import is_matrix, may_be_infinite, may_be_large, role_of, starts_at_zero
 
 HALF_ENDS = 65504.0
-"""The largest number of fp16."""
+"""The largest fp16 value."""
 
 MOMENTS_END = 1e30
-"""The square root of it is beyond any gradient that was worth following."""
+"""Its square root exceeds any plausible gradient."""
 
 REPLACE_IT = "copy or download it again, or use the previous checkpoint; do not resume from this one"
 
 
 def oddities(scanned: Scanned) -> Iterator[Finding]:
-    """What is to be said of one checkpoint's finite numbers."""
+    """Yield findings about the finite values of one checkpoint."""
     yield from _magnitudes(scanned)
     yield from _emptiness(scanned)
 

@@ -1,4 +1,4 @@
-"""Whether the files of a sharded model are all there, and hold what their index says."""
+"""Check that the shards of a model are complete and match their index."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<s
 
 
 def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFacts) -> None:
-    """Compare an index with the files beside it.
+    """Compare an index with the files next to it.
 
     Arguments:
         index: a ``model.safetensors.index.json``.
-        files: by name, those that lie beside it.
-        into: the checkpoint that is complained to.
+        files: the files next to it, by name.
+        into: the checkpoint that gets the problems.
     """
     record = read_json(index)
     mapping = record.get("weight_map") if isinstance(record, dict) else None
@@ -40,7 +40,7 @@ def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFac
 
 
 def check_numbers(files: Mapping[str, FileFacts], indexed: bool, into: CheckpointFacts) -> None:
-    """Complain of files that say "3 of 5" where others of the five are missing and no index has told so already."""
+    """Report missing shards of files numbered "3 of 5", unless an index was checked."""
     groups: dict[tuple[str, str, str], set[int]] = {}
     for name in files:
         if match := _NUMBERED.fullmatch(name):
@@ -75,7 +75,7 @@ def _check_total(index: str, metadata: object, files: list[FileFacts], into: Che
         return
     found = sum(place.nbytes for file in files for place in file.places)
     if total != found and not into.troubles and not any(file.troubles for file in files):
-        # Loaders ignore the number, and converters forget it.
+        # Loaders ignore this number, and converters often leave it outdated.
         _complain(into, "note", f"{index} says {total:,} bytes in total, the tensors have {found:,}")
 
 

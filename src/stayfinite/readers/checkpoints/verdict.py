@@ -1,4 +1,4 @@
-"""From the facts of one checkpoint to findings: poisoned or damaged. Pure."""
+"""Findings about one checkpoint: poisoned or damaged. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FIXES = {
 
 
 def judge(scanned: Scanned) -> list[Finding]:
-    """All that is to be said of one checkpoint by itself."""
+    """All findings about one checkpoint."""
     return [*_damage(scanned), *_poison(scanned), *_numbers(scanned), *oddities(scanned)]
 
 
@@ -111,7 +111,7 @@ def _count(file: FileFacts, place: Place, values: TensorValues) -> str:
 
 
 def _numbers(scanned: Scanned) -> Iterator[Finding]:
-    """Plain numbers that training goes on with: a learning rate, a loss scale, the loss that was noted."""
+    """Non-finite plain numbers that training would resume with: learning rate, loss scale, logged loss."""
     for file in scanned.facts.files:
         for path, value in file.numbers.items():
             last = next((part for part in reversed(path.split(".")) if not part.isdigit()), "")

@@ -1,4 +1,4 @@
-"""What a run was told to do, from the files beside it and from its log: settings, never executed code."""
+"""Read a run's settings from its config files, scripts and log, without executing code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files of a directory are worth reading as configs."""
+"""Choose the files of a directory that are worth reading as configs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _NAMED_SO = re.compile(
     re.IGNORECASE,
 )
 _JSON_LINES = re.compile(rb"\s*\{[^\n]*\}[ \t]*\r?\n\s*\{")
-"""A record a line: a log or a data set."""
+"""One record per line: a log or a dataset."""
 
 _MOST_BYTES = 1024 * 1024
-"""Notebooks apart, which carry pictures."""
+"""Does not apply to notebooks, which embed images."""
 
 
 def looks_like_config(path: str | os.PathLike[str], head: bytes) -> bool:
-    """Whether a file with these first bytes says what a run was told to do: no log, no data, no vocabulary."""
+    """Whether a file with these first bytes is a config, not a log, data or a vocabulary."""
     name = PurePath(path).name
     if name == "training_args.bin":
         return True

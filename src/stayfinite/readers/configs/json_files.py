@@ -1,4 +1,4 @@
-"""JSON as people write it: comments, trailing commas, single quotes, several values in a row, or only half of it."""
+"""JSON as people write it: comments, trailing commas, single quotes, several values, or truncated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BRACKET = re.compile(r"[{\[]")
 
 
 def parse_json(text: str) -> tuple[list[Node], bool]:
-    """The bracketed values of the text, and whether all of it was whole."""
+    """The bracketed values of the text, and whether all were complete."""
     nodes: list[Node] = []
     position, line = 0, 1
     while len(nodes) < _MOST_VALUES:

@@ -1,4 +1,4 @@
-"""What kind of file this is, by its name and its first characters."""
+"""Detect the kind of a file from its name and first characters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import PurePath
 from stayfinite.core.settings import Settings
 
 Reader = Callable[[str, str, str], Settings]
-"""Reads a text of a known kind: ``read(kind, text, source)``. For files that hold other files."""
+"""``read(kind, text, source)`` reads a text of a known kind; used for files that contain other files."""
 
 _BY_SUFFIX = {
     ".yaml": "yaml",
@@ -41,7 +41,7 @@ _STATEMENT = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(.*|clas
 
 
 def kind_of(name: str, head: bytes) -> str:
-    """`yaml`, `json`, `toml`, `ini`, `script`, `notebook`, `shell`, `pickle` or `notes`."""
+    """Return `yaml`, `json`, `toml`, `ini`, `script`, `notebook`, `shell`, `pickle` or `notes`."""
     if head.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
         return "pickle"
     if _SHELL.match(head):

@@ -1,4 +1,4 @@
-"""What loggers, launchers and terminals put in front of a line."""
+"""Prefixes that loggers, launchers and terminals add to a line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PREFIX = re.compile(
 
 
 def cleaned(text: str) -> str:
-    """Without colors and the prefixes of loggers and ranks; the indentation after them is kept."""
+    """Remove colors and the prefixes of loggers and ranks; keep the indentation after them."""
     text = _COLOURS.sub("", text).rstrip() if "\x1b" in text else text.rstrip()
     for _ in range(6):
         match = _PREFIX.match(text)

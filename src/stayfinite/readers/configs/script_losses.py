@@ -1,4 +1,4 @@
-"""The lines of a script in which the loss comes about: what rules on formulas and detached graphs look at."""
+"""Find the lines of a script that compute the loss, for rules about formulas and detached graphs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TENSORS = frozenset({"tensor", "Tensor", "as_tensor", "Variable", "FloatTensor"
 _LOOPS = (ast.For, ast.While)
 _PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.With)
 MOST_NODES = 2_000
-"""Of one statement that are looked at."""
+"""Nodes examined per statement."""
 
 
 def is_telling(statement: ast.stmt) -> bool:
-    """Whether a statement computes, cuts off or uses a loss, or computes what may have no finite gradient."""
+    """Whether a statement computes, detaches or uses a loss, or computes something without a finite gradient."""
     if isinstance(statement, _LOOPS):
         return _takes_steps(statement) and not any(
             isinstance(node, _LOOPS) and node is not statement and _takes_steps(node) for node in _nodes(statement)
@@ -38,9 +38,9 @@ def is_telling(statement: ast.stmt) -> bool:
 
 
 def _takes_steps(loop: ast.AST) -> bool:
-    """Whether a loop goes backward and steps: the loop of a training, of which what is not in it says something.
+    """Whether a loop calls backward and step: a training loop, whose missing calls matter.
 
-    Not one that makes an optimizer in each pass, for values that are new each time: nothing is left over in those.
+    Loops that create an optimizer per iteration, for fresh values, do not count: nothing carries over.
     """
     functions = [node.func for node in _nodes(loop) if isinstance(node, ast.Call)]
     called = [(ast.unparse(each.value), each.attr) for each in functions if isinstance(each, ast.Attribute)]

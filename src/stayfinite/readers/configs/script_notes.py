@@ -1,4 +1,4 @@
-"""The statements of a script as they stand: those that compute a loss, and commands that it holds in texts."""
+"""Quote statements of a script: those that compute a loss, and commands in strings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_COMMAND = 5_000
 
 
 def take_notes(tree: ast.Module, text: str, found: ScriptSettings) -> None:
-    """Note the lines in which the loss comes about, and every command, whether or not they are ever reached."""
+    """Note the lines that compute the loss and every command, whether reachable or not."""
     origin = Origin(found.source, text.split("\n"))
     for statement in _statements(tree):
         if is_telling(statement):
@@ -29,7 +29,7 @@ def take_notes(tree: ast.Module, text: str, found: ScriptSettings) -> None:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.stmt]:
-    """Every statement, in the order of the source."""
+    """Every statement, in source order."""
     work: list[ast.stmt] = list(reversed(tree.body))
     while work:
         statement = work.pop()
@@ -71,7 +71,7 @@ def _line_of(statement: ast.stmt, origin: Origin) -> str:
 
 
 def _own_expressions(statement: ast.stmt) -> list[ast.expr]:
-    """The expressions of a statement, without those of the statements inside it."""
+    """The expressions of a statement, without those of nested statements."""
     found: list[ast.expr] = []
     for child in ast.iter_child_nodes(statement):
         if isinstance(child, ast.expr):

@@ -1,4 +1,4 @@
-"""Rows of a JSON file that is one array of objects or of lists, taken from it piece by piece."""
+"""Rows of a JSON file that is one array of objects or lists, parsed piece by piece."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stayfinite.readers.data.text_lines import TextFile, text_file
 
 PIECE = 4 << 20
 WHOLE = 256 << 20
-"""Characters of a JSON document that may be read at once, where its rows do not stand in one plain array."""
+"""Characters of a JSON document that may be loaded at once if its rows are not one plain array."""
 _BETWEEN = re.compile(r"[\s,]*")
 
 
@@ -45,7 +45,7 @@ def json_chunks(source: Source) -> Iterator[Chunk]:
 
 
 def _array(text: str, file: TextFile) -> Iterator[Any]:
-    """The items of an array, read on as far as each needs."""
+    """Yield the items of an array, reading more text as needed."""
     decode = json.JSONDecoder().raw_decode
     place, ended = text.index("[") + 1, False
     while True:
@@ -55,7 +55,7 @@ def _array(text: str, file: TextFile) -> Iterator[Any]:
             return
         try:
             row, after = decode(text, place)
-            # A number at the very end may go on in the next piece.
+            # A number at the very end may continue in the next piece.
             if after < len(text) or ended:
                 yield row
                 place = after
@@ -76,7 +76,7 @@ def _array(text: str, file: TextFile) -> Iterator[Any]:
 
 
 def _document(head: str, file: TextFile, source: Source) -> list[Any]:
-    """Rows of a document that holds them under a key, or column by column."""
+    """Rows of a document that holds them under a key or by column."""
     text = head + file.text.read(WHOLE)
     try:
         document = json.loads(text)
@@ -87,7 +87,7 @@ def _document(head: str, file: TextFile, source: Source) -> list[Any]:
     if isinstance(document, dict):
         lists = {name: part for name, part in document.items() if isinstance(part, list)}
         for name, part in lists.items():
-            # Lists of lists side by side are columns of lists.
+            # Several lists of lists are columns of lists.
             if part and (isinstance(part[0], dict) or (isinstance(part[0], list) and len(lists) == 1)):
                 source.remarks.append(f"rows taken from {name!r}")
                 return part

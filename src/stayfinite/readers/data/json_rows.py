@@ -1,4 +1,4 @@
-"""Rows of JSON, one object or list a line; lines that are neither are named, and reading goes on."""
+"""Rows of JSON Lines, one object or list per line; other lines are reported and skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stayfinite.readers.data.text_lines import LONGEST, text_file
 
 
 def jsonl_chunks(source: Source) -> Iterator[Chunk]:
-    """The rows of a file of JSON lines."""
+    """The rows of a JSON Lines file."""
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
     broken: list[Broken] = []

@@ -1,4 +1,4 @@
-"""Lines of a text file: plain or compressed, in any encoding, never more than a bounded piece in memory."""
+"""Lines of a text file: plain or compressed, in any encoding, with bounded memory."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from stayfinite.readers.data.encodings import SAMPLE, Encoding, encoding_of
 from stayfinite.readers.data.packed import PACKED, open_bytes
 
 LONGEST = 16 << 20
-"""Characters of a line beyond which it is taken in pieces."""
+"""Longer lines are split into pieces of this many characters."""
 UNTEXTLY = 0.04
-"""A share of control characters that no text has."""
+"""A share of control characters that text never reaches."""
 _CONTROLS = bytes([*range(1, 9), *range(14, 27), *range(28, 32)])
 
 
 class TextFile:
-    """An opened text file, and how far it has been read."""
+    """An open text file that tracks how far it was read."""
 
     def __init__(self, text: io.TextIOWrapper, done: Callable[[], int], encoding: Encoding) -> None:
         self.text = text
@@ -28,11 +28,11 @@ class TextFile:
 
     @property
     def done(self) -> int:
-        """Bytes on disk that have been read."""
+        """Bytes read from disk."""
         return self._done()
 
     def lines(self) -> Iterator[str]:
-        """Every line with its end; one that is longer than `LONGEST` in pieces."""
+        """Yield every line with its line end; lines longer than `LONGEST` in pieces."""
         readline = self.text.readline
         while line := readline(LONGEST):
             yield line
@@ -40,7 +40,7 @@ class TextFile:
 
 @contextmanager
 def text_file(path: Path, *, newline: str | None) -> Iterator[TextFile]:
-    """Open for reading. Bytes that cannot be decoded come as lone surrogates, so that they can be found and named."""
+    """Open for reading. Undecodable bytes become lone surrogates, so that they can be reported."""
     with open_bytes(path) as (sampled, _):
         try:
             sample = sampled.read(SAMPLE)
@@ -59,6 +59,6 @@ def _errors(encoding: Encoding) -> str:
 
 
 def ending(path: Path) -> str:
-    """The suffix that tells the format: `.csv` of `pairs.csv.gz`."""
+    """The suffix that gives the format: `.csv` of `pairs.csv.gz`."""
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     return name.suffix.lower()

@@ -1,4 +1,4 @@
-"""The wire format of protocol buffers, as far as TensorBoard's event files need it."""
+"""The subset of the protocol buffer wire format that TensorBoard event files use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """``(number, wire type, integer, bytes)`` of every field; the integer for varints, the bytes for all others."""
+    """Yield ``(number, wire type, integer, bytes)`` per field; varints fill the integer, all others the bytes."""
     place, end = 0, len(data)
     while place < end:
         key, place = varint(data, place)
@@ -34,7 +34,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def varint(data: bytes, place: int) -> tuple[int, int]:
-    """An integer of variable length and the place behind it."""
+    """Decode a varint; return its value and the offset after it."""
     value = 0
     for shift in range(0, 70, 7):
         if place >= len(data):
@@ -48,5 +48,5 @@ def varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """An int64 as it was before it became a varint."""
+    """Convert an unsigned varint to int64."""
     return value - (1 << 64) if value >> 63 else value

@@ -1,4 +1,4 @@
-"""The shapes that were met last, the newest first."""
+"""The most recent line shapes, newest first."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ MOST_SHAPES = 12
 MOST_KEYS = 2_000
 
 _NUMBERS = re.compile(r"(?<![A-Za-z_\d])\d[\w.+-]*|(?i:\bnan\b|\binf\b)")
-"""What a shape leaves open apart from its fields. The 17 of `metric_17` is part of a name, which it does not."""
+"""Numbers that may vary in a shape besides its fields. The 17 of `metric_17` is part of a name and stays fixed."""
 
 
 class ShapeBook:
-    """Finds the shape of a line, and learns new ones."""
+    """Finds the shape of a line and learns new ones."""
 
     def __init__(self) -> None:
         self._shapes: list[Shape] = []
         self._met: set[str] = set()
 
     def find(self, line: str) -> tuple[Shape, re.Match[str]] | None:
-        """The shape that a line has, with its numbers."""
+        """Return the shape of a line and the match with its numbers."""
         for place, shape in enumerate(self._shapes):
             match = shape.pattern.fullmatch(line)
             if match is not None:
@@ -34,7 +34,7 @@ class ShapeBook:
     def learn(
         self, line: str, reading: Reading, rank: tuple[int, int] | None, by_process: bool
     ) -> tuple[Shape, re.Match[str]] | None:
-        """Make a shape of a measured line whose like was met before; for one line alone it is not worth it."""
+        """Learn the shape of a measured line when its second example arrives."""
         if reading.is_summary or not reading.has_shape or not reading.fields:
             return None
         key = _key(line, reading)
@@ -51,11 +51,11 @@ class ShapeBook:
         return shape, match
 
     def learn_message(self, line: str, start: int, rank: tuple[int, int] | None, by_process: bool) -> None:
-        """Make a shape of a message that comes again and again."""
+        """Learn the shape of a repeated message."""
         self._keep(message_shape(line, start, rank, by_process))
 
     def forget_messages(self) -> None:
-        """Lines that look like a message may be something else from here on."""
+        """Forget message shapes, because such lines may be something else from here on."""
         self._shapes = [shape for shape in self._shapes if shape.reading.kind]
 
     def _keep(self, shape: Shape) -> None:
@@ -64,7 +64,7 @@ class ShapeBook:
 
 
 def _key(line: str, reading: Reading) -> str:
-    """A line without its numbers: the same for all lines of its shape."""
+    """A line without its numbers, equal for all lines of one shape."""
     parts, place = [], 0
     for start, end in sorted((start, end) for _, start, end in reading.fields):
         if start >= place:

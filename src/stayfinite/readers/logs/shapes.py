@@ -1,8 +1,8 @@
-"""From one line that was understood to a regular expression for all of its shape.
+"""Generalize one parsed line into a regular expression for all lines of its shape.
 
-Logs repeat a few shapes a million times. A format's parser sees the first line of a shape; the rest are matched by one
-expression in which the numbers stand open, which takes about a microsecond. A number reaches to the character that
-follows it, so that the expression never has to go back.
+Logs repeat a few shapes a million times. A format's parser sees the first line of a shape; the rest match one
+expression with the numbers left open, at about a microsecond each. A number extends to the character after it, so the
+expression never backtracks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from stayfinite.readers.logs.numbers import number
 from stayfinite.readers.logs.reading import BATCHES, RANK, TOTAL, Reading
 
 LONGEST_LINE = 4_096
-"""Longer lines have no shape: each is parsed by itself."""
+"""Longer lines get no shape and are parsed one by one."""
 
 _OPEN = re.compile(r"(?<![A-Za-z_\d])\d[\w.+]*|[ \t]+")
 _DIGITS = re.compile(r"\d+")
@@ -23,22 +23,22 @@ _IN_NUMBERS = frozenset("0123456789.+-eEnNaAiIfFtTyY_")
 
 @dataclass(slots=True)
 class Shape:
-    """Lines that differ in their numbers alone."""
+    """Lines that differ only in their numbers."""
 
     pattern: re.Pattern[str]
     reading: Reading
-    """Of its first line."""
+    """From its first line."""
     names: tuple[str, ...]
-    """What the groups of the pattern hold."""
+    """What each group of the pattern holds."""
     rank_group: int = -1
     by_process: bool = False
     """The rank group holds a process id."""
     message: str = ""
-    """Its text where its lines are messages as well."""
+    """The text, if its lines are also messages."""
 
 
 def shape_of(line: str, reading: Reading, rank: tuple[int, int] | None, by_process: bool) -> Shape | None:
-    """The shape of a line; None where it has none that could be told from others."""
+    """Return the shape of a line, or None if it would be ambiguous."""
     if len(line) > LONGEST_LINE:
         return None
     spans = [(start, end, name, "") for name, start, end in reading.fields]
@@ -72,7 +72,7 @@ def shape_of(line: str, reading: Reading, rank: tuple[int, int] | None, by_proce
 
 
 def message_shape(line: str, start: int, rank: tuple[int, int] | None, by_process: bool) -> Shape:
-    """The shape of a message: strictly, the same line with other numbers."""
+    """The shape of a message: the same line with other numbers."""
     if rank is None:
         pattern = _digits(line)
     else:
@@ -87,7 +87,7 @@ def _digits(text: str) -> str:
 
 
 def _number(text: str, after: str) -> str:
-    """A pattern for a number that is followed by a certain character."""
+    """A pattern for a number followed by the given character."""
     if "," in text:
         return r"[-+.,\w]+"
     if not after:
@@ -98,7 +98,7 @@ def _number(text: str, after: str) -> str:
 
 
 def _opened(text: str, after: str) -> str:
-    """Literal text in which numbers may differ, and the width of the space in front of them."""
+    """Escape literal text, leaving numbers and the spaces before them variable."""
     parts: list[str] = []
     place = 0
     for match in _OPEN.finditer(text):

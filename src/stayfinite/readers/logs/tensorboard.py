@@ -1,7 +1,7 @@
-"""TensorBoard's event files, read without TensorFlow and without TensorBoard.
+"""TensorBoard event files, without TensorFlow or TensorBoard.
 
-``events.out.tfevents.*``: records (``tfrecord``) that hold a protocol buffer ``Event`` each: wall time 1, step 2, file
-version 3, summary 5; a summary's values: tag 1, simple value 2, tensor 8. A record's number stands for the line.
+``events.out.tfevents.*`` holds records (``tfrecord``) with one ``Event`` protobuf each: wall time 1, step 2, file
+version 3, summary 5. Summary values: tag 1, simple value 2, tensor 8. The record number serves as the line number.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_NAMES = 2_000
 
 
 class TensorBoard:
-    """Takes bytes, keeps one series; scalars of the same step make one point."""
+    """Reads bytes into one series; scalars of one step form one point."""
 
     def __init__(self, source: str) -> None:
         self._splitter = RecordSplitter()
@@ -32,7 +32,6 @@ class TensorBoard:
         self._line = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Read on."""
         for record in self._splitter.feed(chunk):
             self._count += 1
             try:
@@ -41,7 +40,6 @@ class TensorBoard:
                 self._splitter.damaged += 1
 
     def close(self) -> None:
-        """The last step is complete."""
         self._emit()
         if self._splitter.damaged:
             text = f"skipped {self._splitter.damaged} damaged records of the event file"
@@ -49,7 +47,6 @@ class TensorBoard:
 
     @property
     def series(self) -> list[RunSeries]:
-        """The one series."""
         found = self._records.close()
         found[0].lines = self._count
         return found

@@ -1,8 +1,8 @@
 """Text logs of any format, line by line.
 
-Each line is first matched against the shape of the line before, then against the others met last (``shape_book``).
-What has none of them is shown to the formats, the one that claimed a line last first; what none claims is a message.
-Lines of one shape that follow one another are a run, whose numbers are converted together.
+Each line is matched against the shape of the previous line, then other recent shapes (``shape_book``), then the
+formats, most recently used first. A line that no format claims is a message. Consecutive lines of one shape form a run,
+and their numbers are converted together.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from stayfinite.readers.logs.shape_book import ShapeBook
 from stayfinite.readers.logs.shapes import Shape
 
 LONGEST_MEASURED = 16_384
-"""A longer line is a message, whatever it says."""
+"""Longer lines are always messages."""
 OFTEN = 8
-"""A message that was met so often gets a shape."""
+"""A message seen this often gets a shape."""
 MOST_RANKS = 4_096
 
 _MEASURES = re.compile(r"\d|(?i:\bnan|\binf)")
@@ -36,7 +36,7 @@ _NOTHING = re.compile(r"(?!)").fullmatch
 
 
 class TextReader:
-    """Takes lines, keeps one series for each rank that is told apart."""
+    """Reads lines into one series per rank."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -52,7 +52,7 @@ class TextReader:
         self._run: list[tuple[str, ...]] = []
 
     def feed(self, lines: Iterable[str]) -> None:
-        """Read lines without their ends; one that ends in a carriage return goes on in the next."""
+        """Read lines without line ends; one that ends in a carriage return continues in the next."""
         fullmatch = _NOTHING if self._shape is None else self._shape.pattern.fullmatch
         number = self.lines
         add_line, add_groups = self._run_lines.append, self._run.append
@@ -77,7 +77,6 @@ class TextReader:
         self._flush()
 
     def close(self) -> None:
-        """The log has ended, for now."""
         self._flush()
         for state in self._ranks.values():
             block = state.traceback.close()
@@ -86,7 +85,7 @@ class TextReader:
 
     @property
     def series(self) -> list[RunSeries]:
-        """One a rank, the main one first."""
+        """One per rank, the main one first."""
         if not self._ranks:
             self._state(0)
         states = sorted(self._ranks.items(), key=lambda item: (not item[1].series.points_seen, item[0]))
@@ -98,7 +97,7 @@ class TextReader:
         return [state.series for _, state in states]
 
     def _split(self, line: str, number: int) -> None:
-        """A progress bar and what was printed behind it are two things."""
+        """Separate a progress bar from text printed after it."""
         while "%|" in line:
             bar = _BAR_BEFORE.search(line)
             if bar is None:
@@ -120,7 +119,7 @@ class TextReader:
         block = state.traceback.feed(text, number)
         if block:
             state.messages.add(*block)
-        # The last line of a traceback may say more than that something failed: `Loss became infinite or NaN`.
+        # The last line of a traceback may report a value: `Loss became infinite or NaN`.
         if not state.traceback.is_open and not (in_traceback and not _NOT_FINITE.search(text)):
             measures = _MEASURES.search(line, start)
             if measures and not self._waiting:
@@ -160,13 +159,13 @@ class TextReader:
                     self._formats.insert(0, self._formats.pop(place))
                 break
         self._waiting = any(format_.is_open for format_ in self._waiters)
-        if self._waiting:  # its rows may look like what was a message so far
+        if self._waiting:  # table rows may look like earlier messages
             self._book.forget_messages()
             self._shape = None
         return reading
 
     def _take(self, reading: Reading, line: str, text: str, state: RankState, number: int) -> None:
-        """Add one line by itself."""
+        """Add a single line."""
         for name, begin, end in reading.fields:
             if name == RANK:
                 state = self._told(line[begin:end], by_process=False)
@@ -184,7 +183,7 @@ class TextReader:
         self._run.append(match.groups())
 
     def _flush(self) -> None:
-        """Add the lines of the run that has ended."""
+        """Add the lines of the finished run."""
         if not self._run:
             return
         shape, lines, run = self._shape, self._run_lines[:], self._run[:]
@@ -210,7 +209,7 @@ class TextReader:
             state.messages.add(shape.message, lines[0], count=len(lines), last=lines[-1], measured=True)
 
     def _told(self, rank: str, by_process: bool) -> RankState:
-        """The state of a rank that a line names; process ids become ranks in the order in which they are met."""
+        """The state of the rank named in a line; process ids are numbered in order of appearance."""
         if by_process:
             told = self._processes.setdefault(rank, len(self._processes)) if len(self._processes) < MOST_RANKS else 0
         else:
@@ -220,7 +219,7 @@ class TextReader:
         return state
 
     def _state(self, rank: int) -> RankState:
-        """Lines that name no rank are the first one's."""
+        """The state of a rank. Lines without a rank belong to the first one."""
         state = self._ranks.get(rank)
         if state is None:
             if rank and len(self._ranks) >= MOST_RANKS:
@@ -230,6 +229,6 @@ class TextReader:
 
 
 def _has_remark(reading: Reading, line: str) -> bool:
-    """Whether something is said behind the numbers, such as what another process printed into the same line."""
+    """Whether text follows the numbers, such as output of another process on the same line."""
     end = max((end for _, _, end in reading.fields), default=len(line))
     return len(line) - end > 12 and _REMARK.search(line, end) is not None

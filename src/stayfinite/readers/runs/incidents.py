@@ -1,4 +1,4 @@
-"""The incidents of a run directory as plain data: what happened, and the autopsy where there is one."""
+"""Incidents of a run directory as plain data, with their autopsies."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 MOST = 16
 LARGEST = 8 << 20
-"""Bytes of a file; what is larger is none of ours."""
+"""Bytes; larger files are not ours."""
 
 _NUMBERED = re.compile(r"\d{4,12}")
 
 
 def read_incidents(directory: Path) -> list[dict[str, Any]]:
-    """Each incident with its name, its incident.json and its autopsy.json, the oldest first."""
+    """Each incident with its name, incident.json and autopsy.json, oldest first."""
     try:
         found = [path for path in directory.iterdir() if _NUMBERED.fullmatch(path.name) and path.is_dir()]
     except OSError:
@@ -29,7 +29,7 @@ def read_incidents(directory: Path) -> list[dict[str, Any]]:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object that a file holds; None where there is none."""
+    """The JSON object in a file; None if there is none."""
     try:
         if path.stat().st_size > LARGEST:
             return None

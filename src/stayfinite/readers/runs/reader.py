@@ -1,4 +1,4 @@
-"""A run directory, read piece by piece while it grows."""
+"""Read a run directory incrementally while it grows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ def is_run_directory(path: Path) -> bool:
 
 
 class RunReader:
-    """Holds what was read of a run directory; :meth:`refresh` reads what is new.
+    """The content of a run directory; :meth:`refresh` reads what is new.
 
-    A file that was replaced or cut is read from its beginning; of one that was deleted the last is kept until there is
-    another. Nothing that is in the directory raises: what
-    cannot be read is left out.
+    A replaced or truncated file is read from the start; the content of a deleted one is kept until it reappears.
+    Nothing in the directory raises: unreadable parts are left out.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -33,18 +32,18 @@ class RunReader:
         self.steps = Steps()
         self.events = Events()
         self.launches: list[dict[str, Any]] = []
-        """run.json, a record a launch."""
+        """Records of run.json, one per launch."""
         self.layers: LayerTable | None = None
         self.incidents: list[dict[str, Any]] = []
         self.ledger: dict[str, Any] = {}
         self.evaluations: list[dict[str, Any]] = []
-        """Of a recipe: each with its step and its scores by name."""
+        """Evaluations of a recipe, each with its step and scores by name."""
         self._growing = RunDirectory(directory)
         self._told = self._growing.launch
         self._stamps: dict[str, tuple[int, ...]] = {}
 
     def refresh(self) -> bool:
-        """Read all that is new; whether there was anything."""
+        """Read all that is new; return whether there was anything."""
         changed = False
         while True:
             news = self.news()
@@ -53,42 +52,42 @@ class RunReader:
                 return changed
 
     def news(self) -> News:
-        """Read on, a bounded piece of each file, and return what was new in it."""
+        """Read a bounded piece of each file and return what is new."""
         news = self._growing.news()
         if news.anew:
             self.steps, self.events = Steps(), Events()
         for record in news.steps:
             self.steps.add(record)
         for record in news.events:
-            if not record.get("rank"):  # what other ranks have to say is written in files of their own
+            if not record.get("rank"):  # other ranks write their own files
                 self.events.add(record)
         news.beside = self._look_beside()
         return news
 
     @property
     def launch(self) -> dict[str, Any]:
-        """run.json, as it was read last."""
+        """run.json, as last read."""
         return self._growing.launch
 
     @property
     def total_steps(self) -> int | None:
-        """How many steps the run is to have, where run.json says so."""
+        """Planned steps, if run.json gives them."""
         return self._growing.total_steps
 
     @property
     def ends(self) -> float | None:
-        """When the time of the run is over, where run.json says so."""
+        """When a time-limited run ends, if run.json says so."""
         return self._growing.ends
 
     @property
     def minutes(self) -> float | None:
-        """How many minutes the run is to have, where run.json says so."""
+        """Planned minutes, if run.json gives them."""
         return self._growing.minutes
 
     def _look_beside(self) -> bool:
-        """Read the files that are written as a whole, where they have changed."""
+        """Read the files that are written as a whole, if they changed."""
         changed = False
-        # What was read counts: the file may have been replaced since.
+        # Compare with what was read: the file may have been replaced since.
         if self.launch is not self._told:
             self._told = self.launch
             launches = self.launch.get("launches")
@@ -111,7 +110,7 @@ class RunReader:
         return changed
 
     def _touched(self, name: str, paths: Iterable[Path]) -> bool:
-        """Whether any of these is another one than at the last reading, or was written since."""
+        """Whether any of these files was replaced or written since the last reading."""
         stamp: list[int] = []
         for path in paths:
             try:

@@ -1,4 +1,4 @@
-"""Whether a run's own record says that training was stopped: the last lines of every rank's events."""
+"""Find out from a run's last events, on any rank, whether training was stopped."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from stayfinite.readers.runs.directory import moment
 
 EVENT_FILES = "events*.jsonl"
 TAIL = 1 << 16
-"""Bytes at a file's end that are looked at: a stop is among the last lines."""
+"""Bytes read from the end of a file: a stop is among the last lines."""
 
 
 def stopped_since(directory: Path, since: float) -> dict[str, Any] | None:
-    """The newest event `stopped` of any rank that was written after a moment; None where there is none.
+    """The newest `stopped` event of any rank since a given time; None if there is none.
 
-    Every rank that stops writes one, so the loss of any of them hides nothing. Nothing in the files is trusted.
+    Every rank that stops writes one, so losing some files hides nothing. The content is not trusted.
 
     Arguments:
         directory: of the run.

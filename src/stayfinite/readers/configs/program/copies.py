@@ -1,4 +1,4 @@
-"""Copies of values that can be changed."""
+"""Copy mutable values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _DEEPEST = 8
 
 
 def copied(value: Value, depth: int = 0, limit: Limit | None = None) -> Value:
-    """The same value, in tables and rows of its own; of a very large one, only as far as that goes."""
+    """A deep copy; a very large value is copied only up to the limit."""
     data = value.data
     limit = limit or Limit()
     depth = depth if limit.spend() else _DEEPEST

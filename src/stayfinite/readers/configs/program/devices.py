@@ -1,4 +1,4 @@
-"""Questions to the machine, answered as on the card that is assumed."""
+"""Answer hardware queries for the assumed GPU."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _OTHERS = frozenset(
         "is_torch_mps_available", "is_torch_xla_available", "is_torch_tpu_available",
     }
 )  # fmt: skip
-"""Machines that are no CUDA card."""
+"""Backends other than CUDA."""
 
 
 def answered(run: Run, function: External, positional: list[Value], node: ast.expr) -> Value | None:
-    """The answer to `torch.cuda.is_available()` and its kin; None for any other call."""
+    """Evaluate `torch.cuda.is_available()` and similar; None for any other call."""
     full = function.full
     last = full.rpartition(".")[2]
     card, cuda = run.surroundings.card, run.surroundings.cuda

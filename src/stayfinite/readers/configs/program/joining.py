@@ -1,4 +1,4 @@
-"""One value for several that may be meant: what they agree on."""
+"""Merge several possible values into what they agree on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DEEPEST = 8
 
 
 def same(one: Value, other: Value, depth: int = 0, limit: Limit | None = None) -> bool:
-    """Whether two values are surely equal."""
+    """Whether two values are certainly equal."""
     limit = limit or Limit()
     left, right = one.data, other.data
     if left is right:
@@ -34,7 +34,7 @@ def same(one: Value, other: Value, depth: int = 0, limit: Limit | None = None) -
 
 
 def joined(values: list[Value], depth: int = 0, limit: Limit | None = None) -> Value:
-    """What is known of a value that is one of these."""
+    """What is known about a value that is one of these."""
     first = values[0]
     limit = limit or Limit()
     if all(same(first, each) for each in values[1:]):
@@ -47,9 +47,9 @@ def joined(values: list[Value], depth: int = 0, limit: Limit | None = None) -> V
 
 
 def join_slot(values: list[Any], *, names: bool) -> Any:
-    """For the store: one value of an entry, where ``names`` says that an entry that is missing is an error to read.
+    """Merge the values of an entry, for the store. ``names``: reading a missing entry is an error.
 
-    A name that only one branch sets has that value wherever it is read at all. A key of a dict may be missing.
+    A name that only one branch sets has that value wherever it is read. A dict key may be missing.
     """
     present = [each for each in values if each is not MISSING]
     if not present:

@@ -1,4 +1,4 @@
-"""Calls of what the script does not define: known by name, or an object of which only the arguments are known."""
+"""Library calls: known by name, or an object of which only the arguments are known."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _LOADERS = {
 _PARSERS = frozenset({"ArgumentParser", "ArgParser", "FlexibleArgumentParser"})
 _CLASS_PARSERS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
 _STARTERS = frozenset({"Fire", "cli", "CLI", "entrypoint", "auto_cli", "nested_entrypoint"})
-"""Calls that hand a command line over to a function or a class."""
+"""Calls that pass the command line to a function or a class."""
 _LAUNCHERS = frozenset({"spawn", "start_processes", "notebook_launcher", "debug_launcher"})
 
 
 def call_library(
     run: Run, function: External, positional: list[Value], keywords: dict[str, Value], node: ast.expr
 ) -> Value:
-    """What a call of a library's name is worth."""
+    """The value of a library call."""
     found = (
         answered(run, function, positional, node)
         or computed_by(run, function, positional, keywords, node)
@@ -48,7 +48,7 @@ def call_library(
     if found is not None:
         return found
     last = function.full.rpartition(".")[2]
-    if last == "prepare" and positional:  # accelerate's: the same objects, wrapped
+    if last == "prepare" and positional:  # accelerate returns the same objects, wrapped
         return positional[0] if len(positional) == 1 else run.value(Row({"items": positional}), node)
     if is_constructor(last):
         return run.value(Made(function.name, Slots(keywords)), node)
@@ -58,7 +58,7 @@ def call_library(
 def _from_outside(
     run: Run, function: External, positional: list[Value], keywords: dict[str, Value], node: ast.expr
 ) -> Value | None:
-    """The environment, files, and command lines."""
+    """Environment, files and command lines."""
     full, last = function.full, function.full.rpartition(".")[2]
     first = positional[0] if positional else None
     if full in {"os.getenv", "os.environ.get", "getenv", "environ.get", "os.environ.setdefault"}:

@@ -1,4 +1,4 @@
-"""The text formats, one a file, in the order in which they are asked."""
+"""The text log formats, one per file, in the order they are tried."""
 
 from __future__ import annotations
 

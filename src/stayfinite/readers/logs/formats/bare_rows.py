@@ -1,4 +1,4 @@
-"""Rows without names: what a loop of ten lines prints.
+"""Rows without names, as a ten-line training loop prints them.
 
 ::
 
@@ -6,9 +6,8 @@
     199 447.5712
     299 nan
 
-The first number counts up, the second is the loss. One such row alone may be anything, so the first is remembered only,
-unless it is NaN. A number alone in its line may be a score or a reward; one beyond 10,000 after another is a loss that
-somebody prints.
+The first number counts up, the second is the loss. A single row may be anything, so the first is only remembered,
+unless it is NaN. A lone number may be a score or a reward; two in a row above 10,000 are losses.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _MEASURED = re.compile(r"\.|e|nan|inf", re.IGNORECASE)
 
 
 class BareRows(Format):
-    """A step and a loss a line, the steps rising."""
+    """Lines of a rising step and a loss."""
 
     marks = (".", "nan", "inf")
     waits = True
@@ -35,10 +34,9 @@ class BareRows(Format):
     def __init__(self) -> None:
         self._step = -1
         self._follows = False
-        """Whether the line before was a large number alone."""
+        """Whether the previous line was a single large number."""
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         alone = _ALONE.match(line, start)
         follows, self._follows = self._follows, alone is not None
         if alone is not None:

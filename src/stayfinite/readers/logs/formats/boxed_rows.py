@@ -1,4 +1,4 @@
-"""Tables of two columns, a name and its value a row, as guided-diffusion, stable-baselines and Lightning draw them.
+"""Two-column tables of name and value, as in guided-diffusion, stable-baselines and Lightning.
 
 ::
 
@@ -6,7 +6,7 @@
     | loss       | nan      |
     │        train_loss         │            nan            │
 
-Each row is read by itself; the step stands in a row below and is not waited for.
+Each row is read on its own; the step comes in a later row and is ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class BoxedRows(Format):
     marks = ("loss", "norm")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         row = _ROW.match(line, start)
         if row is None:
             return None

@@ -1,4 +1,4 @@
-"""DeepSpeed's own lines.
+"""DeepSpeed overflow and step lines.
 
 ::
 
@@ -6,7 +6,7 @@
     [deepspeed] OVERFLOW! Skipping step. Gradients are non-finite, weights were not updated.
     [Rank 0] step=2, skipped=0, lr=[2.8e-07, 2.8e-07], mom=[[0.9, 0.95], [0.9, 0.95]]
 
-The second is that of bf16, fp32 and a fixed loss scale: no scale is looked for there.
+The second form is used with bf16, fp32 and a static loss scale and contains no scale.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ _STEP = re.compile(rf"\bstep=(\d+),\s*skipped=(\d+),\s*lr=\[+({NUMBER})")
 
 
 class DeepSpeed(Format):
-    """Overflow lines, also those of before it was renamed from deepscale, and the step lines."""
+    """Overflow lines, including those from before the rename from deepscale, and step lines."""
 
     marks = ("overflow!", "skipped=")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         if _NOT_FINITE.search(line, start):
             return Reading("deepspeed", constants={"grad_norm": math.nan}, skipped=True, is_message=True)
         overflow = _OVERFLOW.search(line, start)

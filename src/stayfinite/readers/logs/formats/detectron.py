@@ -1,4 +1,4 @@
-"""maskrcnn-benchmark, detectron2, and the loggers that DETR and torchvision's references took from them.
+"""maskrcnn-benchmark, detectron2, and the loggers that DETR and torchvision's references derive from them.
 
 ::
 
@@ -6,7 +6,7 @@
     [07/01 10:00:00 d2.utils.events]:  eta: 0:10:00  iter: 19  total_loss: 5.1  loss_cls: 4.3  lr: 0.0002
     Epoch: [0]  [  10/2000]  eta: 0:20:00  lr: 0.000100  class_error: 90.1  loss: 38.1 (40.2)  loss_ce: 1.2 (1.3)
 
-The first number is the one of now, that in parentheses an average.
+The first number is current, the one in parentheses an average.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ _EVALUATES = re.compile(r"\bTest:\s+\[")
 
 
 class Detectron(Format):
-    """One line an interval, fields between two spaces."""
+    """One line per interval, with fields separated by two spaces."""
 
     marks = ("eta:", "iter:")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         head = _EPOCH.search(line, start)
         reading = Reading("detectron", first_epoch=0)
         if head:

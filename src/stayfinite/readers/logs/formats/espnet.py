@@ -21,12 +21,11 @@ _VALID = re.compile(r"\[valid\]")
 
 
 class EspNet(Format):
-    """Intervals within an epoch, and the results of one."""
+    """Intervals within an epoch, and epoch results."""
 
     marks = ("epoch:", "epoch results:")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         head = _HEAD.search(line, start)
         if head:
             reading = Reading("espnet", fields=[("epoch", *head.span(1)), (BATCH, *head.span(3))])

@@ -1,4 +1,4 @@
-"""What evaluations print in blocks of their own: COCO's summary, and a confusion matrix.
+"""Evaluation blocks: COCO's summary and confusion matrices.
 
 ::
 
@@ -6,8 +6,8 @@
     [[    0     0  7917]
      [    0     0  2748]]
 
-A precision becomes the metric `coco_ap`. Of a matrix, whose rows are true classes, becomes the metric
-`confusion/answers` how many classes have been answered, once a second row with examples is read.
+A precision becomes the metric `coco_ap`. From a matrix, whose rows are true classes, `confusion/answers` counts the
+predicted classes once a second row with examples is read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ class Evaluations(Format):
         self._rows = 0
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         precision = _PRECISION.match(line, start)
         if precision is not None:
             place = () if precision[1].startswith("-") else (("coco_ap", *precision.span(1)),)

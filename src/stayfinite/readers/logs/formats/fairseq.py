@@ -1,4 +1,4 @@
-"""fairseq, both of its formats.
+"""fairseq, both formats.
 
 ::
 
@@ -24,12 +24,11 @@ _CELL = re.compile(rf"\|\s*([A-Za-z_][\w/ ]{{0,40}}?)\s+({NUMBER})\s*%?\s*(?=\||
 
 
 class Fairseq(Format):
-    """Lines within an epoch, and the summaries at its end."""
+    """Lines within an epoch, and epoch summaries."""
 
     marks = ("epoch",)
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         inner = _INNER.search(line, start)
         if inner:
             reading = Reading("fairseq", fields=[("epoch", *inner.span(1))])

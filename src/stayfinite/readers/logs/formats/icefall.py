@@ -1,4 +1,4 @@
-"""icefall, and other recipes for k2.
+r"""icefall and other k2 recipes.
 
 ::
 
@@ -21,12 +21,11 @@ _TOTAL = re.compile(r"\btot_loss\[[^\]]*\]?")
 
 
 class Icefall(Format):
-    """Batches, and validations."""
+    """Batches and validations."""
 
     marks = (", batch ", "validation:")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         validation = _VALIDATION.search(line, start)
         if validation:
             reading = Reading("icefall", fields=[("epoch", *validation.span(1))], is_point=False)

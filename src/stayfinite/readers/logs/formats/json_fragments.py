@@ -1,4 +1,4 @@
-"""Lines cut out of a JSON file, one name a line, as people paste them.
+"""Lines pasted from a JSON file, one key per line.
 
 ::
 
@@ -20,12 +20,11 @@ _TELLING = re.compile(r"reward|logits|logps|accuracy|perplexity|bleu|entropy|\bk
 
 
 class JsonFragments(Format):
-    """Losses, gradient norms and metrics; settings that look alike are left alone."""
+    """Losses, gradient norms and metrics, but not settings that look similar."""
 
     marks = ('":',)
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         found = _LINE.match(line, start)
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""Keras: a heading an epoch, a bar that is drawn over and over with the means so far.
+"""Keras: one heading per epoch, then a redrawn bar with running means.
 
 ::
 
@@ -25,7 +25,6 @@ class Keras(Format):
     marks = ("epoch", " - ")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         heading = _HEADING.match(line, start)
         if heading:
             return Reading("keras", fields=[("epoch", *heading.span(1))], is_point=False, moves=True)

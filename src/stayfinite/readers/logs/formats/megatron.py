@@ -1,12 +1,12 @@
-"""Megatron-LM, Megatron-DeepSpeed, GPT-NeoX: one line an interval, fields between bars.
+r"""Megatron-LM, Megatron-DeepSpeed, GPT-NeoX: one line per interval, fields separated by bars.
 
 ::
 
      iteration      122/  250000 | consumed samples: 124928 | learning rate: 9.150E-06 | lm loss: 2.504220E+00 | \
 loss scale: 1.0 | grad norm: 0.231 | number of skipped iterations:   0 | number of nan iterations:   0 |
 
-The loss field is left out when it is not a positive number; "nan iterations" can stay 0 meanwhile. The counts of
-skipped and NaN iterations are those since the last line.
+The loss is omitted unless it is positive, even while "nan iterations" stays 0. Skipped and NaN iterations are counted
+since the last line.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ _QUIET = {"consumed_samples", "consumed_tokens", "global_batch_size", "batch_siz
 
 
 class Megatron(Format):
-    """Iteration lines, and the evaluation lines between them."""
+    """Iteration lines and evaluation lines."""
 
     marks = ("iteration", "loss at")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         evaluation = _EVALUATION.search(line, start)
         if evaluation:
             return self._evaluation(line, evaluation.start())

@@ -1,4 +1,4 @@
-"""nanoGPT, litgpt and their many children.
+"""nanoGPT, litgpt and derivatives.
 
 ::
 
@@ -27,12 +27,11 @@ _LITGPT = re.compile(
 
 
 class NanoGpt(Format):
-    """Iteration lines, and the estimates of both losses every so often."""
+    """Iteration lines, and periodic estimates of both losses."""
 
     marks = ("iter ", "step ")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         match = _ITER.search(line, start)
         if match:
             return Reading("nanogpt", fields=[("step", *match.span(1)), ("loss", *match.span(3))])

@@ -22,12 +22,11 @@ _ITER = re.compile(r"\bIter\s*(?:\((\w+)\))?\s*\[\s*(\d+)/\s*(\d+)\]")
 
 
 class OpenMmlab(Format):
-    """One line an interval, with every part of the loss."""
+    """One line per interval, with every loss term."""
 
     marks = ("epoch", "iter")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         head = _EPOCH.search(line, start)
         if head:
             fields = [("epoch", *head.span(2)), (BATCH, *head.span(3)), (BATCHES, *head.span(4))]
@@ -43,6 +42,6 @@ class OpenMmlab(Format):
         reading.is_point = not evaluation
         if len(reading.fields) == len(fields):
             return None
-        if evaluation:  # its numbers of batches are those of the other data set
+        if evaluation:  # batches of the validation set
             reading.fields = [field for field in reading.fields if field not in fields or field[0] == "epoch"]
         return reading

@@ -24,16 +24,13 @@ _NUMBERED = re.compile(rf"[a-z]\s?[:=]\s{{0,4}}{NUMBER}", re.IGNORECASE)
 
 
 class OpenNmt(Format):
-    """Training steps, and the two lines of a validation."""
+    """Training steps and the two validation lines."""
 
     marks = ("step ", "validation ", "; acc:")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         validation = _VALIDATION.search(line, start)
-        if (
-            validation and _NUMBERED.search(line, start, validation.start()) is None
-        ):  # else it is a part of a longer line
+        if validation and _NUMBERED.search(line, start, validation.start()) is None:  # otherwise part of a longer line
             return Reading("opennmt", fields=[(f"valid_{validation[1]}", *validation.span(2))], is_point=False)
         head = _HEAD.search(line, start)
         if head is None:

@@ -1,4 +1,4 @@
-"""Lines that measure something else than a loss: a score, a reward, what activations and weights look like.
+"""Lines with metrics other than a loss: scores, rewards, statistics of activations and weights.
 
 ::
 
@@ -7,8 +7,8 @@
     iter 10: activation mean nan std nan
     [val] step 400 | bleu: 0.0
 
-A name of a measure counts beside a step or an epoch, alone in its line, or where its value is not finite; beside a step
-and another number any name does: `ep 1 it 50 | G: 1.2031 D: 0.6891`.
+A metric name counts next to a step or an epoch, alone on its line, or with a non-finite value. Next to a step and
+another number any name counts: `ep 1 it 50 | G: 1.2031 D: 0.6891`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _CODE = re.compile(r"\s*(?:\{|File |self\.|def |class |return |if |for |raise |a
 
 
 class OtherMetrics(Format):
-    """One line a step, an epoch or an evaluation."""
+    """One line per step, epoch or evaluation."""
 
     marks = (
         "nan", "| ",
@@ -57,14 +57,13 @@ class OtherMetrics(Format):
     is_last = True
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         if _CODE.match(line, start):
             return None
         pairs = {begin: (plain(name), begin, end) for name, begin, end in separated_pairs(line, start)}
         for match in _BARE.finditer(line, start):
             pairs.setdefault(match.start(2), (plain(match[1]), *match.span(2)))
         place = _place(line, start)
-        measured = place is not None and len(pairs) > 1  # a row of numbers: any name will do
+        measured = place is not None and len(pairs) > 1  # a row of numbers: any name counts
         named = [
             pair
             for _, pair in sorted(pairs.items())
@@ -89,14 +88,14 @@ class OtherMetrics(Format):
 
 
 def _place(line: str, start: int) -> re.Match[str] | None:
-    """The step of a line; its epoch where it names no step."""
+    """Match the step of a line, or its epoch if it has no step."""
     places = list(_PLACE.finditer(line, start))
     steps = [each for each in places if column_of(plain(each[1])) != "epoch"]
     return next(iter(steps or places), None)
 
 
 def _says_nothing_else(line: str, start: int, named: list[tuple[str, int, int]]) -> bool:
-    """Whether scores and their numbers are all that the line has."""
+    """Whether the line holds only scores and their numbers."""
     if not all(_SCORE.search(name) for name, _, _ in named):
         return False  # `loss weight: 0.5` is a setting
     words = len(line[start : named[-1][2]].split())

@@ -1,4 +1,4 @@
-"""The report of transformers' DebugUnderflowOverflow: the last forward frames before the first inf or nan.
+"""Reports of transformers' DebugUnderflowOverflow: the last forward frames before the first inf or nan.
 
 ::
 
@@ -10,7 +10,7 @@
     1.79e-06 4.65e+03 input[0]
     3.18e-04 6.27e+04 output
 
-The largest value of each module becomes a metric, `overflow/<module>`; every line stays a message.
+The largest value of each module becomes the metric `overflow/<module>`; every line is also kept as a message.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ class OverflowFrames(Format):
         self._modules: set[str] = set()
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         if _BEGIN.match(line, start):
             self.is_open = True
             self._module = ""

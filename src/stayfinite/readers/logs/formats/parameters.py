@@ -1,4 +1,4 @@
-"""How many parameters are trained, as peft, transformers, fairseq and others say it.
+"""Counts of trainable parameters, as printed by peft, transformers, fairseq and others.
 
 ::
 
@@ -6,7 +6,7 @@
     Number of trainable parameters = 4,194,304
     num. model params: 225086464 (num. trained: 225086464)
 
-Two metrics, `trainable_params` and `all_params`; the line stays a message.
+Gives the metrics `trainable_params` and `all_params`; the line is also kept as a message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ class Parameters(Format):
     marks = ("param", "num. trained")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         trained, everything = _TRAINED.search(line, start), _ALL.search(line, start)
         if trained is None:
             return None

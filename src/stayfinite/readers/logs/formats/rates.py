@@ -1,4 +1,4 @@
-"""Learning rates and loss scales on lines of their own, with what says that they were measured and not set.
+"""Learning rates and loss scales on their own lines, if marked as measured.
 
 ::
 
@@ -9,8 +9,8 @@
     lr=[0.0] mean=-0.000124
     DLL 2020-06-04 01:04:20.355678 - PARAMETER loss_scale : 2.9103830456733704e-11
 
-A step or an epoch stands before the rate, or the word `current`, or the rate is a list, as schedulers give it. The
-line of a setting (`lr: 0.1, epochs: 90`) has none of these.
+The mark is a step or epoch before the rate, the word `current`, or a list, as schedulers return it. A line of settings
+(`lr: 0.1, epochs: 90`) has none of these.
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ _SCALE = re.compile(
 
 
 class Rates(Format):
-    """A rate or a scale and its place, and nothing that another format would want."""
+    """A rate or a scale with its step or epoch."""
 
     marks = ("lr", "learning rate", "learning_rate", "scale")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         scale = _SCALE.match(line, start)
         if scale:
             return Reading("plain", fields=[("loss_scale", *scale.span("scale"))])

@@ -1,4 +1,4 @@
-"""Tables with a heading: notebooks' (Step, Training Loss), fastai's, ultralytics'.
+"""Tables with a heading: notebooks (Step, Training Loss), fastai, ultralytics.
 
 ::
 
@@ -12,8 +12,8 @@
         clip  exs  gnorm        lr  mean_loss  total_train_updates  tpb  updates
            1   22  404.1 1.565e-31      7.839                   22    1       22
 
-A heading begins with the step or the epoch, or holds three columns that are known. Ultralytics has no column for the
-whole loss: it is the sum of its parts.
+A heading starts with the step or epoch, or has three known columns. ultralytics has no total loss column: it is the sum
+of its terms.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _FIRST = re.compile(r"[\s|]*(?:global_?)?(?:steps?|epochs?|iter\w{0,8})\b", re.I
 _GAPS = re.compile(r"\S(?:\s{2,}|\s*\|\s*)[A-Za-z_]\S*\s")
 _HEADS = re.compile(r"loss|gpu_mem", re.IGNORECASE)
 _ULTRALYTICS = {"box": "box_loss", "obj": "obj_loss", "cls": "cls_loss", "total": "loss"}
-"""What older releases call their columns."""
+"""Column names of older releases."""
 _PATIENCE = 50
 _WORST = 400
 
 
 class Tables(Format):
-    """Open behind a heading, as long as rows come now and then."""
+    """Open after a heading while rows keep coming."""
 
     waits = True
     marks = ("loss", "gpu_mem")
@@ -56,7 +56,6 @@ class Tables(Format):
         self._left = 0
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         if self._names:
             reading = self._row(line, start)
             if reading is not None:
@@ -70,7 +69,7 @@ class Tables(Format):
         return None
 
     def heading(self, line: str, start: int) -> None:
-        """Remember the columns if this is a heading."""
+        """Remember the columns if this line is a heading."""
         if len(line) - start > _WORST or not _HEADS.search(line, start):
             return
         leads = _FIRST.match(line, start) is not None
@@ -118,7 +117,7 @@ class Tables(Format):
         return reading
 
     def _aligned(self, cells: list[re.Match[str]]) -> list[str]:
-        """The columns under which the cells stand, where some are empty; none where that is not clear."""
+        """Match cells to columns by position when some are empty; [] if ambiguous."""
         places = []
         for cell in cells:
             begin, end = cell.span()

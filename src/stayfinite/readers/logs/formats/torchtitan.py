@@ -18,12 +18,11 @@ _EVALUATES = re.compile(r"\bvalidate\s*$")
 
 
 class TorchTitan(Format):
-    """Training steps, and `validate step:` lines."""
+    """Training steps and `validate step:` lines."""
 
     marks = ("step:",)
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         head = _HEAD.search(line, start)
         if head is None:
             return None

@@ -1,4 +1,4 @@
-"""What transformers says at the end: averages over the whole run.
+"""Final output of transformers: averages over the whole run.
 
 ::
 
@@ -21,12 +21,11 @@ _CELL = re.compile(rf"\s*((?:train|eval|predict|test|epoch|total)\w*)\s+=\s+({NU
 
 
 class TrainOutput(Format):
-    """The call's representation, and the table of metrics."""
+    """The `TrainOutput` repr and the table of metrics."""
 
     marks = ("trainoutput(", " = ")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         call = _CALL.search(line, start)
         if call:
             fields = [("step", *call.span(1)), ("loss", *call.span(2))]

@@ -1,4 +1,4 @@
-"""Lines that put the number before its name: darknet's, tinygrad's; and darknet's children, whose parts have no mark.
+"""Lines with the number before its name: darknet, tinygrad, and darknet forks that list loss terms without a separator.
 
 ::
 
@@ -7,7 +7,7 @@
     10.5008 loss, 0.000016689301 LR, 8.83 GB used, 18.70 s
     171: nGT 8, recall 0, proposals 0, loss: x 0.5, y 0.4, w 12.1, h 18.9, conf 40.3, cls 2.1, total 74.3
 
-A rate that shows as 0.000000 was cut, not measured: darknet prints six digits and begins far below them.
+A rate of 0.000000 is truncated, not zero: darknet prints six digits and starts far below that.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ _PART = re.compile(rf"([a-z_]+) ({NUMBER}), ", re.IGNORECASE)
 
 
 class ValuesFirst(Format):
-    """One line a step."""
+    """One line per step."""
 
     marks = (" loss", " total ")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         parts = _PARTS.match(line, start)
         if parts:
             reading = Reading("darknet", fields=[("loss", *parts.span("total"))])
