@@ -1,4 +1,4 @@
-"""Switches of the process that a model's code may turn and forget: gradients, autocast, precision, determinism."""
+"""Process-wide switches that a model may change: gradients, autocast, precision, determinism."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def capture_switches() -> dict[str, Any]:
-    """How they stand."""
+    """Return their values."""
     mkldnn: Any = torch.backends.mkldnn
     return {
         "grad": torch.is_grad_enabled(),
@@ -31,7 +31,7 @@ def capture_switches() -> dict[str, Any]:
 
 
 def restore_switches(switches: dict[str, Any]) -> None:
-    """As they stood."""
+    """Set them to earlier values."""
     if capture_switches() == switches:
         return
     mkldnn: Any = torch.backends.mkldnn

@@ -1,4 +1,4 @@
-"""Which column is what: source, target, label, id; guessed from names and first rows where nobody says."""
+"""Assign columns to roles: source, target, label, id; guessed from names and first rows if not given."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stayfinite.readers.data.shapes import shape_of
 Kind = Literal["pairs", "prompts", "chat", "classes", "text", "table", "tokens"]
 Columns = Mapping[str, Sequence[Any]]
 PROSE = 60
-"""Characters, on average, from which on a column beside several of numbers is what the data is about."""
+"""Mean characters above which a column next to numeric ones is the main text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roles:
-    """What the columns are for."""
+    """The roles of the columns."""
 
     kind: Kind
-    """Pairs have a limit for each side; prompts and chats are one text, of which the answer is learned."""
+    """Pairs have a limit per side; prompts and chats are one text, of which the answer is learned."""
     source: tuple[str, ...] = ()
-    """The first must not be empty; the others belong to it."""
+    """The first must not be empty; the others are appended to it."""
     target: str | None = None
     group: str | None = None
     group_given: bool = False
@@ -34,10 +34,10 @@ class Roles:
     tokens: tuple[str, ...] = ()
     """Columns of token ids."""
     given: bool = False
-    """Source or target were named by the person, not guessed."""
+    """The user named source or target."""
 
     def told(self) -> str:
-        """In words, for the banner."""
+        """Describe the roles for the banner."""
         parts = {
             "text": " + ".join(self.source) if self.target is None else "",
             "source": " + ".join(self.source) if self.target is not None else "",
@@ -55,7 +55,7 @@ def _listed(columns: Sequence[str], most: int = 6) -> str:
 
 
 def roles_of(columns: Columns, *, source: str | None, target: str | None, group: str | None) -> Roles:
-    """What each column is for, from its name and these first rows; what is named is taken at its word."""
+    """Assign roles from names and first rows; columns named by the user are not questioned."""
     for name in (source, target, group):
         _known(name, columns)
     roles = _guess(columns, source, target)
@@ -126,7 +126,7 @@ def _first(named: Mapping[str, str], wanted: Sequence[str], among: Sequence[str]
 
 
 def _longest(columns: Columns, words: Sequence[str], least: int) -> list[str]:
-    """The two columns with the most text, in the order of the file; none where the longest is shorter than so much."""
+    """The two columns with the most text, in file order; [] if the longest is shorter than ``least``."""
     sizes = {name: sum(len(as_text(value)) for value in columns[name]) / max(1, len(columns[name])) for name in words}
     kept = [name for name in words if sizes[name] >= 4 and _varied(columns[name]) and not names.GROUPS.match(name)]
     if max(sizes.values(), default=0) < least:
@@ -183,7 +183,7 @@ def _varied(values: Sequence[Any]) -> bool:
 
 
 def _classes(values: Sequence[Any]) -> bool:
-    """A few short values that come again and again."""
+    """Whether a few short values repeat."""
     texts = [as_text(value).strip() for value in values if not missing(value)]
     distinct = set(texts) - {""}
     if not distinct or any(isinstance(value, list) for value in values[:8]):

@@ -1,4 +1,4 @@
-"""Which algorithm of reinforcement or preference training is planned, by the settings that only it has."""
+"""Detect the planned RL or preference algorithm by settings that are specific to it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ GROUPED = frozenset({
     "grpo", "rloo", "group_norm", "dr_grpo", "grpo_passk", "gspo", "dapo", "grpo_vectorized", "rloo_vectorized", "gpg",
     "opo", "reinforce_baseline", "reinforce_plus_plus_baseline", "optimal_token_baseline", "tir_optimal_token_baseline",
 })  # fmt: skip
-"""Those that compare the answers to one prompt with each other."""
+"""Algorithms that compare several answers to one prompt."""
 SAMPLING = GROUPED | {"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"}
-"""Those that sample answers and reward them."""
+"""Algorithms that sample answers and reward them."""
 VERL = "actor_rollout_ref."
-"""Before most of verl's names."""
+"""Prefix of most verl names."""
 PAIRED = frozenset({"dpo", "kto"})
-"""Those that compare a policy with a reference on given answers."""
+"""Algorithms that compare a policy with a reference on given answers."""
 
 _CALL = re.compile(r"(?:^|\.)(GRPO|RLOO|DPO|KTO)(?:Config|Trainer)\.")
 _NAMED = frozenset({"adv_estimator", "advantage_estimator", "rl", "rlhf_type", "stage"})
@@ -26,7 +26,7 @@ _MODULE = re.compile(r"openrlhf\.cli\.train_(dpo|kto|ppo)")
 
 
 def algorithm_of(plan: Plan) -> str:
-    """`grpo`, `rloo`, `dpo`, ..., in small letters; empty where no setting says it."""
+    """`grpo`, `rloo`, `dpo`, ...; empty if unknown."""
     module = ""
     for setting in plan.settings:
         if (found := _CALL.search(setting.name)) is not None:

@@ -1,4 +1,4 @@
-"""Scripts and notebooks: faults of the training loop and of the loss that their text alone shows."""
+"""Faults of the training loop and the loss that are visible in scripts and notebooks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ CAUSES = (
     "probability-loss-on-logits", "softmax-axis", "flipped-sign", "where-nan-branch", "loss-formula-singularity",
     "naive-exp", "wrong-reduction", "attention-unscaled", "params-not-in-optimizer",
 )  # fmt: skip
-"""Rules that read code. They were written to explain failures: before one only what is nearly certain counts."""
+"""Rules that read code. They explain failures; before a launch only near certainty counts."""
 
 CERTAIN = 0.7
 
 
 def look_at_code(plan: Plan, notes: Notes) -> list[Finding]:
-    """What the rules that read code say of the scripts; a line of the check list, and the findings themselves."""
+    """Run the rules that read code; return their findings and add a check list line."""
     lines = sum(len(source.settings.notes) for source in plan.scripts)
     notes.check(
         "Code",

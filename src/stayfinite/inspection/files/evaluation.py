@@ -1,4 +1,4 @@
-"""Evaluating and saving, as transformers' Trainer takes it: what it would refuse, at the start or hours later."""
+"""Evaluation and saving with transformers' Trainer: what it refuses at the start or hours later."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _HIGHER_IS_BETTER = re.compile(
     r"(?:eval_)?(?:\w*_)?(?:accuracy|acc|f1|bleu|s?acrebleu|rouge\w*|auc|roc_auc|precision|recall|map|m?iou|chrf)"
 )
 _EVERY = 500
-"""transformers' default of `logging_steps`, `save_steps`, and through the first `eval_steps`."""
+"""transformers' default of `logging_steps` and `save_steps`, and so of `eval_steps`."""
 
 
 def look_at_evaluation(plan: Plan, notes: Notes) -> None:
-    """Strategies that have to match, metrics that have to exist, data that has to be there."""
+    """Check that strategies match and that metrics and data exist."""
     remarks = [*_best_model(plan), *_metric(plan), *_data(plan)] if plan.is_transformers else []
     causes = {contradict(notes, *remark) for remark in remarks}
     if causes:
@@ -48,7 +48,7 @@ def look_at_evaluation(plan: Plan, notes: Notes) -> None:
 
 
 def _edits(plan: Plan) -> Iterator[Edit]:
-    """What may be changed without asking: which way a metric is better, and saving whenever it is evaluated."""
+    """Safe changes: the direction of a metric, and saving at each evaluation."""
     greater, metric = plan.find("greater_is_better"), plan.find("metric_for_best_model")
     if greater is not None and metric is not None and isinstance(metric.value, str):
         yield Edit(cause=CAUSE, setting=greater, value=not is_on(greater.value))
@@ -146,7 +146,7 @@ def _data(plan: Plan) -> list[Remark]:
 
 
 def _whole(plan: Plan) -> bool:
-    """Whether nothing of the arguments is hidden behind `**settings` or in a file that is not here."""
+    """Whether no arguments are hidden in `**settings` or a missing file."""
     hidden = re.compile(
         r"(?:TrainingArguments|Config)\((?:[^()]|\([^()]*\))*\*\*|parse_(?:yaml|json|dict|known|args_into)|from_dict|hydra"
     )

@@ -1,4 +1,4 @@
-"""From `train.yaml:3` to the column: where the fix of a finding goes."""
+"""Find the columns of `train.yaml:3` that a finding's fix changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBERED = re.compile(r"(?P<path>.+):(?P<line>\d+)$", re.DOTALL)
 
 
 def placed(findings: Iterable[Finding], sources: Sequence[Source]) -> list[Finding]:
-    """The findings, each with the line and the columns that its fix goes to, where it names a file."""
+    """Add line and columns of the fix to findings that name a file."""
     texts = {source.name: source.text.split("\n") for source in sources if source.name != COMMAND}
     by_place: dict[str, list[Setting]] = {}
     for source in sources:
@@ -37,7 +37,7 @@ def _place(finding: Finding, texts: dict[str, list[str]], settings: dict[str, li
 
 
 def _meant(text: str, finding: Finding, settings: Sequence[Setting]) -> Span | None:
-    """The value of the setting on this line that the evidence speaks of; its name where a name is what is wrong."""
+    """The span of the value that the evidence refers to; of the name if the name is wrong."""
     told = " ".join(finding.evidence)
     spoken_of = [each for each in settings if re.search(rf"(?<![\w.]){re.escape(each.name)}(?!\w)", told)]
     spoken_of = spoken_of or [each for each in settings if re.search(rf"\b{re.escape(last_step(each))}\b", told)]

@@ -1,4 +1,4 @@
-"""What to do with the estimates, in words."""
+"""Recommend what to do with the estimates."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from stayfinite.rules.cards import Card
 from stayfinite.rules.model_families import SUREST, family_of
 
 RANK = 16
-"""Of adapters that are proposed."""
+"""Of the suggested adapters."""
 _OVERFLOWS = ". This model family overflows in fp16, though (SF102): prefer a GPU with bf16"
 
 
 def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
-    """One sentence: how it fits, or what would make it fit. Asks for as little change as will do."""
+    """One sentence: how it fits, or the smallest change that makes it fit."""
     asked = found[0].plan.batch
     overflows = leaves_half(shape)
     if not any(each.runs for each in found):
         return f"{card.name} has no bf16: use --precision {'fp32' if overflows else 'fp16'}"
-    # Weights that are themselves in bf16 lose small updates: the last choice, unless they are frozen.
+    # bf16 weights lose small updates: the last choice, unless they are frozen.
     ranked = sorted(found, key=lambda each: (each.plan.precision.name == "pure-bf16") and not each.plan.lora)
     fitting = [each for each in ranked if each.fits and each.runs]
     fitting = [each for each in fitting if not _risky(each, overflows)] or fitting
@@ -49,7 +49,7 @@ def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
 
 
 def leaves_half(shape: Shape) -> bool:
-    """Whether models of this kind leave fp16's range, whatever of them is trained."""
+    """Whether models of this kind overflow in fp16, whatever is trained."""
     return shape.family == "t5" or family_of(shape.name) in SUREST
 
 
@@ -58,7 +58,7 @@ def _risky(each: Column, overflows: bool) -> bool:
 
 
 def _rescue(shape: Shape, plan: Plan, card: Card) -> str:
-    """What would make a single row fit, the smallest change first."""
+    """The smallest change that makes a single row fit."""
     half = PRECISIONS["bf16" if card.bf16 else "fp32" if leaves_half(shape) else "fp16"]
     frozen = PRECISIONS["pure-bf16"] if card.bf16 else half
     lora = plan.lora or RANK

@@ -1,8 +1,8 @@
-"""What attention keeps for its backward pass, by the kernel that computes it.
+"""Memory that attention keeps for its backward pass, by kernel.
 
-``eager`` is written out in the model. ``math`` is what scaled_dot_product_attention falls back to: in half precision it
-computes in fp32. ``efficient`` and ``flash`` never hold the scores: they keep queries, keys, values, the output and one
-number a row.
+``eager`` is the model's own code. ``math`` is the fallback of scaled_dot_product_attention, which computes half
+precision in fp32. ``efficient`` and ``flash`` never store the scores: they keep queries, keys, values, the output and
+one number per row.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class AttentionCost:
     """In bytes."""
 
     kept: int
-    """Needed for the gradient of the input, so also when the weights are frozen."""
+    """Needed for the gradient of the input, so also with frozen weights."""
     for_weights: int
-    """Needed for the gradient of the output projection alone."""
+    """Needed only for the gradient of the output projection."""
     working: int
-    """Alive for a moment in the backward pass."""
+    """Temporary, in the backward pass."""
 
 
 def kernel_for(shape: Shape, plan: Plan, role: Role) -> Kernel:
-    """Which kernel runs.
+    """The kernel that runs.
 
-    The fallback is taken by T5's self-attention, where its bias is a permuted view that the fast kernels refuse, and by
-    grouped queries where flash does not run, in fp32 and on cards before Ampere: the efficient kernel has no groups.
+    T5's self-attention falls back to ``math`` because fast kernels refuse its bias, a permuted view. So do grouped
+    queries without flash, in fp32 and on GPUs before Ampere: the efficient kernel has no groups.
     """
     if plan.attention == "eager":
         return "eager"
@@ -47,14 +47,14 @@ def kernel_for(shape: Shape, plan: Plan, role: Role) -> Kernel:
 
 
 def attention_cost(shape: Shape, plan: Plan, role: Role, queries: int, keys: int) -> AttentionCost:
-    """Of one attention part.
+    """The cost of one attention part.
 
     Arguments:
         shape: the model's.
-        plan: how it is run.
-        role: over the own sequence, or over the encoder's.
-        queries: tokens in a row.
-        keys: tokens in a row that is attended to.
+        plan: how it runs.
+        role: self-attention or cross-attention.
+        queries: tokens per row.
+        keys: tokens per attended row.
     """
     kernel = kernel_for(shape, plan, role)
     scores = plan.batch * shape.heads * queries * keys
@@ -78,7 +78,7 @@ def _without_scores(shape: Shape, plan: Plan, role: Role, queries: int, keys: in
     mask = plan.batch * one if plan.padded else 0
     working = projected
     if shape.family == "t5":
-        # The bias has a plane for each head; a mask makes one of them for each row of the batch as well.
+        # The bias has a plane per head; a mask multiplies that by the rows of the batch.
         mask *= shape.heads
         if role == "self":
             mask = mask or shape.heads * one
@@ -87,11 +87,11 @@ def _without_scores(shape: Shape, plan: Plan, role: Role, queries: int, keys: in
 
 
 def _kept_scores(shape: Shape, plan: Plan, kernel: Kernel) -> int:
-    """Bytes kept for each score."""
+    """Bytes kept per score."""
     precision = plan.precision
     dropped = shape.attention_dropout > 0
     if kernel == "math":
-        # Probabilities in fp32; with dropout also the mask and what it leaves.
+        # Probabilities in fp32; with dropout also the mask and the result.
         return 4 + (1 + 4) * dropped
     upcast = shape.family in ("llama", "vit")
     probabilities = 4 if precision.autocast or upcast else precision.compute

@@ -1,4 +1,4 @@
-"""The ways of running a training that are set side by side."""
+"""Alternative ways to run a training, compared side by side."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One plan, what it takes, and how it goes with the card."""
+    """One plan, its memory, and how it fits the GPU."""
 
     title: str
     plan: Plan
     estimate: Estimate
     largest: int | None = None
-    """The largest batch on the card, where one is named."""
+    """Largest batch on the GPU, if one is named."""
     share: float | None = None
-    """What the step needs, as a share of the card."""
+    """Memory of the step as a share of the GPU's."""
     runs: bool = True
-    """Whether the card computes in this precision."""
+    """Whether the GPU supports this precision."""
 
     @property
     def name(self) -> str:
-        """The title, and whether there is checkpointing."""
+        """The title, with a note on checkpointing."""
         return f"{self.title}, checkpointing" if self.plan.checkpointing else self.title
 
     @property
     def fits(self) -> bool:
-        """On the card that was named."""
+        """Whether it fits the named GPU."""
         return self.share is not None and self.share <= 1.0
 
 
 def runs_on(card: Card, plan: Plan) -> bool:
-    """Whether the card computes in the plan's precision."""
+    """Whether the GPU supports the plan's precision."""
     return card.bf16 or plan.precision.name not in ("bf16", "pure-bf16")
 
 
@@ -62,10 +62,10 @@ def column(shape: Shape, plan: Plan, title: str, card: Card | None) -> Column:
 def columns(
     shape: Shape, plan: Plan, card: Card | None, precision: str | None, checkpointing: bool | None
 ) -> list[Column]:
-    """All precisions without and with checkpointing, or those that were asked for."""
+    """All precisions with and without checkpointing, or the requested ones."""
     names = [precision] if precision else list(PRECISIONS)
     if not precision:
-        # The two half precisions take the same memory: one column for both, in the name of the one that runs.
+        # Both half precisions take the same memory: show the one that runs.
         names.remove("bf16" if card is not None and not card.bf16 else "fp16")
     found = []
     for again in (False, True) if checkpointing is None else (checkpointing,):

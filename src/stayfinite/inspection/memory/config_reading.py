@@ -1,4 +1,4 @@
-"""From a model's config.json to its shape."""
+"""Read a model's shape from its config.json."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def shape_from_config(config: Config, name: str) -> Shape:
     """The shape that a config describes.
 
     Raises:
-        UsageError: the kind of model is not known here, or a number is missing or impossible.
+        UsageError: the model type is unknown, or a number is missing or impossible.
     """
     kind = config.get("model_type")
     if isinstance(config.get("text_config"), dict) and kind not in _READERS:

@@ -14,16 +14,16 @@ from stayfinite.inspection.notes import Table
 from stayfinite.rules.cards import Card, card_asked_for
 
 USUAL = ("T4", "RTX 4090", "A100", "H100")
-"""Cards to think of when none is named."""
+"""GPUs to show if none is named."""
 
 
 def size(count: float) -> str:
-    """Bytes as people read them."""
+    """Format bytes for people."""
     return f"{count / GIB:.2f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
 
 
 def table_of(shape: Shape, found: Sequence[Column], card: Card | None) -> Table:
-    """A row for each thing that takes memory, a column for each way of running."""
+    """One row per memory item, one column per way of running."""
     each = [column.estimate for column in found]
     rows = [
         ("weights", *(size(one.weights) for one in each)),
@@ -56,7 +56,7 @@ def table_of(shape: Shape, found: Sequence[Column], card: Card | None) -> Table:
 
 
 def _most(shape: Shape, plan: Plan, card: Card) -> str:
-    """The largest batch on a card that nobody asked for; bf16 stands for fp16 where the card has no bf16."""
+    """The largest batch on a GPU that was not named; bf16 stands for fp16 if the GPU has no bf16."""
     plan = replace(plan, flash=card.flash_attention_2)
     if plan.precision.name == "pure-bf16" and not card.bf16:
         return "-"

@@ -1,4 +1,4 @@
-"""``stayfinite check --memory``: what a training step takes, against a card."""
+"""``stayfinite check --memory``: compare the memory of a training step with a GPU."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inspect_memory(asked: MemoryRequest) -> Inspection:
     """Estimate a training step's memory from the shape of its model.
 
     Raises:
-        UsageError: the model, the card, the optimizer or a number cannot be what it is said to be.
+        UsageError: the model, GPU, optimizer or a number is invalid.
     """
     shape = find_shape(asked.model)
     asked.refuse_for(shape)
@@ -79,7 +79,7 @@ def _attention_of(library: Installed) -> str:
 
 
 def _weights_on_disk(asked: MemoryRequest, column: Column) -> str:
-    """What to say where the weights beside a config are not as many as it describes; empty where they are."""
+    """A note if the weights next to a config differ in number from it; empty if not."""
     numbers = numbers_on_disk(asked.model)
     described = column.estimate.parameters - (column.estimate.trained if asked.lora else 0)
     if numbers is None or 0.98 < numbers / described < 1.02:

@@ -1,6 +1,6 @@
-"""What single operations keep for the backward pass, in bytes for each element of their input.
+"""Bytes per input element that operations keep for the backward pass.
 
-Two numbers everywhere: what is kept in any case, and what is kept for the gradients of weights alone.
+Each result is a pair: always kept, and kept only for gradients of weights.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ def norm(shape: Shape, precision: Precision) -> Kept:
     """The normalization before or after a part."""
     if shape.family in ("bert", "gpt2", "vit"):
         return precision.residual, 0
-    # Written out in the model: the square keeps its input in fp32, the weight's product keeps the normalized one.
+    # Explicit in the model: the square keeps its fp32 input, the product with the weight keeps the normalized one.
     if precision.residual == 4:
         return 4, 4
-    # In pure bf16 T5 multiplies the narrow input, so both copies of it are kept.
+    # In pure bf16, T5 multiplies the narrow input, so both copies are kept.
     return (4 + 2, 2) if shape.family == "t5" else (4, 2)
 
 
 def inputs_of(matrices: int, precision: Precision) -> int:
-    """The input that several matrices share. Autocast casts it for each of them."""
+    """The input shared by several matrices; autocast casts it for each."""
     return matrices * precision.compute if precision.autocast else precision.compute
 
 
 def dropout_mask(rate: float) -> int:
-    """One byte an element."""
+    """One byte per element."""
     return int(rate > 0)
 
 
 def activation(shape: Shape, precision: Precision) -> Kept:
-    """Everything between the matrices of the feed-forward part, for each element of its inner layer."""
+    """Everything between the feed-forward matrices, per inner element."""
     compute = precision.compute
     if shape.activation == "gelu_new":
-        # Written out in the model. Autocast computes the power in fp32, and what follows from it stays there.
+        # Explicit in the model. Autocast computes the power in fp32, and its results stay in fp32.
         wide = 4 if precision.autocast else compute
         kept, result = 3 * wide + compute, wide
     elif shape.activation == "relu":

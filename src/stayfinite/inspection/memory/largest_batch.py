@@ -9,22 +9,22 @@ from stayfinite.inspection.memory.plan import Plan
 from stayfinite.inspection.memory.shape import Shape
 
 CONTEXT = 750 * MIB
-"""What the driver and CUDA's own libraries take of a card, outside of torch's count."""
+"""GPU memory of the driver and CUDA libraries, which torch does not count."""
 
 SLACK = 0.1
-"""What torch's allocator holds and cannot use: blocks between others, of another size than is asked for."""
+"""Share lost to fragmentation in torch's allocator."""
 
 MOST = 1 << 20
-"""No batch is larger."""
+"""Upper limit of the search."""
 
 
 def needed(peak: int) -> int:
-    """What a card must have for a step with this peak."""
+    """GPU memory needed for a step with this peak."""
     return int(peak * (1 + SLACK)) + CONTEXT
 
 
 def largest_batch(shape: Shape, plan: Plan, card: int) -> int:
-    """How many rows fit on a card of so many bytes; 0 when not even one does."""
+    """Rows that fit into ``card`` bytes; 0 if not even one does."""
 
     def fits(batch: int) -> bool:
         return needed(estimate(shape, replace(plan, batch=batch)).peak) <= card

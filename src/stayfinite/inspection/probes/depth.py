@@ -1,4 +1,4 @@
-"""How a size changes over depth: told only where it changes steadily, layer by layer."""
+"""Detect a steady growth or decay over layers."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from itertools import combinations
 from statistics import median
 
 FEWEST = 5
-"""Layers that make a course."""
+"""Fewest layers for a trend."""
 ORDERED = 0.85
-"""Of all pairs of layers, the share that must be ordered the same way."""
+"""Share of layer pairs that must have the same order."""
 MOST = 200
 STEADY_DECADES = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A size over depth, from the layer that is used first to the one used last."""
+    """A size over depth, in order of use."""
 
     slope: float
-    """Change of log10 a layer."""
+    """Change of log10 per layer."""
     decades: float
-    """Change of log10 from the first to the last."""
+    """Change of log10 from first to last."""
     first: float
     last: float
 
     @property
     def steady(self) -> bool:
-        """Whether it goes far."""
+        """Whether the change is large."""
         return abs(self.decades) >= STEADY_DECADES
 
 
 def course_over_depth(sizes: Sequence[float]) -> Course | None:
-    """The course of these sizes, by layer; None when they are few or do not change in one direction."""
+    """Fit the trend of these sizes; None if they are too few or not monotonic."""
     known = [size for size in sizes if math.isfinite(size) and size > 0]
     if len(known) < FEWEST:
         return None

@@ -1,4 +1,4 @@
-"""The gradients: none, zero, not finite; their course over depth; what moves in a step, and what moves without one."""
+"""Gradients: missing, zero, non-finite, their trend over depth, and what one step changes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from stayfinite.inspection.probes.stuck import routed_past, without_gradient_at_
 
 MOST_LOST = 0.9
 WILD = 10.0
-"""Times the size of its weight: an update of this kind leaves nothing of what was there."""
+"""Ratio of update to weight that destroys what was learned."""
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Note what the first backward pass and one step of the optimizer say."""
+    """Record the gradients of the first backward pass and the effect of one optimizer step."""
     first = bench.first
     if first.backward_error is not None:
         told_error(notes, first.backward_error)
@@ -51,7 +51,7 @@ def look(bench: Bench, notes: Notes) -> None:
 
 
 def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> None:
-    filled = {name for name, p in bench.trainable.items() if p.numel()}  # of nothing there is no gradient to miss
+    filled = {name for name, p in bench.trainable.items() if p.numel()}  # an empty parameter has no gradient to miss
     none = [name for name in bench.trainable if name not in norms and name in filled]
     zero = [name for name, norm in norms.items() if norm == 0 and name in filled]
     spare = left_over(bench.model, none, list(norms))
@@ -86,9 +86,9 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
 
 
 def _cuts(bench: Bench, names: list[str]) -> list[str]:
-    """Lines that cut these parameters off from the loss, each once."""
+    """Lines that detach these parameters from the loss, without duplicates."""
     if checkpointing_warnings(bench):
-        return []  # that runs the forward pass without gradients, and has its own reason
+        return []  # the forward pass runs without gradients, which is reported elsewhere
     cut_off = bench.first.seen.cut_off
     return list(dict.fromkeys(cut_off[name] for name in names if name in cut_off))
 

@@ -1,4 +1,4 @@
-"""The graph: what learns unseen, whether the input matters, whether samples or later tokens leak into others."""
+"""The graph: unregistered parameters, ignored inputs, leaks between samples or from later tokens."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IGNORED, LEAK, AHEAD = (
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Note what the graph holds, and what depends on what."""
+    """Record what the loss depends on."""
     hidden = unregistered(bench.model, bench.first.leaves)
     if bench.first.worked and bench.first.seen.strangers:
         hidden += made_anew(bench.first.seen, bench.still.seen, bench.first.leaves)
@@ -52,11 +52,11 @@ def _look_at_input(bench: Bench, notes: Notes) -> None:
     try:
         ignored = _same(still_pass(bench.step, other).loss, base.loss)
         if ignored:
-            # A last layer or a gate that starts at zero hides the input from the loss, and will not for long.
+            # A zero-initialized last layer or gate hides the input from the loss, but only at the start.
             with bench.kept.undone():
                 nudge(bench)
                 ignored = _same(still_pass(bench.step, other).loss, still_pass(bench.step, bench.few).loss)
-    except Exception as error:  # not every model takes an empty input
+    except Exception as error:  # not every model accepts an empty input
         notes.check("Graph", IGNORED, seen=f"forward fails without it: {type(error).__name__}")
         return
     names = names_in_short([name.removeprefix("batch.") for name in inputs])
@@ -78,11 +78,11 @@ def _look_at_samples(bench: Bench, notes: Notes) -> None:
         return
     try:
         leak = leak_between_samples(bench, inputs)
-        if leak is None:  # an output that starts at zero shows nothing
+        if leak is None:  # a zero-initialized output shows nothing
             with bench.kept.undone():
                 nudge(bench)
                 leak = leak_between_samples(bench, inputs, fresh=True)
-    except Exception as error:  # not every model takes another row
+    except Exception as error:  # not every model accepts another row
         notes.check("Graph", LEAK, skipped=f"forward fails with another row: {type(error).__name__}")
         return
     if leak is None:
@@ -95,11 +95,11 @@ def _look_at_samples(bench: Bench, notes: Notes) -> None:
 def _look_at_tokens(bench: Bench, notes: Notes) -> None:
     try:
         leak = causal_leak(bench)
-    except Exception as error:  # not every model takes another token
+    except Exception as error:  # not every model accepts another token
         notes.check("Graph", AHEAD, skipped=f"forward fails with another token: {type(error).__name__}")
         return
     if leak is None:
-        return  # not a model that predicts the next token
+        return  # the model does not predict the next token
     notes.saw("tokens.leak", leak.share, leak.where)
     notes.check("Graph", AHEAD, "causal-leak", seen=f"one token changed; {leak.rows} earlier positions compared")
 

@@ -1,7 +1,6 @@
-"""Parameters without a gradient that nobody is to blame for.
+"""Parameters that legitimately have no gradient.
 
-What a library brings along, experts that no token was sent to, and the end of a stream that is not read after the last
-of several blocks.
+Unused parts of a library's model, experts without tokens, and the unread end of a stream after the last block.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ LIBRARIES = frozenset({
     "clip", "monai", "fairseq", "speechbrain", "segmentation_models_pytorch", "mmdet", "mmcv", "mmengine", "detectron2",
 })  # fmt: skip
 MOST = 0.5
-"""Above this share of all trainable tensors it is no leftover."""
+"""Above this share of all trainable tensors it is a fault."""
 _EXPERT = re.compile(r"expert", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 def left_over(model: nn.Module, without: Sequence[str], alive: Sequence[str]) -> list[str]:
-    """Those of the parameters without a gradient that are no sign of a fault."""
+    """Parameters without a gradient that do not indicate a fault."""
     if not alive or len(without) > MOST * (len(without) + len(alive)):
         return []
     if isinstance(model, nn.parallel.DistributedDataParallel):
-        return []  # there even a library's leftovers stop the run
+        return []  # under DDP even a library's unused parameters stop the run
     working = {_EXPERT.split(name)[0] for name in alive if _EXPERT.search(name)}
     return [
         name
@@ -38,7 +37,7 @@ def left_over(model: nn.Module, without: Sequence[str], alive: Sequence[str]) ->
 
 
 def _of_library(model: nn.Module, name: str) -> bool:
-    """Whether the innermost module round it that is not torch's belongs to a library."""
+    """Whether the innermost enclosing module that is not torch's belongs to a library."""
     path = name.rpartition(".")[0]
     while True:
         kind = type(model.get_submodule(path)).__module__.partition(".")[0]
@@ -50,7 +49,7 @@ def _of_library(model: nn.Module, name: str) -> bool:
 
 
 def _ends_in_last_block(model: nn.Module, name: str, alive: Sequence[str]) -> bool:
-    """Whether it sits in the last of several alike blocks, which is at work otherwise, and is used in those before."""
+    """Whether it is in the last of several similar blocks, which is otherwise used, and used in earlier ones."""
     for blocks, number, rest in _in_blocks(name):
         others = model.get_submodule(blocks)
         last = isinstance(others, nn.ModuleList | nn.Sequential) and number == len(others) - 1 > 0
@@ -61,6 +60,6 @@ def _ends_in_last_block(model: nn.Module, name: str, alive: Sequence[str]) -> bo
 
 
 def _in_blocks(name: str) -> Iterator[tuple[str, int, str]]:
-    """Every way to read a name as one of numbered blocks: `blocks`, 1, `out.weight`."""
+    """Every reading of a name as part of numbered blocks: `blocks`, 1, `out.weight`."""
     for found in _NUMBER.finditer(name):
         yield name[: found.start() - 1], int(found.group()), name[found.end() + 1 :]

@@ -1,4 +1,4 @@
-"""Weights as they start."""
+"""Initial weights."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from torch import nn
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention, nn.Bilinear)
 SMALLEST = 4
-"""Rows, and values in a row, of what can be told to be alike."""
+"""Fewest rows and values per row to compare."""
 
 
 def alike(model: nn.Module) -> list[str]:
-    """Weights of layers that are to learn whose rows are all the same, and not zero: they will stay the same.
+    """Trainable weights whose rows are all equal and nonzero: they will stay equal.
 
-    Zero is where adapters, gates and last layers start on purpose.
+    Adapters, gates and last layers start at zero on purpose.
     """
     found = []
     for path, module in model.named_modules():

@@ -1,4 +1,4 @@
-"""Telling a gradient that is zero for good from one that is zero at the start on purpose."""
+"""Tell permanently zero gradients from those that are zero only at the start."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.first_pass import first_pass
 
 NUDGE = 0.02
-"""Standard deviation of what is added to every trainable value."""
+"""Standard deviation of the noise added to trainable values."""
 SHAKE = 1.0
-"""The same, where rows are to be sent another way."""
+"""The same, to change the routing of rows."""
 
 
 def without_gradient_at_all(bench: Bench, zero: Sequence[str]) -> list[str]:
-    """Those of these parameters whose gradient is exactly zero also when no weight is.
+    """Parameters whose gradient stays exactly zero after all weights are perturbed.
 
-    LoRA's second matrix, gates and last layers start at zero, so that what lies before them gets no gradient in the
-    first step and does in the next. With every weight a little off, such gradients are there.
+    LoRA's second matrix, gates and last layers start at zero, so what precedes them gets a gradient only from the
+    second step on. With slightly perturbed weights it gets one at once.
     """
     with bench.kept.undone():
         nudge(bench)
@@ -28,18 +28,18 @@ def without_gradient_at_all(bench: Bench, zero: Sequence[str]) -> list[str]:
     if not again.worked:
         return []
     matrices = [name for name in zero if bench.trainable[name].dim() > 1]
-    # A bias before a norm, or that of the keys in attention, has a gradient of zero by its nature.
+    # A bias before a norm, and the key bias of attention, have a zero gradient by construction.
     return [name for name in matrices if (g := again.gradients[name]) is not None and not bool((g != 0).any())]
 
 
 def routed_past(bench: Bench, none: Sequence[str]) -> list[str]:
-    """Those of these parameters that lie beside others which get a gradient once weights are shaken: experts.
+    """Parameters next to others that get a gradient once weights are perturbed: experts.
 
-    Which of the members of a list are at work depends on the rows, then, and more rows will reach the rest. Members
-    that a loop leaves out stay without a gradient whatever the weights are.
+    Then the rows decide which list members are used, and more rows will reach the rest. Members that a loop omits never
+    get a gradient.
     """
     if isinstance(bench.model, nn.parallel.DistributedDataParallel):
-        return []  # there a part that no row was sent to stops the run
+        return []  # under DDP an unused part stops the run
     beside = {name: held for name in none if (held := _list_around(bench.model, name))}
     if not beside:
         return []
@@ -51,7 +51,7 @@ def routed_past(bench: Bench, none: Sequence[str]) -> list[str]:
 
 
 def _list_around(model: nn.Module, name: str) -> str:
-    """The innermost list or dictionary of modules that holds a parameter."""
+    """The innermost ModuleList or ModuleDict that holds a parameter."""
     path = name.rpartition(".")[0]
     while path:
         path = path.rpartition(".")[0]
@@ -61,7 +61,7 @@ def _list_around(model: nn.Module, name: str) -> str:
 
 
 def nudge(bench: Bench, size: float = NUDGE) -> None:
-    """Move every trainable value a little."""
+    """Perturb every trainable value slightly."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in bench.trainable.values():

@@ -1,4 +1,4 @@
-"""Layers and tensors that learn and that the model does not know of."""
+"""Trainable layers and tensors that the model does not register."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stayfinite.inspection.bench.watch import Seen
 
 
 def unregistered(model: nn.Module, leaves: frozenset[int]) -> list[str]:
-    """Names of tensors in plain lists, dictionaries and attributes that the loss hangs on and parameters() has not.
+    """Names of tensors in plain lists, dicts and attributes that the loss depends on but parameters() lacks.
 
     Arguments:
         model: the model.
-        leaves: the ``id`` of every tensor that the loss can be differentiated by.
+        leaves: the ``id`` of every leaf tensor of the loss.
     """
     known = {id(p) for p in model.parameters()} | {id(b) for b in model.buffers()}
     modules = {id(module) for module in model.modules()}
@@ -31,9 +31,9 @@ def unregistered(model: nn.Module, leaves: frozenset[int]) -> list[str]:
 
 
 def made_anew(first: Seen, again: Seen, leaves: frozenset[int]) -> list[str]:
-    """Parameters that the loss hangs on and that every pass makes anew: layers that are built inside of ``forward``.
+    """Parameters that every pass creates again: layers built inside ``forward``.
 
-    Another network that takes part, a discriminator, has the same ones in both passes.
+    A second network, such as a discriminator, keeps its parameters between passes.
     """
     lasting = first.strangers.keys() & again.strangers.keys()
     anew = [each for key, each in first.strangers.items() if key in leaves and key not in lasting]

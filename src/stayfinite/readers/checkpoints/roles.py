@@ -59,7 +59,7 @@ def may_be_large(name: str) -> bool:
 
 
 def is_matrix(place: Place) -> bool:
-    """Whether it is large and has at least two dimensions. Biases and norms start as zeros and ones; matrices do not."""
+    """Whether it is large and has two or more dimensions. Biases and norms start as zeros and ones; matrices do not."""
     elements = 1
     for n in place.shape:
         elements *= n

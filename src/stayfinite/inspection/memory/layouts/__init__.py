@@ -1,1 +1,1 @@
-"""One file a family of models: its parts, its weights and what they keep."""
+"""Parts, weights and kept memory of a model family, one file each."""

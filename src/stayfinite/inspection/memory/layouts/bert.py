@@ -1,4 +1,4 @@
-"""BERT, RoBERTa, DistilBERT and their kin: one stack, norm after each part, a table of positions."""
+"""BERT, RoBERTa, DistilBERT and similar: one stack, post-norm, learned positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stayfinite.inspection.memory.shape import Shape
 
 
 def bert_layout(shape: Shape, plan: Plan) -> Layout:
-    """With a masked language model's head, or a classifier's."""
+    """With a masked-language-model head or a classifier."""
     precision, width, tokens = plan.precision, shape.width, plan.tokens
     table = pieces.table_part(
         shape,

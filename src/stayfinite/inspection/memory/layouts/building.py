@@ -1,4 +1,4 @@
-"""From a shape and a plan to the list of parts."""
+"""Build the list of parts from a shape and a plan."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LAYOUTS: dict[Family, Callable[[Shape, Plan], Layout]] = {
 
 
 def layout_of(shape: Shape, plan: Plan) -> Layout:
-    """The parts of a model in the order in which they run."""
+    """The parts of a model in execution order."""
     return _LAYOUTS[shape.family](shape, plan)
 
 
 def parameters_of(layout: Layout) -> int:
-    """How many numbers the model consists of; a shared table counts once."""
+    """Number of parameters; a shared table counts once."""
     return sum(part.matrices + part.vectors + part.table * (not part.shares_table) for part in layout.parts())

@@ -1,4 +1,4 @@
-"""GPT-2: one causal stack, one matrix for queries, keys and values, a table of positions."""
+"""GPT-2: one causal stack, fused query-key-value matrix, learned positions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stayfinite.inspection.memory.shape import Shape
 
 
 def gpt2_layout(shape: Shape, plan: Plan) -> Layout:
-    """A language model whose output layer shares the embedding."""
+    """A language model with tied embeddings."""
     tokens = plan.tokens
     table = pieces.table_part(
         shape,

@@ -1,4 +1,4 @@
-"""LLaMA, Mistral, Qwen, SmolLM, TinyLlama: one causal stack, gated, grouped queries, rotated positions."""
+"""LLaMA, Mistral, Qwen, SmolLM, TinyLlama: one causal stack, gated, grouped queries, rotary positions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from stayfinite.inspection.memory.shape import Shape
 
 
 def llama_layout(shape: Shape, plan: Plan) -> Layout:
-    """A language model, or a classifier that reads one token of each row."""
+    """A language model, or a classifier that uses one token per row."""
     residual, tokens = plan.precision.residual, plan.tokens
     rows = tokens if shape.per_token else plan.batch
-    # A classifier of this kind makes logits for every token and then picks one.
+    # Such a classifier computes logits for every token and then picks one.
     block = (
         pieces.attention_part(shape, plan, queries=plan.seq, keys=plan.seq),
         pieces.feed_forward_part(shape, plan, tokens),

@@ -10,7 +10,7 @@ from stayfinite.inspection.memory.shape import Shape
 
 
 def t5_layout(shape: Shape, plan: Plan) -> Layout:
-    """Encoder, decoder with cross-attention, and an output layer that shares the embedding."""
+    """Encoder, decoder with cross-attention, and an output layer tied to the embedding."""
     residual = plan.precision.residual
     tokens, targets = plan.tokens, plan.target_tokens
     mask = dropout_mask(shape.dropout)
@@ -25,7 +25,7 @@ def t5_layout(shape: Shape, plan: Plan) -> Layout:
         pieces.attention_part(shape, plan, queries=plan.target_seq, keys=plan.seq, role="cross"),
         pieces.feed_forward_part(shape, plan, targets),
     )
-    # The biases of the three kinds of attention, and the encoder's output, which every layer of the decoder reads.
+    # Biases of the three kinds of attention, and the encoder's output, which every decoder layer reads.
     biases = shape.heads * (plan.seq**2 + plan.target_seq**2 + plan.seq * plan.target_seq) * residual
     first_tables = 2 * shape.buckets * shape.heads
     last = pieces.output_part(shape, plan, targets)

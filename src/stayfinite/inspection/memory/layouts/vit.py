@@ -1,4 +1,4 @@
-"""ViT and DeiT: patches of an image as tokens, norm before each part, a classifier on the first token."""
+"""ViT and DeiT: image patches as tokens, pre-norm, a classifier on the first token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stayfinite.inspection.memory.shape import Shape
 
 
 def vit_layout(shape: Shape, plan: Plan) -> Layout:
-    """The sequence is the image's: `plan.seq` is not asked."""
+    """The image gives the sequence length; `plan.seq` is ignored."""
     seq = shape.image_tokens
     plan = replace(plan, seq=seq, target_seq=seq, padded=False)
     precision, width = plan.precision, shape.width
