@@ -51,11 +51,7 @@ def inspect_build(build: str, *, steps: int = 10, lr_range: bool = False) -> Ins
 
 
 def parts_of_build(build: str) -> dict[str, Any]:
-    """The parts that a function builds, keyed by `NAMES`; None for missing ones.
-
-    Raises:
-        UsageError: no such function, it fails, or its result is not a training.
-    """
+    """The parts that a function builds, keyed by `NAMES`; None for missing ones. Raises UsageError if it fails."""
     return _parts(call_build(build, example=EXAMPLE), build)
 
 

@@ -89,11 +89,9 @@ def _comments(text: str, kind: str) -> Iterator[tuple[int, str, int]]:
 def without_ignored(
     found: Inspection, *, project: Mapping[str, str] | None = None, remarks: Iterable[Remark] = ()
 ) -> Inspection:
-    """Move ignored findings, with their reasons, to ``ignored``; report comments that ignore nothing.
+    """Move ignored findings to ``ignored``, and report comments that ignore nothing.
 
-    Arguments:
-        project: reasons by code, for findings anywhere.
-        remarks: comments, for findings on their lines.
+    ``project`` has reasons by code, for findings anywhere; ``remarks`` are comments, for findings on their lines.
     """
     project, remarks = project or {}, list(remarks)
     kept: list[Finding] = []

@@ -15,8 +15,7 @@ from stayfinite.inspection.inspection import Inspection
 def inspect_each(runs: Sequence[Sequence[str]], look: Callable[[Sequence[str]], Inspection]) -> Inspection:
     """Inspect each run. Files that are not a training are skipped, with the reason.
 
-    Raises:
-        UsageError: a file does not exist, or an ignore comment is invalid.
+    Raises UsageError if a file does not exist or an ignore comment is invalid.
     """
     parts: list[Inspection] = []
     for run in runs:

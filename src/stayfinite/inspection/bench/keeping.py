@@ -12,8 +12,51 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.inspection.bench.process_switches import capture_switches, restore_switches
 from stayfinite.state.rng import capture_rng, restore_rng
+
+DEVICES = ("cpu", "cuda")
+
+
+def capture_switches() -> dict[str, Any]:
+    """Return their values."""
+    mkldnn: Any = torch.backends.mkldnn
+    return {
+        "grad": torch.is_grad_enabled(),
+        "autocast": {
+            device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in DEVICES
+        },
+        "cache": torch.is_autocast_cache_enabled(),
+        "default_dtype": torch.get_default_dtype(),
+        "matmul": torch.get_float32_matmul_precision(),
+        "deterministic": (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        "benchmark": torch.backends.cudnn.benchmark,
+        "mkldnn": bool(mkldnn.enabled),
+    }
+
+
+def restore_switches(switches: dict[str, Any]) -> None:
+    """Set them to earlier values."""
+    if capture_switches() == switches:
+        return
+    mkldnn: Any = torch.backends.mkldnn
+    torch.set_grad_enabled(switches["grad"])
+    for device, (enabled, dtype) in switches["autocast"].items():
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(switches["cache"])
+    torch.set_default_dtype(switches["default_dtype"])
+    torch.set_float32_matmul_precision(switches["matmul"])
+    deterministic, only_warn = switches["deterministic"]
+    torch.use_deterministic_algorithms(deterministic, warn_only=only_warn)
+    torch.set_anomaly_enabled(*switches["anomaly"])
+    torch.backends.cudnn.benchmark = switches["benchmark"]
+    if bool(mkldnn.enabled) is not switches["mkldnn"]:
+        mkldnn.enabled = switches["mkldnn"]
+
 
 LARGE = 8 << 30
 """Bytes of frozen weights above which they are not copied: nothing writes to them, and memory may be short."""
@@ -51,11 +94,7 @@ class Keeping:
         return bool(self._switches["grad"])
 
     def put_back(self, *, values: bool = True) -> None:
-        """Restore everything.
-
-        Arguments:
-            values: also parameters and optimizer state, which is slow. Not needed if no optimizer stepped.
-        """
+        """Restore everything. ``values=False`` leaves out parameters and optimizer state: faster, enough without steps."""
         restore_switches(self._switches)
         with torch.no_grad():
             for undo in reversed([*self._quick, *self._undo] if values else self._quick):

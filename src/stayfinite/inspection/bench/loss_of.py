@@ -13,11 +13,7 @@ FORWARD = "forward=lambda batch: F.cross_entropy(model(batch[0]), batch[1]), for
 
 
 def forward_for(model: nn.Module, batch: Any, forward: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    """``forward(batch) -> loss``: the given one, or for a mapping ``model(**batch)`` and its loss.
-
-    Raises:
-        UsageError: none was given, and the batch is not a mapping.
-    """
+    """The given forward, or for a mapping ``model(**batch)`` and its loss. Raises UsageError otherwise."""
     if forward is not None and not callable(forward):
         raise UsageError(f"expected forward(batch) -> loss, not {type(forward).__name__}", fix=FORWARD)
     if forward is None and not isinstance(batch, Mapping):
@@ -27,11 +23,7 @@ def forward_for(model: nn.Module, batch: Any, forward: Callable[[Any], Any] | No
 
 
 def loss_in(returned: Any) -> Any:
-    """The loss in a return value: itself, ``.loss``, ``["loss"]`` or the first item.
-
-    Raises:
-        LossError: there is none.
-    """
+    """The loss in a return value: itself, ``.loss``, ``["loss"]`` or the first item. Raises LossError without one."""
     if isinstance(returned, Tensor | int | float):
         return returned
     if isinstance(returned, Mapping) and returned.get("loss") is not None:

@@ -34,13 +34,9 @@ def still_pass(
     *,
     training: bool = False,
 ) -> StillPass:
-    """Run it with the step's random numbers and restore everything.
+    """Run ``batch`` with the step's model, forward and random numbers, and restore everything.
 
-    Arguments:
-        step: provides model and forward.
-        batch: the step's or another one.
-        change_ids: changes the ids passed to embeddings.
-        training: use training mode instead.
+    ``change_ids`` changes the ids passed to embeddings; ``training`` uses training mode instead.
     """
     outputs: dict[str, Tensor] = {}
 

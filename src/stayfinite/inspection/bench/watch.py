@@ -79,12 +79,7 @@ class Seen:
 
 
 class Watch(FunctionChange):
-    """Records a pass.
-
-    Arguments:
-        model: gives parameters their names.
-        change_ids: ``(call, ids) -> ids``; changes the ids passed to embeddings, by call number.
-    """
+    """Records a pass. ``change_ids(call, ids) -> ids`` changes the ids passed to embeddings, by call number."""
 
     def __init__(self, model: nn.Module, change_ids: Callable[[int, Tensor], Tensor] | None = None) -> None:
         super().__init__()

@@ -47,15 +47,7 @@ def kernel_for(shape: Shape, plan: Plan, role: Role) -> Kernel:
 
 
 def attention_cost(shape: Shape, plan: Plan, role: Role, queries: int, keys: int) -> AttentionCost:
-    """The cost of one attention part.
-
-    Arguments:
-        shape: the model's.
-        plan: how it runs.
-        role: self-attention or cross-attention.
-        queries: tokens per row.
-        keys: tokens per attended row.
-    """
+    """The cost of one attention part; ``queries`` and ``keys`` are tokens per row and per attended row."""
     kernel = kernel_for(shape, plan, role)
     scores = plan.batch * shape.heads * queries * keys
     out = plan.batch * queries * shape.inner * plan.precision.compute

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stayfinite.inspection.memory.layouts.building import layout_of
+from stayfinite.inspection.memory.families import layout_of
 from stayfinite.inspection.memory.parts import Layout, Part
 from stayfinite.inspection.memory.plan import Plan
 from stayfinite.inspection.memory.shape import Shape

@@ -17,11 +17,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 
 def find_shape(model: str) -> Shape:
-    """The shape of the model.
-
-    Raises:
-        UsageError: the name is unknown, or its config cannot be read.
-    """
+    """The shape of the model. Raises UsageError if the name is unknown or its config cannot be read."""
     if not model.strip():
         raise UsageError("--memory needs a model: a directory, a config.json, or a name such as t5-small")
     path = Path(model).expanduser()

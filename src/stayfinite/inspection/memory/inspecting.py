@@ -22,11 +22,7 @@ _WAYS = {
 
 
 def inspect_memory(asked: MemoryRequest) -> Inspection:
-    """Estimate a training step's memory from the shape of its model.
-
-    Raises:
-        UsageError: the model, GPU, optimizer or a number is invalid.
-    """
+    """Estimate a training step's memory from the shape of its model. Raises UsageError for an invalid request."""
     shape = find_shape(asked.model)
     asked.refuse_for(shape)
     card = card_asked_for(asked.gpu) if asked.gpu is not None else None

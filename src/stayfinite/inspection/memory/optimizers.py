@@ -64,11 +64,7 @@ _ALSO = {
 
 
 def optimizer_named(text: str) -> OptimizerCost:
-    """An optimizer by its name, in transformers' spelling or ours.
-
-    Raises:
-        UsageError: the name is unknown.
-    """
+    """An optimizer by its name, in transformers' spelling or ours. Raises UsageError if the name is unknown."""
     key = text.strip().lower().replace("_", "-")
     cost = OPTIMIZERS.get(_ALSO.get(key, key))
     if cost is not None:

@@ -65,11 +65,7 @@ class MemoryRequest:
             raise UsageError(f"--base {self.base} weights cannot be trained", fix=("add --lora 16, for example"))
 
     def refuse_for(self, shape: Shape) -> None:
-        """Check the request against the model.
-
-        Raises:
-            UsageError: rows exceed its positions, or adapters its width.
-        """
+        """Raise UsageError if rows exceed the model's positions, or adapters its width."""
         if shape.positions and self.seq > shape.positions:
             raise UsageError(
                 f"--seq {self.seq} exceeds the {shape.positions} positions of {shape.name}",

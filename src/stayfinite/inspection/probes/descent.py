@@ -86,12 +86,8 @@ def descend(
 ) -> Descent:
     """Take some steps on one batch and undo them.
 
-    Arguments:
-        bench: the training.
-        steps: number of steps.
-        rates: multiplier of the planned learning rate per step.
-        clip: largest gradient norm; None for no clipping.
-        step: provides batch and random numbers; default: the bench's.
+    ``rates`` multiplies the planned learning rate, ``clip`` limits the gradient norm, and ``step`` provides batch and
+    random numbers; by default the bench's.
     """
     losses: list[float] = []
     step = step or bench.step

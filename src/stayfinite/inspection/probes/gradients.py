@@ -3,19 +3,86 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.names import names_in_short
 from stayfinite.inspection.notes import Notes
-from stayfinite.inspection.probes.depth import course_over_depth
 from stayfinite.inspection.probes.explaining import explain
 from stayfinite.inspection.probes.left_over import left_over
 from stayfinite.inspection.probes.loss import checkpointing_warnings, note_checkpointing, told_error
-from stayfinite.inspection.probes.starting_weights import alike
 from stayfinite.inspection.probes.stuck import routed_past, without_gradient_at_all
+
+FEWEST = 5
+"""Fewest layers for a trend."""
+ORDERED = 0.85
+"""Share of layer pairs that must have the same order."""
+MOST = 200
+STEADY_DECADES = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A size over depth, in order of use."""
+
+    slope: float
+    """Change of log10 per layer."""
+    decades: float
+    """Change of log10 from first to last."""
+    first: float
+    last: float
+
+    @property
+    def steady(self) -> bool:
+        """Whether the change is large."""
+        return abs(self.decades) >= STEADY_DECADES
+
+
+def course_over_depth(sizes: Sequence[float]) -> Course | None:
+    """Fit the trend of these sizes; None if they are too few or not monotonic."""
+    known = [size for size in sizes if math.isfinite(size) and size > 0]
+    if len(known) < FEWEST:
+        return None
+    known = known[:: max(1, len(known) // MOST)]
+    heights = [math.log10(size) for size in known]
+    steps = [(heights[b] - heights[a]) / (b - a) for a, b in combinations(range(len(heights)), 2)]
+    slope = median(steps)
+    agree = sum((step > 0) == (slope > 0) for step in steps) / len(steps)
+    if agree < ORDERED:
+        return None
+    return Course(slope=slope, decades=slope * (len(heights) - 1), first=known[0], last=known[-1])
+
+
+LAYERS = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention, nn.Bilinear)
+SMALLEST = 4
+"""Fewest rows and values per row to compare."""
+
+
+def alike(model: nn.Module) -> list[str]:
+    """Trainable weights whose rows are all equal and nonzero: they will stay equal.
+
+    Adapters, gates and last layers start at zero on purpose.
+    """
+    found = []
+    for path, module in model.named_modules():
+        if not isinstance(module, LAYERS):
+            continue
+        for name, p in module.named_parameters(recurse=False):
+            if p.dim() < 2 or not p.requires_grad or not p.is_floating_point() or p.is_meta:
+                continue
+            rows = p.detach().reshape(p.shape[0], -1)
+            if min(rows.shape) < SMALLEST or not bool(rows[0].any()):
+                continue
+            if bool((rows == rows[:1]).all()):
+                found.append(f"{path}.{name}" if path else name)
+    return found
+
 
 MOST_LOST = 0.9
 WILD = 10.0

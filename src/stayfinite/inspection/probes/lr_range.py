@@ -56,16 +56,9 @@ class LrRange:
 
 
 def learning_rate_range(bench: Bench, lowest: float = 1e-7, highest: float = 10.0, steps: int = STEPS) -> LrRange:
-    """Sweep the learning rate on the bench's batch, then restore everything.
+    """Sweep the learning rate on the bench's batch, then restore everything; ends when the loss diverges.
 
-    Arguments:
-        bench: the training.
-        lowest: the first rate.
-        highest: the last rate; the sweep ends when the loss diverges.
-        steps: number of rates.
-
-    Raises:
-        UsageError: the rates are not a range, or the step fails.
+    Raises UsageError if the rates are not a range, or the step fails.
     """
     if not 0 < lowest < highest < math.inf or steps < 5:
         raise UsageError(

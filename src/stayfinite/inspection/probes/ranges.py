@@ -98,12 +98,7 @@ class Ranges:
 
 
 def ranges_of(step: Step, scaler: GradScaler | None = None) -> Ranges:
-    """Run the step in fp32 and in fp16, and compare; everything is restored.
-
-    Arguments:
-        step: with the training's own autocast and weights.
-        scaler: the training's own; the fp16 pass starts from its scale.
-    """
+    """Run the step in fp32, and in fp16 from the scaler's scale, and compare; everything is restored."""
     step = step.changed(changes.eager, partial(changes.no_dropout, step.model))
     watch, start = RangeWatch(step.model), time.perf_counter()
     loss, gradients = _run(step, watch)

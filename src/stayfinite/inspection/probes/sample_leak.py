@@ -29,12 +29,9 @@ class Leak:
 
 
 def leak_between_samples(bench: Bench, inputs: list[str], *, fresh: bool = False) -> Leak | None:
-    """The leak between the first and the last row; None if no output has one row per sample, or none changes.
+    """The leak between the first and last row; None if no output has one row per sample, or none changes.
 
-    Arguments:
-        bench: the training.
-        inputs: names of the tensors to change.
-        fresh: the weights differ from those of the shared passes.
+    ``inputs`` names the tensors to change; ``fresh``: the weights differ from those of the shared passes.
     """
     base = still_pass(bench.step, bench.few) if fresh else bench.still
     items = batch_items(bench.few)

@@ -18,11 +18,7 @@ _RANKS = {"error": 0, "warning": 1, "info": 2}
 
 
 def found_at(paths: Iterable[str | os.PathLike[str]]) -> list[Scanned]:
-    """Read the structure of all checkpoints at the paths, without their values.
-
-    Raises:
-        OSError: a path is not there.
-    """
+    """Read the structure of all checkpoints at the paths, without values. Raises OSError for a missing path."""
     return [Scanned(facts=facts) for facts in read_structure(map(Path, paths))]
 
 

@@ -54,11 +54,7 @@ class _Folder:
 
 
 def discover(path: Path) -> list[Group]:
-    """Return the checkpoint that the path is, or all checkpoints below it.
-
-    Raises:
-        OSError: the path cannot be read.
-    """
+    """Return the checkpoint that the path is, or all below it. Raises OSError if the path cannot be read."""
     if not path.is_dir():
         path.stat()
         return [Group(path, [path])]

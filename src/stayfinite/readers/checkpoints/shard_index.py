@@ -13,13 +13,7 @@ _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<s
 
 
 def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFacts) -> None:
-    """Compare an index with the files next to it.
-
-    Arguments:
-        index: a ``model.safetensors.index.json``.
-        files: the files next to it, by name.
-        into: the checkpoint that gets the problems.
-    """
+    """Compare a ``model.safetensors.index.json`` with the files next to it, and report problems to ``into``."""
     record = read_json(index)
     mapping = record.get("weight_map") if isinstance(record, dict) else None
     if not isinstance(mapping, dict) or not all(isinstance(each, str) for each in mapping.values()):

@@ -18,11 +18,7 @@ from stayfinite.readers.malformed import Malformed
 
 
 def read_structure(paths: Iterable[Path]) -> list[CheckpointFacts]:
-    """Return all checkpoints at the paths, in write order.
-
-    Raises:
-        OSError: a path does not exist or cannot be read.
-    """
+    """Return all checkpoints at the paths, in write order. Raises OSError if a path cannot be read."""
     groups: dict[Path, Group] = {}
     for path in paths:
         for group in discover(path):

@@ -9,8 +9,7 @@ from typing import Any
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import looks_like_command, settings_of_command
 from stayfinite.readers.configs.literals import parse_literal
-from stayfinite.readers.configs.logged_lines import told_in_line
-from stayfinite.readers.configs.logged_prefix import cleaned
+from stayfinite.readers.configs.logged_lines import cleaned, told_in_line
 from stayfinite.readers.configs.outline import Pair, pair_in, path_of, spoken_pairs, value_of
 from stayfinite.readers.configs.secrets import without_secrets
 from stayfinite.readers.configs.tree import MOST_SETTINGS, settings_of

@@ -20,12 +20,7 @@ _OTHER_CELL = re.compile(r"\s*%%(?:html|javascript|js|latex|markdown|svg|sql|R|p
 
 
 def read_notebook(text: str, source: str, read: Reader, surroundings: Surroundings = ANY_CARD) -> Settings:
-    """Read the settings of a notebook, with lines of the notebook file.
-
-    Arguments:
-        read: reads cells that are separate files of any kind.
-        surroundings: the assumed GPU and command.
-    """
+    """Read a notebook's settings, with lines of its file; ``read`` reads cells that are files of other kinds."""
     nodes, whole = parse_json(text)
     cells = _code_cells(nodes)
     code: list[tuple[str, int]] = []

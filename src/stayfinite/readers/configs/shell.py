@@ -25,11 +25,7 @@ _MODULE = re.compile(r"\s*[A-Za-z_]\w*(?:\.\w+)+\s+(?:\\\s*)?--?[A-Za-z]")
 
 
 def read_shell(text: str, source: str, read: Reader) -> Settings:
-    """Every command with options and every variable; command lines are kept as notes.
-
-    Arguments:
-        read: reads the files that the script writes, of any kind.
-    """
+    """Every command with options, and every variable; ``read`` reads the files that the script writes."""
     reader = _Script(source, read)
     lines = [line[:MOST_WIDTH] for line in text.split("\n")[:MOST_LINES]]
     index = 0

@@ -24,14 +24,9 @@ def is_hub(name: str) -> bool:
 
 
 def hub_source(name: str) -> Source:
-    """The rows of a hub dataset; only what is read gets downloaded.
+    """The rows of a hub dataset, `hub:owner/name` or `hub:owner/name:tr@train`; only what is read is downloaded.
 
-    Arguments:
-        name: `hub:owner/name`, optionally with configuration and split: `hub:owner/name:tr@train`.
-
-    Raises:
-        UsageError: no such dataset, or the hub does not answer.
-        MissingExtra: `datasets` is not installed.
+    Raises UsageError if there is no such dataset or the hub does not answer, MissingExtra without `datasets`.
     """
     named = _NAME.fullmatch(name)
     if named is None:

@@ -40,9 +40,7 @@ TORN = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplemented
 def open_bytes(path: Path) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
     """A stream of the unpacked contents, and a function that returns the bytes read from disk.
 
-    Raises:
-        UsageError: it cannot be opened.
-        MissingExtra: it is compressed with zstd, and `zstandard` is not installed.
+    Raises UsageError if it cannot be opened, MissingExtra for zstd without `zstandard`.
     """
     if (archive := archive_of(path)) is not None:
         with opened_zip(archive) as held, _member(held, archive, path) as stream:
@@ -93,11 +91,7 @@ def archive_of(path: Path) -> Path | None:
 
 
 def members_of(archive: Path) -> list[Path]:
-    """The files of an archive, as paths inside it.
-
-    Raises:
-        UsageError: it is damaged, encrypted, or unpacks to far more than its size.
-    """
+    """The files of an archive, as paths inside it. Raises UsageError if it is damaged, encrypted or a bomb."""
     with opened_zip(archive) as held:
         entries = [entry for entry in held.infolist() if not entry.is_dir()]
     if len(entries) > MOST_MEMBERS:
@@ -120,11 +114,7 @@ def members_of(archive: Path) -> list[Path]:
 
 @contextmanager
 def opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """Open a zip archive.
-
-    Raises:
-        UsageError: it is truncated or damaged.
-    """
+    """Open a zip archive. Raises UsageError if it is truncated or damaged."""
     try:
         archive = zipfile.ZipFile(path)
     except (OSError, ValueError, *TORN) as error:

@@ -114,11 +114,7 @@ def has_member(path: str | Path) -> bool:
 
 
 def member_bytes(path: str | Path) -> bytes:
-    """The bytes of a file in an archive.
-
-    Raises:
-        UsageError: the archive lacks it, or was truncated since.
-    """
+    """The bytes of a file in an archive. Raises UsageError if the archive lacks it or was truncated since."""
     archive = tar_of(path)
     place = None if archive is None else _index(archive).get(Path(path).relative_to(archive).as_posix())
     if archive is None or place is None:

@@ -46,12 +46,7 @@ class Inert(NamedTuple):
 def read_inert(file: Bytes, bounds: Bounds) -> Inert:
     """Read one pickle from the current position and stop right after it.
 
-    Arguments:
-        file: opened for reading bytes.
-        bounds: limits beyond which it is refused.
-
-    Raises:
-        Malformed: it is not a pickle, is truncated, or exceeds the bounds.
+    Raises Malformed if it is not a pickle, is truncated, or exceeds the bounds.
     """
     machine = Machine()
     bounded = cast(IO[bytes], _Bounded(file, bounds.longest))

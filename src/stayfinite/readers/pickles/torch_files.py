@@ -26,11 +26,7 @@ def part_reader(file: BinaryIO, start: int, size: int) -> Read:
 
 
 def read_zipped(part: Read, members: dict[str, Entry], bounds: Bounds) -> tuple[str, Inert]:
-    """The common prefix of the member names, and the pickle.
-
-    Raises:
-        Malformed: it is missing, compressed, too long, truncated, or makes no sense.
-    """
+    """The common prefix of the member names, and the pickle. Raises Malformed if there is no valid one."""
     names = [name for name in members if name == "data.pkl" or name.endswith("/data.pkl")]
     if not names:
         raise Malformed(f"it is a zip archive of {len(members)} members without data.pkl: not from torch.save")
@@ -51,11 +47,7 @@ def looks_old(head: bytes) -> bool:
 
 
 def read_old(file: Bytes, bounds: Bounds) -> Inert:
-    """The main pickle of a legacy file; the position afterwards is right behind it.
-
-    Raises:
-        Malformed: it is of another version, truncated, or makes no sense.
-    """
+    """The main pickle of a legacy file; stops right behind it. Raises Malformed if it is not a valid one."""
     magic, version = (read_inert(file, bounds).value for _ in range(2))
     if magic != MAGIC or version != VERSION:
         raise Malformed(f"it starts like an old torch file but is not version {VERSION}")

@@ -27,11 +27,7 @@ class Entry(NamedTuple):
 
 
 def read_directory(read: Read, size: int) -> dict[str, Entry]:
-    """All members by name.
-
-    Raises:
-        Malformed: the directory is invalid or missing, as in any truncated archive.
-    """
+    """All members by name. Raises Malformed if the directory is invalid or missing, as in a truncated archive."""
     tail_at = max(0, size - 65_557)
     tail = read(tail_at, size - tail_at)
     at = tail.rfind(b"PK\x05\x06")
@@ -51,11 +47,7 @@ def read_directory(read: Read, size: int) -> dict[str, Entry]:
 
 
 def data_offset(read: Read, entry: Entry) -> int:
-    """Offset of a member's data.
-
-    Raises:
-        Malformed: its local header is missing.
-    """
+    """Offset of a member's data. Raises Malformed if its local header is missing."""
     header = read(entry.header, 30)
     if len(header) < 30 or header[:4] != b"PK\x03\x04":
         raise Malformed(f"{entry.name} is listed at byte {entry.header:,} but is not there")

@@ -33,11 +33,7 @@ def runs_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def machines_of(runs: Sequence[Path]) -> list[Machine]:
-    """Every machine named in these runs, with its checks.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Every machine named in these runs, with its checks. Raises OSError if a file cannot be read."""
     machines: dict[tuple[str, str], Machine] = {}
     for run in runs:
         _read(run, machines)

@@ -15,13 +15,9 @@ TAIL = 1 << 16
 
 
 def stopped_since(directory: Path, since: float) -> dict[str, Any] | None:
-    """The newest `stopped` event of any rank since a given time; None if there is none.
+    """The newest `stopped` event of any rank since a time in seconds since 1970; None if there is none.
 
     Every rank that stops writes one, so losing some files hides nothing. The content is not trusted.
-
-    Arguments:
-        directory: of the run.
-        since: seconds since 1970; older stops belong to another launch.
     """
     found: tuple[float, dict[str, Any]] | None = None
     try:

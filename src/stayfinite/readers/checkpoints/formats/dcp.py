@@ -31,16 +31,9 @@ class Piece(NamedTuple):
 
 
 def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = "") -> dict[str, list[Piece]]:
-    """Return the pieces in each file according to the index, and report missing ones.
+    """Return the pieces in each file according to the open index, and report missing ones to ``into``.
 
-    Arguments:
-        directory: of the index and the files.
-        table: the open index.
-        into: the checkpoint that gets the problems.
-        name: prefix of file names in problems.
-
-    Raises:
-        Malformed: the index cannot be read.
+    ``name`` prefixes file names in these reports. Raises Malformed if the index cannot be read.
     """
     root = _fields(read_inert(table, torch_zip.BOUNDS).value)
     files: dict[str, list[Piece]] = {}

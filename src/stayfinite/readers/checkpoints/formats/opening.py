@@ -28,12 +28,7 @@ _OTHERS = {
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file; a pipe or device could block forever.
-
-    Raises:
-        OSError: it cannot be opened.
-        Malformed: it is not a regular file.
-    """
+    """Open a regular file, since a pipe could block forever. Raises OSError, or Malformed for anything else."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

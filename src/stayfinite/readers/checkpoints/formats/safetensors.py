@@ -23,11 +23,7 @@ def looks_like(head: bytes, size: int) -> bool:
 
 
 def read(file: BinaryIO, facts: FileFacts) -> None:
-    """Add the places of all tensors and report violations of the format.
-
-    Raises:
-        Malformed: the header is unusable.
-    """
+    """Add the places of all tensors and report violations of the format. Raises Malformed for a bad header."""
     facts.format = "safetensors"
     size = facts.size
     head = file.read(8)

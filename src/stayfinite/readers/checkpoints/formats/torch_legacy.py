@@ -14,11 +14,7 @@ from stayfinite.readers.pickles.torch_files import read_old
 
 
 def read(file: BinaryIO, facts: FileFacts) -> None:
-    """Add the places of all tensors.
-
-    Raises:
-        Malformed: it cannot be read.
-    """
+    """Add the places of all tensors. Raises Malformed if it cannot be read."""
     facts.format = "torch (old, no zip)"
     pickle = read_old(file, BOUNDS)
     contents = contents_of(pickle)

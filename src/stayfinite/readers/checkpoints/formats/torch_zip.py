@@ -25,11 +25,7 @@ class Window(NamedTuple):
 
 
 def read(file: BinaryIO, facts: FileFacts, window: Window | None = None) -> Inert:
-    """Add the places of all tensors of an archive.
-
-    Raises:
-        Malformed: it cannot be read.
-    """
+    """Add the places of all tensors of an archive. Raises Malformed if it cannot be read."""
     start, size = window or Window(0, facts.size)
     facts.format = "torch"
     part = part_reader(file, start, size)

@@ -47,14 +47,7 @@ class Tally:
 
 
 def tally(place: Place, data: Tensor, begin: int, scratch: Tensor) -> Tally:
-    """Compute the tally of a piece.
-
-    Arguments:
-        place: the tensor it belongs to.
-        data: its bytes, aligned to elements.
-        begin: its byte offset in the tensor.
-        scratch: at least as many bytes of memory, overwritten.
-    """
+    """Tally a piece that starts at byte ``begin`` of its tensor; ``scratch`` has its size and is overwritten."""
     form = FORMATS.get(place.dtype)
     if form is None:
         same = _same(data.view(WHOLE.get(BYTES[place.dtype], torch.uint8)))

@@ -61,11 +61,8 @@ def readable(facts: FileFacts) -> list[Place]:
 def look_at(files: Sequence[FileFacts], on_bytes: OnBytes = id) -> list[list[TensorValues | None]]:
     """Return the values of every tensor, in the order of the places; None if unreadable.
 
-    A file that is truncated or whose tensors overlap gets a problem in its facts.
-
-    Arguments:
-        files: with known places.
-        on_bytes: called from several threads with the bytes just processed.
+    A file that is truncated or whose tensors overlap gets a problem in its facts. ``on_bytes`` is called from several
+    threads with the bytes just processed.
     """
     threads_before = torch.get_num_threads()
     found: list[list[TensorValues | None]] = []

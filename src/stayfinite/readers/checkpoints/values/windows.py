@@ -44,10 +44,8 @@ class Windows:
 
     @contextmanager
     def open(self, offset: int, length: int) -> Iterator[Tensor]:
-        """The bytes of a piece, valid only inside the ``with`` block.
-
-        Raises:
-            OSError: the file was truncated, or its disk fails.
+        """The bytes of a piece, valid only inside the ``with`` block. Raises OSError if the disk fails or the file
+        shrank.
         """
         memory, whole = self._memory, self._whole
         if memory is None or whole is None:

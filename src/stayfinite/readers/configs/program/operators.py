@@ -13,7 +13,6 @@ from stayfinite.readers.configs.program.joining import same
 from stayfinite.readers.configs.program.store import MISSING
 from stayfinite.readers.configs.program.values import (
     Class,
-    External,
     Function,
     Instance,
     Made,
@@ -147,8 +146,3 @@ def _at_least(kind: ast.cmpop, least: int, other: float, *, mirrored: bool) -> b
         inclusive = isinstance(kind, (ast.LtE, ast.GtE))
         return True if least > other or (inclusive and least == other) else None
     return False if least > other else None
-
-
-def external_name(value: Value) -> str:
-    """`torch.optim.AdamW` of a library name; "" for others."""
-    return value.data.full if isinstance(value.data, External) else ""

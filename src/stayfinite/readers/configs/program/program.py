@@ -34,12 +34,7 @@ _ALLOWANCE = 2_000
 def follow(
     tree: ast.Module, text: str, found: ScriptSettings, surroundings: Surroundings, *, every: bool = False, alone: bool
 ) -> None:
-    """Add the settings of a script to ``found``.
-
-    Arguments:
-        every: record all arguments of all calls.
-        alone: read no other files.
-    """
+    """Add the settings of a script to ``found``; ``every`` argument of all calls, ``alone`` without other files."""
     telling = Telling(found, every=every)
     run = Run(surroundings, telling, Modules(), evaluate, execute, call, _call_assumed)
     folder = None if alone else str(PurePath(found.source).parent)

@@ -122,3 +122,31 @@ def _flattened(line: str, begin: int) -> tuple[list[tuple[str, int, int]], dict[
                     wild.append((*span, "[^']*" if group == "single" else r'(?:[^"\\]|\\.)*+'))
             key = ""
     return pairs, texts, wild
+
+
+_LINE = re.compile(rf"\s*\"([^\"]{{1,80}})\"\s*:\s*\"?({NUMBER})\"?\s*,?\s*$")
+_JSON_FRAGMENTS_TELLING = re.compile(r"reward|logits|logps|accuracy|perplexity|bleu|entropy|\bkl\b")
+
+
+class JsonFragments(Format):
+    """Lines pasted from a JSON file, one key per line.
+
+    ::
+
+          "eval_logits/rejected": NaN,
+          "loss": 0.0,
+    """
+
+    marks = ('":',)
+
+    def read(self, line: str, start: int) -> Reading | None:
+        found = _LINE.match(line, start)
+        if found is None:
+            return None
+        name = plain(found[1])
+        column = column_of(name)
+        if column in {"loss", "grad_norm"}:
+            return Reading("json", fields=[(column, *found.span(2))])
+        if is_loss_part(name) or _JSON_FRAGMENTS_TELLING.search(name) or (is_evaluation(name) and "loss" in name):
+            return Reading("json", fields=[(name, *found.span(2))], is_point=False)
+        return None

@@ -19,7 +19,7 @@ from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import NO_METRICS, column_of, plain
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.pairs import separated_pairs
-from stayfinite.readers.logs.reading import Reading
+from stayfinite.readers.logs.reading import BATCH, BATCHES, Reading
 
 _SCORES = (
     r"acc|accuracy|dsc|ndcg\S{0,4}|cider|meteor|"
@@ -100,3 +100,96 @@ def _says_nothing_else(line: str, start: int, named: list[tuple[str, int, int]])
         return False  # `loss weight: 0.5` is a setting
     words = len(line[start : named[-1][2]].split())
     return not line[named[-1][2] :].strip(" %.,;|)]") and words <= 4 * len(named)
+
+
+ANSWERS = "confusion/answers"
+_PRECISION = re.compile(rf"\s*Average Precision\s+\(AP\) @\[[^\]]{{10,80}}\] = ({NUMBER})")
+_ROW = re.compile(r"\s*(\[?)\[\s*(\d+(?:[\s,]+\d+){1,40})\s*\]{1,2}\s*$")
+
+
+class Evaluations(Format):
+    """Evaluation blocks: COCO's summary and confusion matrices.
+
+    ::
+
+         Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all | maxDets=100 ] = 0.000
+        [[    0     0  7917]
+         [    0     0  2748]]
+
+    A precision becomes the metric `coco_ap`. From a matrix, whose rows are true classes, `confusion/answers` counts the
+    predicted classes once a second row with examples is read.
+    """
+
+    waits = True
+    marks = ("average precision", "[[")
+
+    def __init__(self) -> None:
+        self._answered: set[int] = set()
+        self._rows = 0
+
+    def read(self, line: str, start: int) -> Reading | None:
+        precision = _PRECISION.match(line, start)
+        if precision is not None:
+            place = () if precision[1].startswith("-") else (("coco_ap", *precision.span(1)),)
+            return Reading("coco", fields=list(place), is_point=False)
+        row = _ROW.match(line, start)
+        self.is_open = row is not None and (bool(row[1]) or self.is_open)
+        if row is None or not self.is_open:
+            return None
+        if row[1]:
+            self._answered, self._rows = set(), 0
+        counts = [int(count) for count in re.split(r"[\s,]+", row[2])]
+        self._answered.update(column for column, count in enumerate(counts) if count)
+        self._rows += any(counts)
+        if self._rows < 2:
+            return None
+        return Reading("", constants={ANSWERS: float(len(self._answered))}, is_point=False, has_shape=False)
+
+
+_RATES_PLACE = (
+    r"(?:\[?epoch:?\s*\[?\s*(?P<epoch>\d+)(?:/\d+)?\s*\]?(?:\s*\[\s*(?P<batch>\d+)\s*/\s*(?P<batches>\d+)\s*\])?"
+    r"|(?:iter(?:ation)?|(?:global[ _])?step)[ :=#]{1,3}(?P<step>\d+)(?:\s*/\s*\d+)?)"
+)
+_RATE = re.compile(
+    rf"\s*+(?:{_RATES_PLACE}[\s,;:|\]-]{{1,20}}(?:current\s+)?(?:lr|learning[ _]rate)\s*[:=]?"
+    rf"|current (?:lr|learning rate)\s*(?:is|[:=])|(?:last_)?lr\s*[:=]\s*(?=\[))"
+    rf"\s*\[{{0,2}}(?P<rate>{NUMBER})(?:[\],]|\s|$)",
+    re.IGNORECASE,
+)
+_SCALE = re.compile(
+    rf"\s*+(?:DLL\s.{{10,40}}?-\s.{{0,60}}?)?(?:PARAMETER |current )"
+    rf"(?:loss|grad)[ _]?scale\s*[:=]\s*(?P<scale>{NUMBER})\s*$",
+    re.IGNORECASE,
+)
+
+
+class Rates(Format):
+    """Learning rates and loss scales on their own lines, if marked as measured.
+
+    ::
+
+        Epoch: [101][   10/ 5004]    LR 0.045000
+        [Epoch 1]       Learning rate: 1.00e-4
+        Iteration 2380, lr = 0.001
+        Current learning rate: 0.001
+        lr=[0.0] mean=-0.000124
+        DLL 2020-06-04 01:04:20.355678 - PARAMETER loss_scale : 2.9103830456733704e-11
+
+    The mark is a step or epoch before the rate, the word `current`, or a list, as schedulers return it. A line of
+    settings (`lr: 0.1, epochs: 90`) has none of these.
+    """
+
+    marks = ("lr", "learning rate", "learning_rate", "scale")
+
+    def read(self, line: str, start: int) -> Reading | None:
+        scale = _SCALE.match(line, start)
+        if scale:
+            return Reading("plain", fields=[("loss_scale", *scale.span("scale"))])
+        found = _RATE.match(line, start)
+        if found is None or "loss" in line[found.end() :].lower() or "norm" in line[found.end() :].lower():
+            return None
+        reading = Reading("plain", fields=[("lr", *found.span("rate"))], first_epoch=0, epoch_is_step=False)
+        for name, group in (("epoch", "epoch"), (BATCH, "batch"), (BATCHES, "batches"), ("step", "step")):
+            if found[group] is not None:
+                reading.fields.append((name, *found.span(group)))
+        return reading

@@ -23,7 +23,7 @@ from itertools import pairwise
 
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.progress_bars import read_bar
-from stayfinite.readers.logs.names import column_of, plain
+from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
 
@@ -126,3 +126,78 @@ class Tables(Format):
         if places[0] != 0 or any(first >= second for first, second in pairwise(places)):
             return []
         return [self._names[place] for place in places]
+
+
+_ROW = re.compile(rf"\s*+[|│]\s*+([A-Za-z][\w/.-]{{0,60}}+)\s*+[|│]\s*+({NUMBER})\s*+[|│]\s*$")
+
+
+class BoxedRows(Format):
+    """Two-column tables of name and value, as in guided-diffusion, stable-baselines and Lightning.
+
+    ::
+
+        | grad_norm  | 0.25     |
+        | loss       | nan      |
+        │        train_loss         │            nan            │
+
+    Each row is read on its own; the step comes in a later row and is ignored.
+    """
+
+    marks = ("loss", "norm")
+
+    def read(self, line: str, start: int) -> Reading | None:
+        row = _ROW.match(line, start)
+        if row is None:
+            return None
+        name = plain(row[1])
+        column = column_of(name)
+        if column in {"loss", "grad_norm"}:
+            return Reading("table", fields=[(column, *row.span(2))])
+        if is_loss_part(name) or (is_evaluation(name) and "loss" in name):
+            return Reading("table", fields=[(name, *row.span(2))], is_point=False)
+        return None
+
+
+_BARE_ROWS_ROW = re.compile(rf"\s*(\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?({NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$")
+_ALONE = re.compile(
+    r"\s*(?:tensor\()?(\d{5,}\.\d+|\d(?:\.\d+)?e\+?\d{1,3}|nan|inf)(?:,[^()\n]{0,80}\)|\))?\s*$", re.IGNORECASE
+)
+_MEASURED = re.compile(r"\.|e|nan|inf", re.IGNORECASE)
+
+
+class BareRows(Format):
+    """Rows without names, as a ten-line training loop prints them.
+
+    ::
+
+        99 674.6989
+        199 447.5712
+        299 nan
+
+    The first number counts up, the second is the loss. A single row may be anything, so the first is only remembered,
+    unless it is NaN. A lone number may be a score or a reward; two in a row above 10,000 are losses.
+    """
+
+    marks = (".", "nan", "inf")
+    waits = True
+
+    def __init__(self) -> None:
+        self._step = -1
+        self._follows = False
+        """Whether the previous line was a single large number."""
+
+    def read(self, line: str, start: int) -> Reading | None:
+        alone = _ALONE.match(line, start)
+        follows, self._follows = self._follows, alone is not None
+        if alone is not None:
+            self.is_open = True
+            return Reading("plain", fields=[("loss", *alone.span(1))], has_shape=False) if follows else None
+        row = _BARE_ROWS_ROW.match(line, start)
+        self.is_open = row is not None and _MEASURED.search(row[2]) is not None
+        if row is None or not self.is_open:
+            return None
+        before, self._step = self._step, int(row[1])
+        follows = 0 <= before < self._step
+        if not follows and row[2][-1].isdigit():
+            return None
+        return Reading("plain", fields=[("step", *row.span(1)), ("loss", *row.span(2))], has_shape=False)

@@ -19,14 +19,8 @@ def attention_part(
 ) -> Part:
     """Norm, projections, attention, output projection, dropout.
 
-    Arguments:
-        shape: the model's.
-        plan: how it runs.
-        queries: tokens per row.
-        keys: tokens per attended row.
-        role: self-attention or cross-attention.
-        fused: one matrix for queries, keys and values.
-        buckets: rows of a relative position table in this part.
+    ``queries`` and ``keys`` are tokens per row and per attended row; ``fused``: one matrix for queries, keys and
+    values; ``buckets``: rows of a relative position table in this part.
     """
     precision, width = plan.precision, shape.width
     tokens, sources = plan.batch * queries, plan.batch * keys

@@ -1,1 +1,0 @@
-"""Parts, weights and kept memory of a model family, one file each."""
