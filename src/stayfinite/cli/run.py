@@ -28,7 +28,7 @@ from stayfinite.core.supervising import (
     shown_code,
 )
 from stayfinite.flags import parsed
-from stayfinite.readers.runs.stops import stopped_since
+from stayfinite.readers.runs.events import stopped_since
 
 GRACE = 30.0
 """Seconds that what outlived its launcher has between SIGTERM and SIGKILL, as torchrun gives its workers."""

@@ -16,8 +16,7 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.ranking import rank
 from stayfinite.rules.registry import all_rules, rule_of
 
-SURE = 0.3
-"""Findings below this confidence are guesses and are dropped before a launch."""
+SURE = 0.3  # findings below this confidence are guesses and are dropped before a launch
 
 SEEN = 0.2
 """Like `SURE`, for causes that a probe looked for: another explanation lowers a proof to this."""

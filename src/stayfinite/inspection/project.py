@@ -16,8 +16,7 @@ from stayfinite.inspection.ignoring import known_code, require_reason
 from stayfinite.readers.configs.files import as_text, read_content
 from stayfinite.rules.cards import card_asked_for
 
-NAMES = ("stayfinite.toml", "pyproject.toml")
-"""In order of precedence within a folder."""
+NAMES = ("stayfinite.toml", "pyproject.toml")  # in order of precedence within a folder
 
 KEYS = ("paths", "gpu", "ignore", "policy")
 _POLICIES: dict[str, Callable[[], Policy]] = {

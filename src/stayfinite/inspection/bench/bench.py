@@ -22,10 +22,8 @@ from stayfinite.inspection.bench.update import Update, one_update
 from stayfinite.inspection.bench.watch import RefusedIndex
 from stayfinite.state.rng import capture_rng
 
-LONG = 3.0
-"""Seconds per pass above which some probes use only part of the batch."""
-FEW = 2
-"""Rows used to test for leaks."""
+LONG = 3.0  # seconds per pass above which some probes use only part of the batch
+FEW = 2  # rows used to test for leaks
 
 
 @dataclass(frozen=True, kw_only=True)

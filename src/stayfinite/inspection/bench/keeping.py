@@ -94,7 +94,7 @@ class Keeping:
         return bool(self._switches["grad"])
 
     def put_back(self, *, values: bool = True) -> None:
-        """Restore everything. ``values=False`` leaves out parameters and optimizer state: faster, enough without steps."""
+        """Restore everything. ``values=False`` skips parameters and optimizer state: faster, enough without steps."""
         restore_switches(self._switches)
         with torch.no_grad():
             for undo in reversed([*self._quick, *self._undo] if values else self._quick):

@@ -20,8 +20,7 @@ MOST_CUTS = 8
 LAYERS = frozenset({"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
 DIFFERENCES = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub", "__sub__", "__rsub__"})
 CUTS = frozenset({"detach", "item", "numpy", "tolist"})
-ENOUGH_SAMPLES = 16
-"""Fewest samples to call a unit dead."""
+ENOUGH_SAMPLES = 16  # fewest samples to call a unit dead
 
 
 class RefusedIndex(IndexError):

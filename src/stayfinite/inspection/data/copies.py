@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from stayfinite.inspection.data.places import FIRST, Tally
 
-PART = 1_000_000
-"""Keys compared at a time; larger sets are split into parts."""
+PART = 1_000_000  # keys compared at a time; larger sets are split into parts
 SHORT = 24
 """Bytes of letters and digits. Shorter rows repeat without being duplicates: yes, no, thank you."""
 _PASSED_OVER = "".join(c for c in map(chr, range(128)) if not c.isalnum()).encode()

@@ -12,8 +12,7 @@ from stayfinite.inspection.data.values import as_number
 from stayfinite.readers.data.languages import LANGUAGES, is_a_language
 from stayfinite.readers.data.shapes import COUNTED
 
-WRITTEN = frozenset({"csv", "tsv"})
-"""File kinds without any other sign of a header."""
+WRITTEN = frozenset({"csv", "tsv"})  # file kinds without any other sign of a header
 USUAL = frozenset(
     name
     for listed in (names.SOURCES, names.TARGETS, names.TEXTS, names.LABELS, names.CHATS, names.TOKEN_IDS, names.IDS)
@@ -21,8 +20,7 @@ USUAL = frozenset(
 )
 WORDS = frozenset({"text", "texts", "sentence", "sentences", "lang", "language", "name", "column", "original"})
 """Words in compound names: `english sentence`."""
-FEWEST = 3
-"""Numbers needed below a word for it to be their name."""
+FEWEST = 3  # numbers needed below a word for it to be their name
 AN_IDENTIFIER = re.compile(r"[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*")
 
 
@@ -50,10 +48,6 @@ def _are_numbers(values: Sequence[Any]) -> bool:
 def _is_usual(cell: str) -> bool:
     if names.plain(cell) in USUAL or AN_IDENTIFIER.fullmatch(cell):
         return True
-    parts = _parts(cell)
+    parts = [part for part in names.plain(cell).split("_") if part]
     # `english sentence`, but not only languages: `so am` may be a row.
     return 1 < len(parts) <= 3 and (USUAL | WORDS | LANGUAGES).issuperset(parts) and not LANGUAGES.issuperset(parts)
-
-
-def _parts(cell: str) -> list[str]:
-    return [part for part in names.plain(cell).split("_") if part]

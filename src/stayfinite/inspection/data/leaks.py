@@ -8,8 +8,7 @@ from stayfinite.inspection.data import column_names as names
 from stayfinite.inspection.data.copies import Twins, shared_between, twins_in
 from stayfinite.inspection.data.split import Split
 
-COMMON, COMMON_ROWS = 0.01, 10
-"""Share and minimum number of rows that make a character common."""
+COMMON, COMMON_ROWS = 0.01, 10  # share and minimum number of rows that make a character common
 EXPECTED = 50
 """Expected occurrences of a character in the training data if both were written alike."""
 

@@ -35,7 +35,6 @@ class Lengths:
 
     @property
     def rows(self) -> int:
-        """Number of rows measured."""
         return self.counts.total()
 
     def at(self, share: float) -> int:

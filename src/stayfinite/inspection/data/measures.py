@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-LONGEST_TEXT = 400_000
-"""Characters passed to a tokenizer; the rest exceeds any limit."""
+LONGEST_TEXT = 400_000  # characters passed to a tokenizer; the rest exceeds any limit
 
 
 class Encoded(NamedTuple):

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from stayfinite.readers.data.chunk import Chunk
 
-FIRST = 5
-"""Rows listed before "and n more"."""
+FIRST = 5  # rows listed before "and n more"
 
 
 @dataclass(slots=True)
@@ -38,14 +37,12 @@ class Places:
         return len(self._lines)
 
     def take(self, chunk: Chunk) -> None:
-        """Add the rows of a chunk."""
         if not self._names or self._names[-1] != chunk.path.name:
             self._names.append(chunk.path.name)
             self._starts.append(len(self._lines))
         self._lines.extend(chunk.lines)
 
     def of(self, row: int) -> str:
-        """The location of one row."""
         return f"{self._names[bisect_right(self._starts, row) - 1]}:{self._lines[row]}"
 
     def named(self, rows: Sequence[int], count: int) -> str:

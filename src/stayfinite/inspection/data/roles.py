@@ -15,8 +15,7 @@ from stayfinite.readers.data.shapes import shape_of
 
 Kind = Literal["pairs", "prompts", "chat", "classes", "text", "table", "tokens"]
 Columns = Mapping[str, Sequence[Any]]
-PROSE = 60
-"""Mean characters above which a column next to numeric ones is the main text."""
+PROSE = 60  # mean characters above which a column next to numeric ones is the main text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +97,8 @@ def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:
         source = _first(named, names.TEXTS, [name for name in words if name != target])
     features = [name for name in numbers if not names.NO_FEATURE.match(names.plain(name))]
     if source is None and target is None and (longest := _longest(columns, words, PROSE * (len(features) > 2))):
-        source, target = longest[0], longest[1] if len(longest) > 1 and not _label_named(named, longest) else None
+        labeled = any(name in named and named[name] not in longest for name in names.LABELS)
+        source, target = longest[0], longest[1] if len(longest) > 1 and not labeled else None
     if target is None and source is not None:
         target = _label(columns, named, source)
     if source is None and target is not None and target not in numbers:
@@ -135,10 +135,6 @@ def _longest(columns: Columns, words: Sequence[str], least: int) -> list[str]:
     return sorted(chosen, key=list(columns).index) or [name for name in words if sizes[name] >= 4][:1]
 
 
-def _label_named(named: Mapping[str, str], chosen: Sequence[str]) -> bool:
-    return any(name in named and named[name] not in chosen for name in names.LABELS)
-
-
 def _label(columns: Columns, named: Mapping[str, str], source: str) -> str | None:
     for name in names.LABELS:
         column = named.get(name)
@@ -163,14 +159,11 @@ def _numeric(values: Sequence[Any]) -> bool:
 
 def _wordy(values: Sequence[Any]) -> bool:
     return any(
-        isinstance(value, str) or (isinstance(value, list) and (is_chat(value) or _all_texts(value)))
+        isinstance(value, str)
+        or (isinstance(value, list) and value and (is_chat(value) or all(isinstance(each, str) for each in value)))
         for value in values
         if not missing(value)
     )
-
-
-def _all_texts(value: list[Any]) -> bool:
-    return bool(value) and all(isinstance(each, str) for each in value)
 
 
 def _ids(values: Sequence[Any]) -> bool:

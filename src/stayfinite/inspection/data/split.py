@@ -26,8 +26,7 @@ from stayfinite.readers.data.opening import told
 Progress = Callable[[str, int, int], None]
 MOST_CLASSES = 10_000
 _COUNTER = re.compile(r"\d{1,15}$", re.ASCII)
-LINE = 80
-"""Characters above which two equal lines of plain text are not a coincidence."""
+LINE = 80  # characters above which two equal lines of plain text are not a coincidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +78,6 @@ class Split:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return len(self.places)
 
     def read(self, progress: Progress | None = None, roles: Roles | None = None) -> None:
@@ -174,7 +172,8 @@ class Split:
             self.tokens.take(first, source, text_target)
         elif self.wanted.limit is not None:
             self.words.limit = self.wanted.limit
-            self.words.take(range(first, first + count), [_most_words(*row) for row in zip(*shown, strict=True)])
+            words = [max(len(text.split()) for text in row) for row in zip(*shown, strict=True)]
+            self.words.take(range(first, first + count), words)
         if roles.kind == "classes" and target is not None:
             self._count_classes(target)
 
@@ -285,11 +284,6 @@ class Split:
 
 
 def _common(texts: Sequence[str]) -> str:
-    """The common prefix of the texts."""
     first, last = min(texts), max(texts)
     same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     return first[:same]
-
-
-def _most_words(*texts: str) -> int:
-    return max(len(text.split()) for text in texts)

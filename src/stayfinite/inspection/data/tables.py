@@ -16,8 +16,7 @@ MOST_CHARACTERS = 24
 MOST_CLASSES = 12
 MOST_SCRIPTS = 12
 MOST_COLUMNS = 24
-TRIED = 4000
-"""Distinct characters tested with the tokenizer, most frequent first."""
+TRIED = 4000  # distinct characters tested with the tokenizer, most frequent first
 HIDDEN = "\u00a0\u00ad\u200b\u200c\u200d\u200e\u200f\u202f\u2060\ufeff"
 """Non-breaking spaces, soft hyphens, joiners, direction marks, byte order marks."""
 QUOTES = "\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u02bc\u2032\u00b4\u300c\u300d"

@@ -10,8 +10,7 @@ from stayfinite.inspection.data.lengths import Lengths
 from stayfinite.inspection.data.places import Tally
 
 IGNORED = -100
-MOST = 8
-"""Distinct ids listed."""
+MOST = 8  # distinct ids listed
 
 
 @dataclass(slots=True)

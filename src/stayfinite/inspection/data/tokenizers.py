@@ -11,8 +11,7 @@ from typing import Any
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.inspection.data.measures import Bytes, Fast, Measure, Pieces, Slow
 
-UNLIMITED = 1_000_000
-"""A `model_max_length` of this or more means no limit."""
+UNLIMITED = 1_000_000  # a `model_max_length` of this or more means no limit
 SEQ2SEQ = ("t5", "bart", "marian", "pegasus", "m2m", "nllb", "fsmt", "blenderbot", "prophetnet", "opus")
 _AGAIN = "save it again with tokenizer.save_pretrained, or download it again"
 

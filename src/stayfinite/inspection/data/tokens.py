@@ -10,8 +10,7 @@ from stayfinite.inspection.data.measures import Encoded
 from stayfinite.inspection.data.places import Tally
 from stayfinite.inspection.data.tokenizers import Tokenizer
 
-MOST_ROWS = 200_000
-"""Rows to tokenize; larger splits are sampled at a fixed interval."""
+MOST_ROWS = 200_000  # rows to tokenize; larger splits are sampled at a fixed interval
 
 
 @dataclass(slots=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-NOT_A_VALUE = frozenset({"nan", "NaN", "NAN", "<NA>"})
-"""Missing values written as text."""
+NOT_A_VALUE = frozenset({"nan", "NaN", "NAN", "<NA>"})  # missing values written as text
 GAPS = frozenset({"", "na", "n/a", "null", "none", "nan", "<na>", "-", "?", "nil"})
 """Placeholders in a numeric column."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from stayfinite.core.settings import Expression, Setting
+from stayfinite.core.settings import Expression
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan
 
@@ -15,8 +15,7 @@ GROUPED = frozenset({
 """Algorithms that compare several answers to one prompt."""
 SAMPLING = GROUPED | {"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"}
 """Algorithms that sample answers and reward them."""
-VERL = "actor_rollout_ref."
-"""Prefix of most verl names."""
+VERL = "actor_rollout_ref."  # prefix of most verl names
 PAIRED = frozenset({"dpo", "kto"})
 """Algorithms that compare a policy with a reference on given answers."""
 
@@ -33,13 +32,9 @@ def algorithm_of(plan: Plan) -> str:
             return found.group(1).lower()
         if isinstance(setting.value, Expression) or not isinstance(setting.value, str):
             continue
-        named = last_step(setting) in _NAMED or _is_estimator(setting)
+        named = last_step(setting) in _NAMED or setting.name.endswith("advantage.estimator")
         if named and setting.value.lower() in SAMPLING | PAIRED:
             return setting.value.lower()
         if last_step(setting) == "module" and (found := _MODULE.match(setting.value)) is not None:
             module = found.group(1)
     return module
-
-
-def _is_estimator(setting: Setting) -> bool:
-    return setting.name.endswith("advantage.estimator")

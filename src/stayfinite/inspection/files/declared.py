@@ -23,8 +23,7 @@ _OPEN = re.compile(
 """Code that lets a program accept undeclared flags."""
 
 
-_CALLED = ("parser", "ap", "argparser")
-"""Usual names of a parser."""
+_CALLED = ("parser", "ap", "argparser")  # usual names of a parser
 
 
 @dataclass(slots=True)

@@ -16,8 +16,7 @@ _LOWER_IS_BETTER = re.compile(r"(?:eval_)?(?:loss|\w*_loss|wer|cer|perplexity|pp
 _HIGHER_IS_BETTER = re.compile(
     r"(?:eval_)?(?:\w*_)?(?:accuracy|acc|f1|bleu|s?acrebleu|rouge\w*|auc|roc_auc|precision|recall|map|m?iou|chrf)"
 )
-_EVERY = 500
-"""transformers' default of `logging_steps` and `save_steps`, and so of `eval_steps`."""
+_EVERY = 500  # transformers' default of `logging_steps` and `save_steps`, and so of `eval_steps`
 
 
 def look_at_evaluation(plan: Plan, notes: Notes) -> None:

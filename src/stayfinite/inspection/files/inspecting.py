@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stayfinite.core.settings import Expression, Setting
+from stayfinite.core.finding import Finding
+from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.errors import UsageError
 from stayfinite.inspection.check_list import ruled
 from stayfinite.inspection.files.batches import look_at_batches
 from stayfinite.inspection.files.card import look_at_card
 from stayfinite.inspection.files.clipping import look_at_clipping
-from stayfinite.inspection.files.code import look_at_code
 from stayfinite.inspection.files.contradictions import CAUSE, contradict
 from stayfinite.inspection.files.eight_bits import look_at_eight_bits
 from stayfinite.inspection.files.evaluation import look_at_evaluation
@@ -30,6 +30,36 @@ from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import Notes
 from stayfinite.readers.configs.syntax import open_bracket
 from stayfinite.rules.cards import card_asked_for
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.ranking import rank
+from stayfinite.rules.registry import rule_of
+
+CAUSES = (
+    "clip-before-unscale", "no-zero-grad", "double-step", "accumulation-unscaled", "softmax-before-cross-entropy",
+    "probability-loss-on-logits", "softmax-axis", "flipped-sign", "where-nan-branch", "loss-formula-singularity",
+    "naive-exp", "wrong-reduction", "attention-unscaled", "params-not-in-optimizer",
+)  # fmt: skip
+"""Rules that read code. They explain failures; before a launch only near certainty counts."""
+
+CERTAIN = 0.7
+
+
+def look_at_code(plan: Plan, notes: Notes) -> list[Finding]:
+    """Run the rules that read code; return their findings and add a check list line."""
+    lines = sum(len(source.settings.notes) for source in plan.scripts)
+    notes.check(
+        "Code",
+        "training loop and loss",
+        *CAUSES,
+        seen=f"{lines} lines of loop and loss",
+        skipped="" if lines else "no training loop or loss in these files" if plan.scripts else "no script given",
+    )
+    if not lines:
+        return []
+    settings = sum((source.settings for source in plan.scripts), Settings())
+    found = rank(Facts(settings=settings), [rule_of(slug) for slug in CAUSES])
+    return [finding for finding in found if finding.confidence >= CERTAIN]
+
 
 TOPICS = (
     look_at_precision,

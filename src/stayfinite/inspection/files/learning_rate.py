@@ -43,8 +43,7 @@ _NORMALISED = re.compile(
 _BY_HAND = re.compile(r"\.(?:add_|sub_)\(.{0,40}\.grad\b.{0,40}\blr\b|-=\s*[\w.]*lr\b\s*\*\s*[\w.]+\.grad\b")
 """A hand-written SGD update: `p.data.add_(p.grad, alpha=-lr)`, `p -= lr * p.grad`."""
 _OF_TENSORS = re.compile(r"\(\s*(?:params\s*=\s*)?\[\s*\w+(?:\s*,\s*\w+)*\s*,?\s*\]")
-_LONGEST_CALL = 3
-"""Lines from an optimizer's name to its rate."""
+_LONGEST_CALL = 3  # lines from an optimizer's name to its rate
 _JOINED = re.compile(r"(?:vision|image|visual|audio|speech)_(?:tower|model|encoder)\w*")
 _IN_GROUPS = re.compile(r"\[[\"']lr[\"']\]\s*=(?!=)")
 _CRITIC = re.compile(r"critic_(?:\w+_)?(?:lr|learning_rate)")
@@ -221,7 +220,12 @@ def _counting_in_script(plan: Plan, first: Setting) -> Setting | None:
     """In a script: the rate passed to the optimizer, before those of other calls and similar names."""
     for setting in plan.settings:
         same = setting.source == first.source and setting.where not in plan.switched_off
-        if same and _own_optimizer(setting) and number_in(setting.value) is not None and not _computed(setting):
+        if (
+            same
+            and _own_optimizer(setting)
+            and number_in(setting.value) is not None
+            and not isinstance(setting.value, Expression)
+        ):
             return setting
     # An optimizer class may default to 0, which its caller replaces; a peak rate counts instead.
     begins = first.kind == "default" and _OF_A_CLASS.match(first.name) is not None
@@ -231,10 +235,6 @@ def _counting_in_script(plan: Plan, first: Setting) -> Setting | None:
 def _set_by_hand(plan: Plan, setting: Setting) -> bool:
     """Whether a script sets the rate in the optimizer's groups: `group["lr"] = rate`."""
     return any(source.name == setting.source and _IN_GROUPS.search(source.text) for source in plan.scripts)
-
-
-def _computed(setting: Setting) -> bool:
-    return isinstance(setting.value, Expression)
 
 
 def _impossible(plan: Plan, counts: Known) -> Known | None:

@@ -27,8 +27,7 @@ LIMITS = (
 )  # fmt: skip
 _NO_TEXT = re.compile(r"(?:\w+\.)*(?:vision|image|visual|audio|speech)_", re.IGNORECASE)
 """Models whose inputs are not tokens; text limits belong to the model next to them."""
-DEFAULT_LIMIT = 20
-"""transformers' default limit of generated tokens."""
+DEFAULT_LIMIT = 20  # transformers' default limit of generated tokens
 
 
 def look_at_lengths(plan: Plan, notes: Notes) -> None:

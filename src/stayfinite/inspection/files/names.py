@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from stayfinite.core.settings import Setting, plain_name
 
 _STEP = re.compile(r"[./]")
-_SHORT = 6
-"""Below this length, two typos make a different word."""
+_SHORT = 6  # below this length, two typos make a different word
 
 
 def last_step(setting: Setting) -> str:

@@ -32,7 +32,8 @@ def _place(finding: Finding, texts: dict[str, list[str]], settings: dict[str, li
         return None
     line = int(numbered["line"]) if numbered else 1
     text = texts[path][line - 1] if 0 < line <= len(texts[path]) else ""
-    span = _meant(text, finding, settings.get(finding.where, [])) or _whole(text)
+    whole = Span(len(text) - len(text.lstrip()), max(len(text.rstrip()), 1))
+    span = _meant(text, finding, settings.get(finding.where, [])) or whole
     return Place(path=path, line=max(line, 1), column=span.start + 1, end_column=max(span.end, span.start + 1) + 1)
 
 
@@ -46,7 +47,3 @@ def _meant(text: str, finding: Finding, settings: Sequence[Setting]) -> Span | N
         if spans is not None:
             return spans[0] if finding.cause == "unknown-setting" else spans[1]
     return None
-
-
-def _whole(text: str) -> Span:
-    return Span(len(text) - len(text.lstrip()), max(len(text.rstrip()), 1))

@@ -103,7 +103,6 @@ class Plan:
         return "" if setting is None or setting.value is None else str(setting.value).strip().lower()
 
     def says(self, pattern: str | re.Pattern[str]) -> bool:
-        """Whether any setting or note matches."""
         return self.settings.search(pattern) is not None
 
     @cached_property
@@ -140,7 +139,6 @@ class Plan:
 
     @cached_property
     def scripts(self) -> list[Source]:
-        """Sources that are code."""
         return [source for source in self.sources if source.kind in ("script", "notebook")]
 
     @cached_property

@@ -18,8 +18,7 @@ STIFF, LOOSE = 5.0, 1e-3
 """DPO's beta: from 5 on a fifth of a nat saturates the loss; below 0.001 whole answers may drift by 1,000 nats."""
 HEAVY = 1.0
 """A KL coefficient at which, with advantages of size 1, the reference outweighs every reward."""
-UNCLIPPED = 10.0
-"""A clip above 10 has no effect; CISPO caps go up to 5."""
+UNCLIPPED = 10.0  # a clip above 10 has no effect; CISPO caps go up to 5
 
 _COEFFICIENTS = {
     "kl_loss_coef": "use_kl_loss", "kl_ctrl_kl_coef": "use_kl_in_reward", "kl_init_coef": "", "init_kl_coef": "",

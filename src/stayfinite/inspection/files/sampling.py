@@ -14,12 +14,9 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.rules.known import number_in
 from stayfinite.rules.plans import Remark
 
-GREEDY = 0.05
-"""A temperature that amounts to greedy decoding."""
-SAMPLED_ANEW = 0.01
-"""Temperature difference that is more than rounding."""
-REASONING = 128
-"""Tokens that are too few for any reasoning."""
+GREEDY = 0.05  # a temperature that amounts to greedy decoding
+SAMPLED_ANEW = 0.01  # temperature difference that is more than rounding
+REASONING = 128  # tokens that are too few for any reasoning
 
 _SIZES = ("num_generations", "rollout_n", "rollout_n_samples_per_prompt")
 _LIMITS = frozenset({"max_completion_length", "max_response_length", "generate_max_len", "max_new_tokens"})

@@ -24,8 +24,7 @@ _LENGTHS = (
     "warmup_tokens",
 )
 _OTHER_LENGTHS = re.compile(r"(?:^|\.)(?:eval|valid|test|generat|env|rollout)\w*(?:\.|$)", re.IGNORECASE)
-_MOST_SHARE = 0.9
-"""A warmup of this share leaves almost no training at the full rate."""
+_MOST_SHARE = 0.9  # a warmup of this share leaves almost no training at the full rate
 
 _SHORTER = "shorten the warmup to a tenth of the training or less"
 

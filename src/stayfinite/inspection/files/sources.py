@@ -21,11 +21,9 @@ from stayfinite.readers.configs.reading import settings_of_kind
 from stayfinite.readers.configs.secrets import without_secrets
 from stayfinite.rules.cards import Card
 
-COMMAND = "command"
-"""Source name of a command's settings."""
+COMMAND = "command"  # source name of a command's settings
 
-MOST_NAMED = 16
-"""Limit of files that a command or config refers to."""
+MOST_NAMED = 16  # limit of files that a command or config refers to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

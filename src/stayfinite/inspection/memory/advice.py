@@ -12,8 +12,7 @@ from stayfinite.inspection.memory.shape import Shape
 from stayfinite.rules.cards import Card
 from stayfinite.rules.model_families import SUREST, family_of
 
-RANK = 16
-"""Of the suggested adapters."""
+RANK = 16  # of the suggested adapters
 _OVERFLOWS = ". This model family overflows in fp16, though (SF102): prefer a GPU with bf16"
 
 

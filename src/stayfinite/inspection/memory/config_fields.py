@@ -9,8 +9,7 @@ from stayfinite.errors import UsageError
 
 Config = Mapping[str, Any]
 
-BESIDE = "give the config.json next to the weights"
-"""Advice for an impossible config."""
+BESIDE = "give the config.json next to the weights"  # advice for an impossible config
 
 
 class Fields:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stayfinite.inspection.memory.columns import GIB, Column
+from stayfinite.inspection.memory.columns import GIB, Column, largest_batch, needed
 from stayfinite.inspection.memory.estimating import MIB
-from stayfinite.inspection.memory.largest_batch import largest_batch, needed
 from stayfinite.inspection.memory.plan import Plan
 from stayfinite.inspection.memory.shape import Shape
 from stayfinite.inspection.notes import Table
 from stayfinite.rules.cards import Card, card_asked_for
 
-USUAL = ("T4", "RTX 4090", "A100", "H100")
-"""GPUs to show if none is named."""
+USUAL = ("T4", "RTX 4090", "A100", "H100")  # GPUs to show if none is named
 
 
 def size(count: float) -> str:
@@ -38,7 +36,8 @@ def table_of(shape: Shape, found: Sequence[Column], card: Card | None) -> Table:
     ]
     if card is not None:
         rows.append((f"on {card.name}, {card.memory_gib:g} GiB", *(_standing(column) for column in found)))
-        rows.append(("largest batch", *(_batch(column) for column in found)))
+        batches = (str(each.largest or "none") if each.runs else "-" for each in found)
+        rows.append(("largest batch", *batches))
     else:
         for name in USUAL:
             usual = card_asked_for(name)
@@ -67,7 +66,3 @@ def _standing(column: Column) -> str:
     if not column.runs:
         return "not in hardware"
     return f"{'fits' if column.fits else 'too much'}, {100 * (column.share or 0):.0f} %"
-
-
-def _batch(column: Column) -> str:
-    return str(column.largest or "none") if column.runs else "-"

@@ -13,8 +13,7 @@ from stayfinite.inspection.memory.weights import adapters_in, trained_bytes, wei
 MIB = 1 << 20
 
 WORKSPACE_HOPPER = 65 * MIB
-WORKSPACE = 17 * MIB
-"""Workspace of cuBLAS, one for the forward and one for the backward thread."""
+WORKSPACE = 17 * MIB  # workspace of cuBLAS, one for the forward and one for the backward thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

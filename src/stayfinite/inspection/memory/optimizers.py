@@ -23,7 +23,6 @@ class OptimizerCost:
     """Temporary fp32 copies of one weight at a time."""
 
     def state(self, *, matrices: int, tables: int, vectors: int, stored: int) -> int:
-        """Bytes of the states."""
         if self.quantised:
             # One fp32 scale per 256 elements of each state.
             return int(matrices * 2 * (1 + 4 / 256)) + 8 * (tables + vectors)

@@ -66,10 +66,8 @@ class Plan:
 
     @property
     def tokens(self) -> int:
-        """Tokens per batch."""
         return self.batch * self.seq
 
     @property
     def target_tokens(self) -> int:
-        """Decoder tokens per batch."""
         return self.batch * self.target_seq

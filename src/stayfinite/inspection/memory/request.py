@@ -13,8 +13,7 @@ from stayfinite.inspection.memory.shape import Shape
 from stayfinite.rules.cards import Card
 
 HOPPER = (9, 0)
-MOST = 1 << 24
-"""Limit of rows, tokens and ranks."""
+MOST = 1 << 24  # limit of rows, tokens and ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

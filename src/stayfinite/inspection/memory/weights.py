@@ -8,8 +8,7 @@ from stayfinite.inspection.memory.optimizers import optimizer_named
 from stayfinite.inspection.memory.parts import Layout, Part
 from stayfinite.inspection.memory.plan import Plan
 
-ADAPTER = 4
-"""Adapters are stored in fp32."""
+ADAPTER = 4  # adapters are stored in fp32
 
 _QUANTISED = {"8bit": 1.0 + 4 / 1024, "4bit": 0.5 + 4 / 64}
 """Bytes per weight: 8-bit with a scale per row, 4-bit with one per 64 elements."""

@@ -10,8 +10,7 @@ from stayfinite.inspection.bench.still_pass import still_pass
 from stayfinite.inspection.bench.watch import LossCall, Seen
 from stayfinite.inspection.probes.sample_leak import NOTHING, Leak
 
-SHIFTED = 0.95
-"""Share of labels that must equal the next token."""
+SHIFTED = 0.95  # share of labels that must equal the next token
 
 
 def causal_leak(bench: Bench) -> Leak | None:

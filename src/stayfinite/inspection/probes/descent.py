@@ -16,8 +16,7 @@ from stayfinite.autopsy.steps.step import Step
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.state.rng import restore_rng
 
-SKIPPED_MOST = 24
-"""Steps that an fp16 scaler may skip while it searches its scale."""
+SKIPPED_MOST = 24  # steps that an fp16 scaler may skip while it searches its scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +64,11 @@ class Descent:
         return f"{self.losses[0]:.4g} to {self.losses[-1]:.4g} in {steps} step{'s' if steps != 1 else ''}"
 
 
-RESOLUTION = 1e-6
-"""Relative resolution of an fp32 loss: smaller changes are rounding."""
-CLEARLY = 1e-3
-"""A relative drop that is not chance."""
-STANDS = 0.01
-"""A fall in the second half below this share of the first half is a stagnation."""
+RESOLUTION = 1e-6  # relative resolution of an fp32 loss: smaller changes are rounding
+CLEARLY = 1e-3  # a relative drop that is not chance
+STANDS = 0.01  # a fall in the second half below this share of the first half is a stagnation
 
-Rates = Callable[[int], float]
-"""Step number -> multiplier of the planned learning rate."""
+Rates = Callable[[int], float]  # step number -> multiplier of the planned learning rate
 
 
 def descend(

@@ -38,12 +38,9 @@ def _layers(model: nn.Module) -> dict[str, Any]:
     return {
         path: module
         for path, module in model.named_modules()
-        if path in swapped or (_of_transformer_engine(module) and hasattr(module, "in_features"))
+        if path in swapped
+        or (type(module).__module__.startswith("transformer_engine.") and hasattr(module, "in_features"))
     }
-
-
-def _of_transformer_engine(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("transformer_engine.")
 
 
 def _emulated(layer: Any) -> bool:

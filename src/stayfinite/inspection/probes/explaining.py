@@ -8,8 +8,7 @@ from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.registry import rule_of
 
-SECONDS = 15.0
-"""No further experiment starts after this."""
+SECONDS = 15.0  # no further experiment starts after this
 
 
 def explain(bench: Bench, notes: Notes) -> None:

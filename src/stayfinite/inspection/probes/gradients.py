@@ -19,10 +19,8 @@ from stayfinite.inspection.probes.left_over import left_over
 from stayfinite.inspection.probes.loss import checkpointing_warnings, note_checkpointing, told_error
 from stayfinite.inspection.probes.stuck import routed_past, without_gradient_at_all
 
-FEWEST = 5
-"""Fewest layers for a trend."""
-ORDERED = 0.85
-"""Share of layer pairs that must have the same order."""
+FEWEST = 5  # fewest layers for a trend
+ORDERED = 0.85  # share of layer pairs that must have the same order
 MOST = 200
 STEADY_DECADES = 4.0
 
@@ -60,8 +58,7 @@ def course_over_depth(sizes: Sequence[float]) -> Course | None:
 
 
 LAYERS = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention, nn.Bilinear)
-SMALLEST = 4
-"""Fewest rows and values per row to compare."""
+SMALLEST = 4  # fewest rows and values per row to compare
 
 
 def alike(model: nn.Module) -> list[str]:
@@ -85,8 +82,7 @@ def alike(model: nn.Module) -> list[str]:
 
 
 MOST_LOST = 0.9
-WILD = 10.0
-"""Ratio of update to weight that destroys what was learned."""
+WILD = 10.0  # ratio of update to weight that destroys what was learned
 
 
 def look(bench: Bench, notes: Notes) -> None:

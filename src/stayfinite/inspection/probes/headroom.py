@@ -16,8 +16,7 @@ RANGE = "range of the format"
 SCALE = "loss scale"
 ROUNDING = "bf16 rounding"
 NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
-SHOWN = 6
-"""Modules in the table."""
+SHOWN = 6  # modules in the table
 
 
 def look(bench: Bench, notes: Notes) -> None:

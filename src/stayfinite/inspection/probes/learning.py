@@ -28,12 +28,9 @@ from stayfinite.inspection.probes.lr_range import RANGE, look_at_rates
 
 GROUP = "Learning"
 TITLE = "overfitting one batch"
-BUDGET = 5.0
-"""Seconds for the steps at the planned rate."""
-STANDS_STILL = 1e-4
-"""Relative drop below which the rate may be too low."""
-KNOWN_TO_STAND_STILL = 1e-2
-"""The same, for a training known to stagnate."""
+BUDGET = 5.0  # seconds for the steps at the planned rate
+STANDS_STILL = 1e-4  # relative drop below which the rate may be too low
+KNOWN_TO_STAND_STILL = 1e-2  # the same, for a training known to stagnate
 USUAL_CLIP = 1.0
 SLOWER = (1e-2, 1e-4, 1e-6, 1e-9)
 """Multipliers to try; for an absurd rate, even smaller ones ..."""

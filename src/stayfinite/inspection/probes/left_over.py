@@ -14,8 +14,7 @@ LIBRARIES = frozenset({
     "transformers", "diffusers", "timm", "torchvision", "torchaudio", "peft", "open_clip", "sentence_transformers",
     "clip", "monai", "fairseq", "speechbrain", "segmentation_models_pytorch", "mmdet", "mmcv", "mmengine", "detectron2",
 })  # fmt: skip
-MOST = 0.5
-"""Above this share of all trainable tensors it is a fault."""
+MOST = 0.5  # above this share of all trainable tensors it is a fault
 _EXPERT = re.compile(r"expert", re.IGNORECASE)
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
 

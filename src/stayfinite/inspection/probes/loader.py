@@ -25,8 +25,7 @@ from stayfinite.inspection.probes.loader_readings import (
 
 GROUP = "Loader"
 ROWS = "rows of the batches"
-APART = 0.3
-"""How much purer batches must be than the data for the order to be suspicious."""
+APART = 0.3  # how much purer batches must be than the data for the order to be suspicious
 FEWEST_ROWS = 4
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
@@ -132,7 +131,6 @@ def _look_at_last_batch(bench: Bench, loader: Any, notes: Notes) -> None:
 
 
 def _works_with_one_row(bench: Bench) -> bool:
-    """Whether the forward pass works with a single row."""
     size = batch_size(bench.batch)
     if size is None:
         return True

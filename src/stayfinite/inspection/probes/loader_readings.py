@@ -17,10 +17,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from stayfinite.autopsy.steps.batch_parts import bad_rows, batch_items, batch_size
 
 MOST_BATCHES = 8
-BUDGET = 4.0
-"""Seconds for further batches after the first has arrived; at least one second."""
-PATIENCE = 30.0
-"""Seconds that workers may take per batch."""
+BUDGET = 4.0  # seconds for further batches after the first has arrived; at least one second
+PATIENCE = 30.0  # seconds that workers may take per batch
 LABELS = ("label", "labels", "target", "targets", "y", "class", "classes", "label_ids")
 
 
@@ -58,7 +56,6 @@ class Readings:
         return found
 
     def all_alike(self) -> bool:
-        """Whether all of several batches are equal."""
         return len(self.batches) > 2 and all(alike(self.batches[0], other) for other in self.batches[1:])
 
 

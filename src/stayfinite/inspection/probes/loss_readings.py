@@ -9,8 +9,7 @@ from torch import Tensor
 
 from stayfinite.inspection.bench.watch import LossCall
 
-FAR = 0.5
-"""Tolerated |log(sum of probabilities)|."""
+FAR = 0.5  # tolerated |log(sum of probabilities)|
 
 
 def gets_probabilities(call: LossCall) -> bool:

@@ -14,12 +14,9 @@ from stayfinite.inspection.probes.descent import descend, planned_rate
 
 RANGE = "learning-rate range"
 STEPS = 60
-SMOOTHING = 0.6
-"""Weight of the past in the smoothed loss."""
-LOST = 4.0
-"""The loss diverged when it exceeds the best by this many times the best fall."""
-NOTICEABLE = 0.02
-"""Share of the total fall after which a rate counts as learning."""
+SMOOTHING = 0.6  # weight of the past in the smoothed loss
+LOST = 4.0  # the loss diverged when it exceeds the best by this many times the best fall
+NOTICEABLE = 0.02  # share of the total fall after which a rate counts as learning
 ROWS = 20
 WIDTH = 32
 

@@ -15,8 +15,7 @@ from stayfinite.inspection.notes import Notes
 GROUP = "Metric"
 TITLE = "metric"
 CAUSES = ("metric-stuck", "metric-impossible")
-OTHERS = 5
-"""Number of other models: the same one with shuffled weights."""
+OTHERS = 5  # number of other models: the same one with shuffled weights
 SHARE = re.compile(r"acc|precision|recall|f1|auc|iou|dice", re.IGNORECASE)
 
 

@@ -20,10 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stayfinite.autopsy.tracing.module_hooks import every_module_heard
 
-LARGEST = 65504.0
-"""The largest fp16 value."""
-OVERFLOWS = 65520.0
-"""Smallest value that rounds to infinity in fp16."""
+LARGEST = 65504.0  # the largest fp16 value
+OVERFLOWS = 65520.0  # smallest value that rounds to infinity in fp16
 NO_ACTIVATION = 1e8
 """Negative values beyond this among ordinary ones are a mask: -1e9, the fp32 minimum."""
 

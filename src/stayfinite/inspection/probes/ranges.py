@@ -22,8 +22,7 @@ from stayfinite.inspection.probes.operators import HALVES, LARGEST, PRODUCTS, Op
 if TYPE_CHECKING:
     from torch.amp.grad_scaler import GradScaler
 
-QUICK = 6.0
-"""Seconds for the fp32 pass above which bf16 is not tried."""
+QUICK = 6.0  # seconds for the fp32 pass above which bf16 is not tried
 
 Key = tuple[str, str, bool, int]
 Keyed = Sequence[tuple[Key, Operation]]
@@ -142,7 +141,6 @@ def ranges_of(step: Step, scaler: GradScaler | None = None) -> Ranges:
 
 
 def _forward(step: Step, watch: RangeWatch) -> float:
-    """The loss of a forward pass."""
 
     def forward(batch: Any) -> Tensor:
         with watch:
@@ -257,8 +255,7 @@ def _starting_scale(scaler: GradScaler | None, largest_gradient: float) -> float
     return min(scale, max(fits, 1.0))
 
 
-ZERO_IN_HALF = 2.0**-25
-"""Values up to this round to 0 in fp16."""
+ZERO_IN_HALF = 2.0**-25  # values up to this round to 0 in fp16
 FEW = 0.01
 
 

@@ -12,8 +12,7 @@ from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.inputs import with_inputs, with_other_row
 from stayfinite.inspection.bench.still_pass import StillPass, still_pass
 
-NOTHING = 1e-6
-"""Relative changes below this are rounding."""
+NOTHING = 1e-6  # relative changes below this are rounding
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,8 @@ from stayfinite.inspection.probes.loader_readings import length_of
 
 GROUP = "Schedule"
 TITLE = "learning-rate schedule"
-MOST = 1_000
-"""Steps to run ahead."""
-FAR = 100.0
-"""A rate that grows by this factor runs away."""
+MOST = 1_000  # steps to run ahead
+FAR = 100.0  # a rate that grows by this factor runs away
 
 
 def look(bench: Bench, notes: Notes) -> None:

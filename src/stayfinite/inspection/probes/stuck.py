@@ -10,10 +10,8 @@ from torch import nn
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.first_pass import first_pass
 
-NUDGE = 0.02
-"""Standard deviation of the noise added to trainable values."""
-SHAKE = 1.0
-"""The same, to change the routing of rows."""
+NUDGE = 0.02  # standard deviation of the noise added to trainable values
+SHAKE = 1.0  # the same, to change the routing of rows
 
 
 def without_gradient_at_all(bench: Bench, zero: Sequence[str]) -> list[str]:

@@ -47,7 +47,6 @@ class _Folder:
     """Unreadable directories named like checkpoints."""
 
     def below(self) -> Iterator[_Folder]:
-        """This folder and all below it."""
         yield self
         for folder in self.folders:
             yield from folder.below()

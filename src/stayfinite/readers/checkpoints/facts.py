@@ -11,8 +11,7 @@ TroubleKind = Literal[
 ]
 
 
-MOST_AXES = 64
-"""More than any tensor has."""
+MOST_AXES = 64  # more than any tensor has
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,11 +12,9 @@ from stayfinite.core.finding import Finding, Severity
 from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Place, TensorValues
 
 Verdict = Literal["healthy", "sick", "unknown"]
-SHOWN = 6
-"""Evidence lines of one kind."""
+SHOWN = 6  # evidence lines of one kind
 
-LONGEST = 400
-"""Characters per evidence line; names come from files."""
+LONGEST = 400  # characters per evidence line; names come from files
 
 _CAUSES = {
     "SF701": "resume-state-missing", "SF702": "poisoned-checkpoint", "SF703": "corrupt-checkpoint",

@@ -11,11 +11,9 @@ from pathlib import Path
 
 from stayfinite.errors import UsageError
 
-MOST_BYTES = 4 * 1024 * 1024
-"""Per file. Configs are a few kilobytes."""
+MOST_BYTES = 4 * 1024 * 1024  # per file. Configs are a few kilobytes
 
-MOST_OF_A_NOTEBOOK = 128 * 1024 * 1024
-"""Including its images, which are dropped before parsing."""
+MOST_OF_A_NOTEBOOK = 128 * 1024 * 1024  # including its images, which are dropped before parsing
 
 _PICTURE = re.compile(rb'"[A-Za-z0-9+/=\\]{4096,}"')
 """Base64 in notebook outputs: one string on one line."""

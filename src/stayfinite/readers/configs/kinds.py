@@ -79,8 +79,7 @@ _NAMED_SO = re.compile(
 _JSON_LINES = re.compile(rb"\s*\{[^\n]*\}[ \t]*\r?\n\s*\{")
 """One record per line: a log or a dataset."""
 
-_MOST_BYTES = 1024 * 1024
-"""Does not apply to notebooks, which embed images."""
+_MOST_BYTES = 1024 * 1024  # does not apply to notebooks, which embed images
 
 
 def looks_like_config(path: str | os.PathLike[str], head: bytes) -> bool:

@@ -15,8 +15,7 @@ from stayfinite.readers.configs.tree import Node
 
 MOST_TOKENS = 400_000
 _MOST_NESTING = 200
-_MOST_WORDS = 4_000
-"""Characters of an unquoted text, which is assembled word by word."""
+_MOST_WORDS = 4_000  # characters of an unquoted text, which is assembled word by word
 _OPENERS = {"{": "}", "[": "]", "(": ")"}
 
 _TOKEN = re.compile(
@@ -194,3 +193,27 @@ def _unescaped(match: re.Match[str]) -> str:
     if escape[0] in "ux" and len(escape) > 1:
         return chr(int(escape[1:], 16))
     return _ESCAPES.get(escape, escape)
+
+
+_MOST_VALUES = 200
+_BRACKET = re.compile(r"[{\[]")
+
+
+def parse_json(text: str) -> tuple[list[Node], bool]:
+    """The bracketed values of the text, and whether all were complete."""
+    nodes: list[Node] = []
+    position, line = 0, 1
+    while len(nodes) < _MOST_VALUES:
+        match = _BRACKET.search(text, position)
+        if match is None:
+            break
+        line += text.count("\n", position, match.start())
+        parsed = parse_literal(text, match.start(), first_line=line)
+        if parsed is None:
+            break
+        nodes.append(parsed.node)
+        if not parsed.whole:
+            return nodes, False
+        line += text.count("\n", match.start(), parsed.end)
+        position = parsed.end
+    return nodes, bool(nodes)

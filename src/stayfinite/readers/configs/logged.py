@@ -17,8 +17,7 @@ from stayfinite.readers.configs.vocabulary import is_measured, is_measurement, i
 
 MOST_LINES = 50_000
 _MOST_BLOCK = 2_000
-_MOST_WIDTH = 200_000
-"""fairseq prints its whole configuration on one line."""
+_MOST_WIDTH = 200_000  # fairseq prints its whole configuration on one line
 
 _NAMED_DUMP = re.compile(
     r"\b(\w{0,60}(?:Namespace|Arguments|Args|Config|Params|Options|Settings|HParams)|AttrDict|DictConfig|DotMap|Munch)"

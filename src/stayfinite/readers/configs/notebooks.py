@@ -6,8 +6,8 @@ import re
 
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import settings_of_command
-from stayfinite.readers.configs.json_files import parse_json
 from stayfinite.readers.configs.kinds import Reader, kind_of
+from stayfinite.readers.configs.literals import parse_json
 from stayfinite.readers.configs.program.surroundings import ANY_CARD, Surroundings
 from stayfinite.readers.configs.scripts import read_script
 from stayfinite.readers.configs.tree import Node

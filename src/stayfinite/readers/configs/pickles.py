@@ -18,12 +18,10 @@ from stayfinite.readers.pickles.machine import Global, Made, Member, Pairs, Pers
 from stayfinite.readers.pickles.torch_files import looks_old, part_reader, read_old, read_zipped
 from stayfinite.readers.pickles.zip_directory import read_directory
 
-BOUNDS = Bounds(longest=16 << 20, operations=2_000_000)
-"""Limits of a settings pickle."""
+BOUNDS = Bounds(longest=16 << 20, operations=2_000_000)  # limits of a settings pickle
 _MOST_NODES = 20_000
 _DEEPEST = 32
-_WIDEST = 128
-"""Bits of an integer; Python refuses to print very long ones."""
+_WIDEST = 128  # bits of an integer; Python refuses to print very long ones
 _SETTINGS_INSIDE = ("hyper_parameters", "hparams", "args", "cfg", "config", "training_args", "model_args", "ds_config")
 _VALUES = {
     "ADAMW_BNB": "adamw_bnb_8bit", "LION": "lion_32bit", "PAGED_ADAMW": "paged_adamw_32bit",

@@ -91,7 +91,7 @@ def _read_yaml(text: str, source: str) -> Settings:
 
 
 def _read_json(text: str, source: str) -> Settings:
-    from stayfinite.readers.configs.json_files import parse_json
+    from stayfinite.readers.configs.literals import parse_json
 
     nodes, whole = parse_json(text)
     settings = _from_nodes(nodes, source)

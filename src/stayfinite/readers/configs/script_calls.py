@@ -84,12 +84,10 @@ class Given:
 
     @property
     def values(self) -> list[Value]:
-        """The positional values."""
         return [value for value, _ in self.positional]
 
     @property
     def named(self) -> dict[str, Value]:
-        """The keyword values."""
         return {name: value for name, (value, _) in self.keywords.items()}
 
 

@@ -16,8 +16,7 @@ _TELLING_CALLS = re.compile(
 _TENSORS = frozenset({"tensor", "Tensor", "as_tensor", "Variable", "FloatTensor"})
 _LOOPS = (ast.For, ast.While)
 _PLAIN = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return, ast.With)
-MOST_NODES = 2_000
-"""Nodes examined per statement."""
+MOST_NODES = 2_000  # nodes examined per statement
 
 
 def is_telling(statement: ast.stmt) -> bool:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 from stayfinite.readers.configs.program.names import dotted_name
 
-GIVEN = "cross entropy is given probabilities"
-"""The text of the note."""
+GIVEN = "cross entropy is given probabilities"  # the text of the note
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _PASSED_THROUGH = frozenset(
@@ -44,7 +43,8 @@ class _Search:
             for statement, known in _in_order(scope.body, {}):
                 for node in _own_nodes(statement):
                     if isinstance(node, ast.Call) and self._is_cross_entropy(node.func):
-                        given = node.args[0] if node.args else _keyword(node, "input")
+                        inputs = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "input")]
+                        given = inputs[0] if inputs else None
                         if given is not None and self._is_softmax(given, known, self._assigned):
                             found.append(given)
         return found
@@ -167,10 +167,6 @@ def _bare(model: ast.expr) -> ast.expr:
 def _method(owner: ast.ClassDef | None, name: str) -> ast.FunctionDef | None:
     body = owner.body if owner is not None else []
     return next((each for each in body if isinstance(each, ast.FunctionDef) and each.name == name), None)
-
-
-def _keyword(call: ast.Call, name: str) -> ast.expr | None:
-    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
 def _last(function: ast.expr) -> str:

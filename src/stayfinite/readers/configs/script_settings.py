@@ -60,7 +60,6 @@ class ScriptSettings:
             self.note(line, " ".join(text.split())[:2000])
 
     def note(self, line: int, text: str) -> None:
-        """Note a line of code."""
         if len(self.note_lines) < _MOST_NOTES:
             self.note_lines.append((line, text))
 

@@ -17,8 +17,7 @@ from stayfinite.readers.configs.syntax import parse_python
 from stayfinite.readers.configs.tree import settings_of
 
 MOST_LINES = 20_000
-_MOST_LINES = 2_000
-"""Of a part that does not parse."""
+_MOST_LINES = 2_000  # of a part that does not parse
 
 
 def read_script(

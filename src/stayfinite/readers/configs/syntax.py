@@ -7,8 +7,7 @@ import re
 import warnings
 from dataclasses import dataclass, field
 
-MOST_ATTEMPTS = 12
-"""Each bad line costs a parse of the whole text."""
+MOST_ATTEMPTS = 12  # each bad line costs a parse of the whole text
 
 _MOST_GUESSED = 200_000
 

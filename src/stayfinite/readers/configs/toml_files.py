@@ -13,10 +13,8 @@ _PAIR = re.compile(r"""([\w."'-][\w."' -]{0,200})[=:](.*)""")
 _KEY = re.compile(r"\s*(?:\[{1,2}[^\]=#]*\]|[^=#]*=)")
 _MOST_WIDTH = 4_000
 _MOST_LINES = 20_000
-MOST_NESTING = 64
-"""Parts of one key, `a.b.c`: the parser's time grows with their square."""
-MOST_STEPS = 200_000
-"""Parts of all keys together."""
+MOST_NESTING = 64  # parts of one key, `a.b.c`: the parser's time grows with their square
+MOST_STEPS = 200_000  # parts of all keys together
 
 
 class BrokenToml(Exception):

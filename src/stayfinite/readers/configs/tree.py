@@ -9,14 +9,12 @@ from typing import Any
 
 from stayfinite.core.settings import Setting
 
-MOST_SETTINGS = 5_000
-"""Per file; limits alias bombs and vocabularies."""
+MOST_SETTINGS = 5_000  # per file; limits alias bombs and vocabularies
 
 MOST_DEPTH = 64
 MOST_NAME = 200
 """Characters of a setting's name, kept from its end: nested keys may be arbitrarily long."""
-MOST_ITEMS = 1_000
-"""Of a list kept as a value."""
+MOST_ITEMS = 1_000  # of a list kept as a value
 MOST_PARTS = 20_000
 """Nested parts of one value: an alias may repeat the same list a thousand times."""
 MOST_WAITING = 4 * MOST_SETTINGS

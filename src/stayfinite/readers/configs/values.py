@@ -10,8 +10,7 @@ from stayfinite.readers.configs.scalars import NotPlain, number, strict_scalar
 from stayfinite.readers.configs.tree import plain_data
 
 _REMARK = re.compile(r"[(\[][^()\[\]]*[)\]]$|(?<=\s)#.*$|(?<=\s)//.*$")
-_MOST_TEXT = 4_000
-"""Longer texts are not hand-written values."""
+_MOST_TEXT = 4_000  # longer texts are not hand-written values
 
 
 def value_in_text(text: str) -> Any:

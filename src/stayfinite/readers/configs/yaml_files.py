@@ -11,8 +11,7 @@ from stayfinite.readers.configs.values import value_in_text
 
 MOST_EVENTS = 200_000
 MOST_NESTING = 200
-MOST_MERGED = 100_000
-"""Total entries merged by `<<`: nested merges multiply."""
+MOST_MERGED = 100_000  # total entries merged by `<<`: nested merges multiply
 
 
 class BrokenYaml(Exception):

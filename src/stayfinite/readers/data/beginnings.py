@@ -7,13 +7,10 @@ from collections.abc import Iterator, Sequence
 from stayfinite.readers.data.chunk import Chunk, Source
 from stayfinite.readers.data.packed import PACKED
 
-LARGE = 1 << 30
-"""Bytes of text above which only the beginnings are read."""
-READ = 256 << 20
-"""Bytes on disk to read from larger files."""
+LARGE = 1 << 30  # bytes of text above which only the beginnings are read
+READ = 256 << 20  # bytes on disk to read from larger files
 FILES = 256
-PACKS = 4
-"""Typical compression ratio of text."""
+PACKS = 4  # typical compression ratio of text
 
 
 def text_size(sources: Sequence[Source]) -> int:

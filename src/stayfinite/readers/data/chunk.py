@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 CHUNK_ROWS = 2048
-CHUNK_SIZE = 8 << 20
-"""A chunk ends at this many rows or characters, whichever comes first."""
+CHUNK_SIZE = 8 << 20  # a chunk ends at this many rows or characters, whichever comes first
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 SAMPLE_LINES = 400
-SPAN = 1000
-"""Most lines that a quoted field may span."""
+SPAN = 1000  # most lines that a quoted field may span
 
 
 class NumberedRows(Protocol):

@@ -22,8 +22,7 @@ NAMES = (
     "sumerian swahili swedish tamil telugu thai tibetan turkish ugaritic ukrainian urdu uzbek vietnamese welsh yoruba "
     "zulu"
 )
-LANGUAGES = frozenset((*CODES.split(), *NAMES.split()))
-"""Codes and English names."""
+LANGUAGES = frozenset((*CODES.split(), *NAMES.split()))  # codes and English names
 LONGEST_CODE, LONGEST_REGION = 3, 4
 
 

@@ -11,8 +11,7 @@ from stayfinite.errors import UsageError
 from stayfinite.readers.data.arrow_rows import arrow_chunks, parquet_chunks
 from stayfinite.readers.data.chunk import Chunk, Source
 from stayfinite.readers.data.csv_rows import csv_chunks
-from stayfinite.readers.data.json_arrays import json_chunks
-from stayfinite.readers.data.json_rows import jsonl_chunks
+from stayfinite.readers.data.json_rows import json_chunks, jsonl_chunks
 from stayfinite.readers.data.packed import PACKED, ZIP, archive_of, members_of, open_bytes, size_of
 from stayfinite.readers.data.shapes import Columns, shape_of
 from stayfinite.readers.data.tar_rows import tar_chunks

@@ -19,13 +19,11 @@ from typing import IO, Any
 from stayfinite.errors import MissingExtra, UsageError
 
 ZIP = ".zip"
-FREE = 256 << 20
-"""Bytes that a compressed file may always unpack to."""
+FREE = 256 << 20  # bytes that a compressed file may always unpack to
 RATIO = 250
 """Compression ratio allowed beyond that. Text reaches 3 to 20; only a bomb comes near 1,000."""
 MOST_MEMBERS = 100_000
-PIECE = 1 << 10
-"""Bytes of zstd unpacked at once: four bytes can expand to a block of 128 KiB."""
+PIECE = 1 << 10  # bytes of zstd unpacked at once: four bytes can expand to a block of 128 KiB
 
 
 class Unpackable(OSError):

@@ -16,8 +16,7 @@ from stayfinite.readers.data.languages import is_a_language
 
 Columns = Mapping[str, Sequence[Any]]
 CHATS = ("messages", "conversations", "conversation", "dialog", "turns", "chat")
-COUNTED = re.compile(r"column \d+")
-"""Names that readers give to unnamed columns."""
+COUNTED = re.compile(r"column \d+")  # names that readers give to unnamed columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +81,7 @@ def sides(shape: Shape, columns: Columns, lines: Sequence[int]) -> Sides:
     blank = [None] * len(lines)
     parts = [columns.get(name, blank) for name in shape.source]
     sources = [_joined(row) for row in zip(*parts, strict=True)]
-    targets = [_last(value) for value in columns.get(shape.target, blank)]
+    targets = [conversation(each).last if is_chat(each) else each for each in columns.get(shape.target, blank)]
     return Sides(sources, targets, [])
 
 
@@ -105,10 +104,6 @@ def _joined(row: Sequence[Any]) -> Any:
     first = conversation(row[0]).whole if is_chat(row[0]) else row[0]
     more = [value.strip() for value in row[1:] if isinstance(value, str) and value.strip()]
     return "\n".join([first, *more]) if more and isinstance(first, str) else first
-
-
-def _last(value: Any) -> Any:
-    return conversation(value).last if is_chat(value) else value
 
 
 def _first(values: Sequence[Any]) -> Any:

@@ -23,8 +23,7 @@ TAR = ".tar"
 TEXTS = {"txt": "text", "text": "text", "caption": "caption", "cls": "label"}
 """Suffixes of text members and the columns they fill."""
 PICTURES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm"})
-END = bytes(tarfile.BLOCKSIZE)
-"""The block after the last member of a complete archive."""
+END = bytes(tarfile.BLOCKSIZE)  # the block after the last member of a complete archive
 
 
 def tar_chunks(source: Source) -> Iterator[Chunk]:

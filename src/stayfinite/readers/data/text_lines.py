@@ -11,10 +11,8 @@ from stayfinite.errors import UsageError
 from stayfinite.readers.data.encodings import SAMPLE, Encoding, encoding_of
 from stayfinite.readers.data.packed import PACKED, open_bytes
 
-LONGEST = 16 << 20
-"""Longer lines are split into pieces of this many characters."""
-UNTEXTLY = 0.04
-"""A share of control characters that text never reaches."""
+LONGEST = 16 << 20  # longer lines are split into pieces of this many characters
+UNTEXTLY = 0.04  # a share of control characters that text never reaches
 _CONTROLS = bytes([*range(1, 9), *range(14, 27), *range(28, 32)])
 
 
@@ -50,12 +48,9 @@ def text_file(path: Path, *, newline: str | None) -> Iterator[TextFile]:
     if not encoding.wide and len(sample) - len(sample.translate(None, _CONTROLS)) > UNTEXTLY * len(sample):
         raise UsageError(f"{path} is not text", fix="name a file of rows: csv, tsv, json, jsonl, parquet, arrow or txt")
     with open_bytes(path) as (stream, done):
-        text = io.TextIOWrapper(stream, encoding=encoding.name, errors=_errors(encoding), newline=newline)
+        errors = "surrogateescape" if encoding.name.startswith("utf-8") else "replace"
+        text = io.TextIOWrapper(stream, encoding=encoding.name, errors=errors, newline=newline)
         yield TextFile(text, done, encoding)
-
-
-def _errors(encoding: Encoding) -> str:
-    return "surrogateescape" if encoding.name.startswith("utf-8") else "replace"
 
 
 def ending(path: Path) -> str:

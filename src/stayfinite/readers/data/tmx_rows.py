@@ -12,10 +12,8 @@ from stayfinite.readers.data.packed import open_bytes
 from stayfinite.readers.data.text_lines import LONGEST
 
 PIECE = 1 << 18
-DEPTH = 64
-"""Nesting depth limit; a TMX has about eight levels."""
-CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
-"""Inline elements that hold markup, not words."""
+DEPTH = 64  # nesting depth limit; a TMX has about eight levels
+CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})  # inline elements that hold markup, not words
 LANG = ("xml:lang", "lang")
 
 

@@ -70,7 +70,7 @@ class LineSplitter:
             self._hold(pieces[0])
             pieces[0] = self._release()
             if len(text) > LONGEST:
-                pieces[1:] = [piece if len(piece) <= LONGEST else _shortened(piece) for piece in pieces[1:]]
+                pieces[1:] = [p if len(p) <= LONGEST else f"{p[:_HALF]} ... {p[-_HALF:]}" for p in pieces[1:]]
             if "\r" in text or "\r" in pieces[0]:
                 pieces = [piece.rstrip("\r") for piece in pieces]
         drawn = last.rfind("\r") + 1
@@ -96,10 +96,6 @@ class LineSplitter:
         line = f"{self._rest} ... {self._tail}" if self._cut else self._rest
         self._rest, self._tail, self._cut = "", "", False
         return line
-
-
-def _shortened(line: str) -> str:
-    return f"{line[:_HALF]} ... {line[-_HALF:]}"
 
 
 def _cleaned(line: str) -> str:

@@ -18,10 +18,8 @@ from stayfinite.readers.logs.tensorboard import TensorBoard
 from stayfinite.readers.logs.text import TextReader
 
 CHUNK = 1 << 16
-MOST_PACKED = 4
-"""Nesting depth of gzip."""
-MOST_UNPACKED = 4 << 30
-"""Bytes read from a compressed log; the rest is ignored."""
+MOST_PACKED = 4  # nesting depth of gzip
+MOST_UNPACKED = 4 << 30  # bytes read from a compressed log; the rest is ignored
 
 
 class UnreadableLog(UsageError):

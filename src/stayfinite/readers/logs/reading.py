@@ -11,20 +11,14 @@ from dataclasses import dataclass, field
 
 from stayfinite.readers.logs.names import NO_METRICS, column_of, name_rank, plain
 
-BATCH = ".batch"
-"""Batch number within its epoch."""
-BATCHES = ".batches"
-"""Batches per epoch."""
-TOTAL = ".total"
-"""Steps in the run."""
-SKIPS_HERE = ".skips"
-"""Steps skipped since the last line."""
+BATCH = ".batch"  # batch number within its epoch
+BATCHES = ".batches"  # batches per epoch
+TOTAL = ".total"  # steps in the run
+SKIPS_HERE = ".skips"  # steps skipped since the last line
 NANS_HERE = ".nans"
 """Steps with a NaN loss or gradient since the last line, which frameworks leave out."""
-SKIPS_EVER = ".skips_ever"
-"""Steps skipped since the start."""
-OTHER = ".other"
-"""A number that is ignored."""
+SKIPS_EVER = ".skips_ever"  # steps skipped since the start
+OTHER = ".other"  # a number that is ignored
 RANK = ".rank"
 _ETA = re.compile(r"\beta: (?:\d+ days?, )?[\d:]+")
 _TOTALS = {"total_steps", "max_steps", "total_iters", "max_iters", "num_training_steps"}

@@ -41,7 +41,6 @@ class Records:
         self._take(columns, "train_runtime" in values, record.get("decision") == "veto", line)
 
     def close(self) -> list[RunSeries]:
-        """Return the series with its messages."""
         series = self.series
         series.messages = self.messages.listed(series.source, series.rank)
         series.kind = self._kind if series.points_seen or series.metrics else ""

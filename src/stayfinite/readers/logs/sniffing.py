@@ -9,8 +9,7 @@ import re
 from stayfinite.readers.logs.csv_table import separator
 from stayfinite.readers.logs.tfrecord import is_header
 
-HEAD = 4_096
-"""Bytes used to decide."""
+HEAD = 4_096  # bytes used to decide
 
 _NO_TEXT = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]|\xef\xbf\xbd")
 _MAGIC = (

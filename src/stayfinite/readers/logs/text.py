@@ -1,6 +1,6 @@
 """Text logs of any format, line by line.
 
-Each line is matched against the shape of the previous line, then other recent shapes (``shape_book``), then the
+Each line is matched against the shape of the previous line, then other recent shapes (``shapes``), then the
 formats, most recently used first. A line that no format claims is a message. Consecutive lines of one shape form a run,
 and their numbers are converted together.
 """
@@ -16,13 +16,10 @@ from stayfinite.readers.logs.messages import is_trouble
 from stayfinite.readers.logs.prefix import split_prefix
 from stayfinite.readers.logs.rank_state import RankState
 from stayfinite.readers.logs.reading import RANK, Reading
-from stayfinite.readers.logs.shape_book import ShapeBook
-from stayfinite.readers.logs.shapes import Shape
+from stayfinite.readers.logs.shapes import Shape, ShapeBook
 
-LONGEST_MEASURED = 16_384
-"""Longer lines are always messages."""
-OFTEN = 8
-"""A message seen this often gets a shape."""
+LONGEST_MEASURED = 16_384  # longer lines are always messages
+OFTEN = 8  # a message seen this often gets a shape
 MOST_RANKS = 4_096
 
 _MEASURES = re.compile(r"\d|(?i:\bnan|\binf)")
@@ -183,7 +180,6 @@ class TextReader:
         self._run.append(match.groups())
 
     def _flush(self) -> None:
-        """Add the lines of the finished run."""
         if not self._run:
             return
         shape, lines, run = self._shape, self._run_lines[:], self._run[:]

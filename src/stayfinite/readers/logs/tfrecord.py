@@ -7,10 +7,8 @@ from collections.abc import Iterator
 
 _HEADER = struct.Struct("<QI")
 HEADER_BYTES = _HEADER.size
-LONGEST_RECORD = 64 << 20
-"""Images and histograms are skipped; a longer length means damage."""
-MOST_SEARCH = 1 << 20
-"""Total bytes searched for the next record after damage."""
+LONGEST_RECORD = 64 << 20  # images and histograms are skipped; a longer length means damage
+MOST_SEARCH = 1 << 20  # total bytes searched for the next record after damage
 
 
 def _table() -> list[int]:

@@ -93,7 +93,6 @@ class Machine:
         raise ValueError("a mark is missing")
 
     def take(self, count: int) -> list[Any]:
-        """Pop the top values."""
         taken = self.stack[-count:]
         if len(taken) < count:
             raise ValueError("a value is missing")
@@ -106,7 +105,6 @@ class Machine:
         self.stack.append(value)
 
     def push_named(self, module: Any, name: Any) -> None:
-        """Push a global and record it."""
         self.push(self.named(module, name))
 
     def named(self, module: Any, name: Any) -> Global:
@@ -122,7 +120,6 @@ class Machine:
         self.stack[-1].pairs.extend(zip(flat[::2], flat[1::2], strict=True))
 
     def make_dict(self) -> None:
-        """Make a dict of everything above the mark."""
         flat = self.since_mark()
         self.push(Pairs())
         self.put(flat)

@@ -16,8 +16,7 @@ from stayfinite.readers.runs.growing import GrowingFile, GrowingLines, number
 STEPS, EVENTS, RUN = "steps.jsonl", "events.jsonl", "run.json"
 OTHER_RANKS = "events-rank*.jsonl"
 MOST_RANKS = 64
-LARGEST_RECORD = 8 << 20
-"""Largest run.json to read, in bytes."""
+LARGEST_RECORD = 8 << 20  # largest run.json to read, in bytes
 _TOTALS = ("steps", "max_steps", "total_steps", "num_steps", "max_train_steps")
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from stayfinite.core.curve import Spans
@@ -23,13 +26,11 @@ BAD = frozenset({"loss-not-finite", "gradient-not-finite", "loss-spike", "gradie
 """Codes of bad steps."""
 
 MOST_TIMES = 1_000
-MOST_MARKS = 400
-"""Per kind."""
+MOST_MARKS = 400  # per kind
 
 _KIND = re.compile(r"ended with (\w{1,80})$")
 
-LONGEST = 400
-"""Characters kept of a reason."""
+LONGEST = 400  # characters kept of a reason
 
 
 class Events:
@@ -130,3 +131,45 @@ def _text(record: Mapping[str, Any]) -> str:
         if isinstance(value, str) and value:
             return value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…"
     return ""
+
+
+EVENT_FILES = "events*.jsonl"
+TAIL = 1 << 16  # bytes read from the end of a file: a stop is among the last lines
+
+
+def stopped_since(directory: Path, since: float) -> dict[str, Any] | None:
+    """The newest `stopped` event of any rank since a time in seconds since 1970; None if there is none.
+
+    Every rank that stops writes one, so losing some files hides nothing. The content is not trusted.
+    """
+    found: tuple[float, dict[str, Any]] | None = None
+    try:
+        files = sorted(directory.glob(EVENT_FILES))
+    except OSError:
+        return None
+    for path in files:
+        for line in _last_lines(path):
+            event = _stopped(line)
+            when = moment(str(event.get("time"))) if event else None
+            if event and when is not None and when >= since and (found is None or when > found[0]):
+                found = (when, event)
+    return None if found is None else found[1]
+
+
+def _stopped(line: bytes) -> dict[str, Any]:
+    if b'"stopped"' not in line:
+        return {}
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) and event.get("event") == "stopped" else {}
+
+
+def _last_lines(path: Path) -> list[bytes]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            return file.read(TAIL).splitlines()
+    except OSError:
+        return []

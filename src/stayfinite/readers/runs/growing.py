@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BLOCK = 4 << 20
-"""Bytes per look, so that one huge file does not starve the others."""
+BLOCK = 4 << 20  # bytes per look, so that one huge file does not starve the others
 
-REMEMBERED = 64
-"""Bytes before the current position that must be unchanged."""
+REMEMBERED = 64  # bytes before the current position that must be unchanged
 
-LONGEST = 1 << 20
-"""Incomplete lines longer than this are skipped."""
+LONGEST = 1 << 20  # incomplete lines longer than this are skipped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

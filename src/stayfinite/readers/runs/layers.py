@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 FIELDS = ("norm", "zero_share", "update_ratio", "nonfinite", "abs_max")
-LARGEST = 512 << 20
-"""Bytes of one table; larger ones were not written by a guard."""
+LARGEST = 512 << 20  # bytes of one table; larger ones were not written by a guard
 
-MOST_PARTS = 20
-"""Launches to show, newest first."""
+MOST_PARTS = 20  # launches to show, newest first
 
 _PART = re.compile(r"layers-(\d{1,9})\.npz")
 _NAMES = re.compile(r"<U(\d{1,5})")

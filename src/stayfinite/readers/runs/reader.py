@@ -14,8 +14,7 @@ from stayfinite.readers.runs.layers import LayerTable, all_layers, layer_files
 from stayfinite.readers.runs.steps import Steps
 
 MOST = 16
-LARGEST = 8 << 20
-"""Bytes; larger files are not ours."""
+LARGEST = 8 << 20  # bytes; larger files are not ours
 
 _NUMBERED = re.compile(r"\d{4,12}")
 
@@ -104,7 +103,6 @@ class RunReader:
 
     @property
     def total_steps(self) -> int | None:
-        """Planned steps, if run.json gives them."""
         return self._growing.total_steps
 
     @property
@@ -114,7 +112,6 @@ class RunReader:
 
     @property
     def minutes(self) -> float | None:
-        """Planned minutes, if run.json gives them."""
         return self._growing.minutes
 
     def _look_beside(self) -> bool:

@@ -14,11 +14,9 @@ SIGNAL = "signal: "
 REFUSING = frozenset({"veto", "cut", "rollback", "escalate", "stop"})
 """Decisions that withhold the update."""
 
-MOST_PARTS = 8
-"""Loss terms with their own curve."""
+MOST_PARTS = 8  # loss terms with their own curve
 
-MOST_SIGNALS = 32
-"""Custom signals with their own curve, such as KL and reward."""
+MOST_SIGNALS = 32  # custom signals with their own curve, such as KL and reward
 
 
 class Steps:

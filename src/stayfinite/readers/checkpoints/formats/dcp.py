@@ -15,8 +15,7 @@ from stayfinite.readers.malformed import Malformed
 from stayfinite.readers.pickles.inert import read_inert
 from stayfinite.readers.pickles.machine import Made, Pairs
 
-TABLE = ".metadata"
-"""The index file."""
+TABLE = ".metadata"  # the index file
 
 
 class Piece(NamedTuple):

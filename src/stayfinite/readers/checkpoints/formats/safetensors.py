@@ -10,8 +10,7 @@ from stayfinite.readers.checkpoints.dtypes import BITS
 from stayfinite.readers.checkpoints.facts import MOST_AXES, FileFacts, Place
 from stayfinite.readers.malformed import Malformed
 
-LONGEST_HEADER = 100_000_000
-"""The limit of the safetensors library."""
+LONGEST_HEADER = 100_000_000  # the limit of the safetensors library
 
 
 def looks_like(head: bytes, size: int) -> bool:

@@ -13,8 +13,7 @@ from stayfinite.readers.pickles.inert import Bounds, Inert
 from stayfinite.readers.pickles.torch_files import part_reader, read_zipped
 from stayfinite.readers.pickles.zip_directory import Entry, Read, data_offset, read_directory
 
-BOUNDS = Bounds(longest=256 << 20, operations=5_000_000)
-"""Limits of a checkpoint's pickle."""
+BOUNDS = Bounds(longest=256 << 20, operations=5_000_000)  # limits of a checkpoint's pickle
 
 
 class Window(NamedTuple):

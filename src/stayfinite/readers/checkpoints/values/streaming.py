@@ -18,8 +18,7 @@ from stayfinite.readers.checkpoints.values.statistics import Tally, tally, value
 from stayfinite.readers.checkpoints.values.windows import PIECE, Windows
 from stayfinite.readers.malformed import Malformed
 
-MOST_THREADS = 16
-"""More threads only wait for the GIL."""
+MOST_THREADS = 16  # more threads only wait for the GIL
 
 OnBytes = Callable[[int], object]
 

@@ -19,14 +19,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-PIECE = 8 << 20
-"""Bytes processed together: enough to make Python's overhead small."""
+PIECE = 8 << 20  # bytes processed together: enough to make Python's overhead small
 
 RELEASED_AFTER = 128 << 20
 """Bytes kept mapped behind the pieces in use: unmapping each one alone costs as much as processing it."""
 
-_POPULATE_READ = 22
-"""MADV_POPULATE_READ of Linux 5.14, which Python does not define."""
+_POPULATE_READ = 22  # MADV_POPULATE_READ of Linux 5.14, which Python does not define
 
 
 class Windows:

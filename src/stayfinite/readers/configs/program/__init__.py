@@ -7,7 +7,7 @@ A partial evaluation: nothing is executed or imported, and values known only at 
 - `expressions`, `operators`, `names`, `attributes`: expressions.
 - `statements`, `branches`, `loops`: statements.
 - `calls`, `functions`, `classes`, `copies`: functions and classes of the script.
-- `libraries`, `devices`, `pure`, `methods`: known library calls.
+- `libraries`, `pure`, `methods`: known library calls.
 - `parsers`, `given`, `data_files`, `hydra`: external values. `modules`: files next to the script.
 - `telling`: which values become settings. `program`: the entry point.
 """

@@ -23,7 +23,7 @@ def follow_if(run: Run, statement: ast.If) -> bool:
         condition = run.evaluate(run, node.test)
         ends = _ends_the_program(node.body)
         taken = False if ends else truth(condition)
-        if taken and condition.assumed and _leaves(node.body):
+        if taken and condition.assumed and any(isinstance(each, ast.Return) for each in node.body):
             taken = None  # the defaults would leave the function; a real run passes other values
         following = node.orelse
         if taken:
@@ -127,7 +127,3 @@ def _waits_for_a_value(run: Run, test: ast.expr) -> bool:
         asked = [each for each in ast.walk(test) if isinstance(each, (ast.Name, ast.Attribute))][:20]
         values = [run.evaluate(run, each) for each in asked]
     return any(each.data is None and each.assumed for each in values)
-
-
-def _leaves(body: list[ast.stmt]) -> bool:
-    return any(isinstance(statement, ast.Return) for statement in body)

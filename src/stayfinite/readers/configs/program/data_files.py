@@ -90,7 +90,7 @@ def _parsed(text: str, kind: str) -> list[Node]:
         except BrokenYaml:
             return []
     if kind == "json":
-        from stayfinite.readers.configs.json_files import parse_json
+        from stayfinite.readers.configs.literals import parse_json
 
         return parse_json(text)[0]
     if kind == "toml":

@@ -11,10 +11,8 @@ from stayfinite.readers.configs.program.operators import truth
 from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.values import Instance, Row, Table, Value
 
-_FEW, _MOST_ITEMS = 4, 100
-"""Per loop, and for nested loops together."""
-_MOST_UNROLLED = 5_000
-"""Statement parts that an unrolled loop may reach."""
+_FEW, _MOST_ITEMS = 4, 100  # per loop, and for nested loops together
+_MOST_UNROLLED = 5_000  # statement parts that an unrolled loop may reach
 _MOST_NODES = 20_000
 
 

@@ -15,8 +15,7 @@ from stayfinite.readers.configs.program.values import External, Module, Origin, 
 from stayfinite.readers.configs.syntax import parse_python
 
 MOST_MODULES = 24
-_MOST_BYTES = 512 * 1024
-"""Of all modules together."""
+_MOST_BYTES = 512 * 1024  # of all modules together
 
 
 class Modules:

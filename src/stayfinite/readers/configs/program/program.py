@@ -18,8 +18,7 @@ from stayfinite.readers.configs.program.values import Class, Function, Origin, V
 from stayfinite.readers.configs.script_arguments import argument_of, field_defaults
 from stayfinite.readers.configs.script_settings import ScriptSettings
 
-_MOST_ROUNDS = 4
-"""Nesting of uncalled functions."""
+_MOST_ROUNDS = 4  # nesting of uncalled functions
 _CALLED_BY_FRAMEWORKS = frozenset(
     {
         "configure_optimizers", "training_step", "create_optimizer", "create_scheduler", "compute_loss", "train", "fit",
@@ -27,8 +26,7 @@ _CALLED_BY_FRAMEWORKS = frozenset(
     }
 )  # fmt: skip
 """Methods of imported classes that say how the script trains; the others only define the model."""
-_ALLOWANCE = 2_000
-"""Steps guaranteed to each of them, so that early ones cannot use up the budget."""
+_ALLOWANCE = 2_000  # steps guaranteed to each of them, so that early ones cannot use up the budget
 
 
 def follow(

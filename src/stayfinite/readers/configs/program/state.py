@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from stayfinite.readers.configs.program.modules import Modules
     from stayfinite.readers.configs.program.telling import Telling
 
-MOST_STEPS = 40_000
-"""Expressions evaluated per script; afterwards calls are not followed."""
+MOST_STEPS = 40_000  # expressions evaluated per script; afterwards calls are not followed
 MOST_CALLS_OF_ONE = 24
 MOST_FRAMES = 16
 DEEPEST = 150
@@ -40,7 +39,6 @@ class Scope:
 
     @property
     def module(self) -> Scope:
-        """The outermost scope."""
         scope = self
         while scope.parent is not None:
             scope = scope.parent

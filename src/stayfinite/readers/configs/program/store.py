@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-MISSING: Any = object()
-"""No value at all."""
+MISSING: Any = object()  # no value at all
 
 _births = itertools.count()
 

@@ -58,7 +58,6 @@ class Value:
 
     @property
     def text(self) -> str:
-        """The source text."""
         return self.origin.text_of(self.node)
 
 

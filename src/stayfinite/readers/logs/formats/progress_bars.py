@@ -91,11 +91,8 @@ class ProgressBars(Format):
         if "loss" not in line[start:end].lower():
             return []
         pairs = [pair for pair in all_pairs(line, start) if pair[2] <= end and column_of(plain(pair[0])) != "epoch"]
-        return pairs if any(_is_loss(plain(name)) for name, _, _ in pairs) else []
-
-
-def _is_loss(name: str) -> bool:
-    return column_of(name) == "loss" or is_loss_part(name)
+        names = [plain(name) for name, _, _ in pairs]
+        return pairs if any(column_of(name) == "loss" or is_loss_part(name) for name in names) else []
 
 
 _HEADING = re.compile(r"\s*Epoch\s+(\d+)\s*/\s*\d+\s*:?\s*$")
