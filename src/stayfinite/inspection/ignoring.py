@@ -122,17 +122,17 @@ def without_ignored(
 
 
 def _places(finding: Finding) -> set[str]:
-    told = (_EVIDENCE.match(line) for line in finding.evidence)
-    return {finding.where, *(each["where"] for each in told if each)}
+    matches = (_EVIDENCE.match(line) for line in finding.evidence)
+    return {finding.where, *(each["where"] for each in matches if each)}
 
 
 def _elsewhere(finding: Finding, covered: frozenset[str]) -> Finding | None:
     """The finding without evidence from these locations; None if no evidence is left."""
     left = []
     for line in finding.evidence:
-        told = _EVIDENCE.match(line)
-        if told is None or told["where"] not in covered:
-            left.append((told["where"] if told else "", line))
+        match = _EVIDENCE.match(line)
+        if match is None or match["where"] not in covered:
+            left.append((match["where"] if match else "", line))
     where = next((place for place, _ in left if place), None)
     if where is None:
         return None

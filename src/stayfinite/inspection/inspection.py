@@ -69,10 +69,10 @@ class Inspection:
         tone = {"healthy": "good", "sick": "error", "unknown": "warning"}[self.verdict]
         rows = [(line.status, line.group, line.title, line.seen) for line in self.lines if line.status != "skip"]
         shown = [table(("", "group", "check", "seen"), rows)] if rows else []
-        told = [f"{each.finding.where}: {each.finding.code} ignored: {each.reason}" for each in self.ignored]
+        ignored = [f"{each.finding.where}: {each.finding.code} ignored: {each.reason}" for each in self.ignored]
         shown += [f"<b>{text(each.title)}</b>{table(each.columns, each.rows)}" for each in self.tables]
         return (
-            panel(words[self.verdict], told, tone=tone)
+            panel(words[self.verdict], ignored, tone=tone)
             + "".join(each._repr_html_() for each in self.findings)
             + "".join(shown)
         )
@@ -112,7 +112,7 @@ def _worth_saying(found: Finding, notes: Notes) -> bool:
     return found.confidence >= (SEEN if probed else SURE)
 
 
-def _as_log(told: Sequence[str]) -> RunSeries:
+def _as_log(errors: Sequence[str]) -> RunSeries:
     log = RunSeries("error")
-    log.messages += [Message(text, "error", line) for line, text in enumerate(told, start=1)]
+    log.messages += [Message(text, "error", line) for line, text in enumerate(errors, start=1)]
     return log

@@ -83,7 +83,7 @@ class Keeping:
         self._keep_parameters([*model.parameters(), *strangers])
         self._keep_modules(model)
         for part in parts:
-            self._undo.append(_kept(vars(part), set()))
+            self._undo.append(_saved(vars(part), set()))
         self._generators = [(generator, generator.get_state()) for generator in generators]
         self._rng = capture_rng()
         self._switches = capture_switches()
@@ -181,7 +181,7 @@ def _kept_entries(entries: dict[Any, Any]) -> Undo:
     return undo
 
 
-def _kept(value: Any, met: set[int]) -> Undo:
+def _saved(value: Any, met: set[int]) -> Undo:
     """A function that restores a value and everything in it; tensors keep their identity."""
     if id(value) in met:
         return lambda: None
@@ -191,11 +191,11 @@ def _kept(value: Any, met: set[int]) -> Undo:
     if isinstance(value, Tensor):
         return _kept_values(value, _copy(value.detach()))
     if isinstance(value, dict):
-        undo = [_kept(each, met) for each in value.values()]
+        undo = [_saved(each, met) for each in value.values()]
         return _all_of([*undo, _kept_entries(value)])
     if isinstance(value, list):
         before = list(value)
-        undo = [_kept(each, met) for each in value]
+        undo = [_saved(each, met) for each in value]
 
         def put_back() -> None:
             if len(value) != len(before) or any(a is not b for a, b in zip(value, before, strict=True)):
@@ -203,9 +203,9 @@ def _kept(value: Any, met: set[int]) -> Undo:
 
         return _all_of([*undo, put_back])
     if isinstance(value, tuple):
-        return _all_of([_kept(each, met) for each in value])
+        return _all_of([_saved(each, met) for each in value])
     if isinstance(value, torch.optim.Optimizer):  # wrapped by another library's optimizer
-        return _kept(vars(value), met)
+        return _saved(vars(value), met)
     return lambda: None
 
 

@@ -47,13 +47,13 @@ class Places:
 
     def named(self, rows: Sequence[int], count: int) -> str:
         """List the first locations and count the rest: `pairs.csv:3, 17 and 40 more`."""
-        told, file = [], ""
+        shown, file = [], ""
         for row in rows[:FIRST]:
             name, _, line = self.of(row).rpartition(":")
-            told.append(line if name == file else f"{name}:{line}")
+            shown.append(line if name == file else f"{name}:{line}")
             file = name
-        more = count - len(told)
-        return ", ".join(told) + (f" and {more:,} more" if more > 0 else "")
+        more = count - len(shown)
+        return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
 
     def tallied(self, tally: Tally) -> str:
         return self.named(tally.rows, tally.count)

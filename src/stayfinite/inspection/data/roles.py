@@ -86,9 +86,9 @@ def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:
         if any("label" not in name for name in ids):
             return Roles(kind="tokens", tokens=ids)
         if shape is not None and shape.target is not None and not {*shape.source} & {*numbers}:
-            asked = shape.name == "list of pairs" and shape.target in numbers
-            kind: Kind = "prompts" if asked else _kind(columns, shape.source[0], shape.target, numbers)
-            return Roles(kind=kind, source=shape.source, target=shape.target, numbers=() if asked else numbers)
+            prompts = shape.name == "list of pairs" and shape.target in numbers
+            kind: Kind = "prompts" if prompts else _kind(columns, shape.source[0], shape.target, numbers)
+            return Roles(kind=kind, source=shape.source, target=shape.target, numbers=() if prompts else numbers)
     words = [name for name, values in columns.items() if name not in numbers and _wordy(values)]
     source = source or _first(named, names.SOURCES, words)
     if target is None:

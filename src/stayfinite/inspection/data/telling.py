@@ -30,20 +30,22 @@ def tell_rows(splits: list[Split], notes: Notes) -> None:
 
 
 def _bad_rows(split: Split) -> list[str]:
-    told = [f"{name}:{broken.line} {broken.why}" for name, broken in split.broken[:FIRST]]
-    if split.broken_count > len(told):
-        told.append(f"{split.broken_count - len(told):,} more broken")
-    told += [f"{split.places.tallied(tally)}: {name} is missing or empty" for name, tally in split.missing.items()]
+    problems = [f"{name}:{broken.line} {broken.why}" for name, broken in split.broken[:FIRST]]
+    if split.broken_count > len(problems):
+        problems.append(f"{split.broken_count - len(problems):,} more broken")
+    problems += [f"{split.places.tallied(tally)}: {name} is missing or empty" for name, tally in split.missing.items()]
     for name, numbers in split.numbers.items():
         if numbers.not_finite.count:
-            told.append(f"{split.places.tallied(numbers.not_finite)}: {name} is NaN or inf")
+            problems.append(f"{split.places.tallied(numbers.not_finite)}: {name} is NaN or inf")
         if numbers.gaps.count and _counts(split, name):
-            told.append(f"{split.places.tallied(numbers.gaps)}: {name} is missing")
+            problems.append(f"{split.places.tallied(numbers.gaps)}: {name} is missing")
         if numbers.words.count and numbers.words.count <= 0.05 * max(1, split.rows) and _counts(split, name):
-            told.append(f"{split.places.tallied(numbers.words)}: {name} is not a number")
+            problems.append(f"{split.places.tallied(numbers.words)}: {name} is not a number")
     if split.ids is not None and split.ids.empty.count:
-        told.append(f"{split.places.tallied(split.ids.empty)}: no token ids")
-    return told if len(told) <= MOST_BAD else [*told[:MOST_BAD], f"and {len(told) - MOST_BAD} more kinds"]
+        problems.append(f"{split.places.tallied(split.ids.empty)}: no token ids")
+    return (
+        problems if len(problems) <= MOST_BAD else [*problems[:MOST_BAD], f"and {len(problems) - MOST_BAD} more kinds"]
+    )
 
 
 def _counts(split: Split, name: str) -> bool:

@@ -83,8 +83,8 @@ def _is_switch(setting: Setting) -> bool:
 
 
 def _asks_for_other(setting: Setting, number_format: str) -> bool:
-    asked = re.search(r"bf16|fp16", setting.name)
-    return asked is not None and asked.group() != number_format and is_on(setting.value) is True
+    named = re.search(r"bf16|fp16", setting.name)
+    return named is not None and named.group() != number_format and is_on(setting.value) is True
 
 
 def _matters(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
@@ -165,12 +165,12 @@ def _rest(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Diff
         if shared is not None:
             yield Difference(name=name, left=_side(shared[0]), right=_side(shared[1]))
         for one, other in zip_longest(only_ours, only_theirs):
-            told = one if one is not None else other
+            either = one if one is not None else other
             yield Difference(
                 name=name,
                 left=None if one is None else _side(one),
                 right=None if other is None else _side(other),
-                means=_means(told) if told is not None else "",
+                means=_means(either) if either is not None else "",
             )
 
 

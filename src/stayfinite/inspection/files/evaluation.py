@@ -68,7 +68,7 @@ def _best_model(plan: Plan) -> list[Remark]:
     if when_saved == "best":
         return []
     if when_evaluated != when_saved:
-        told = [
+        stated = [
             f"{shown(setting)}" if setting is not None else f"{name} has its default, {value!r}"
             for name, setting, value in (
                 ("eval_strategy", evaluates, when_evaluated),
@@ -76,7 +76,7 @@ def _best_model(plan: Plan) -> list[Remark]:
             )
         ]
         fix = 'eval_strategy and save_strategy both "steps" or both "epoch", or load_best_model_at_end=False'
-        return [(f"{best.text} needs the same for both: {' and '.join(told)}", best.where, fix)]
+        return [(f"{best.text} needs the same for both: {' and '.join(stated)}", best.where, fix)]
     if when_evaluated != "steps":
         return []
     between = plan.number("eval_steps") or plan.number("logging_steps")
@@ -121,12 +121,16 @@ def _data(plan: Plan) -> list[Remark]:
     strategy = plan.find("eval_strategy", "evaluation_strategy")
     if strategy is None or plan.word("eval_strategy", "evaluation_strategy") not in ("steps", "epoch"):
         return []
-    told = f"{strategy.name}: {strategy.value}"
+    stated = f"{strategy.name}: {strategy.value}"
     if plan.framework == "llama-factory":
         share = plan.number("val_size")
         if plan.find("eval_dataset") is None and (share is None or share.value == 0):
             return [
-                (f"{told}, but neither val_size nor eval_dataset is set", strategy.where, ("for example val_size: 0.1"))
+                (
+                    f"{stated}, but neither val_size nor eval_dataset is set",
+                    strategy.where,
+                    ("for example val_size: 0.1"),
+                )
             ]
         return []
     trainers = {
@@ -140,7 +144,7 @@ def _data(plan: Plan) -> list[Remark]:
             rf"{call.rpartition('.')[2]}\([^)]*\*\*", _text(plan, setting.source)
         ):
             fix = f'give {call}(...) an eval_dataset, or {last_step(strategy)}="no"'
-            return [(f"{told}, but {call}(...) gets no eval_dataset", strategy.where, fix)]
+            return [(f"{stated}, but {call}(...) gets no eval_dataset", strategy.where, fix)]
     return []
 
 

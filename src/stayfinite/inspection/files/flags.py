@@ -78,9 +78,9 @@ def look_at_flags(plan: Plan, notes: Notes) -> None:
 def _renamings(source: Source, strange: Sequence[tuple[str, str]]) -> Iterator[Edit]:
     for setting in source.settings if source.kind in ("yaml", "json", "toml") else ():
         for text, where in strange:
-            meant = re.search(r"did you mean (?:[\w.]+\.)?(\w+)\?$", text)
-            if meant and where == setting.where and text.startswith(f"{setting.name} "):
-                yield Edit(cause="unknown-setting", setting=setting, name=meant.group(1))
+            suggestion = re.search(r"did you mean (?:[\w.]+\.)?(\w+)\?$", text)
+            if suggestion and where == setting.where and text.startswith(f"{setting.name} "):
+                yield Edit(cause="unknown-setting", setting=setting, name=suggestion.group(1))
 
 
 def _look(source: Source, plan: Plan) -> Iterator[_Looked]:
@@ -120,12 +120,12 @@ def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
             continue
         plain = plain_name(flag)
         close = next((each for each in declared.flags if plain_name(each) == plain), None)
-        meant = close or nearest(plain, declared.known)
-        if meant is not None:
+        suggestion = close or nearest(plain, declared.known)
+        if suggestion is not None:
             spelled = (
-                meant
-                if meant.startswith("-")
-                else next((each for each in declared.flags if plain_name(each) == meant), f"--{meant}")
+                suggestion
+                if suggestion.startswith("-")
+                else next((each for each in declared.flags if plain_name(each) == suggestion), f"--{suggestion}")
             )
             strange.append((f"{script.name} has no {flag}; did you mean {spelled}?", where))
         elif declared.whole and flag.startswith("--"):
@@ -179,10 +179,10 @@ def _misspelt(
     names: set[str], words: frozenset[str], where: str, prefix: str, places: dict[str, str] | None = None
 ) -> Iterator[tuple[str, str]]:
     for name in sorted(names - words - _ANYWHERE):
-        meant = nearest(plain_name(name), words)
-        if meant is not None and meant not in names and len(name) > 3:
+        suggestion = nearest(plain_name(name), words)
+        if suggestion is not None and suggestion not in names and len(name) > 3:
             place = (places or {}).get(name, where)
-            yield f"{prefix}{name} is unknown; did you mean {prefix}{meant}?", place
+            yield f"{prefix}{name} is unknown; did you mean {prefix}{suggestion}?", place
 
 
 def _in_calls(source: Source) -> Iterator[_Looked]:

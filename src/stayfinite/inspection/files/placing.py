@@ -39,10 +39,10 @@ def _place(finding: Finding, texts: dict[str, list[str]], settings: dict[str, li
 
 def _meant(text: str, finding: Finding, settings: Sequence[Setting]) -> Span | None:
     """The span of the value that the evidence refers to; of the name if the name is wrong."""
-    told = " ".join(finding.evidence)
-    spoken_of = [each for each in settings if re.search(rf"(?<![\w.]){re.escape(each.name)}(?!\w)", told)]
-    spoken_of = spoken_of or [each for each in settings if re.search(rf"\b{re.escape(last_step(each))}\b", told)]
-    for setting in spoken_of or settings[:1]:
+    evidence = " ".join(finding.evidence)
+    mentioned = [each for each in settings if re.search(rf"(?<![\w.]){re.escape(each.name)}(?!\w)", evidence)]
+    mentioned = mentioned or [each for each in settings if re.search(rf"\b{re.escape(last_step(each))}\b", evidence)]
+    for setting in mentioned or settings[:1]:
         spans = spans_of(text, setting.name)
         if spans is not None:
             return spans[0] if finding.cause == "unknown-setting" else spans[1]

@@ -50,9 +50,9 @@ def read_sources(
     """
     instead = instead or {}
     commands = [_read_command(each) for each in arguments if _is_command(each)]
-    told = {setting.plain: setting for source in commands for setting in source.settings}
-    told |= {setting.name: setting for source in commands for setting in source.settings if setting.name.isupper()}
-    surroundings = Surroundings(card=card, arguments=told)
+    flags = {setting.plain: setting for source in commands for setting in source.settings}
+    flags |= {setting.name: setting for source in commands for setting in source.settings if setting.name.isupper()}
+    surroundings = Surroundings(card=card, arguments=flags)
     given = [_read(each, surroundings, instead) for each in arguments]
     seen = {os.path.realpath(source.name) for source in given}
     found = list(given)

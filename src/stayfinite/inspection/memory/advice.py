@@ -18,7 +18,7 @@ _OVERFLOWS = ". This model family overflows in fp16, though (SF102): prefer a GP
 
 def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
     """One sentence: how it fits, or the smallest change that makes it fit."""
-    asked = found[0].plan.batch
+    planned = found[0].plan.batch
     overflows = leaves_half(shape)
     if not any(each.runs for each in found):
         return f"{card.name} has no bf16: use --precision {'fp32' if overflows else 'fp16'}"
@@ -28,7 +28,7 @@ def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
     fitting = [each for each in fitting if not _risky(each, overflows)] or fitting
     if fitting:
         best = max(fitting[:2], key=lambda each: each.plan.precision.autocast)
-        text = f"{_named(best)} fits with batch {asked} on {card.name}; the largest batch is {best.largest}"
+        text = f"{_named(best)} fits with batch {planned} on {card.name}; the largest batch is {best.largest}"
         more = [each for each in fitting if (each.largest or 0) > (best.largest or 0)]
         most = max(more, key=lambda each: each.largest or 0, default=None)
         text += f", and {most.largest} in {_named(most)}" if most is not None else ""
@@ -39,7 +39,7 @@ def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
     smaller = [each for each in smaller if not _risky(each, overflows)] or smaller
     if smaller:
         best = max(smaller, key=lambda each: (each.plan.precision.name != "pure-bf16", each.largest or 0))
-        steps = math.ceil(asked / (best.largest or 1))
+        steps = math.ceil(planned / (best.largest or 1))
         return (
             f"batch {best.largest} fits on {card.name} in {_named(best)}: use it with "
             f"gradient_accumulation_steps={steps}{_OVERFLOWS if _risky(best, overflows) else ''}"

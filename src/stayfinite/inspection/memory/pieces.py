@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stayfinite.inspection.memory.attention import Role, attention_cost
-from stayfinite.inspection.memory.keeping import activation, dropout_mask, inputs_of, norm
+from stayfinite.inspection.memory.keeping import Role, activation, attention_cost, dropout_mask, inputs_of, norm
 from stayfinite.inspection.memory.parts import Part
 from stayfinite.inspection.memory.plan import Plan
 from stayfinite.inspection.memory.shape import Shape

@@ -28,14 +28,14 @@ def causal_leak(bench: Bench) -> Leak | None:
     length = ids.shape[1]
     place = length - max(1, length // 4)
 
-    def change(current: int, asked: Tensor) -> Tensor:
-        if current != call or asked.shape != ids.shape:
-            return asked
-        asked = asked.clone()
+    def change(current: int, given: Tensor) -> Tensor:
+        if current != call or given.shape != ids.shape:
+            return given
+        given = given.clone()
         # A different token that occurs in the batch, so that the embedding has a row for it.
-        others = ids.flatten()[ids.flatten() != asked[0, place]]
-        asked[:, place] = torch.where(asked[:, place] == others[0], ids[0, place], others[0])
-        return asked
+        others = ids.flatten()[ids.flatten() != given[0, place]]
+        given[:, place] = torch.where(given[:, place] == others[0], ids[0, place], others[0])
+        return given
 
     other = still_pass(bench.step, bench.few, change)
     before, after = (_by_position(one.seen.losses[number], ids) for one in (base, other))

@@ -15,9 +15,8 @@ from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.names import names_in_short
 from stayfinite.inspection.notes import Notes
 from stayfinite.inspection.probes.explaining import explain
-from stayfinite.inspection.probes.left_over import left_over
 from stayfinite.inspection.probes.loss import checkpointing_warnings, note_checkpointing, told_error
-from stayfinite.inspection.probes.stuck import routed_past, without_gradient_at_all
+from stayfinite.inspection.probes.stuck import left_over, routed_past, without_gradient_at_all
 
 FEWEST = 5  # fewest layers for a trend
 ORDERED = 0.85  # share of layer pairs that must have the same order
@@ -133,13 +132,13 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
         notes.saw("gradient.none_parameters", [name for name in unused if name not in stuck], where)
         notes.saw("gradient.zero_parameters", [name for name in unused if name in stuck], where)
         notes.saw("gradient.cut_at", cuts, where)
-    told = [f"{len(norms) - len(zero)} of {len(bench.trainable)} tensors"]
-    told += [f"{len(spare)} unused ones from a library: {names_in_short(spare)}"] * bool(spare)
-    told += [f"{len(past)} in parts that no row was routed to: {names_in_short(past)}"] * bool(past)
-    told += [f"{len(zero) - len(stuck)} are zero now but will not stay so"] * (len(zero) > len(stuck))
+    parts = [f"{len(norms) - len(zero)} of {len(bench.trainable)} tensors"]
+    parts += [f"{len(spare)} unused ones from a library: {names_in_short(spare)}"] * bool(spare)
+    parts += [f"{len(past)} in parts that no row was routed to: {names_in_short(past)}"] * bool(past)
+    parts += [f"{len(zero) - len(stuck)} are zero now but will not stay so"] * (len(zero) > len(stuck))
     notes.check(
         "Gradients", "gradient coverage", "unused-parameters", "zero-gradient", "params-frozen",
-        "gradient-checkpointing-no-input-grad", seen="; ".join(told),
+        "gradient-checkpointing-no-input-grad", seen="; ".join(parts),
     )  # fmt: skip
     if none:
         note_checkpointing(bench, notes)

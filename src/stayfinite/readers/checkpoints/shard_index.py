@@ -19,10 +19,10 @@ def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFac
     if not isinstance(mapping, dict) or not all(isinstance(each, str) for each in mapping.values()):
         _complain(into, "damaged", f"{index.name} is damaged: it has no weight_map")
         return
-    wanted: dict[str, set[str]] = {}
+    expected: dict[str, set[str]] = {}
     for name, file in mapping.items():
-        wanted.setdefault(file, set()).add(name)
-    for file, names in sorted(wanted.items()):
+        expected.setdefault(file, set()).add(name)
+    for file, names in sorted(expected.items()):
         if file not in files:
             first = min(names)
             _complain(
@@ -30,7 +30,7 @@ def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFac
             )
         elif not files[file].troubles:
             _compare(index.name, file, names, {place.name for place in files[file].places}, into)
-    _check_total(index.name, record.get("metadata"), [files[file] for file in wanted if file in files], into)
+    _check_total(index.name, record.get("metadata"), [files[file] for file in expected if file in files], into)
 
 
 def check_numbers(files: Mapping[str, FileFacts], indexed: bool, into: CheckpointFacts) -> None:
@@ -52,11 +52,11 @@ def check_numbers(files: Mapping[str, FileFacts], indexed: bool, into: Checkpoin
             )
 
 
-def _compare(index: str, file: str, wanted: set[str], there: set[str], into: CheckpointFacts) -> None:
-    if missing := sorted(wanted - there):
+def _compare(index: str, file: str, expected: set[str], there: set[str], into: CheckpointFacts) -> None:
+    if missing := sorted(expected - there):
         text = f"{file} lacks {len(missing)} tensors listed in {index}, first {missing[0]}"
         _complain(into, "incomplete", text)
-    if extra := sorted(there - wanted):
+    if extra := sorted(there - expected):
         text = f"{file} holds {len(extra)} tensors not listed in {index}, first {extra[0]}"
         _complain(into, "incomplete", text)
 

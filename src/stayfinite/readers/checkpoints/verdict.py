@@ -122,11 +122,11 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
             evidence=listed([prefix + trouble.text for prefix, trouble in troubles]),
             fix=_FIXES.get(kind, REPLACE_IT),
         )
-    asked = {
+    needed = {
         name: file for file in scanned.facts.files for name in file.strangers if role_of(file.path.name, "") == "model"
     }
-    if asked:
-        lines = [f"{file.path.name} needs {name}" for name, file in asked.items()]
+    if needed:
+        lines = [f"{file.path.name} needs {name}" for name, file in needed.items()]
         yield scanned.finding(
             "SF703",
             "info",

@@ -24,24 +24,24 @@ def read_notebook(text: str, source: str, read: Reader, surroundings: Surroundin
     nodes, whole = parse_json(text)
     cells = _code_cells(nodes)
     code: list[tuple[str, int]] = []
-    besides = _Besides(source, read)
+    others = _OtherCells(source, read)
     for lines in cells:
         first = lines[0][0] if lines else ""
         if _SHELL_CELL.match(first) or _WRITTEN_FILE.match(first):
-            besides.foreign_cell(lines)
+            others.foreign_cell(lines)
         elif not _OTHER_CELL.match(first):
-            code.extend(besides.python_lines(lines))
+            code.extend(others.python_lines(lines))
             code.append(("", lines[-1][1] if lines else 0))
     script = read_script(
         "\n".join(line for line, _ in code),
         source,
         kind="notebook",
         file_lines=[number for _, number in code],
-        more=besides.settings,
+        more=others.settings,
         surroundings=surroundings,
     )
     notes = [] if whole else [(source, "incomplete: read up to the error")]
-    return Settings(script, [*notes, *script.notes, *besides.notes])
+    return Settings(script, [*notes, *script.notes, *others.notes])
 
 
 def _code_cells(nodes: list[Node]) -> list[list[tuple[str, int]]]:
@@ -74,7 +74,7 @@ def _lines_of(node: Node | None) -> list[tuple[str, int]]:
     ]
 
 
-class _Besides:
+class _OtherCells:
     """The parts of a notebook that are not Python: magics, commands, cells in other languages."""
 
     def __init__(self, source: str, read: Reader) -> None:

@@ -110,7 +110,7 @@ class TextReader:
             return
         self._flush()
         start, rank, by_process = split_prefix(line)
-        state = self._state(0) if rank is None else self._told(line[rank[0] : rank[1]], by_process)
+        state = self._state(0) if rank is None else self._named_rank(line[rank[0] : rank[1]], by_process)
         text = line[start:].rstrip()
         in_traceback = state.traceback.is_open
         block = state.traceback.feed(text, number)
@@ -165,7 +165,7 @@ class TextReader:
         """Add a single line."""
         for name, begin, end in reading.fields:
             if name == RANK:
-                state = self._told(line[begin:end], by_process=False)
+                state = self._named_rank(line[begin:end], by_process=False)
         if reading.fields or reading.constants:
             names = [name for name, _, _ in reading.fields]
             state.take(reading, names, [number], [[line[begin:end] for _, begin, end in reading.fields]])
@@ -195,7 +195,7 @@ class TextReader:
             its_lines.append(line)
             its_run.append(groups)
         for rank, (its_lines, its_run) in ranks.items():
-            self._apply(self._told(rank, shape.by_process), shape, its_lines, its_run)
+            self._apply(self._named_rank(rank, shape.by_process), shape, its_lines, its_run)
 
     @staticmethod
     def _apply(state: RankState, shape: Shape, lines: list[int], run: list[tuple[str, ...]]) -> None:
@@ -204,14 +204,14 @@ class TextReader:
         if shape.message:
             state.messages.add(shape.message, lines[0], count=len(lines), last=lines[-1], measured=True)
 
-    def _told(self, rank: str, by_process: bool) -> RankState:
+    def _named_rank(self, rank: str, by_process: bool) -> RankState:
         """The state of the rank named in a line; process ids are numbered in order of appearance."""
         if by_process:
-            told = self._processes.setdefault(rank, len(self._processes)) if len(self._processes) < MOST_RANKS else 0
+            index = self._processes.setdefault(rank, len(self._processes)) if len(self._processes) < MOST_RANKS else 0
         else:
-            told = int(rank) if rank.isascii() and rank.isdigit() else 0
-        state = self._state(told)
-        state.series.rank = told if state is self._ranks.get(told) else state.series.rank
+            index = int(rank) if rank.isascii() and rank.isdigit() else 0
+        state = self._state(index)
+        state.series.rank = index if state is self._ranks.get(index) else state.series.rank
         return state
 
     def _state(self, rank: int) -> RankState:

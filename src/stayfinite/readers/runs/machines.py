@@ -86,11 +86,11 @@ def _in_force(launches: list[_Launch], record: dict[str, Any]) -> _Launch:
 
 def _launches(run: Path) -> list[_Launch]:
     try:
-        told = json.loads((run / RUN).read_bytes()).get("launches")
+        recorded = json.loads((run / RUN).read_bytes()).get("launches")
     except (OSError, ValueError, AttributeError):
-        told = None
+        recorded = None
     found = []
-    for launch in told if isinstance(told, list) else []:
+    for launch in recorded if isinstance(recorded, list) else []:
         ranks = launch.get("ranks") if isinstance(launch, dict) else None
         if isinstance(ranks, list):
             places = [(str(each.get("host")), str(each.get("device"))) for each in ranks if isinstance(each, dict)]

@@ -71,7 +71,7 @@ class RunReader:
         self.evaluations: list[dict[str, Any]] = []
         """Evaluations of a recipe, each with its step and scores by name."""
         self._growing = RunDirectory(directory)
-        self._told = self._growing.launch
+        self._seen_launch = self._growing.launch
         self._stamps: dict[str, tuple[int, ...]] = {}
 
     def refresh(self) -> bool:
@@ -118,8 +118,8 @@ class RunReader:
         """Read the files that are written as a whole, if they changed."""
         changed = False
         # Compare with what was read: the file may have been replaced since.
-        if self.launch is not self._told:
-            self._told = self.launch
+        if self.launch is not self._seen_launch:
+            self._seen_launch = self.launch
             launches = self.launch.get("launches")
             self.launches = [each for each in launches if isinstance(each, dict)] if isinstance(launches, list) else []
             changed = True
@@ -127,8 +127,10 @@ class RunReader:
             self.layers = all_layers(layers)
             changed = True
         if self._touched(EVALUATIONS, [self.directory / EVALUATIONS]):
-            told = (read_object(self.directory / EVALUATIONS) or {}).get("evaluations")
-            self.evaluations = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+            recorded = (read_object(self.directory / EVALUATIONS) or {}).get("evaluations")
+            self.evaluations = (
+                [each for each in recorded if isinstance(each, dict)] if isinstance(recorded, list) else []
+            )
             changed = True
         if self._touched(LEDGER, [self.directory / LEDGER]):
             self.ledger = read_object(self.directory / LEDGER) or {}

@@ -44,8 +44,8 @@ class Steps:
         if isinstance(decision, str):
             self.decisions[decision[:40]] += 1
         if not isinstance(decision, str) or decision not in REFUSING:
-            told = number(record.get("loss"))
-            self.last_loss = self.last_loss if told is None else told
+            parsed = number(record.get("loss"))
+            self.last_loss = self.last_loss if parsed is None else parsed
         for name in COLUMNS:
             self._note(name, step, record.get(name))
         parts = record.get("parts")
@@ -64,8 +64,8 @@ class Steps:
             curve.rewind(step)
 
     def _note(self, name: str, step: float, value: Any) -> None:
-        told = number(value)
-        if told is None:
+        parsed = number(value)
+        if parsed is None:
             return
         curve = self.curves.get(name)
         if curve is None:
@@ -74,4 +74,4 @@ class Steps:
             if signals >= MOST_SIGNALS if name.startswith(SIGNAL) else parts >= len(COLUMNS) + MOST_PARTS:
                 return
             curve = self.curves[name] = Curve()
-        curve.add(step, told)
+        curve.add(step, parsed)

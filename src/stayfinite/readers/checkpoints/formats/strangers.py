@@ -28,11 +28,11 @@ def is_dangerous(found: Global) -> bool:
     return module in _DANGEROUS
 
 
-def tell_of(facts: FileFacts, asked: Iterable[Global]) -> None:
+def tell_of(facts: FileFacts, found: Iterable[Global]) -> None:
     """Record foreign globals, which ``torch.load(weights_only=True)`` may refuse, and report dangerous ones."""
-    asked = tuple(asked)
-    foreign = [str(each) for each in asked if each.module.split(".")[0] not in _FURNITURE]
+    found = tuple(found)
+    foreign = [str(each) for each in found if each.module.split(".")[0] not in _FURNITURE]
     facts.strangers = (*facts.strangers, *foreign)
-    dangerous = [str(each) for each in asked if is_dangerous(each)]
+    dangerous = [str(each) for each in found if is_dangerous(each)]
     if dangerous:
         facts.complain("dangerous", f"loading it would call {', '.join(dangerous[:5])}; none of it was run")

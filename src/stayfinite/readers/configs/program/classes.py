@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 
 from stayfinite.readers.configs.program.attributes import lineage, look_up
-from stayfinite.readers.configs.program.copies import copied
 from stayfinite.readers.configs.program.functions import call_function
 from stayfinite.readers.configs.program.given import given_argument
+from stayfinite.readers.configs.program.joining import copied
 from stayfinite.readers.configs.program.names import bind
 from stayfinite.readers.configs.program.state import Frame, Run, Scope
 from stayfinite.readers.configs.program.values import Class, Function, Instance, Value

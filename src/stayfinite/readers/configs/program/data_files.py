@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.configs.files import as_text, read_content
-from stayfinite.readers.configs.program.copies import copied
+from stayfinite.readers.configs.program.joining import copied
 from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.values import Limit, Origin, Row, Table, Unknown, Value
 from stayfinite.readers.configs.tree import Node

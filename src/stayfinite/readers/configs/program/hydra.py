@@ -50,8 +50,8 @@ def composed(run: Run, folder: str, name: str, depth: int = 0) -> Value | None:
 
 def _take_group(run: Run, folder: str, group: str, choice: Value, whole: dict[str, Value], depth: int) -> None:
     group = group.removeprefix("override ").removeprefix("optional ").lstrip("/").partition("@")[0]
-    told = given_argument(run, group)
-    chosen = told.data if told is not None else choice.data
+    given = given_argument(run, group)
+    chosen = given.data if given is not None else choice.data
     part = composed(run, posixpath.join(folder, group), chosen, depth + 1) if isinstance(chosen, str) else None
     if part is None:
         return
@@ -79,8 +79,8 @@ def _override(run: Run, value: Value, path: str, depth: int) -> None:
         return
     for key, each in value.data.entries.items():
         name = f"{path}.{key}" if path else str(key)
-        told = None if isinstance(each.data, Table) else given_argument(run, plain_name(name))
-        if told is not None:
-            value.data.entries[key] = told
+        given = None if isinstance(each.data, Table) else given_argument(run, plain_name(name))
+        if given is not None:
+            value.data.entries[key] = given
         else:
             _override(run, each, name, depth + 1)

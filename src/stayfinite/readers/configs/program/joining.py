@@ -1,11 +1,11 @@
-"""Merge several possible values into what they agree on."""
+"""Copy mutable values, and merge several possible values into what they agree on."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from stayfinite.readers.configs.program.store import MISSING
-from stayfinite.readers.configs.program.values import External, Limit, Row, Table, Unknown, Value
+from stayfinite.readers.configs.program.store import MISSING, Slots
+from stayfinite.readers.configs.program.values import External, Instance, Limit, Row, Table, Unknown, Value
 
 _DEEPEST = 8
 
@@ -71,3 +71,23 @@ def _same_items(one: Any, other: Any) -> bool:
     if other is MISSING or len(one) != len(other):
         return False
     return all(same(each, twin) for each, twin in zip(one, other, strict=True))
+
+
+_COPIES_DEEPEST = 8
+
+
+def copied(value: Value, depth: int = 0, limit: Limit | None = None) -> Value:
+    """A deep copy; a very large value is copied only up to the limit."""
+    data = value.data
+    limit = limit or Limit()
+    depth = depth if limit.spend() else _COPIES_DEEPEST
+    if depth < _COPIES_DEEPEST and isinstance(data, Table):
+        data = Table({key: copied(each, depth + 1, limit) for key, each in data.entries.items()}, data.is_told)
+    elif depth < _COPIES_DEEPEST and isinstance(data, Row) and "items" in data.cell:
+        data = Row({"items": [copied(each, depth + 1, limit) for each in data.items]})
+    elif depth < _COPIES_DEEPEST and isinstance(data, Instance):
+        own = Slots({name: copied(each, depth + 1, limit) for name, each in data.attributes.items()})
+        data = Instance(data.of, own, data.assumed)
+    else:
+        return value
+    return Value(data, value.origin, value.line, value.node, value.assumed)

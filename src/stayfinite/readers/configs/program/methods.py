@@ -6,9 +6,9 @@ import ast
 from typing import Any
 
 from stayfinite.readers.configs.program.attributes import RETURN_THEMSELVES
-from stayfinite.readers.configs.program.copies import copied
 from stayfinite.readers.configs.program.data_files import loaded
 from stayfinite.readers.configs.program.hydra import merge
+from stayfinite.readers.configs.program.joining import copied
 from stayfinite.readers.configs.program.parsers import call_parser
 from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.store import MISSING

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stayfinite.readers.configs.program.attributes import attribute, fields_of, lineage, set_attribute
-from stayfinite.readers.configs.program.copies import copied
+from stayfinite.readers.configs.program.joining import copied
 from stayfinite.readers.configs.program.methods import table_in
 from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.store import Slots
