@@ -70,7 +70,7 @@ _EMPTY_MEAN = re.compile(r"mean of empty slice", re.IGNORECASE)
 """A mean over nothing: a NaN metric next to it means no more than that."""
 _PART = re.compile(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
 ROUNDED = 8
-"""Metrics needed to conclude that a log rounds everything."""
+"""Metrics from which it can be told that a log prints few digits of everything."""
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
 
 
@@ -167,7 +167,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
     finite, finite_norms = finite_of(seen.losses), finite_of(seen.norms)
     # A summary line is the only evidence if nothing else was logged.
     told = finite if seen.losses else finite_of([value for value, _ in seen.summary])
-    # A model that has learned everything also evaluates to nearly 0.
+    # A model that has learned all there is evaluates to next to nothing, too.
     small_evaluation = any(abs(value) <= SMALL_LOSS for value in finite_of([value for value, _ in seen.evaluations]))
     range_test = is_range_test(seen.rates)
     expected_to_rise = range_test or _rewarded(seen.run) or _average_falls(seen.run)

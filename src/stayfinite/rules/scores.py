@@ -27,7 +27,7 @@ STILL = 5
 SCORED = 3
 """Evaluations needed to judge a score of exactly 0."""
 FALLEN = 0.8
-"""Ratio of last to first loss that counts as fallen."""
+"""The last loss over the first where it has fallen."""
 _PERPLEXITY = re.compile(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
 _WRONG = re.compile(r"(?:^|[_/ ])(?:wer|cer)(?:$|_)", re.IGNORECASE)
 """Scores of which 1, or 100 percent, is the worst."""
@@ -37,7 +37,7 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
     """The name of a score that is equal at every evaluation; few digits hide small changes."""
     falls = len(losses) >= 2 and losses[-1] < FALLEN * losses[0]
     if len(set(losses)) == 1:
-        return ""  # a progress bar that repeats an old value
+        return ""  # a progress bar that shows what it had before
     guesses = [(name, value) for name, track in run.metrics.items() if _RIGHT.search(name) for value in track.values]
     if not losses and len(guesses) >= 2 and _at_chance([value for _, value in guesses]):
         return guesses[0][0]

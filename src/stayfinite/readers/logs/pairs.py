@@ -14,7 +14,7 @@ _SOURCE = re.compile(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|rs|go|ipynb)$|\s\d+\.\d+\w
 _NAME = re.compile(r"([A-Za-z_][\w./%@+#\- ]*+)['\"]?\s*$")
 _ENDS_NAME = re.compile(r"[,|;:{}()\[\]<>=\t]|\s-\s|\s{2,}|(?<=\d)\s")
 _PLACED = re.compile(r"(.{0,40}\bloss)\s+(?:at|after|in|for)\s+[a-z]{2,12}\s+\d+", re.IGNORECASE)
-"""`Loss at step 20`: the step is not part of the name."""
+"""`Loss at step 20`: the step is no part of the name."""
 _BARE_NAMES = (
     r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss"
     r"|(?:avg|average|ave|mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss"

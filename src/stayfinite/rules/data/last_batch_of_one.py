@@ -32,7 +32,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: a remainder of one row, and a forward pass that fails with one row; only a probe sees it."""
+    """Only a look at loader and model can tell: a remainder of one, and a forward pass that fails with one row."""
     fails = facts.seen("loader.last_batch_fails")
     if fails is not None and fails.value:
         text = f"{fails.value} rows leave a last batch of one, which {fails.where} cannot normalize"

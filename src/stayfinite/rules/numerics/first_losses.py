@@ -40,7 +40,7 @@ def classes_of(facts: Facts) -> float | None:
 
 
 def first_loss_far_above(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a loss before any update that is 100 times the guessing loss."""
+    """``(text, where)`` where the loss before any update is 100 times what a guess among the classes has."""
     first, classes = facts.symptoms.first_loss, classes_of(facts)
     if first is None or classes is None or first < OUT_OF_PROPORTION * math.log(classes):
         return None
