@@ -13,7 +13,7 @@ from inspection.healthy_setups import NAMED, OTHERS
 from inspection.planted import batch, cross_entropy, net
 from quick_ones import quick_ones
 from stayfinite import preflight
-from stayfinite.inspection.bench.process_switches import capture_switches
+from stayfinite.inspection.bench.keeping import capture_switches
 from stayfinite.state.rng import capture_rng
 
 

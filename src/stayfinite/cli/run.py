@@ -28,7 +28,7 @@ from stayfinite.core.supervising import (
     shown_code,
 )
 from stayfinite.flags import parsed
-from stayfinite.readers.runs.stops import stopped_since
+from stayfinite.readers.runs.events import stopped_since
 
 GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL for processes that outlived their launcher, as in torchrun."""

@@ -1,1 +1,1 @@
-"""Looking before training: probes gather facts, the rules judge them. The function is `stayfinite.preflight`."""
+"""Checks before training: probes gather facts, rules judge them. The entry point is `stayfinite.preflight`."""

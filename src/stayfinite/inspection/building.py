@@ -1,4 +1,4 @@
-"""``stayfinite check --build my_train:build``: the real training, built by its own code and looked at."""
+"""``stayfinite check --build my_train:build``: inspect the real training, built by its own code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stayfinite.inspection.inspection import Inspection
 from stayfinite.inspection.preflight import inspect_training
 
 NAMES = ("model", "optimizer", "batch", "forward", "scaler", "scheduler", "loader", "precision", "validation", "metric")
-"""What a build may give, also the order in a tuple."""
+"""Parts that a build may return, in tuple order."""
 NEEDED = ("model", "optimizer", "batch")
 EXAMPLE = (
     'def build(): ...; return {"model": model, "optimizer": optimizer, "batch": next(iter(loader)), '
@@ -23,15 +23,15 @@ EXAMPLE = (
 
 
 def inspect_build(build: str, *, steps: int = 10, lr_range: bool = False) -> Inspection:
-    """Look at the training that a function builds.
+    """Inspect the training that a function builds.
 
     Arguments:
-        build: ``module:function``; the module is looked for in the current directory first.
-        steps: how many steps the learning test may take.
+        build: ``module:function``; the current directory is searched first.
+        steps: limit of the learning test.
         lr_range: find the range of learning rates that works.
 
     Raises:
-        UsageError: no such function, it fails, or what it returns is no training.
+        UsageError: no such function, it fails, or its result is not a training.
     """
     parts = parts_of_build(build)
     return inspect_training(
@@ -51,11 +51,7 @@ def inspect_build(build: str, *, steps: int = 10, lr_range: bool = False) -> Ins
 
 
 def parts_of_build(build: str) -> dict[str, Any]:
-    """What a function builds, by the names in `NAMES`; None for what it does not give.
-
-    Raises:
-        UsageError: no such function, it fails, or what it returns is no training.
-    """
+    """The parts that a function builds, keyed by `NAMES`; None for missing ones. Raises UsageError if it fails."""
     return _parts(call_build(build, example=EXAMPLE), build)
 
 
@@ -79,7 +75,7 @@ def _parts(built: Any, named: str) -> dict[str, Any]:
 
 
 def _by_kind(built: list[Any], named: str) -> dict[str, Any]:
-    """The parts of a tuple: model, optimizer, batch, forward in this order, model and optimizer wherever they stand."""
+    """The parts of a tuple: model and optimizer at any position, batch and forward in this order."""
     parts: dict[str, Any] = dict.fromkeys(NAMES)
     rest = []
     for item in built:

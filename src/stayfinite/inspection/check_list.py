@@ -1,4 +1,4 @@
-"""A check list: what was looked at before training, and how it stands."""
+"""A check list: what was checked before training, and the result."""
 
 from __future__ import annotations
 
@@ -13,34 +13,33 @@ Status = Literal["pass", "warn", "fail", "note", "skip"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that was looked at. Whether it is right, the rules say."""
+    """One check. The rules decide its result."""
 
     group: str
-    """What it belongs to: `Devices`, `Loss`, `Gradients`."""
+    """Its heading: `Devices`, `Loss`, `Gradients`."""
     title: str
-    """What should be so: `model, batch and optimizer state on one device`."""
+    """The expected state: `model, batch and optimizer state on one device`."""
     causes: tuple[str, ...] = ()
-    """Slugs of the rules that judge it: a finding of one of these causes turns the line to warn or fail."""
+    """Slugs of the rules that judge it: a finding of one of them turns the line to warn or fail."""
     seen: str = ""
-    """What was seen, with its numbers, in a few words."""
+    """The observation, with numbers."""
     skipped: str = ""
-    """Why it could not be looked at; empty when it was."""
+    """Why it was skipped; empty if it was not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A check with its verdict."""
+    """A check with its result."""
 
     status: Status
     group: str
     title: str
     seen: str
     code: str = ""
-    """Of the finding that decided it."""
+    """Code of the deciding finding."""
     fix: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         names = ("status", "group", "title", "seen", "code", "fix")
         return {name: getattr(self, name) for name in names}
 
@@ -49,7 +48,7 @@ STATUS: dict[str, Status] = {"error": "fail", "warning": "warn", "info": "note"}
 
 
 def ruled(checks: Sequence[Check], findings: Sequence[Finding]) -> list[Line]:
-    """The check list as the findings leave it: each finding once, in a line of its own where no check asked for it."""
+    """Apply findings to the checks. Each finding appears once; one without a check gets its own line."""
     lines, placed = [], set()
     for check in checks:
         concerned = [finding for finding in findings if finding.cause in check.causes]

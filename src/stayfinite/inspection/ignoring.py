@@ -1,4 +1,4 @@
-"""Findings that are ignored for a reason: by the project file, or by a comment on their line."""
+"""Findings ignored for a stated reason, by the project file or by a comment on their line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EVIDENCE = re.compile(r"(?P<where>[^\n]*?:\d+): ")
 
 
 class BadIgnore(UsageError):
-    """A finding is ignored without a reason, or one that does not exist."""
+    """A finding is ignored without a reason, or does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +28,15 @@ class Remark:
     """`# stayfinite: ignore[SF201] reason` in a file."""
 
     where: str
-    """The comment's own place."""
+    """Location of the comment."""
     codes: tuple[str, ...]
     reason: str
     covers: frozenset[str]
-    """Places whose findings it ignores: its line, or, where nothing else stands on that, the next."""
+    """Locations it applies to: its own line or, if the comment is alone on it, the next."""
 
 
 def remarks_in(text: str, name: str, kind: str) -> list[Remark]:
-    """The comments of a file that ignore findings. Raises BadIgnore for one without codes, or without a reason."""
+    """The ignore comments of a file. Raises BadIgnore for one without codes or reason."""
     if "stayfinite:" not in text:
         return []
     found = []
@@ -57,7 +57,7 @@ def remarks_in(text: str, name: str, kind: str) -> list[Remark]:
 
 
 def known_code(word: str, where: str) -> str:
-    """The code of a rule that is named by its code or slug. Raises BadIgnore with the place."""
+    """The code of a rule given by code or slug. Raises BadIgnore with the location."""
     try:
         return rule_of(word).code
     except UsageError as error:
@@ -65,20 +65,20 @@ def known_code(word: str, where: str) -> str:
 
 
 def require_reason(codes: Sequence[str], reason: Any, where: str, example: str) -> None:
-    """Refuse to ignore a finding for no reason."""
+    """Raise BadIgnore if there is no reason."""
     if not isinstance(reason, str) or not reason.strip():
         raise BadIgnore(f"{where}: {', '.join(codes)} ignored without a reason", fix=example.format(code=codes[0]))
 
 
 def _comments(text: str, kind: str) -> Iterator[tuple[int, str, int]]:
-    """``(line number, line, column)`` of whatever may be a comment."""
+    """``(line number, line, column)`` of each possible comment."""
     if kind == "script":
         try:
             for token in tokenize.generate_tokens(io.StringIO(text).readline):
                 if token.type == tokenize.COMMENT:
                     yield token.start[0], token.line.split("\n")[0], token.start[1]
         except (tokenize.TokenError, SyntaxError):
-            return  # what stands before the place where it breaks has been read
+            return  # the part before the syntax error has been read
         return
     for number, line in enumerate(text.split("\n"), 1):
         found = re.search(r"(?:#|//|;)\s*stayfinite:", line)
@@ -89,11 +89,9 @@ def _comments(text: str, kind: str) -> Iterator[tuple[int, str, int]]:
 def without_ignored(
     found: Inspection, *, project: Mapping[str, str] | None = None, remarks: Iterable[Remark] = ()
 ) -> Inspection:
-    """The inspection with what is ignored set apart, each with its reason; a comment that ignores nothing is told.
+    """Move ignored findings to ``ignored``, and report comments that ignore nothing.
 
-    Arguments:
-        project: reasons by code; such a finding is ignored wherever it is.
-        remarks: comments, which ignore findings of their own lines only.
+    ``project`` has reasons by code, for findings anywhere; ``remarks`` are comments, for findings on their lines.
     """
     project, remarks = project or {}, list(remarks)
     kept: list[Finding] = []
@@ -124,17 +122,17 @@ def without_ignored(
 
 
 def _places(finding: Finding) -> set[str]:
-    told = (_EVIDENCE.match(line) for line in finding.evidence)
-    return {finding.where, *(each["where"] for each in told if each)}
+    matches = (_EVIDENCE.match(line) for line in finding.evidence)
+    return {finding.where, *(each["where"] for each in matches if each)}
 
 
 def _elsewhere(finding: Finding, covered: frozenset[str]) -> Finding | None:
-    """The finding without its evidence of these places; None where nothing is left of it."""
+    """The finding without evidence from these locations; None if no evidence is left."""
     left = []
     for line in finding.evidence:
-        told = _EVIDENCE.match(line)
-        if told is None or told["where"] not in covered:
-            left.append((told["where"] if told else "", line))
+        match = _EVIDENCE.match(line)
+        if match is None or match["where"] not in covered:
+            left.append((match["where"] if match else "", line))
     where = next((place for place, _ in left if place), None)
     if where is None:
         return None

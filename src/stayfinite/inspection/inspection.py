@@ -1,4 +1,4 @@
-"""What an inspection says: a banner, a check list, findings and one line of verdict."""
+"""The result of an inspection: banner, check list, findings and verdict."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.ranking import rank
 from stayfinite.rules.registry import all_rules, rule_of
 
-SURE = 0.3
-"""Below this confidence a finding is a guess, and before a launch a guess is no help."""
+SURE = 0.3  # findings below this confidence are guesses and are dropped before a launch
 
 SEEN = 0.2
-"""As `SURE`, of a cause that a probe looked for: a proof is left with this much by another that explains it."""
+"""Like `SURE`, for causes that a probe looked for: another explanation lowers a proof to this."""
 
 Verdict = Literal["healthy", "sick", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Ignored:
-    """A finding that somebody has set aside."""
+    """An ignored finding."""
 
     finding: Finding
     reason: str
@@ -35,52 +34,50 @@ class Ignored:
     """What ignores it: `train.yaml:3`, or `project file`."""
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return {"finding": self.finding.to_json(), "reason": self.reason, "where": self.where}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inspection:
-    """The answer of `stayfinite check` and, in full, of `preflight`."""
+    """The result of `stayfinite check` and, in full, of `preflight`."""
 
     banner: Sequence[tuple[str, str]]
     lines: Sequence[Line]
     findings: Sequence[Finding]
-    """The gravest and likeliest first; those of severity info at the end."""
+    """Most severe and likely first; infos last."""
     tables: Sequence[Table] = ()
     ignored: Sequence[Ignored] = ()
-    """Findings that a comment or the project file sets aside; they count for nothing."""
+    """Findings ignored by a comment or the project file; they do not affect the verdict."""
     edits: Sequence[Edit] = ()
-    """Changes of single settings that would mend some of the findings."""
+    """Setting changes that would fix some of the findings."""
 
     @property
     def verdict(self) -> Verdict:
-        """`sick` with a finding of severity error or warning, `unknown` when nothing could be looked at."""
+        """`sick` with an error or a warning, `unknown` if nothing could be checked."""
         if any(finding.severity != "info" for finding in self.findings):
             return "sick"
         return "healthy" if any(line.status != "skip" for line in self.lines) else "unknown"
 
     @property
     def exit_code(self) -> int:
-        """0 to launch, 1 to look first."""
+        """0 if ready to launch, else 1."""
         return int(self.verdict == "sick")
 
     def _repr_html_(self) -> str:
-        """For notebooks: the verdict, then the findings, then what was looked at as a table."""
+        """HTML for notebooks: verdict, findings, then a table of checks."""
         words = {"healthy": "Ready to launch", "sick": "Not ready", "unknown": "Nothing could be checked"}
         tone = {"healthy": "good", "sick": "error", "unknown": "warning"}[self.verdict]
         rows = [(line.status, line.group, line.title, line.seen) for line in self.lines if line.status != "skip"]
         shown = [table(("", "group", "check", "seen"), rows)] if rows else []
-        told = [f"{each.finding.where}: {each.finding.code} ignored: {each.reason}" for each in self.ignored]
+        ignored = [f"{each.finding.where}: {each.finding.code} ignored: {each.reason}" for each in self.ignored]
         shown += [f"<b>{text(each.title)}</b>{table(each.columns, each.rows)}" for each in self.tables]
         return (
-            panel(words[self.verdict], told, tone=tone)
+            panel(words[self.verdict], ignored, tone=tone)
             + "".join(each._repr_html_() for each in self.findings)
             + "".join(shown)
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return {
             "verdict": self.verdict,
             "findings": [finding.to_json() for finding in self.findings],
@@ -92,7 +89,7 @@ class Inspection:
 
 
 def conclude(notes: Notes, settings: Settings | None = None) -> Inspection:
-    """Let the rules judge what the probes have seen, and the settings where there are any."""
+    """Let the rules judge the observations and the settings, if any."""
     facts = Facts([_as_log(notes.told)] if notes.told else [], settings or Settings(), notes.observed)
     found = [each for each in rank(facts, all_rules()) if each.severity == "info" or _worth_saying(each, notes)]
     proved = {each.cause for each in notes.proved}
@@ -110,12 +107,12 @@ def conclude(notes: Notes, settings: Settings | None = None) -> Inspection:
 
 
 def _worth_saying(found: Finding, notes: Notes) -> bool:
-    """Whether it is no guess. What a probe saw is none, also where another cause explains a part of it."""
+    """Whether it is more than a guess. A probe's observation is, even if another cause explains part of it."""
     probed = any(name in notes.observed for name in rule_of(found.cause).observes)
     return found.confidence >= (SEEN if probed else SURE)
 
 
-def _as_log(told: Sequence[str]) -> RunSeries:
+def _as_log(errors: Sequence[str]) -> RunSeries:
     log = RunSeries("error")
-    log.messages += [Message(text, "error", line) for line, text in enumerate(told, start=1)]
+    log.messages += [Message(text, "error", line) for line, text in enumerate(errors, start=1)]
     return log

@@ -1,4 +1,4 @@
-"""Where probes write down what they see. They judge nothing; the rules do."""
+"""Where probes record observations. The rules judge them."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from stayfinite.rules.facts import Observation
 
 @dataclass(slots=True)
 class Notes:
-    """What the probes of one inspection have seen so far."""
+    """Observations of one inspection."""
 
     observed: dict[str, Observation] = field(default_factory=dict)
     """Facts by the names that rules declare in `observes`."""
     checks: list[Check] = field(default_factory=list)
-    """The lines of the check list, in the order in which people read them."""
+    """Check list lines, in display order."""
     banner: list[tuple[str, str]] = field(default_factory=list)
-    """What stands at the top: `("device", "cuda:0, NVIDIA A100")`."""
+    """Header lines: `("device", "cuda:0, NVIDIA A100")`."""
     tables: list[Table] = field(default_factory=list)
-    """What is better shown as a table: parameter groups, memory, lengths."""
+    """Tables: parameter groups, memory, lengths."""
 
     edits: list[Edit] = field(default_factory=list)
-    """Changes of single settings that would mend what was seen."""
+    """Setting changes that would fix a problem."""
     told: list[str] = field(default_factory=list)
-    """Errors, as they would stand in a log: the rules know their words."""
+    """Error texts as they would appear in a log, for rules that match them."""
     proved: list[Finding] = field(default_factory=list)
-    """What an autopsy has shown; no rule has to weigh it again."""
+    """Findings proved by an autopsy; rules do not weigh them again."""
 
     def saw(self, name: str, value: Any, where: str = "") -> None:
-        """Note a fact for the rules."""
+        """Record a fact for the rules."""
         self.observed[name] = Observation(value, where)
 
     def check(self, group: str, title: str, *causes: str, seen: str = "", skipped: str = "") -> None:
-        """Add a line to the check list, which these causes decide."""
+        """Add a check list line that these causes decide."""
         self.checks.append(Check(group=group, title=title, causes=causes, seen=seen, skipped=skipped))
 
     def heading(self, name: str, text: str) -> None:
@@ -46,14 +46,14 @@ class Notes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """One change of one setting in a file, which would mend a cause. Whether it does, a second look decides."""
+    """A change of one setting in a file that would fix a cause; a second check must confirm it."""
 
     cause: str
     setting: Setting
     value: Any = None
-    """The new value, unless the name is what changes."""
+    """The new value, unless the name changes."""
     name: str = ""
-    """The new last step of its name."""
+    """The new last part of its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,5 +65,4 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return {"title": self.title, "columns": list(self.columns), "rows": [list(row) for row in self.rows]}

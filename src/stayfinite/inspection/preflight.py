@@ -1,4 +1,4 @@
-"""``preflight(model, optimizer, batch, forward=...)``: know before you launch."""
+"""``preflight(model, optimizer, batch, forward=...)``: check a training before launch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROBES = (
     "banner", "devices", "optimizer", "modes", "loss", "gradients", "graph", "headroom", "eight_bits",
     "mixed_precision", "learning", "loader", "schedule", "validation", "metric",
 )  # fmt: skip
-"""In the order of the check list; each is a module with ``look(bench, notes)``."""
+"""Modules with ``look(bench, notes)``, in check list order."""
 
 
 def preflight(
@@ -39,33 +39,33 @@ def preflight(
     precision: str | None = None,
     steps: int = 10,
 ) -> Findings:
-    """Look at a training before its first step.
+    """Check a training before its first step.
 
     Examples:
         >>> stayfinite.preflight(model, optimizer, batch, forward)
         No findings.
 
-    Everything is as before when this returns: weights, moments, generators, buffers, modes, gradients.
+    Everything is restored on return: weights, moments, generators, buffers, modes, gradients.
 
     Arguments:
         model: on its device, as it will be trained.
         optimizer: as it will be used.
         batch: a real one.
         forward: ``forward(batch) -> loss``, with the training's own autocast; by default ``model(**batch).loss``.
-            What it returns may also be a mapping with a loss in it, or a tuple that begins with it.
+            It may also return a mapping with a loss in it, or a tuple that starts with it.
         scaler: the training's ``torch.amp.GradScaler``, for fp16.
-        loader: the training's loader, to be looked at as well.
-        scheduler: the learning-rate schedule; it is run ahead and put back.
-        validation: a validation batch, or a loader of them: prepared as the training batch is, and of other rows?
-        metric: ``metric(batch) -> number``, in evaluation as the training computes it: can it move?
-        precision: what the training is meant to compute in, where `forward` does not show it: fp16, bf16, fp32.
-        steps: how many steps the learning test may take; 0 for none.
+        loader: the training's loader, to be checked as well.
+        scheduler: the learning-rate schedule; it is run ahead and restored.
+        validation: a validation batch or loader, to check for equal preprocessing and different rows.
+        metric: ``metric(batch) -> number``, as evaluation computes it, to check that it can change.
+        precision: the intended precision, if `forward` does not show it: fp16, bf16, fp32.
+        steps: limit of the learning test; 0 to skip it.
 
     Raises:
-        UsageError: what was given is no training: no module, no optimizer, no way to a loss.
+        UsageError: the arguments are not a training: no module, no optimizer, no way to compute a loss.
 
     Returns:
-        What is wrong or worth knowing, the gravest first; nothing of severity error or warning when it is ready.
+        Findings, most severe first; no error or warning means ready to launch.
     """
     found = inspect_training(
         model, optimizer, batch, forward, scaler, loader=loader, scheduler=scheduler, validation=validation,
@@ -90,10 +90,10 @@ def inspect_training(
     lr_range: bool = False,
     stalled: bool = False,
 ) -> Inspection:
-    """As `preflight`, with the banner and the whole check list.
+    """Like `preflight`, with the banner and the whole check list.
 
-    ``lr_range`` finds the learning rates that work. ``stalled`` says that the loss is known to stand still: then a
-    higher rate is tried however evenly it falls.
+    ``lr_range`` finds the learning rates that work. ``stalled``: the loss is known to stagnate, so a higher rate is
+    tried even if it falls.
     """
     check_parts_of_training(model, optimizer, scaler, steps)
     bench = Bench(
@@ -119,12 +119,12 @@ def inspect_training(
 
 
 def _look(name: str, bench: Bench, notes: Notes) -> None:
-    """Run one probe; its own failure is a line that says so, and what it changed is put back."""
+    """Run one probe. If it fails, report that and undo its changes."""
     try:
         with bench.kept.tidied():
             import_module(f"stayfinite.inspection.probes.{name}").look(bench, notes)
     except StayfiniteError:
         raise
-    except Exception as error:  # whatever somebody's model may do to a probe
+    except Exception as error:  # a model can raise anything in a probe
         words = f"{type(error).__name__}: {error}".splitlines()[0]
         notes.check(name.replace("_", " ").capitalize(), "check completed", skipped=f"the check failed: {words:.200}")

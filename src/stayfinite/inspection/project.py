@@ -1,4 +1,4 @@
-"""A project's own defaults: `[tool.stayfinite]` in pyproject.toml, or stayfinite.toml, here or in a folder above."""
+"""Project defaults: `[tool.stayfinite]` in pyproject.toml, or stayfinite.toml, in this folder or above."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from stayfinite.inspection.ignoring import known_code, require_reason
 from stayfinite.readers.configs.files import as_text, read_content
 from stayfinite.rules.cards import card_asked_for
 
-NAMES = ("stayfinite.toml", "pyproject.toml")
-"""In one folder the first counts."""
+NAMES = ("stayfinite.toml", "pyproject.toml")  # in order of precedence within a folder
 
 KEYS = ("paths", "gpu", "ignore", "policy")
 _POLICIES: dict[str, Callable[[], Policy]] = {
@@ -31,25 +30,25 @@ _POLICIES: dict[str, Callable[[], Policy]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
-    """What a project file says; everything empty where there is none."""
+    """The content of a project file; all empty if there is none."""
 
     file: Path | None = None
     paths: tuple[tuple[str, ...], ...] = ()
-    """What `stayfinite check` looks at when no file is named: the files of one run each."""
+    """What `stayfinite check` reads without arguments: the files of each run."""
     gpu: str | None = None
     ignore: Mapping[str, str] = field(default_factory=dict)
     """Reasons by code."""
     policy: Policy | None = None
-    """What `stayfinite doctor --guard` judges steps by."""
+    """The policy of `stayfinite doctor --guard`."""
 
     @property
     def folder(self) -> Path:
-        """What its paths are relative to."""
+        """The base of its relative paths."""
         return self.file.parent if self.file is not None else Path()
 
 
 def find_project(start: Path | None = None) -> Project:
-    """The project file of this folder or of the nearest one above. Raises UsageError for what it may not say."""
+    """Read the project file of this folder or the nearest one above. Raises UsageError if invalid."""
     here = (Path.cwd() if start is None else start).absolute()
     for folder in (here, *here.parents):
         for name in NAMES:
@@ -59,7 +58,7 @@ def find_project(start: Path | None = None) -> Project:
                 except UsageError:
                     if folder == here:
                         raise
-                    continue  # a folder above that is somebody else's
+                    continue  # an unreadable folder of another user
                 table = _table(folder / name, text)
                 if table is not None:
                     return _project(folder / name, table)
@@ -67,7 +66,7 @@ def find_project(start: Path | None = None) -> Project:
 
 
 def _table(file: Path, text: str) -> dict[str, Any] | None:
-    """What the file says of us; None for a pyproject.toml that says nothing."""
+    """The stayfinite table of the file; None for a pyproject.toml without one."""
     if file.name == "pyproject.toml" and "stayfinite" not in text:
         return None
     try:
@@ -102,7 +101,7 @@ def _project(file: Path, table: dict[str, Any]) -> Project:
 
 
 def _paths(file: Path, paths: Any) -> tuple[tuple[str, ...], ...]:
-    """Each entry is a run: a file, a pattern (each match a run of its own), or a list of the files of one run."""
+    """Each entry is one run: a file, a pattern (one run per match), or a list of files."""
     expected = 'a list of files, patterns, or lists of files: paths = ["configs/*.yaml", ["train.py", "ds.json"]]'
     _require(isinstance(paths, list), file, "paths", paths, expected)
     runs: list[tuple[str, ...]] = []
@@ -122,7 +121,7 @@ def _paths(file: Path, paths: Any) -> tuple[tuple[str, ...], ...]:
 
 
 def _shown(path: Path) -> str:
-    """As a person would type it here."""
+    """The path as a person would type it here."""
     try:
         return os.path.relpath(path)
     except ValueError:  # another drive

@@ -1,4 +1,4 @@
-"""Several runs looked at one by one, and one answer for all of them."""
+"""Inspect several runs and combine the results."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from stayfinite.inspection.inspection import Inspection
 
 
 def inspect_each(runs: Sequence[Sequence[str]], look: Callable[[Sequence[str]], Inspection]) -> Inspection:
-    """Look at each run by itself. What cannot be read as a training is skipped, with its reason.
+    """Inspect each run. Files that are not a training are skipped, with the reason.
 
-    Raises:
-        UsageError: a file does not exist, or a comment to us is wrong.
+    Raises UsageError if a file does not exist or an ignore comment is invalid.
     """
     parts: list[Inspection] = []
     for run in runs:
@@ -24,10 +23,10 @@ def inspect_each(runs: Sequence[Sequence[str]], look: Callable[[Sequence[str]], 
         try:
             found = look(run)
         except BadIgnore:
-            raise  # a comment to us that is wrong is for the user to correct
+            raise  # the user must correct an invalid ignore comment
         except UsageError as error:
             if any(len(each.split()) == 1 and not os.path.lexists(each) for each in run):
-                raise  # a misspelled name would pass for ever
+                raise  # otherwise a misspelled name would always pass
             skipped = Line(status="skip", group=name, title="not checked", seen=error.message)
             parts.append(Inspection(banner=[], lines=[skipped], findings=[]))
             continue

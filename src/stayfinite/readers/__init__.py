@@ -1,1 +1,1 @@
-"""Other people's files -> facts. A reader judges nothing, executes nothing, streams, and survives half a file."""
+"""Read the files of other tools as facts: no judging, no executing, bounded memory, truncated files tolerated."""

@@ -1,16 +1,16 @@
-"""What a reader raises where a file is not what it should be."""
+"""The error that readers raise for a file that breaks its format."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Fault = Literal["truncated", "damaged", "unreadable", "unread", "foreign"]
-"""``truncated``, ``damaged``: what was written is gone. ``unreadable``: the system refuses. ``unread``: sound perhaps,
-and not looked into. ``foreign``: something else altogether."""
+"""``truncated``, ``damaged``: data is lost. ``unreadable``: the OS refused access. ``unread``: not checked, possibly
+fine. ``foreign``: a different kind of file."""
 
 
 class Malformed(Exception):
-    """A file is not what its format demands. The text says what, where and what was expected."""
+    """A file breaks its format. The text says what is wrong, where, and what was expected."""
 
     def __init__(self, text: str, *, kind: Fault = "damaged") -> None:
         super().__init__(text)

@@ -1,1 +1,1 @@
-"""Why training fails: one rule a file, grouped in families; one registry; one way of ranking what they see."""
+"""Known causes of failing trainings: one rule per file in families, one registry, one ranking."""

@@ -1,8 +1,8 @@
-"""Confidence that means what it says: of findings at 0.9, nine in ten are right on runs that no rule was written for.
+"""Calibrate confidence: of findings at 0.9, nine in ten are right on unseen runs.
 
-The sum of clues is too sure in its middle: at first look at unseen cases (benchmarks/failures; the reliability
-table in docs/diagnose.md) sums of 0.5 to 0.9 were right in half of the cases, those above 0.9 in nine of ten. A
-piecewise line over log-odds maps one to the other; it never changes an order.
+The sum of clues is overconfident in the middle: on unseen cases (benchmarks/failures; the reliability table in
+docs/diagnose.md) sums of 0.5 to 0.9 were right in half of the cases, those above 0.9 in nine of ten. A piecewise linear
+map of log-odds corrects this and keeps the order.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import math
 from itertools import pairwise
 
 _LINE = ((-4.0, -4.4), (-2.0, -2.4), (-0.85, -1.4), (0.0, -0.4), (1.1, 0.4), (1.73, 1.1), (2.4, 2.2), (4.6, 4.6))
-"""``(log-odds of the clues, log-odds of being right)``."""
+"""``(log-odds of the clues, calibrated log-odds)``."""
 
 
 def calibrated(confidence: float) -> float:
-    """How often a finding of this confidence is right."""
+    """The share of findings of this confidence that are right."""
     odds = math.log(confidence / (1.0 - confidence))
     if odds <= _LINE[0][0]:
         return confidence

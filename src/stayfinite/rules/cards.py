@@ -1,4 +1,4 @@
-"""Accelerator cards: what each computes in, and how much it holds.
+"""GPUs: supported number formats and memory.
 
 Compute capabilities are those of NVIDIA's list (developer.nvidia.com/cuda-gpus); number formats follow from the
 architecture (CUDA programming guide, arithmetic throughput; whitepapers of Volta, Turing, Ampere, Ada, Hopper and
@@ -15,51 +15,51 @@ from dataclasses import dataclass, replace
 from stayfinite.errors import UsageError
 
 AMPERE = (8, 0)
-"""The first architecture with bf16 and TF32, and the first that FlashAttention 2 supports."""
+"""The first architecture with bf16, TF32 and FlashAttention 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """One card."""
+    """One GPU."""
 
     name: str
     architecture: str
     capability: tuple[int, int]
-    """CUDA compute capability; for AMD (0, 0), which have none."""
+    """CUDA compute capability; (0, 0) for AMD."""
     memory_gib: float
-    """What the driver reports; of several sizes the smallest, unless another one was named."""
+    """As the driver reports; the smallest of several sizes unless another was named."""
     sizes: tuple[float, ...] = ()
-    """All sizes that are sold under this name, where there are several."""
+    """All sizes sold under this name, if there are several."""
     amd: bool = False
 
     @property
     def is_none(self) -> bool:
-        """Whether this stands for a machine without a card: `--gpu none`."""
+        """Whether this is a machine without a GPU: `--gpu none`."""
         return self is NO_CARD
 
     @property
     def with_article(self) -> str:
-        """`a T4`, `an A100`: as its first letter is spoken."""
+        """`a T4`, `an A100`."""
         return f"{'an' if self.name[:1] in 'AEFHILMNORSX' else 'a'} {self.name}"
 
     @property
     def bf16(self) -> bool:
-        """Whether bf16 is computed by the hardware."""
+        """Whether the hardware supports bf16."""
         return self.amd or self.capability >= AMPERE
 
     @property
     def tf32(self) -> bool:
-        """Whether TF32 matrix products exist."""
+        """Whether it has TF32 matrix products."""
         return self.architecture == "CDNA 3" if self.amd else self.capability >= AMPERE
 
     @property
     def fp8(self) -> bool:
-        """Whether 8-bit floating point products exist: Ada, Hopper, Blackwell, CDNA 3 and 4."""
+        """Whether it has fp8 products: Ada, Hopper, Blackwell, CDNA 3 and 4."""
         return self.architecture in ("CDNA 3", "CDNA 4") if self.amd else self.capability >= (8, 9)
 
     @property
     def mxfp8(self) -> bool:
-        """Whether products with a scale for each 32 numbers exist: Blackwell, CDNA 4."""
+        """Whether it has products with a scale per 32 values: Blackwell, CDNA 4."""
         return self.architecture == "CDNA 4" if self.amd else self.capability >= (10, 0)
 
     @property
@@ -108,7 +108,7 @@ _AMD: dict[str, tuple[str, float]] = {
     "MI300A": ("CDNA 3", 128), "MI300X": ("CDNA 3", 192), "MI325X": ("CDNA 3", 256), "MI350X": ("CDNA 4", 288),
     "MI355X": ("CDNA 4", 288),
 }  # fmt: skip
-"""Of MI250 and MI250X each half counts as a device of its own."""
+"""Each half of an MI250 or MI250X is a device."""
 
 
 def _nvidia(name: str, capability: tuple[int, int], *sizes: float) -> Card:
@@ -122,7 +122,7 @@ def _amd(name: str, architecture: str, size: float) -> Card:
 
 
 NO_CARD = Card(name="none", architecture="CPU", capability=(0, 0), memory_gib=0.0)
-"""No card at all: the CPU."""
+"""The CPU."""
 _NO_CARD = frozenset({"none", "cpu", "no"})
 
 CARDS: tuple[Card, ...] = (
@@ -140,20 +140,20 @@ _FILLING = re.compile(
 
 
 def card_named(text: str) -> Card | None:
-    """The card of this name, however it is spelled: `t4`, `NVIDIA A100-SXM4-80GB`, `rtx 3090`, `A10G`, `MI300X`."""
+    """The GPU of this name in any spelling: `t4`, `NVIDIA A100-SXM4-80GB`, `rtx 3090`, `A10G`, `MI300X`."""
     words = text.replace("_", " ").replace("-", " ")
     size = _SIZE.search(words)
     bare = _key(_FILLING.sub(" ", _SIZE.sub(" ", words)))
     card = _by_key().get(bare)
     if card is None or size is None or not card.sizes:
         return card
-    # 80 GB are sold, 79.6 GiB reported: the nearest size is meant.
+    # Sold as 80 GB, reported as 79.6 GiB: take the nearest size.
     nearest = min(card.sizes, key=lambda each: abs(each - float(size.group(1))))
     return replace(card, memory_gib=nearest)
 
 
 def card_asked_for(text: str) -> Card:
-    """The card of this name; `none` is no card. Raises UsageError, with the names that are near, for others."""
+    """The GPU of this name; `none` for no GPU. Raises UsageError with similar names otherwise."""
     if _key(text) in _NO_CARD:
         return NO_CARD
     card = card_named(text)
@@ -173,7 +173,7 @@ def _key(text: str) -> str:
 
 
 def _by_key() -> dict[str, Card]:
-    """Every spelling: with and without the series' name, where the number alone is clear."""
+    """Every spelling: with and without the series name, if the number alone is unique."""
     keys = {_key(card.name): card for card in CARDS}
     for card in CARDS:
         series, _, number = card.name.partition(" ")

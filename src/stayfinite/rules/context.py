@@ -1,4 +1,4 @@
-"""What kind of run it was: model, precision, optimizer, adapters, hardware, whatever the framework calls them."""
+"""The run's setup: model, precision, optimizer, adapters, hardware, independent of the framework."""
 
 from __future__ import annotations
 
@@ -43,39 +43,39 @@ GPU = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What is known of the run's set-up. ``None`` is unknown."""
+    """The known setup of a run; None is unknown."""
 
     precision: Known | None = None
-    """Of the computation: fp16, bf16, fp32. fp16 here means autocast or a framework's fp16 mode."""
+    """Compute precision: fp16, bf16, fp32. fp16 means autocast or a framework's fp16 mode."""
     weights: Known | None = None
-    """The dtype that the weights were loaded in: fp16, bf16, fp32."""
+    """Dtype of the loaded weights: fp16, bf16, fp32."""
     model: Known | None = None
-    """The model's name as given."""
+    """The model name as given."""
     family: Known | None = None
-    """The family of models that it belongs to, where fp16 is known to be trouble: `T5`, `Gemma`, ..."""
+    """The model family, if it is known to fail in fp16: `T5`, `Gemma`, ..."""
     lr: Known | None = None
     optimizer: Known | None = None
     warmup: Known | None = None
-    """Steps, or a share of training; 0 when it was switched off."""
+    """Steps, or a share of training; 0 if disabled."""
     clip: Known | None = None
-    """The largest gradient norm; 0 when clipping was switched off."""
+    """Largest gradient norm; 0 if clipping is disabled."""
     adapters: Known | None = None
-    """LoRA or its kin is in use."""
+    """LoRA or similar."""
     quantized: Known | None = None
-    """The base is loaded in 8 or 4 bits: int8, int4."""
+    """The base is loaded as int8 or int4."""
     checkpointing: Known | None = None
     """Gradient checkpointing is on."""
     attention: Known | None = None
     """The attention implementation: eager, sdpa, flash_attention_2, ..."""
     gpu: Known | None = None
     deepspeed: Known | None = None
-    """The words that tell of it."""
+    """The text that mentions it."""
     eight_bits: EightBits | None = None
-    """Matrix products in fp8, by torchao, Transformer Engine or a framework that calls them."""
+    """fp8 matrix products, by torchao, Transformer Engine or a framework on top of them."""
 
     @property
     def half(self) -> Known | None:
-        """Where fp16 comes in, be it the computation or the weights."""
+        """Where fp16 is used, for computation or weights."""
         for known in (self.precision, self.weights):
             if known is not None and known.value == "fp16":
                 return known
@@ -83,14 +83,14 @@ class Context:
 
     @property
     def not_half(self) -> Known | None:
-        """What says that no fp16 is in use."""
+        """What shows that fp16 is not used."""
         if self.half is None and self.precision is not None and self.precision.value in ("bf16", "fp32"):
             return self.precision
         return None
 
 
 def understand(settings: Settings, messages: Sequence[str] = ()) -> Context:
-    """Read the set-up from settings, and from what the log says of itself."""
+    """Read the setup from settings and log messages."""
     return Context(
         precision=precision_of(settings, messages),
         weights=weights_of(settings),
@@ -133,7 +133,7 @@ def _quantized(settings: Settings) -> Known | None:
     for name, bits in QUANTIZED.items():
         if (known := switched_on(settings, name)) is not None:
             return Known(bits, known.where, known.text)
-    # An 8-bit optimizer leaves the weights as they are.
+    # An 8-bit optimizer does not quantize the weights.
     found = mention(
         settings, r"(?<!adam_)(?<!adamw_)\b(?:int8|8[- ]?bit|int4|4[- ]?bit|nf4|qlora|gptq|awq)\b(?! ?adam| ?optim)"
     )

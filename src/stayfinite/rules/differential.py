@@ -1,7 +1,7 @@
-"""Where the text cannot decide: the causes that remain, what each would predict, and what to try first.
+"""When the text cannot decide: the remaining causes, their predictions, and what to try first.
 
-The experiment is the one that is expected to tell most about which of the remaining causes it is (the mutual
-information of cause and outcome, in bits), for its cost.
+The experiment is the one with the most expected information about the cause (mutual information of cause and outcome,
+in bits) for its cost.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.ranking import SYMPTOMS
 
 DECIDED = 0.7
-"""A cause of this confidence, and no other near it, needs no experiment."""
+"""A cause of this confidence without a rival needs no experiment."""
 
 RIVAL = 0.5
-"""A second cause with at least this share of the first one's confidence is a rival."""
+"""Share of the first cause's confidence that makes a second one a rival."""
 
 MOST = 3
-"""Causes that are told apart."""
+"""Causes to tell apart."""
 
 LEAST_BITS = 0.05
-"""An experiment that is expected to tell less is not worth running."""
+"""Less informative experiments are not worth running."""
 
 LIKELY, UNLIKELY = 0.75, 0.25
 
@@ -37,12 +37,12 @@ class Remaining:
 
     cause: str
     predicts: str
-    """What would come out of the experiment if this were it."""
+    """The outcome of the experiment if this is the cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differential:
-    """What is left to decide, and how."""
+    """What is undecided, and how to decide it."""
 
     remaining: Sequence[Remaining]
     experiment: Experiment
@@ -58,7 +58,7 @@ class Differential:
 
 
 def differential(findings: Sequence[Finding], facts: Facts) -> Differential | None:
-    """The causes that remain and the experiment between them; None where one is decided or nothing tells them apart."""
+    """The remaining causes and the experiment between them; None if decided or inseparable."""
     causes = [each for each in findings if each.severity != "info" and each.cause not in SYMPTOMS]
     if not causes:
         return None
@@ -83,7 +83,7 @@ def _remaining(cause: str, experiment: Experiment) -> Remaining:
 
 
 def _possible(facts: Facts) -> Iterable[Experiment]:
-    """Experiments that were not done and that would change something."""
+    """Experiments that were not done and would change something."""
     done = {world.subject for world in facts.reported_experiments}
     context = facts.context
     precision = context.precision.value if context.precision is not None else ""
@@ -105,7 +105,7 @@ def _worth(experiment: Experiment, weights: dict[str, float]) -> float:
 
 
 def _bits(experiment: Experiment, weights: dict[str, float]) -> float:
-    """How much the outcome is expected to tell about the cause."""
+    """Expected information of the outcome about the cause."""
     total = sum(weights.values())
     share = {cause: weight / total for cause, weight in weights.items()}
     fine = {cause: experiment.chance_of_fine(cause) for cause in weights}

@@ -1,7 +1,7 @@
-"""Cheap things to try that tell causes apart: what to do, what may come out, and what either outcome says.
+"""Cheap experiments that separate causes: what to do, the possible outcomes, and what each means.
 
-An outcome counts the same whether somebody wrote it into a note (`fp32: trains`), gave it with `--tell fp32=fine`, or
-was asked for it. Weights are log-odds, as those of clues.
+An outcome counts the same from a note (`fp32: trains`), from `--tell fp32=fine`, or from a prompt. Weights are
+log-odds, like those of clues.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """One thing to try, with two outcomes."""
+    """One experiment with two outcomes."""
 
     key: str
     """As in `--tell bf16=fine`."""
     subject: str
-    """What is different, in a few words; remarks are recognized under this name."""
+    """What is changed, in a few words; remarks are recognized by this name."""
     do: str
     """What to type or change."""
     fine: str = "finite"
-    """The outcome called `fine`, in words."""
+    """The outcome `fine`, in words."""
     bad: str = "NaN again"
-    """The other outcome, called `bad`."""
+    """The outcome `bad`, in words."""
     minutes: float = 5.0
-    """Roughly what it costs."""
+    """Approximate cost."""
     if_fine: Mapping[str, float] = field(default_factory=dict)
-    """By cause, the log-odds of `fine`."""
+    """Log-odds of `fine`, by cause."""
     if_bad: Mapping[str, float] = field(default_factory=dict)
-    """By cause, the log-odds of `bad`."""
+    """Log-odds of `bad`, by cause."""
 
     looks: bool = False
-    """It looks at something that is fine unless the cause is in the table; else it runs with one thing changed."""
+    """It inspects something that is fine unless the cause is in the table; otherwise it is a rerun with one change."""
 
     def chance_of_fine(self, cause: str) -> float:
-        """How likely `fine` comes out if this is the cause.
+        """Probability of `fine` if this is the cause.
 
-        Where the table knows nothing of it, a look finds nothing odd, and a run with one thing changed fails again.
+        For causes outside the table, an inspection finds nothing and a rerun fails again.
         """
         if cause not in self.if_fine and cause not in self.if_bad:
             return 0.9 if self.looks else 0.15
@@ -361,4 +361,4 @@ MEANS: Mapping[tuple[str, bool], Mapping[str, float]] = {
     for good, weights in ((True, experiment.if_fine), (False, experiment.if_bad))
     if weights
 }
-"""What an outcome says of causes, by what was changed and whether it went well."""
+"""What an outcome says about causes, by the change and whether it went well."""

@@ -1,4 +1,4 @@
-"""All that is known of a run when the rules judge it: what its logs, its settings and any probes say."""
+"""All known facts about a run: from its logs, settings and probes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from stayfinite.rules.signs.post_training import Seen, signs_in
 from stayfinite.rules.symptoms import Symptoms
 
 LONGEST_STATEMENT = 12
-"""Lines of a call that are put together."""
+"""Lines of a call that are joined."""
 
 MOST_REMARKS = 100
-"""Lines of a log that are searched for remarks on other runs."""
+"""Log lines searched for remarks on other runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One fact that a probe, a re-run or a scan of a checkpoint has brought."""
+    """A fact from a probe, a rerun or a checkpoint scan."""
 
     value: Any
     where: str = ""
@@ -33,48 +33,48 @@ class Observation:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules judge. Rules read it and change nothing."""
+    """The input of the rules, which only read it."""
 
     runs: Sequence[RunSeries] = ()
-    """What the logs say, a series a source."""
+    """One series per log."""
     settings: Settings = field(default_factory=Settings)
     observed: Mapping[str, Observation] = field(default_factory=dict)
     """By the names that rules declare in `observes`."""
     tried: Sequence[ReportedExperiment] = ()
-    """Experiments whose outcome somebody told."""
+    """Experiments with a reported outcome."""
 
     @cached_property
     def symptoms(self) -> Symptoms:
-        """What can be seen in the numbers, of the run that looks sickest."""
+        """Symptoms in the numbers of the sickest run."""
         return symptoms_of(self.runs, self.settings.notes)
 
     @cached_property
     def context(self) -> Context:
-        """What the settings and the log's own words say of model, precision, optimizer, hardware."""
+        """Model, precision, optimizer and hardware, from settings and log messages."""
         return understand(self.settings, [message.text for message in self.messages])
 
     @cached_property
     def reported_experiments(self) -> list[ReportedExperiment]:
-        """Re-runs with something changed that somebody tells of."""
+        """Reported reruns with something changed."""
         tried = {world.subject for world in self.tried}
         remarks = list(self.settings.notes)
-        # What a library prints among its numbers is no remark; nor does anybody remark the same thing again and again.
+        # Library output among the numbers is not a remark, and people do not repeat remarks.
         remarks += [(each.where, each.text) for each in self.messages if each.count == 1][:MOST_REMARKS]
         return [*self.tried, *(world for world in reported_experiments(remarks) if world.subject not in tried)]
 
     @cached_property
     def post_training(self) -> dict[str, Seen]:
-        """By cause, what the logs of reinforcement or preference training show."""
+        """Signs in logs of RL or preference training, by cause."""
         return signs_in(self.runs)
 
     @cached_property
     def messages(self) -> list[Message]:
-        """The lines of all logs that are no measurements, each with its like."""
+        """Lines of all logs that are not measurements, grouped."""
         return [message for run in self.runs for message in run.messages]
 
     @cached_property
     def statements(self) -> list[tuple[str, str]]:
-        """``(where, text)`` of the notes, with a call that is written over several lines as one."""
+        """``(where, text)`` of the notes, with multi-line calls joined."""
         found: list[tuple[str, str]] = []
         depth, lines = 0, 0
         for where, text in self.settings.notes:
@@ -88,15 +88,15 @@ class Facts:
         return found
 
     def said(self, pattern: str) -> Message | None:
-        """The first message in which the pattern (case ignored) occurs."""
+        """The first message that matches the pattern (case ignored)."""
         return next(self.all_said(pattern), None)
 
     def all_said(self, pattern: str) -> Iterator[Message]:
-        """Every message in which the pattern (case ignored) occurs."""
+        """Every message that matches the pattern (case ignored)."""
         return iter(self._said.matching(pattern))
 
     def mentioned(self, pattern: str) -> tuple[str, str] | None:
-        """``(where, text)`` of the first setting or note, else message, in which the pattern (case ignored) occurs."""
+        """``(where, text)`` of the first setting, note or message that matches the pattern (case ignored)."""
         written = self._written.matching(pattern)
         if written:
             return written[0]
@@ -104,7 +104,6 @@ class Facts:
         return None if message is None else (message.where, message.text)
 
     def seen(self, name: str) -> Observation | None:
-        """A probe's fact, if there is one."""
         return self.observed.get(name)
 
     def metric(self, *names: str) -> list[tuple[float, str]]:

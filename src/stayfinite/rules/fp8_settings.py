@@ -1,4 +1,4 @@
-"""What the settings say of 8-bit training: of torchao, Transformer Engine and the frameworks that call them."""
+"""fp8 settings of torchao, Transformer Engine and the frameworks on top of them."""
 
 from __future__ import annotations
 
@@ -60,35 +60,35 @@ _RECIPE_WORDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EightBits:
-    """A training in 8 bits, as far as its settings tell."""
+    """An fp8 training, according to its settings."""
 
     told: Known
-    """What says that it is one."""
+    """The setting that enables it."""
     library: str = ""
     """`torchao`, `Transformer Engine`, or empty."""
     scaling: Known | None = None
-    """How scales are found: delayed, tensorwise, rowwise, blockwise, mxfp8."""
+    """Scaling recipe: delayed, tensorwise, rowwise, blockwise, mxfp8."""
     history: Known | None = None
-    """Steps whose largest values a delayed scale remembers."""
+    """Steps in the amax history of a delayed scale."""
     interval: Known | None = None
-    """Steps between two updates of a delayed scale."""
+    """Steps between updates of a delayed scale."""
     algorithm: Known | None = None
-    """`max` or `most_recent`: which of the remembered values makes the scale."""
+    """`max` or `most_recent`: which history value sets the scale."""
     synchronised: Known | None = None
-    """Whether ranks share their largest values."""
+    """Whether ranks share their amax."""
     kept: Known | None = None
     """Names of modules that stay in bf16, a list."""
 
     @property
     def delayed(self) -> bool:
-        """Whether the scale comes from earlier steps; it is Transformer Engine's way where nothing else is said."""
+        """Whether scales come from earlier steps, Transformer Engine's default."""
         if self.scaling is not None:
             return bool(self.scaling.value == DELAYED)
         return self.library == "Transformer Engine"
 
     @property
     def delayed_by_word(self) -> bool:
-        """Whether a setting says so, be it one that only delayed scales have."""
+        """Whether a setting says so, even one specific to delayed scales."""
         told = (self.history, self.interval, self.algorithm, self.synchronised)
         return self.delayed and (self.scaling is not None or any(each is not None for each in told))
 
@@ -99,9 +99,9 @@ class EightBits:
 
 
 def eight_bits_of(settings: Settings, messages: Sequence[str] = (), *, words: bool = True) -> EightBits | None:
-    """The 8-bit training that settings, and what a log says of itself, describe; None where there is none.
+    """The fp8 training that settings and log messages describe; None if there is none.
 
-    Without ``words`` remarks do not count: before a launch a comment is no evidence.
+    Without ``words``, remarks do not count: before a launch a comment is not evidence.
     """
     told = _told(settings) or (_said(settings, messages) if words else None)
     if told is None:
@@ -130,7 +130,7 @@ def _told(settings: Settings) -> Known | None:
             return written(setting, "fp8")
     launched = settings.find("mixed_precision")
     if launched is not None and settings.find("fp8_config_backend", "fp8_config_fp8_format") is not None:
-        return None  # accelerate's file has the section, and asks for another format
+        return None  # accelerate's file has the section but requests another format
     if (switch := settings.find("fp8", "use_fp8", "fp8_enabled")) is not None and _off(switch):
         return None
     for name in _SWITCHES:
@@ -207,7 +207,7 @@ def _switch(settings: Settings, *names: str) -> Known | None:
 
 
 def _kept(settings: Settings) -> Known | None:
-    """torchtitan's `filter_fqns`, a list or names with commas between them."""
+    """torchtitan's `filter_fqns`, a list or comma-separated names."""
     setting = settings.find("filter_fqns", "float8_filter_fqns")
     if setting is None:
         return None

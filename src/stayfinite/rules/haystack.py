@@ -1,7 +1,7 @@
-"""Many short texts in which hundreds of patterns are looked for, most of them in vain.
+"""Search many short texts for hundreds of patterns, most of which do not occur.
 
-Everything is lowered once, patterns too, because ignoring case keeps `re` from skipping ahead; and a pattern is first
-looked for in all texts at once. Answers are kept.
+Texts and patterns are lowercased once, because ignoring case is slow in `re`; each pattern is first searched in all
+texts at once. Results are cached.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 LONGEST = 2_000
-"""Characters of one text that are searched."""
+"""Characters searched per text."""
 
 MOST = 250_000
-"""Characters in all. Where there is more, texts that tell of trouble come first."""
+"""Characters in total. Beyond that, texts about trouble come first."""
 
 _TROUBLE = re.compile(
     r"error|exception|traceback|warn|fail|assert|overflow|nan|inf\b|skip|mismatch|killed|memory|xid|ecc|corrupt|"
@@ -27,7 +27,7 @@ _BREAK = "\n\x00\n"
 
 
 class Haystack(Generic[Item]):
-    """Texts, each with the item it stands for."""
+    """Texts, each with its item."""
 
     def __init__(self, texts: Sequence[tuple[str, Item]]) -> None:
         lowered = [(text[:LONGEST].lower(), item) for text, item in texts]
@@ -36,10 +36,11 @@ class Haystack(Generic[Item]):
         self._answers: dict[str, list[Item]] = {}
 
     def matching(self, pattern: str) -> list[Item]:
-        """The items in whose texts the pattern occurs, in their order; case is ignored."""
+        """The items whose texts match the pattern, in order; case is ignored."""
         found = self._answers.get(pattern)
         if found is None:
-            # Compiling costs more than searching: what is nowhere needs one expression, an empty haystack none.
+            # Compiling costs more than searching: a pattern without a match needs one expression, an empty haystack
+            # none.
             somewhere = bool(self._texts) and _compiled(pattern, re.MULTILINE)(self._all)
             found = [item for text, item in self._texts if _compiled(pattern)(text)] if somewhere else []
             self._answers[pattern] = found
@@ -47,7 +48,7 @@ class Haystack(Generic[Item]):
 
 
 def _chosen(texts: list[tuple[str, Item]]) -> list[tuple[str, Item]]:
-    """As many as there is room for, those that tell of trouble first, in their order."""
+    """As many texts as fit, those about trouble first, in order."""
     troubled = [bool(_TROUBLE.search(text)) for text, _ in texts]
     room, kept = MOST, set()
     for wanted in (True, False):
@@ -60,6 +61,6 @@ def _chosen(texts: list[tuple[str, Item]]) -> list[tuple[str, Item]]:
 
 @lru_cache(maxsize=4096)
 def _compiled(pattern: str, flags: int = 0) -> Callable[[str], object]:
-    # An escape such as \W means something else than \w.
+    # Lowercasing an escape would change it: \W is not \w.
     lowered = re.sub(r"(\\.)|([A-Z])", lambda found: found.group(1) or found.group(2).lower(), pattern)
     return re.compile(lowered, flags).search

@@ -1,4 +1,4 @@
-"""Values of settings with the place that told them, whatever form they were written in."""
+"""Setting values with their source, in any spelling."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ _OFF = frozenset({"false", "no", "off", "0", "disabled", "disable", "none", "nul
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A value and the place that told it."""
+    """A value and its source."""
 
     value: Any
     where: str
     text: str = ""
-    """As it was written: `fp16: True`."""
+    """As written: `fp16: True`."""
 
 
 def written(setting: Setting, value: Any) -> Known:
-    """What a setting means, with how it was written."""
+    """A value derived from a setting, with the setting's text."""
     return Known(value, setting.where, f"{setting.name}: {setting.value}")
 
 
 def is_on(value: Any) -> bool | None:
-    """Whether a switch is on; None when the value is no switch."""
+    """Whether a switch is on; None if the value is not a switch."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):
@@ -44,7 +44,7 @@ def is_on(value: Any) -> bool | None:
 
 
 def number_in(value: Any) -> float | None:
-    """The number that a value is or begins with."""
+    """The number that a value is or starts with."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -58,7 +58,7 @@ def number_in(value: Any) -> float | None:
 
 
 def first_number(settings: Settings, *names: str) -> Known | None:
-    """The first setting of these names that has a number; a switch that is off counts as 0."""
+    """The first of these settings with a number; a switch that is off counts as 0."""
     for name in names:
         for setting in settings.all(name):
             off = setting.value is None or (
@@ -71,7 +71,7 @@ def first_number(settings: Settings, *names: str) -> Known | None:
 
 
 def first_text(settings: Settings, *names: str) -> Known | None:
-    """The first setting of these names whose value is a text."""
+    """The first of these settings with a text."""
     for setting in settings.all(*names):
         if isinstance(setting.value, str):
             return written(setting, setting.value)
@@ -79,7 +79,7 @@ def first_text(settings: Settings, *names: str) -> Known | None:
 
 
 def switched_on(settings: Settings, *names: str) -> Known | None:
-    """The first setting of these names that is there and not off."""
+    """The first of these settings that is present and not off."""
     for setting in settings.all(*names):
         if setting.value is not None and is_on(setting.value) is not False:
             return written(setting, setting.value)
@@ -87,7 +87,7 @@ def switched_on(settings: Settings, *names: str) -> Known | None:
 
 
 def mention(settings: Settings, pattern: str) -> Known | None:
-    """The first text of the settings in which a pattern (case ignored) occurs; its value is what matched."""
+    """The first text of the settings that matches a pattern (case ignored); its value is the match."""
     found = settings.search(pattern)
     if found is None:
         return None
@@ -96,7 +96,7 @@ def mention(settings: Settings, pattern: str) -> Known | None:
 
 
 def in_short(names: Any, shown: int = 4) -> str:
-    """A few of many names, the rest counted; anything that is no list as it is."""
+    """The first few names with the rest counted; anything but a list unchanged."""
     if not isinstance(names, list | tuple):
         return str(names)
     more = f" and {len(names) - shown} more" if len(names) > shown else ""

@@ -1,4 +1,4 @@
-"""Families of models whose activations are known to leave fp16's range, because they were trained in bf16 or fp32.
+"""Model families known to overflow in fp16 because they were trained in bf16 or fp32.
 
 Each entry says how its models are called. T5's feed-forward outliers are why transformers keeps its `wo` in fp32; the
 others are bf16 pre-trainings whose fp16 failures are on record in public threads.
@@ -31,11 +31,11 @@ _FAMILIES = {
 _PATTERNS = {family: re.compile(pattern, re.IGNORECASE) for family, pattern in _FAMILIES.items()}
 
 SUREST = frozenset({"T5", "Pegasus", "Gemma", "GPT-Neo", "Qwen"})
-"""Families of which many fp16 failures are on record; of the others some."""
+"""Families with many recorded fp16 failures; the others have some."""
 
 
 def family_of(text: str) -> str | None:
-    """The family of models that a text names, if it is one of these."""
+    """The family that a text names, if listed."""
     for family, pattern in _PATTERNS.items():
         if pattern.search(text):
             return family

@@ -1,4 +1,4 @@
-"""What a row of numbers looks like: how far it grew, whether it stands still, runs away, or is of no known size."""
+"""Shapes of number sequences: growth, stagnation, divergence, absurd magnitudes."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from statistics import median
 from stayfinite.rules.symptoms import TINY_LOSS
 
 SMALL_LOSS = 5e-3
-"""A loss that came down to this may be printed as 0 next."""
+"""A loss that reached this may be printed as 0 next."""
 
 ABSURD_LOSS = 1e5
-"""A loss of unscaled targets may begin there; one that stays there is no training. Its square is never one."""
+"""Unscaled targets may start here; a run that stays here is not training. Its square is never reached."""
 
 THROWN_AWAY = 1e3
-"""A loss that stays so many times above its first one was not thrown there by a hard batch."""
+"""No hard batch keeps a loss this many times above its first value."""
 
 JUMP = 4.0
-"""A loss that lies so many times above the first one in all of a few points was thrown there by the first updates."""
+"""If all of a few losses are this many times above the first, the first updates destroyed the weights."""
 
 JUMP_OF_ONE = 5.5
-"""The same of a single later loss, which may be that of a hard batch."""
+"""The same for a single later loss, which may be a hard batch."""
 
 SWING = 3.0
-"""A later loss over the one before it."""
+"""Ratio of a loss to the previous one."""
 
 CHANCE = {2: math.log(2), 3: math.log(3), 4: math.log(4), 5: math.log(5), 10: math.log(10), 20: math.log(20),
           100: math.log(100), 1000: math.log(1000)}  # fmt: skip
-"""The loss of a guess, by the usual numbers of classes."""
+"""The loss of guessing, by usual numbers of classes."""
 
 LEAST_FIRST = 0.1
-"""A first loss below this may be that of targets that are not there yet, as of a value network, and say nothing."""
+"""A smaller first loss may have no targets yet, as in a value network, and says nothing."""
 
 
 def finite_of(values: Sequence[float]) -> list[float]:
@@ -41,7 +41,7 @@ def finite_of(values: Sequence[float]) -> list[float]:
 
 
 def growth(values: Sequence[float]) -> float:
-    """How far the last values lie above the lowest before them."""
+    """Ratio of the last values to the lowest before them."""
     finite = finite_of(values)
     if len(finite) < 2 or min(finite) <= 0:
         return 1.0
@@ -50,7 +50,7 @@ def growth(values: Sequence[float]) -> float:
 
 
 def trailing_zeros(values: Sequence[float]) -> int:
-    """How many zeros the values end in."""
+    """Number of trailing zeros."""
     count = 0
     for value in reversed(values):
         if value != 0:
@@ -60,7 +60,7 @@ def trailing_zeros(values: Sequence[float]) -> int:
 
 
 def is_flat(losses: Sequence[float]) -> bool:
-    """Whether many losses do not move beyond rounding, or fewer not in the last of three digits and more."""
+    """Whether many losses change only by rounding, or fewer not in the last of three or more digits."""
     if len(losses) >= 8 and len(set(losses)) == 1 and losses[0] > TINY_LOSS and losses[0] != round(losses[0], 2):
         return True
     if len(losses) < 20 or max(losses) <= TINY_LOSS:
@@ -70,7 +70,7 @@ def is_flat(losses: Sequence[float]) -> bool:
 
 
 def at_chance(losses: Sequence[float], *, by_epochs: bool = False) -> int | None:
-    """The number of classes among which a loss guesses, from its first point to its last; None for another loss."""
+    """The number of classes if the loss is at chance from first to last; else None."""
     if len(losses) < (3 if by_epochs else 4):
         return None
     near = 3e-3 if len(losses) < 8 else 6e-3
@@ -81,19 +81,19 @@ def at_chance(losses: Sequence[float], *, by_epochs: bool = False) -> int | None
 
 
 def stands_still_by_epochs(losses: Sequence[float]) -> bool:
-    """Whether the losses of the first epochs do not move: five or more within half a percent."""
+    """Whether five or more epoch losses stay within half a percent."""
     return len(losses) >= 5 and min(losses) > LEAST_FIRST and max(losses) - min(losses) <= 5e-3 * median(losses)
 
 
 def falls_to_nothing(losses: Sequence[float]) -> bool:
-    """Whether the last loss is exactly 0 and the one before was far from it: nobody learns that much in a step."""
+    """Whether the loss drops to exactly 0 from far above in one step, which learning cannot do."""
     return len(losses) >= 2 and losses[-1] == 0 and losses[-2] >= LEAST_FIRST
 
 
 def swings(losses: Sequence[float]) -> bool:
-    """Whether losses above 1 are thrown back up by factors, again and again, to where they had been before.
+    """Whether losses above 1 repeatedly jump back up to earlier levels.
 
-    Losses of single batches differ by a factor of 2 or 3, and the smaller they are the more.
+    Losses of single batches differ by a factor of 2 or 3, small ones by more.
     """
     if len(losses) < 8 or min(losses) < LEAST_FIRST:
         return False
@@ -104,44 +104,44 @@ def swings(losses: Sequence[float]) -> bool:
 
 
 def digits(value: float) -> int:
-    """How many digits a number was printed with, as far as it shows."""
+    """Visible digits of a printed number."""
     return len(f"{value:.12g}".partition("e")[0].replace(".", "").lstrip("-0"))
 
 
 def zeros_in(losses: Sequence[float]) -> int:
-    """How many losses are 0, or as good as."""
+    """Number of losses that are 0 or nearly 0."""
     return sum(abs(loss) <= TINY_LOSS for loss in losses if math.isfinite(loss))
 
 
 def zero_was_earned(losses: Sequence[float]) -> bool:
-    """Whether a loss of 0 is a small one that was printed with few digits: it had come down to there."""
+    """Whether a loss of 0 is a rounded small one: it had fallen close to 0."""
     first = next((index for index, loss in enumerate(losses) if abs(loss) <= TINY_LOSS), None)
     return first is not None and first > 0 and 0 < losses[first - 1] <= SMALL_LOSS
 
 
 def is_range_test(rates: Sequence[float]) -> bool:
-    """Whether the rate was driven up on purpose to see where training breaks."""
+    """Whether the rate was raised on purpose to find where training breaks."""
     rising = all(later >= earlier for earlier, later in pairwise(rates))
     return len(rates) >= 10 and rising and rates[0] > 0 and rates[-1] >= 1e3 * rates[0]
 
 
 def is_absurd(losses: Sequence[float]) -> bool:
-    """Whether losses are of a size that no task has, and do not come down."""
+    """Whether losses are absurdly large and do not fall."""
     if losses and min(losses) <= -(ABSURD_LOSS**2):
         return True
     if len(losses) >= 4 and losses[-1] <= -THROWN_AWAY and losses[-1] <= -THROWN_AWAY * abs(losses[0]):
-        return all(later < earlier for earlier, later in pairwise(losses))  # without a bottom
+        return all(later < earlier for earlier, later in pairwise(losses))  # unbounded below
     if len(losses) < 2 or max(losses) < ABSURD_LOSS:
         return False  # a single one may be the sum over all pixels of a batch
     if len(losses) < 8 and max(losses) < min(2 * losses[0], ABSURD_LOSS**2):
-        return False  # it began there, as a sum or a square does, and had no time to come down
+        return False  # it started there, as a sum or a square does, and had no time to fall
     return max(losses) >= ABSURD_LOSS**2 or median(losses[-3:]) >= max(ABSURD_LOSS, losses[0] / 2)
 
 
 def _lost_at_once(losses: Sequence[float], ends: float) -> bool:
-    """Whether all but the first are of another size altogether: the first update has thrown the weights away.
+    """Whether all but the first loss are of another magnitude: the first update destroyed the weights.
 
-    Saturated outputs then give a loss of exactly 0 now and then.
+    Saturated outputs then give a loss of exactly 0 at times.
     """
     first = losses[0]
     if min(losses) < 0 or first < LEAST_FIRST:
@@ -150,7 +150,7 @@ def _lost_at_once(losses: Sequence[float], ends: float) -> bool:
 
 
 def jumps(losses: Sequence[float]) -> bool:
-    """Whether a few losses all lie far above the first one. A sum that is printed as it grows does so evenly."""
+    """Whether a few losses are all far above the first. A printed running sum grows evenly instead."""
     if not 2 <= len(losses) < 8 or losses[0] < LEAST_FIRST:
         return False
     if min(losses[1:]) < (JUMP_OF_ONE if len(losses) == 2 else JUMP) * losses[0]:
@@ -160,15 +160,15 @@ def jumps(losses: Sequence[float]) -> bool:
 
 
 def climbs(losses: Sequence[float]) -> bool:
-    """Whether a few losses rise from each to the next, by ever more, to several times the first."""
+    """Whether a few losses rise by growing steps to several times the first."""
     if not 4 <= len(losses) < 8 or losses[0] < LEAST_FIRST or losses[-1] < JUMP * losses[0]:
         return False
     gains = [later - earlier for earlier, later in pairwise(losses)]
-    return min(gains) > 0 and max(gains) > 2 * min(gains)  # a sum that is printed as it grows does so evenly
+    return min(gains) > 0 and max(gains) > 2 * min(gains)  # a printed running sum grows evenly
 
 
 def diverges(losses: Sequence[float]) -> bool:
-    """Whether losses end far above where they had been."""
+    """Whether losses end far above an earlier level."""
     if len(losses) < 8:
         return jumps(losses) or climbs(losses)
     window = max(3, len(losses) // 10)

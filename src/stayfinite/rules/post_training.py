@@ -1,4 +1,4 @@
-"""What a log of reinforcement or preference training shows, as clues for the rule of its cause."""
+"""Signs in logs of RL and preference training, as clues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stayfinite.rules.rule import FAIR, STRONG, Clue
 
 
 def seen_in_log(facts: Facts, cause: str, weight: float = STRONG + FAIR) -> Iterator[Clue]:
-    """A clue where the signals of a log show this cause, with its figures and its step."""
+    """A clue if a log shows this cause, with its numbers and step."""
     seen = facts.post_training.get(cause)
     if seen is not None:
         yield Clue(f"step {seen.sign.step:,}: {seen.sign.text}", weight, seen.where, fix=seen.sign.advice)

@@ -1,4 +1,4 @@
-"""Which number format a run computes in, and which its weights were loaded in, from the many ways of saying so."""
+"""The compute precision of a run and the dtype of its weights, from all spellings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORMATS = (
 )  # fmt: skip
 WEIGHTS = ("torch_dtype", "from_pretrained_dtype", "model_dtype", "weights_dtype", "params_dtype")
 _ELSEWHERE = re.compile(r"(?:router|kv_cache|rollout|fsdp_config_model)_dtype$")
-"""Formats of one layer, of a cache, of verl's sampler, of verl's weights: none that a training computes in."""
+"""Dtypes of one layer, a cache, or verl's sampler and weights; not the compute precision."""
 
 _SAID = re.compile(
     r"16[- ]?bit (?:native )?(?:automatic mixed )?precision|cuda_amp half precision|using fp16", re.IGNORECASE
@@ -44,7 +44,7 @@ _HALF_WEIGHTS = (
 
 
 def precision_of(settings: Settings, messages: Sequence[str]) -> Known | None:
-    """The format that the computation runs in: fp16, bf16 or fp32."""
+    """The compute precision: fp16, bf16 or fp32."""
     for name, precision in SWITCHES.items():
         for setting in settings.all(name):
             value = setting.value.get("enabled", True) if isinstance(setting.value, dict) else setting.value
@@ -55,11 +55,11 @@ def precision_of(settings: Settings, messages: Sequence[str]) -> Known | None:
         if "from_pretrained" in setting.plain or "torch_dtype" in setting.plain:
             continue
         if setting.plain.endswith("override_linear_precision"):
-            continue  # which products of fp8 layers stay out of it
+            continue  # products that stay out of fp8
         if _ELSEWHERE.search(setting.plain):
             continue
         if "." not in setting.name and setting.where in loaded:
-            continue  # `dtype = torch.float16`, which the weights are loaded in
+            continue  # `dtype = torch.float16`, used to load the weights
         if (known := _format_of(setting)) is not None:
             return known
     for pattern, precision in ((_BRAIN_WORDS, "bf16"), (_HALF_WORDS, "fp16")):
@@ -75,7 +75,7 @@ def precision_of(settings: Settings, messages: Sequence[str]) -> Known | None:
 
 
 def weights_of(settings: Settings) -> Known | None:
-    """The format that the weights were loaded in."""
+    """The dtype of the loaded weights."""
     for setting in settings.all(*WEIGHTS):
         if (known := _format_of(setting)) is not None:
             return known
@@ -92,9 +92,9 @@ def _negated(setting: Setting) -> bool:
 
 def _format_of(setting: Setting) -> Known | None:
     if setting.value is None and setting.plain.endswith("dtype"):
-        return None  # left to the library, which takes the card's or the checkpoint's
+        return None  # left to the library, which follows the GPU or the checkpoint
     if setting.value is None and setting.plain.endswith("policy_precision"):
-        return None  # a guard's: autocast is left to the loop, which may well use fp16
+        return None  # a guard's setting: autocast is up to the loop, which may use fp16
     text = str(setting.value)
     for pattern, name in ((_BRAIN, "bf16"), (_HALF, "fp16"), (_FULL, "fp32")):
         if pattern.search(text):

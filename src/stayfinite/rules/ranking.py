@@ -1,8 +1,8 @@
-"""From clues to ranked findings.
+"""Rank findings from clues.
 
-1. Every rule yields its clues. Their weights add to the rule's prior; the sum as a probability is its confidence.
-2. A cause outranks what it explains: a finding that a likelier one ``beats`` loses confidence in that measure.
-3. Where the run shows no trouble, what only could go wrong is no finding: a healthy run is left in peace.
+1. Each rule yields clues. Their weights add to the rule's prior; the sum as a probability is its confidence.
+2. A cause outranks what it explains: a finding that a likelier one ``beats`` loses confidence accordingly.
+3. If the run shows no trouble, mere risks are not reported.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import Clue, Rule, confidence
 
 LEAST = 0.12
-"""Findings below this confidence are not worth a person's time."""
+"""Findings below this confidence are dropped."""
 
 SURE_WITHOUT_TROUBLE = 0.45
-"""Where the numbers show no trouble and nothing crashed, findings below this are kept back."""
+"""Without trouble in the numbers and without a crash, findings below this are dropped."""
 
 MOST_EVIDENCE = 6
-"""Lines of evidence in a finding."""
+"""Evidence lines per finding."""
 
 SYMPTOMS = frozenset(
     {"nan-loss", "loss-diverging", "loss-collapse", "zero-gradient", "exploding-gradient", "step-fails", "metric-stuck"}
 )
-"""Findings that name what is seen, and no cause of it."""
+"""Findings that name a symptom, not its cause."""
 
 TRIED = 2.0
-"""What an experiment counts that somebody made and told, over a remark in passing."""
+"""Weight of a reported experiment relative to a remark in passing."""
 
 KEEPS = 0.25
-"""The share of its confidence that a finding keeps when a certain one explains it."""
+"""Share of its confidence that a finding keeps if a certain one explains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A rule that saw something, before it is held against the others."""
+    """A rule with clues, before comparison with others."""
 
     rule: Rule
     clues: tuple[Clue, ...]
@@ -46,17 +46,17 @@ class Suspect:
 
     @property
     def only_risk(self) -> bool:
-        """Whether nothing says that it did happen."""
+        """Whether nothing shows that it happened."""
         return all(clue.risk for clue in self.clues if clue.weight > 0)
 
 
 def rank(facts: Facts, rules: Iterable[Rule]) -> list[Finding]:
-    """Judge the facts by these rules; the likeliest cause first."""
+    """Judge the facts by these rules; most likely cause first."""
     suspects = [suspect for rule in rules if (suspect := _suspect(rule, facts)) is not None]
     if facts.symptoms.healthy:
         suspects = [suspect for suspect in suspects if not suspect.only_risk]
     if facts.runs and not facts.symptoms.trouble:
-        # Nothing is seen to be wrong: a guess, or a warning that some library prints, is no reason to alarm anybody.
+        # Without visible trouble, a guess or a library's warning is no reason for an alarm.
         suspects = [suspect for suspect in suspects if suspect.confidence >= SURE_WITHOUT_TROUBLE]
     suspects = _explained_away(suspects)
     suspects = [suspect for suspect in suspects if suspect.confidence >= LEAST]
@@ -65,8 +65,8 @@ def rank(facts: Facts, rules: Iterable[Rule]) -> list[Finding]:
 
 
 def place(finding: Finding) -> tuple[bool, bool, float]:
-    """Where a finding stands among others: a cause before the symptom said once again, the likely before the rest."""
-    # Exploding gradients are a cause as well: of a deep or recurrent model without clipping.
+    """Sort key: causes before restated symptoms, then by confidence."""
+    # Exploding gradients are also a cause: of a deep or recurrent model without clipping.
     repeats = finding.cause in SYMPTOMS - {"exploding-gradient"} and finding.confidence < SURE_WITHOUT_TROUBLE
     return finding.severity == "info", repeats, -finding.confidence
 
@@ -79,7 +79,7 @@ def _suspect(rule: Rule, facts: Facts) -> Suspect | None:
 
 
 def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
-    """What re-runs that somebody tells of say of this cause; only where there is trouble to explain."""
+    """Clues from reported reruns, if there is trouble to explain."""
     if facts.symptoms.healthy:
         return
     for world in facts.reported_experiments:
@@ -126,5 +126,5 @@ def _severity(rule: Rule, telling: list[Clue]) -> Severity:
 
 
 def _line(clue: Clue) -> str:
-    text = clue.text.strip().splitlines()[-1].strip() if "\n" in clue.text else clue.text  # of a traceback the error
+    text = clue.text.strip().splitlines()[-1].strip() if "\n" in clue.text else clue.text  # the error of a traceback
     return f"{clue.where}: {text}" if clue.where else text

@@ -1,4 +1,4 @@
-"""Every rule there is, found by its code or its slug. A rule is registered by standing in a family's folder."""
+"""All rules by code or slug. A rule is registered by being in a family's folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAMILIES = {
     "evaluation": evaluation,
     "looks bad, is harmless": harmless,
 }
-"""In the order of their codes: 1xx, 2xx, ..."""
+"""In code order: 1xx, 2xx, ..."""
 
 
 @cache
@@ -46,7 +46,7 @@ def all_rules() -> tuple[Rule, ...]:
 
 @cache
 def rule_of(name: str) -> Rule:
-    """The rule with this code (`SF101`, `sf101`, `101`) or slug. Loads no more rules than it must."""
+    """The rule with this code (`SF101`, `sf101`, `101`) or slug. Loads as few rules as possible."""
     wanted = name.strip().lower().replace("_", "-")
     if re.fullmatch(r"(?:sf)?[1-9]\d\d", wanted):
         family = list(FAMILIES.values())[int(wanted[-3]) - 1]
@@ -65,7 +65,7 @@ def rule_of(name: str) -> Rule:
 
 
 def family_of(rule: Rule) -> str:
-    """The name of the family that a rule belongs to."""
+    """The name of a rule's family."""
     return list(FAMILIES)[int(rule.code[2]) - 1]
 
 
@@ -75,7 +75,7 @@ def _rules_in(family: ModuleType) -> list[Rule]:
 
 
 def _rule_in(family: ModuleType, module: str) -> Rule | None:
-    """The rule of a module; None for one that rules share."""
+    """The rule of a module; None for a shared module."""
     rule = getattr(import_module(f"{family.__name__}.{module}"), "RULE", None)
     return rule if isinstance(rule, Rule) else None
 

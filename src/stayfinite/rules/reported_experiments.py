@@ -1,7 +1,7 @@
-"""Re-runs that somebody tells of: `fp32: trains`, `without the mask: finite`, `lr reduced to one tenth, no change`.
+"""Reported reruns: `fp32: trains`, `without the mask: finite`, `lr reduced to one tenth, no change`.
 
-People try things before they ask, and write down what helped. Such a remark is a world of its own: the same training
-with one thing changed. What it says of each cause is the same for every rule, so it stands here, not in each of them.
+People try things before they ask and write down what helped: the same training with one change. What this says about
+each cause is the same for every rule, so it is defined here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 LONGEST = 240
-"""Characters of a remark; what is longer is no remark."""
+"""Longer texts are not remarks."""
 
 _GOOD = re.compile(
     r"\b(?:trains?|works?|working|fine|ok(?:ay)?|normal(?:ly)?|finite|stable|converges?|no (?:problem|issue|nan|error|"
@@ -31,7 +31,7 @@ _BAD = re.compile(
 _LOST = re.compile(
     r"\b(?:nan|inf|diverge[sd]?|explode[sd]?|overflow(?:s|ed)?|crash(?:es|ed)?|fail(?:s|ed)?)\b", re.IGNORECASE
 )
-"""In a clause that says nothing good, what became of that run."""
+"""The outcome, in a clause without success."""
 
 _IN_THE_END = re.compile(
     r"\b(?:then|until|later|eventually|at first|finally)\b.{0,30}\b(?:nan|inf|diverge|explode|overflow|crash|fail)",
@@ -103,7 +103,7 @@ SUBJECTS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _SUBJE
 
 @dataclass(frozen=True, slots=True)
 class ReportedExperiment:
-    """A remark that the training was tried with something changed."""
+    """A report that the training was tried with a change."""
 
     subject: str
     good: bool
@@ -112,7 +112,7 @@ class ReportedExperiment:
 
 
 def reported_experiments(remarks: Iterable[tuple[str, str]]) -> list[ReportedExperiment]:
-    """Every re-run that remarks, ``(where, text)``, tell of, each subject once."""
+    """Every rerun in remarks ``(where, text)``, one per subject."""
     found: dict[str, ReportedExperiment] = {}
     for where, text in remarks:
         for world in _in_remark(where, text):
@@ -128,7 +128,7 @@ def _in_remark(where: str, text: str) -> Iterator[ReportedExperiment]:
         at = next((index for index, clause in enumerate(clauses) if pattern.search(clause)), None)
         if at is None and pattern.search(text) is None:
             continue
-        # `lr reduced to one tenth, no change`: what became of it may stand in a clause of its own.
+        # `lr reduced to one tenth, no change`: the outcome may be in its own clause.
         told = next((good for clause in clauses[at or 0 :] if (good := _outcome(clause)) is not None), None)
         good = told if told is not None else _outcome(text)
         if good is not None:
@@ -136,7 +136,7 @@ def _in_remark(where: str, text: str) -> Iterator[ReportedExperiment]:
 
 
 def _outcome(clause: str) -> bool | None:
-    """Whether a clause says that it went well; None where it says neither."""
+    """Whether a clause reports success; None if neither."""
     if _BAD.search(clause) or _IN_THE_END.search(clause):
         return False
     if _GOOD.search(clause):

@@ -29,42 +29,42 @@ from stayfinite.core.finding import Severity
 from stayfinite.rules.facts import Facts
 
 PROOF = 6.5
-"""The library itself names this cause, or a re-run has shown it."""
+"""The library names this cause, or a rerun has shown it."""
 STRONG = 4.0
-"""Seldom seen without this cause."""
+"""Rarely seen without this cause."""
 FAIR = 2.0
-"""Fits, and fits few other causes."""
+"""Fits this and few other causes."""
 HINT = 1.0
-"""Fits, and fits others as well."""
+"""Fits this and other causes."""
 AGAINST = -2.0
-"""Unusual if this were the cause."""
+"""Unusual for this cause."""
 REFUTED = -9.0
-"""This cannot be the cause."""
+"""Rules this cause out."""
 
 SECTIONS = ("What it means", "Why it happens", "How to recognize it", "How to fix it", "When it is a false alarm")
 
 
 @dataclass(frozen=True, slots=True)
 class Clue:
-    """One thing seen that makes a cause more or less likely."""
+    """An observation that makes a cause more or less likely."""
 
     text: str
-    """What was seen, with its numbers: `grad_norm is nan from the first logged step on`."""
+    """The observation with its numbers: `grad_norm is nan from the first logged step on`."""
     weight: float
-    """In log-odds: PROOF, STRONG, FAIR, HINT, AGAINST, REFUTED, or between them."""
+    """Log-odds: PROOF, STRONG, FAIR, HINT, AGAINST, REFUTED, or between them."""
     where: str = ""
     """`train.log:17`."""
     risk: bool = False
-    """It says that the failure could happen (a setting), not that it did (a symptom)."""
+    """The failure could happen (a setting), as opposed to happened (a symptom)."""
     fix: str = ""
-    """What to do about this very thing, where it is known better than the rule's own fix says."""
+    """A more specific fix than the rule's own."""
     mild: bool = False
-    """Training goes on in spite of it: a finding that only such clues speak for is a warning, not an error."""
+    """Training continues despite it: a finding with only mild clues is a warning, not an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One known way in which training fails."""
+    """One known cause of failure."""
 
     code: str
     slug: str
@@ -72,16 +72,16 @@ class Rule:
     title: str
     """One sentence for the finding, true whenever the rule fires."""
     fix: str
-    """The shortest instruction that helps, with exact settings."""
+    """The shortest helpful instruction, with exact settings."""
     judge: Callable[[Facts], Iterable[Clue]]
     page: str
     """The module's docstring: title line and sections."""
     prior: float = -4.0
-    """Log-odds that a failing run has this cause, before anything is seen of it."""
+    """Log-odds of this cause for a failing run, without evidence."""
     beats: tuple[str, ...] = ()
-    """Slugs that are symptoms or weaker names of this cause: they rank after it."""
+    """Slugs of symptoms or weaker names of this cause, which rank after it."""
     observes: Mapping[str, str] = field(default_factory=dict)
-    """Facts that only a probe, a re-run or a scan can bring: name in `Facts.observed`, and what its value is."""
+    """Facts from probes, reruns or scans: name in `Facts.observed`, and the meaning of the value."""
 
     @property
     def heading(self) -> str:
@@ -95,5 +95,5 @@ class Rule:
 
 
 def confidence(log_odds: float) -> float:
-    """Log-odds as a probability, never quite certain."""
+    """Log-odds as a probability below 1."""
     return min(0.99, 1.0 / (1.0 + math.exp(-max(-30.0, min(30.0, log_odds)))))

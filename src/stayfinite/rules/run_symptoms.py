@@ -1,4 +1,4 @@
-"""Reading the symptoms of a run from its series, as a person would read them from the log."""
+"""Read the symptoms of a run from its series."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_s
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 
 WENT_ON = 10
-"""So many measurements after a crash, and it was not the end."""
+"""After this many measurements, a crash was not the end."""
 
 REMARKED = 60
-"""Lines among which a remark can be told from what a library prints."""
+"""Lines among which a remark can be separated from library output."""
 _UNMEASURED = frozenset(
     {"same answers", "bad answers", "weights still", "worse after loading", "low score", "not as expected"}
 )
-"""What no loss tells of."""
+"""Symptoms that no loss shows."""
 
 NO_RATE = 1e-30
-"""A learning rate of this moves no weight in any format."""
+"""A smaller learning rate changes no weight in any format."""
 
 FEW = 3
-"""Finite losses that cannot vouch for a run that prints NaN elsewhere."""
+"""Too few finite losses to vouch for a run that prints NaN elsewhere."""
 
 _CRASH = re.compile(
     r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \()|"
@@ -58,16 +58,16 @@ _CRASH = re.compile(
 
 _SUMMARY = ("train_loss", "training_loss")
 _EVALUATION = re.compile(r"^(?!.*(?:best|min|lowest)).*(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
-"""Losses of evaluations; the best one so far is infinite before the first."""
+"""Evaluation losses; the best one so far is infinite before the first."""
 _OVER_NOTHING = r"best|lowest|ep_?(?:rew|len)|episode"
-"""Statistics that are NaN or infinite before there is anything to take them of."""
+"""Statistics that are NaN or infinite before there is any data."""
 _INSIDE = re.compile(
     rf"^(?!.*(?:{_OVER_NOTHING})).*(?:loss|overflow/|activation|logit|hidden|output|weight|param|grad|reward|return|_kl)",
     re.IGNORECASE,
 )
-"""Numbers of the loss, the model, its gradients or its rewards: one that is lost at the end is enough."""
+"""Numbers of the loss, model, gradients or rewards: one that ends non-finite is enough."""
 _EMPTY_MEAN = re.compile(r"mean of empty slice", re.IGNORECASE)
-"""There was nothing to take a mean of: a metric that is NaN beside it says no more than that."""
+"""A mean over nothing: a NaN metric next to it means no more than that."""
 _PART = re.compile(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
 ROUNDED = 8
 """Metrics from which it can be told that a log prints few digits of everything."""
@@ -75,7 +75,7 @@ _REWARDS = ("reward", "return", "epsilon", "score", "episode")
 
 
 def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()) -> Symptoms:
-    """The symptoms of the sickest of these series, with a crash of any of them, and with what the notes say of it."""
+    """The symptoms of the sickest series, plus crashes of any of them and what the notes say."""
     crash = next((m for run in runs for m in run.messages if _CRASH.search(m.text) and not _went_on(run, m)), None)
     recognised = sum(run.points_seen + sum(len(track.values) for track in run.metrics.values()) for run in runs)
     each = [_symptoms(_measured(run), crash, recognised) for run in runs]
@@ -83,14 +83,14 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     nothing = any(map(_means_of_nothing, runs))
     said = [(each.where, each.text) for run in runs for each in run.messages if not nothing or _PART.search(each.text)]
     lines = [*said, *notes]
-    if seen.points > FEW:  # the numbers speak for themselves, but not of what the model answers
+    if seen.points > FEW:  # enough numbers, but they do not show what the model answers
         told = [] if seen.trouble or len(lines) > REMARKED else reported_symptoms(lines)
         return replace(seen, told=tuple(each for each in told if each.kind in _UNMEASURED))
     return _with_told(seen, reported_symptoms(lines))
 
 
 def _with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
-    """As if what somebody says had been measured, where nothing was measured that says otherwise."""
+    """Add reported symptoms as if measured, unless measurements contradict them."""
     kinds = {each.kind: each.where for each in told}
     where = dict(seen.where)
     changed: dict[str, Any] = {}
@@ -117,15 +117,15 @@ def _with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """The numbers of a run, sorted out."""
+    """The numbers of a run by kind."""
 
     run: RunSeries
     everything: list[Point]
     points: list[Point]
-    """Those with a loss or a gradient norm."""
+    """Points with a loss or a gradient norm."""
     first_bad: Point | None
     good_before: int
-    """Of `points`, those before the first bad one; all where none is bad."""
+    """Points before the first bad one; all if none is bad."""
     losses: list[float]
     norms: list[float]
     rates: list[float]
@@ -134,9 +134,9 @@ class _Measured:
     """Finite loss scales."""
     skips: list[Point]
     evaluations: list[tuple[float, int]]
-    """Losses of evaluations, each with its line."""
+    """Evaluation losses with their lines."""
     summary: list[tuple[float, int]]
-    """Losses of a summary at the end, each with its line."""
+    """Losses of a final summary with their lines."""
     stated: Message | None
     """A line that says in words that the loss is not finite."""
 
@@ -165,7 +165,7 @@ def _measured(run: RunSeries) -> _Measured:
 def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Symptoms:
     first_bad, points = seen.first_bad, seen.points
     finite, finite_norms = finite_of(seen.losses), finite_of(seen.norms)
-    # A summary line is the only witness where nothing else was logged.
+    # A summary line is the only evidence if nothing else was logged.
     told = finite if seen.losses else finite_of([value for value, _ in seen.summary])
     # A model that has learned all there is evaluates to next to nothing, too.
     small_evaluation = any(abs(value) <= SMALL_LOSS for value in finite_of([value for value, _ in seen.evaluations]))
@@ -228,17 +228,17 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
 
 
 def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
-    """Metrics that end in values which are not finite.
+    """Metrics that end in non-finite values.
 
-    One such value may be that of a class without an example. Beside a finite loss a metric was finite once and is lost
-    to the end, or it is one of the model's own numbers.
+    A single one may come from a class without examples. With a finite loss, a metric must have been finite before and
+    stay non-finite, or be one of the model's own numbers.
     """
     found = []
     empty = _means_of_nothing(seen.run)
     for name, track in seen.run.metrics.items():
         lost = len(track.values) - len(finite_of(track.values))
         if not lost or math.isfinite(track.values[-1]) or _EVALUATION.search(name) or name == RUNNING_AVERAGE:
-            continue  # losses of evaluations are counted apart, and an average says what the loss does
+            continue  # evaluation losses are counted separately, and averages repeat the loss
         if empty and not _PART.search(name):
             continue
         inside = _INSIDE.search(name) is not None
@@ -269,7 +269,7 @@ def _means_of_nothing(run: RunSeries) -> bool:
 
 
 def _places(seen: _Measured) -> dict[str, str]:
-    """Where in the log each thing that there is can be looked up."""
+    """Locations of the observations in the log."""
     points = seen.points
     largest = max(points, key=lambda point: _finite_or(point.loss, -math.inf), default=None)
     found = {
@@ -293,19 +293,19 @@ def _places(seen: _Measured) -> dict[str, str]:
 
 
 def _bad_losses(seen: _Measured) -> int:
-    """Losses that are not finite, whoever tells of them: a step, a summary, a sentence."""
+    """Non-finite losses of steps, summaries and messages."""
     losses = [*seen.losses, *(value for value, _ in seen.summary)]
     return sum(not math.isfinite(loss) for loss in losses) + (seen.stated is not None)
 
 
 def _losses_of_the_climb(seen: _Measured) -> list[float]:
-    """Losses up to the first bad point. The step that goes bad may still print one, and it belongs to the climb."""
+    """Losses up to the first bad point, including a finite one printed at that step."""
     points = [*seen.points[: seen.good_before], *([] if seen.first_bad is None else [seen.first_bad])]
     return [point.loss for point in points if point.loss is not None]
 
 
 def _went_on(run: RunSeries, crash: Message) -> bool:
-    """Whether measurements follow a crash: it was caught, or the run was taken up again."""
+    """Whether measurements follow a crash: it was caught, or the run was resumed."""
     last = max(crash.line, crash.last_line)
     return sum(point.line > last for point in run.points) >= WENT_ON
 
@@ -315,7 +315,7 @@ def _finite_or(value: float | None, other: float) -> float:
 
 
 def _values_of(run: RunSeries, names: Sequence[str]) -> list[tuple[float, int]]:
-    """The values of these metrics, each with its line."""
+    """The values of these metrics with their lines."""
     tracks = [run.metrics[name] for name in names]
     return [pair for track in tracks for pair in zip(track.values, track.lines, strict=True)]
 
@@ -333,10 +333,10 @@ def _longest_skips(points: Sequence[Point]) -> int:
 
 
 def _never_updates(seen: _Measured) -> bool:
-    """Whether as many steps were skipped as there were; only where the log numbers its steps.
+    """Whether every step was skipped; only if the log numbers its steps.
 
-    Every rank may tell of its skips, so their count alone proves nothing: no two losses may follow one another without
-    a skip in between.
+    Every rank may report its skips, so their count alone proves nothing: no two losses may follow each other without a
+    skip in between.
     """
     run = seen.run
     if run.counted:
@@ -350,23 +350,23 @@ def _never_updates(seen: _Measured) -> bool:
     if len(seen.skips) < FEW or longest > 1 or len(steps) < 2:
         return False
     span = steps[-1] - steps[0]
-    # What the first line stands for is as long as what the others do.
+    # The first line covers as many steps as the others.
     return len(seen.skips) >= span + span / (len(steps) - 1) - 1
 
 
 def _by_epochs(points: Sequence[Point]) -> bool:
-    """Whether there is one point an epoch, from the first one on."""
+    """Whether there is one point per epoch, from the first on."""
     epochs = [point.epoch for point in points]
     return bool(epochs) and epochs[0] is not None and epochs[0] <= 1 and len(set(epochs)) == len(epochs)
 
 
 def _rewarded(run: RunSeries) -> bool:
-    """Whether rewards are what is learned from: a loss of values rises with them."""
+    """Whether it learns from rewards: a value loss rises with them."""
     return any(word in name for name in run.metrics for word in _REWARDS)
 
 
 def _rates(run: RunSeries, points: Sequence[Point]) -> list[float]:
-    """The learning rates; none where three digits after the point are printed of everything, and 1e-6 is 0.000."""
+    """The learning rates; [] if everything is printed with three decimals, so that 1e-6 shows as 0.000."""
     rates = finite_of([point.lr for point in points if point.lr is not None])
     if any(rates) or len(run.metrics) < ROUNDED:
         return rates
@@ -375,7 +375,7 @@ def _rates(run: RunSeries, points: Sequence[Point]) -> list[float]:
 
 
 def _average_falls(run: RunSeries) -> bool:
-    """Whether the average so far falls from point to point: batches in an order of their own, as sorted by length."""
+    """Whether the running average falls throughout: batches in a special order, such as sorted by length."""
     track = run.metrics.get(RUNNING_AVERAGE)
     values = [] if track is None else track.values
     return len(values) >= FEW and all(after < before for before, after in pairwise(values))

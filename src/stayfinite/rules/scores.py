@@ -1,4 +1,4 @@
-"""What the scores of a run say of it: standing still, at chance, exactly 0, or values that they cannot have."""
+"""Symptoms in the scores of a run: constant, at chance, exactly 0, or impossible values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stayfinite.core.series import RunSeries
 from stayfinite.rules.number_shapes import digits, finite_of
 
 ABSURD_PERPLEXITY = 1e12
-"""exp of a loss of 28 and more: worse than guessing among all words of any language."""
+"""exp of a loss of 28: worse than guessing among all words of any language."""
 
 _SCORE = re.compile(
     r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
@@ -18,14 +18,14 @@ _SCORE = re.compile(
 )
 _RIGHT = re.compile(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
 GOOD_SCORE = 0.9
-"""A score of this and more may well stay where it is."""
+"""A score this good may stay constant."""
 POOR = 0.2
-"""An accuracy below this, the same to its last digit from evaluation to evaluation, is that of one answer to all."""
+"""A lower accuracy that is identical at every evaluation means one answer for everything."""
 _REWARD = re.compile(r"reward|return(?:$|_)", re.IGNORECASE)
 STILL = 5
-"""Evaluations before a score that does not move says something."""
+"""Evaluations needed to call a score constant."""
 SCORED = 3
-"""Evaluations before a score of exactly 0 says something."""
+"""Evaluations needed to judge a score of exactly 0."""
 FALLEN = 0.8
 """The last loss over the first where it has fallen."""
 _PERPLEXITY = re.compile(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
@@ -34,7 +34,7 @@ _WRONG = re.compile(r"(?:^|[_/ ])(?:wer|cer)(?:$|_)", re.IGNORECASE)
 
 
 def still_score(run: RunSeries, losses: Sequence[float]) -> str:
-    """The name of a score that has one value at every evaluation; few digits hide small steps."""
+    """The name of a score that is equal at every evaluation; few digits hide small changes."""
     falls = len(losses) >= 2 and losses[-1] < FALLEN * losses[0]
     if len(set(losses)) == 1:
         return ""  # a progress bar that shows what it had before
@@ -62,7 +62,7 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
 
 
 def _at_chance(scores: Sequence[float]) -> bool:
-    """Whether all are the share that a guess among 2, 10, 100 or 1000 classes gets right, plain or in percent."""
+    """Whether all are the share that guessing among 2, 10, 100 or 1000 classes gets, as fraction or percent."""
     guesses = (0.5, 50.0, 0.1, 10.0, 0.01, 0.001)
     return any(all(abs(score - guess) <= 0.01 * guess for score in scores) for guess in guesses)
 
@@ -83,13 +83,13 @@ def zero_score(run: RunSeries, losses: Sequence[float]) -> str:
 
 
 def one_class(run: RunSeries) -> bool:
-    """Whether the last confusion matrix has answers of one class alone."""
+    """Whether the last confusion matrix has only one predicted class."""
     track = run.metrics.get("confusion/answers")
     return track is not None and track.values[-1] == 1
 
 
 def impossible(run: RunSeries) -> str:
-    """The name of a metric with a value that it cannot have: a perplexity below 1."""
+    """The name of a metric with an impossible value: a perplexity below 1."""
     for name, track in run.metrics.items():
         if _PERPLEXITY.search(name) and any(value < 1 for value in finite_of(track.values[-3:])):
             return name

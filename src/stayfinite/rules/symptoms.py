@@ -1,4 +1,4 @@
-"""What can be seen in a run's numbers before any cause is named; rules cite these instead of searching the series."""
+"""Symptoms in a run's numbers, without a cause; rules use these instead of searching the series."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from stayfinite.core.series import Message, Point
 from stayfinite.rules.signs.reported_symptoms import Kind, ReportedSymptom
 
 TINY_LOSS = 1e-7
-"""A training loss at or below this is no loss that a model earned: it is 0.0, or was printed from nothing."""
+"""A smaller training loss is not real: it is 0.0, or was printed from nothing."""
 
 HUGE_LOSS = 1e4
-"""No usual loss is so large at any step of a training that works."""
+"""No usual loss is this large in a working training."""
 
 _SAID: dict[Kind, str] = {
     "weights still": "reported: the weights do not change",
@@ -25,42 +25,42 @@ _SAID: dict[Kind, str] = {
     "not as expected": "reported: the result is not what it should be",
     "rate still": "reported: the learning rate does not change",
 }
-"""What only words can tell; other kinds count as if they had been measured."""
+"""Kinds that only words can report; others count as if measured."""
 
 NAMED = 3
-"""Metrics that are named in a sentence."""
+"""Metrics named in a sentence."""
 
 EARLY = 10
-"""Points that count as the beginning of a log."""
+"""Points that count as the start of a log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Symptoms:
-    """The numbers of one run, read as a person would read them. NaN and infinity are `bad`, absent is neither."""
+    """The numbers of one run. NaN and infinity are `bad`, absent is neither."""
 
     source: str = ""
     points: int = 0
     """Training points with a loss or a gradient norm."""
     first_bad: Point | None = None
-    """The first point whose loss or gradient norm is not finite."""
+    """The first point with a non-finite loss or gradient norm."""
     good_before: int = 0
-    """Wholly finite points before it."""
+    """Fully finite points before it."""
     bad: int = 0
-    """Points that are not finite."""
+    """Non-finite points."""
     good_after: int = 0
-    """Wholly finite points after the first bad one."""
+    """Fully finite points after the first bad one."""
     bad_losses: int = 0
-    """Losses that are NaN or infinite, those of a summary line at the end among them."""
+    """Non-finite losses, including a final summary."""
     bad_norms: int = 0
-    """Gradient norms that are NaN or infinite."""
+    """Non-finite gradient norms."""
     bad_evals: int = 0
-    """Evaluation losses that are NaN or infinite."""
+    """Non-finite evaluation losses."""
     zero_losses: int = 0
-    """Losses that are exactly 0, or as good as."""
+    """Losses that are 0 or nearly 0."""
     good_losses: int = 0
-    """Losses that are finite and more than 0."""
+    """Finite positive losses."""
     zero_norms: int = 0
-    """Gradient norms that are exactly 0."""
+    """Gradient norms of exactly 0."""
     first_loss: float | None = None
     """The first finite loss."""
     best_loss: float | None = None
@@ -69,77 +69,77 @@ class Symptoms:
     largest_loss: float | None = None
     """The largest finite loss."""
     loss_growth: float = 1.0
-    """The last finite losses before the first bad point (or the end), over the lowest before them; 1 when unknown."""
+    """Last finite losses before the first bad point (or the end), over the lowest before them; 1 if unknown."""
     norm_growth: float = 1.0
-    """The same of gradient norms."""
+    """The same for gradient norms."""
     largest_norm: float | None = None
     typical_norm: float | None = None
-    """The median of the finite gradient norms."""
+    """Median of the finite gradient norms."""
     skipped: int = 0
-    """Steps that a loss scaler left out."""
+    """Steps skipped by a loss scaler."""
     skipped_last: bool = False
     """The log ends in skipped steps."""
     longest_skips: int = 0
-    """Skipped steps in a row, at most."""
+    """Most consecutive skipped steps."""
     unscaled_skips: int = 0
-    """Skipped steps of which the log says that something was not finite, and nothing of a loss scale."""
+    """Steps skipped for a non-finite value without mention of a loss scale."""
     never_updates: bool = False
-    """Every step was skipped: no weight has ever changed."""
+    """Every step was skipped: no weight has changed."""
     first_scale: float | None = None
     last_scale: float | None = None
     lowest_scale: float | None = None
     lrs: int = 0
     """Points with a learning rate."""
     zero_lrs: int = 0
-    """Learning rates that are exactly 0."""
+    """Learning rates of exactly 0."""
     trailing_zero_lrs: int = 0
     first_lr: float | None = None
     largest_lr: float | None = None
     lr_at_bad: float | None = None
     """The learning rate at the first bad point."""
     flat: bool = False
-    """Many losses and no movement beyond rounding."""
+    """Many losses without change beyond rounding."""
     falls_to_nothing: bool = False
-    """The last loss is exactly 0 and the one before it was far from it."""
+    """The last loss is exactly 0 and the previous one was far from it."""
     one_class: bool = False
-    """A confusion matrix whose every row is in one column."""
+    """A confusion matrix with a single nonzero column."""
     impossible: str = ""
-    """A metric with a value that it cannot have."""
+    """A metric with an impossible value."""
     swings: bool = False
-    """The loss is thrown up and down by factors, again and again."""
+    """The loss repeatedly jumps by factors."""
     chance: int | None = None
-    """The number of classes among which the loss guesses, from the first point to the last."""
+    """The number of classes if the loss stays at chance throughout."""
     diverges: bool = False
-    """Finite to the end and far above where it had been."""
+    """Finite to the end and far above an earlier level."""
     absurd: bool = False
-    """Losses, or perplexities, of a size that no task has, and they do not come down."""
+    """Absurdly large losses or perplexities that do not fall."""
     rewarded: bool = False
-    """Rewards are what is learned from: the printed loss is near 0 by itself."""
+    """Learns from rewards: the printed loss is near 0 by design."""
     range_test: bool = False
-    """The learning rate is driven up on purpose, to see where training breaks."""
+    """The learning rate is raised on purpose to find where training breaks."""
     crash: Message | None = None
     """The first line of a crash."""
     where: dict[str, str] = field(default_factory=dict)
-    """The place of `first_bad`, `first_zero`, `first_skip`, `last_skip`, `bad_eval`, `largest_loss`, `summary`,
-    `zero_lr`, `start`: those that there are."""
+    """Locations of `first_bad`, `first_zero`, `first_skip`, `last_skip`, `bad_eval`, `largest_loss`, `summary`,
+    `zero_lr`, `start`, if present."""
     recognised: int = 0
     """Measurements of any kind in all logs."""
     lost_metrics: tuple[str, ...] = ()
-    """Other measurements that end in values which are not finite."""
+    """Other metrics that end in non-finite values."""
     lost_at: float | None = None
-    """The step from which the first of them is lost."""
+    """The step from which the first of them is non-finite."""
     printed: Message | None = None
-    """Where few losses are logged: a line that prints a value which is not finite."""
+    """With few logged losses: a line that prints a non-finite value."""
     told: tuple[ReportedSymptom, ...] = ()
-    """Where few numbers are logged: what somebody says is wrong."""
+    """With few logged numbers: reported symptoms."""
     still_score: str = ""
-    """A score that has one value, and not a good one, at every evaluation."""
+    """A poor score that is equal at every evaluation."""
     zero_score: str = ""
     """A score that is exactly 0 at every evaluation while the loss falls."""
 
     @property
     def settles(self) -> bool:
-        """Bad gradient norms at the beginning only, with finite losses: a loss scaler that looks for its scale."""
+        """Bad gradient norms only at the start, with finite losses: a loss scaler searching its scale."""
         return (
             self.bad > 0
             and not self.never_updates
@@ -151,12 +151,12 @@ class Symptoms:
 
     @property
     def from_start(self) -> bool:
-        """Nothing that was logged before the first bad point, or point of loss 0, was good."""
+        """Whether nothing before the first bad or zero-loss point was good."""
         return self.good_before == 0 and (self.bad > 0 or (self.zero_losses > 0 and self.good_losses == 0))
 
     @property
     def zero_loss(self) -> bool:
-        """A loss of 0 that nobody earned: throughout, or from some point on to the end."""
+        """A sudden loss of 0, throughout or until the end."""
         return self.zero_losses >= 1 and (
             self.good_losses == 0
             or self.falls_to_nothing
@@ -165,12 +165,12 @@ class Symptoms:
 
     @property
     def learns_at_zero(self) -> bool:
-        """The loss is 0 and gradients are not: by design where rewards are learned from."""
+        """The loss is 0 but gradients are not: by design when learning from rewards."""
         return self.rewarded and not self.bad_norms and (self.typical_norm is None or self.typical_norm > 0)
 
     @property
     def found_scale(self) -> bool:
-        """However many steps a scaler had to skip, its scale stayed above 1 and more steps than those were good."""
+        """Whether the scale stayed above 1 and good steps outnumber the skipped ones."""
         return (
             self.skipped > 0
             and not self.skipped_last
@@ -182,43 +182,43 @@ class Symptoms:
 
     @property
     def collapses(self) -> bool:
-        """The loss scale fell to nothing, or step after step was skipped and no scale was found."""
+        """The loss scale collapsed, or steps were skipped throughout without finding one."""
         low = (
             self.lowest_scale is not None
             and self.lowest_scale <= 1.0
             and (self.first_scale is None or self.first_scale > 1.0 or self.skipped >= 2)
         )
-        # Single skips at a scale near 1, with good steps between them, are how a scaler lives with a hard task.
+        # Occasional skips at a scale near 1, with good steps in between, are normal for a hard task.
         lowest = self.lowest_scale is not None and self.lowest_scale < 0.1 and self.skipped >= 2
         endless = self.longest_skips >= 12 and not self.found_scale
         return self.skipped > 0 and ((low and self.longest_skips >= 3) or lowest or endless)
 
     @property
     def explodes(self) -> bool:
-        """Loss or gradient norm grew out of all proportion before it went bad, or to the end."""
+        """Loss or gradient norm grew out of proportion before it went bad or ended."""
         huge = self.largest_loss is not None and self.largest_loss >= HUGE_LOSS
         return self.loss_growth >= 4.0 or self.norm_growth >= 30.0 or huge
 
     @property
     def lr_zero(self) -> bool:
-        """The learning rate is 0 beyond what a warmup's first step or a schedule's last one has."""
+        """The learning rate is 0 other than at a warmup's first or a schedule's last step."""
         if self.lrs == 0 or self.zero_lrs == 0 or self.skipped >= self.zero_lrs:
-            return False  # a schedule stands still while steps are skipped
+            return False  # a schedule pauses while steps are skipped
         learns = (
             self.points >= 5
             and self.first_loss is not None
             and self.last_loss is not None
             and 0 < self.last_loss < 0.8 * self.first_loss
         )
-        if learns:  # printed with four digits, 2e-5 is 0.0000
+        if learns:  # with four digits, 2e-5 prints as 0.0000
             return False
         if self.zero_lrs == self.lrs:
-            return self.lrs >= 2 or self.bad > 0 or bool(self.first_lr)  # decayed to next to nothing, not yet begun
+            return self.lrs >= 2 or self.bad > 0 or bool(self.first_lr)  # decayed to almost nothing, or not started yet
         return self.trailing_zero_lrs >= 3
 
     @property
     def trouble(self) -> list[str]:
-        """What is wrong with the numbers, in a word each."""
+        """What is wrong with the numbers, briefly."""
         found = {
             "every step is skipped: no weight is updated": self.never_updates,
             "the loss is NaN or inf": self.bad_losses > 0,
@@ -250,7 +250,6 @@ class Symptoms:
         return words + [_SAID[each.kind] for each in self.told if each.kind in _SAID]
 
     def said(self, kind: Kind) -> ReportedSymptom | None:
-        """A sentence of this kind."""
         return next((each for each in self.told if each.kind == kind), None)
 
     @property
@@ -260,13 +259,13 @@ class Symptoms:
 
     @property
     def doubtful(self) -> bool:
-        """All that is odd is a loss of 0, and gradients are alive."""
+        """Only the loss of 0 is odd, and gradients are alive."""
         alive = self.typical_norm is not None and self.typical_norm > 0 and not self.bad_norms
         return alive and self.trouble == ["the loss is 0"]
 
     @property
     def story(self) -> list[str]:
-        """The same, with the step at which it began where that is known."""
+        """Like ``trouble``, with the step where it started if known."""
         first = self.first_bad
         if first is None or first.step is None:
             return self.trouble
@@ -281,7 +280,7 @@ class Symptoms:
 
     @property
     def healthy(self) -> bool:
-        """There are measurements, and nothing is wrong with them."""
+        """There are measurements, and none is wrong."""
         return self.recognised > 0 and not self.trouble
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from stayfinite.inspection.memory.columns import largest_batch, needed
 from stayfinite.inspection.memory.estimating import estimate
 from stayfinite.inspection.memory.finding_the_model import find_shape
-from stayfinite.inspection.memory.largest_batch import largest_batch, needed
 from stayfinite.inspection.memory.plan import PRECISIONS, Plan
 
 MEASURED = json.loads(

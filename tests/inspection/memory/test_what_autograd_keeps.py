@@ -10,7 +10,7 @@ import transformers
 from transformers import AutoConfig
 
 from stayfinite.inspection.memory.config_reading import shape_from_config
-from stayfinite.inspection.memory.layouts.building import layout_of, parameters_of
+from stayfinite.inspection.memory.families import layout_of
 from stayfinite.inspection.memory.plan import PRECISIONS, Plan
 
 BATCH, SEQ = 4, 64
@@ -84,7 +84,8 @@ def put_away(model: Any, batch: dict[str, torch.Tensor]) -> int:
 def test_the_parameters_are_counted_to_the_last_one(name: str) -> None:
     model, config = built(name, torch.float32)
     plan = Plan(batch=1, seq=8, target_seq=8, precision=PRECISIONS["fp32"])
-    counted = parameters_of(layout_of(shape_from_config(config, name), plan))
+    parts = layout_of(shape_from_config(config, name), plan).parts()
+    counted = sum(part.matrices + part.vectors + part.table * (not part.shares_table) for part in parts)
     assert counted == sum(parameter.numel() for parameter in model.parameters())
 
 

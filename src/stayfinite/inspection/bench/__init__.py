@@ -1,1 +1,1 @@
-"""The real model on the bench: the passes over it that probes share, watched, and everything put back afterwards."""
+"""Run watched passes of the real model for probes, and restore everything afterwards."""

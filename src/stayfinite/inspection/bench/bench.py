@@ -1,4 +1,4 @@
-"""What is on the bench: the parts of a training before its first step, and the passes over them that probes share."""
+"""The parts of a training before its first step, and the passes that probes share."""
 
 from __future__ import annotations
 
@@ -22,57 +22,55 @@ from stayfinite.inspection.bench.update import Update, one_update
 from stayfinite.inspection.bench.watch import RefusedIndex
 from stayfinite.state.rng import capture_rng
 
-LONG = 3.0
-"""Seconds of a pass after which not every further look is taken at the whole batch."""
-FEW = 2
-"""Rows with which it is asked whether one leaks into the other."""
+LONG = 3.0  # seconds per pass above which some probes use only part of the batch
+FEW = 2  # rows used to test for leaks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """The parts of a training. Probes read them, run passes over them, and leave them as they were."""
+    """The parts of a training. Probes run passes over them and leave them unchanged."""
 
     model: nn.Module
     optimizer: Optimizer
     batch: Any
     forward: Callable[[Any], Any]
-    """``forward(batch) -> loss``, with whatever autocast the training itself uses."""
+    """``forward(batch) -> loss``, with the training's own autocast."""
     scaler: GradScaler | None = None
     loader: Iterable[Any] | None = None
     scheduler: Any = None
     validation: Any = None
-    """A batch that is only evaluated, or a loader of such."""
+    """A validation batch or loader."""
     metric: Callable[[Any], Any] | None = None
-    """``metric(batch) -> number``, by which the training is judged."""
+    """``metric(batch) -> number``, the training's metric."""
     precision: str | None = None
-    """The precision that the training is meant to compute in, where it is not that of `forward`: fp16, bf16, fp32."""
+    """Intended precision, if `forward` does not show it: fp16, bf16, fp32."""
     steps: int = 10
-    """How many steps the learning test may take; 0 for none."""
+    """Limit of the learning test; 0 to skip it."""
     lr_range: bool = False
-    """Find the range of learning rates that works, too."""
+    """Also find the range of learning rates that works."""
     stalled: bool = False
-    """The loss is known to stand still in the training itself."""
+    """The loss of the training is known to stagnate."""
 
     @cached_property
     def kept(self) -> Keeping:
-        """The state of everything as it was when this was first asked for, and the way back to it."""
+        """The initial state of everything, to be restored."""
         parts = [part for part in (self.optimizer, self.scaler) if part is not None]
         return Keeping(self.model, *parts, generators=(*_generators_of(self.loader), *_generators_of(self.validation)))
 
     @cached_property
     def trainable(self) -> dict[str, nn.Parameter]:
-        """The parameters that are to learn, by name, tied ones once."""
+        """Trainable parameters by name, tied ones once."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     @cached_property
     def step(self) -> Step:
-        """One step that can be run again with something changed."""
+        """One step that can be rerun with changes."""
         return Step(model=self.model, forward=self.run_forward, batch=self.batch, rng=capture_rng())
 
     def run_forward(self, batch: Any) -> Any:
-        """The training's forward pass; refused where the first one asked for a row that a table does not have.
+        """The training's forward pass; refused after an out-of-range index.
 
-        On CUDA a second one, which nobody watches, would take the whole process along.
+        On CUDA, an unwatched second one would kill the process.
         """
         first: FirstPass | None = self.__dict__.get("first")
         if first is not None and isinstance(first.forward_error, RefusedIndex):
@@ -81,7 +79,7 @@ class Bench:
 
     @cached_property
     def first(self) -> FirstPass:
-        """One forward and backward pass as the training would do it, without the optimizer."""
+        """One forward and backward pass, without the optimizer."""
         empty = without_values(self.model, self.batch)
         if empty:
             return unable(self.model, f"{names_in_short(empty)}: on the meta device, without values")
@@ -89,39 +87,39 @@ class Bench:
 
     @cached_property
     def update(self) -> Update:
-        """One real step of the optimizer with the gradients of the first pass, and taken back."""
+        """One real optimizer step with the gradients of the first pass, undone afterwards."""
         return one_update(self.optimizer, self.trainable, self.first, self.kept)
 
     @cached_property
     def validation_batch(self) -> Any:
-        """The batch that is only evaluated: as given, or the first of its loader."""
+        """The validation batch, or the first of its loader."""
         if self.validation is None or batch_items(self.validation):
             return self.validation
         return next(iter(self.validation), None)
 
     @property
     def uphill(self) -> float:
-        """-1 where the optimizer is told to climb, and 1 where it goes down."""
+        """-1 if the optimizer maximizes, else 1."""
         groups = self.optimizer.param_groups
         return -1.0 if groups and all(group.get("maximize") for group in groups) else 1.0
 
     @cached_property
     def few(self) -> Any:
-        """Two rows of the batch, to ask what depends on what; all of it where rows cannot be told."""
+        """Two rows of the batch; all of it if rows cannot be separated."""
         size = batch_size(self.batch)
         return self.batch if size is None or size <= FEW else take_rows(self.batch, list(range(FEW)), size)
 
     @property
     def lean(self) -> Step:
-        """The step for one more look at every module: with two rows only, where the whole batch takes long."""
+        """A step for further passes: with two rows if the whole batch is slow."""
         return self.step if self.first.seconds < LONG else self.step.changed(batch=self.few)
 
     @cached_property
     def still(self) -> StillPass:
-        """Those rows in evaluation mode and without gradients: what changes now, changes because of the input."""
+        """A pass over two rows in evaluation mode without gradients; later changes come from the input alone."""
         try:
             return still_pass(self.step, self.few)
-        except Exception:  # not every model takes another number of rows
+        except Exception:  # not every model accepts another number of rows
             self.__dict__["few"] = self.batch
             return still_pass(self.step, self.few)
 

@@ -1,4 +1,4 @@
-"""One forward and backward pass as the training would do it, watched."""
+"""One watched forward and backward pass, as the training does it."""
 
 from __future__ import annotations
 
@@ -20,47 +20,46 @@ from stayfinite.inspection.bench.watch import Seen, Watch
 from stayfinite.state.rng import restore_rng
 
 SMALLER = 2.0**-8
-"""By this the loss scale is lowered when gradients overflow at it: an fp16 scaler does the same in its first steps."""
+"""Factor for the loss scale when gradients overflow, as an fp16 scaler lowers it in its first steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstPass:
-    """What one forward and backward pass gave."""
+    """The result of one forward and backward pass."""
 
     loss: Any
-    """What `forward` returned, detached where it is a tensor; None when it failed."""
+    """The return value of `forward`, detached if a tensor; None if it failed."""
     attached: bool
-    """Whether the loss hangs on anything that requires a gradient."""
+    """Whether the loss depends on anything that requires a gradient."""
     gradients: Mapping[str, Tensor | None]
-    """Of every trainable parameter, by name; all None when backward was not reached."""
+    """By parameter name; all None if backward did not run."""
     forward_error: Exception | None
     backward_error: Exception | None
     seconds: float
     seen: Seen
-    """What was watched on the way."""
+    """Observations of the pass."""
     warned: tuple[str, ...] = ()
-    """What torch and others warned of."""
+    """Warnings of torch and other libraries."""
     leaves: frozenset[int] = frozenset()
-    """The ``id`` of every tensor that the loss can be differentiated by."""
+    """The ``id`` of every leaf tensor of the loss."""
 
     @property
     def worked(self) -> bool:
-        """Whether forward and backward went through, and there are gradients."""
+        """Whether forward and backward succeeded with gradients."""
         return self.forward_error is None and self.backward_error is None and self.attached and self.scalar
 
     @property
     def reaches_parameters(self) -> bool:
-        """Whether the loss hangs on any parameter: a new tensor that requires a gradient hangs on itself alone."""
+        """Whether the loss depends on a parameter; a new tensor with requires_grad depends only on itself."""
         return self.attached and (not self.worked or any(g is not None for g in self.gradients.values()))
 
     @property
     def scalar(self) -> bool:
-        """Whether the loss is a tensor with one element."""
         return isinstance(self.loss, Tensor) and self.loss.numel() == 1
 
 
 def first_pass(model: nn.Module, step: Step, scaler: GradScaler | None = None) -> FirstPass:
-    """Run it; everything is as before when this returns."""
+    """Run one pass and restore everything."""
     scale = float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else 1.0
     found = _run(model, step, scale)
     while scale > 1.0 and not _finite(found) and found.worked:
@@ -70,7 +69,7 @@ def first_pass(model: nn.Module, step: Step, scaler: GradScaler | None = None) -
 
 
 def unable(model: nn.Module, why: str) -> FirstPass:
-    """The pass that could not be begun."""
+    """A pass that could not start."""
     return FirstPass(
         loss=None,
         attached=False,
@@ -99,7 +98,7 @@ def _run(model: nn.Module, step: Step, scale: float) -> FirstPass:
                 loss = step.forward(step.fresh_batch())
         except StayfiniteError:
             raise
-        except Exception as error:  # whatever a forward pass may raise
+        except Exception as error:  # a forward pass can raise anything
             errors["forward"] = error
         if isinstance(loss, Tensor):
             attached = loss.requires_grad
@@ -107,7 +106,7 @@ def _run(model: nn.Module, step: Step, scale: float) -> FirstPass:
             try:
                 if attached and loss.numel() == 1:
                     (loss * scale if scale != 1.0 else loss).backward()
-            except Exception as error:  # whatever a backward pass may raise
+            except Exception as error:  # a backward pass can raise anything
                 errors["backward"] = error
             for name, p in model.named_parameters():
                 if p.requires_grad:

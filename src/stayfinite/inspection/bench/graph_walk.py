@@ -1,4 +1,4 @@
-"""Walking the graph behind a loss."""
+"""Walk the autograd graph of a loss."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ THROUGH = ("View", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T
 
 
 def leaves_of(loss: Tensor) -> frozenset[int]:
-    """The ``id`` of every tensor that a loss can be differentiated by."""
+    """The ``id`` of every leaf tensor of a loss."""
     found: set[int] = set()
     met: set[Any] = set()
     waiting: list[Any] = [loss.grad_fn]
@@ -28,7 +28,7 @@ def leaves_of(loss: Tensor) -> frozenset[int]:
 
 
 def made_by(tensor: Tensor) -> str:
-    """The operator that a tensor comes from, `Softmax`; those that only change its form are passed over."""
+    """The operator that produced a tensor, such as `Softmax`, ignoring shape changes."""
     node: Any = tensor.grad_fn
     while node is not None:
         name = str(node.name()).removesuffix("0").removesuffix("Backward")

@@ -1,4 +1,4 @@
-"""Which tensors of a batch are inputs, and the same batch with its inputs changed."""
+"""Find the input tensors of a batch, and change them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GRAPH = re.compile(r"edge|adj|graph|node|cu_seq|offset", re.IGNORECASE)
 
 
 def inputs_of(batch: Any, losses: Sequence[LossCall]) -> dict[str, Tensor]:
-    """The tensors that a model is to learn from: no labels, masks, lengths, and nothing that is a loss's target."""
+    """The model's input tensors: no labels, masks, lengths or targets of a loss."""
     targets = [call.target for call in losses]
     found = {}
     for name, item in batch_items(batch).items():
@@ -35,7 +35,7 @@ def inputs_of(batch: Any, losses: Sequence[LossCall]) -> dict[str, Tensor]:
 
 
 def has_graph(batch: Any) -> bool:
-    """Whether rows of the batch belong together by design: a graph's nodes, sequences packed into one."""
+    """Whether rows belong together by design: graph nodes, packed sequences."""
     items = batch_items(batch)
     rows = {item.shape[0] for item in items.values() if item.dim() > 1 and item.is_floating_point()}
     matrices = [item for item in items.values() if item.dim() == 2]
@@ -51,19 +51,19 @@ def with_inputs(batch: Any, names: Collection[str], change: Callable[[Tensor], T
 
 
 def emptied(item: Tensor) -> Tensor:
-    """All zero; ids, of which 0 may be none, all the same."""
+    """All zero; ids become all equal, since 0 may be invalid."""
     if item.is_floating_point():
         return torch.zeros_like(item)
     return item.flatten()[:1].expand(item.numel()).reshape(item.shape).clone()
 
 
 def with_other_row(item: Tensor, row: int) -> Tensor:
-    """One row of it is another; of ids, only such as are there."""
+    """A copy with one row changed; ids only to ids that occur."""
     changed = item.clone()
     old = item[row]
     if item.is_floating_point():
         if old.numel() and float(item.min()) >= 0 and float(item.max()) <= 1:
-            changed[row] = 1 - old  # pixels, probabilities: they may have to stay such
+            changed[row] = 1 - old  # pixels and probabilities keep their range
             return changed
         spread = item.float().std().to(item.dtype) if item.numel() > 1 else 1.0
         changed[row] = old.flip(-1) * 1.25 + spread if old.dim() else old * 1.25 + spread

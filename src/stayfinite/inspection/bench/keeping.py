@@ -1,7 +1,6 @@
-"""Keeping a training as it is: all of its state is written down before the first probe and put back after each.
+"""Save all state of a training before the first probe, and restore it after each.
 
-Not `state.capture`: that one is for states that go to disk and come back elsewhere, and says so where something does
-not fit. Here the same objects get their own values back, whatever they are made of.
+Unlike `state.capture`, which is for states on disk, this gives the same objects their own values back.
 """
 
 from __future__ import annotations
@@ -13,11 +12,54 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.inspection.bench.process_switches import capture_switches, restore_switches
 from stayfinite.state.rng import capture_rng, restore_rng
 
+DEVICES = ("cpu", "cuda")
+
+
+def capture_switches() -> dict[str, Any]:
+    """Return their values."""
+    mkldnn: Any = torch.backends.mkldnn
+    return {
+        "grad": torch.is_grad_enabled(),
+        "autocast": {
+            device: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in DEVICES
+        },
+        "cache": torch.is_autocast_cache_enabled(),
+        "default_dtype": torch.get_default_dtype(),
+        "matmul": torch.get_float32_matmul_precision(),
+        "deterministic": (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
+        "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        "benchmark": torch.backends.cudnn.benchmark,
+        "mkldnn": bool(mkldnn.enabled),
+    }
+
+
+def restore_switches(switches: dict[str, Any]) -> None:
+    """Set them to earlier values."""
+    if capture_switches() == switches:
+        return
+    mkldnn: Any = torch.backends.mkldnn
+    torch.set_grad_enabled(switches["grad"])
+    for device, (enabled, dtype) in switches["autocast"].items():
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(switches["cache"])
+    torch.set_default_dtype(switches["default_dtype"])
+    torch.set_float32_matmul_precision(switches["matmul"])
+    deterministic, only_warn = switches["deterministic"]
+    torch.use_deterministic_algorithms(deterministic, warn_only=only_warn)
+    torch.set_anomaly_enabled(*switches["anomaly"])
+    torch.backends.cudnn.benchmark = switches["benchmark"]
+    if bool(mkldnn.enabled) is not switches["mkldnn"]:
+        mkldnn.enabled = switches["mkldnn"]
+
+
 LARGE = 8 << 30
-"""Bytes of frozen weights above which no copy of them is held: nothing writes to them, and there may be no room."""
+"""Bytes of frozen weights above which they are not copied: nothing writes to them, and memory may be short."""
 
 Undo = Callable[[], None]
 
@@ -26,15 +68,14 @@ class Keeping:
     """Weights, gradients, buffers, modes, hooks, moments, groups, scaler, generators and switches of a training.
 
     Arguments:
-        model: its parameters, buffers and what its modules have written down about themselves.
-        parts: optimizer, scaler and others whose attributes are to come back: tensors in their values, the rest as it
-            is found.
-        generators: further generators beside those of the process: a loader's.
+        model: with its parameters, buffers and module attributes.
+        parts: optimizer, scaler and others whose attributes are restored; tensors by value.
+        generators: beyond those of the process, such as a loader's.
     """
 
     def __init__(self, model: nn.Module, *parts: Any, generators: tuple[torch.Generator, ...] = ()) -> None:
         self.copies: dict[int, Tensor] = {}
-        """Of parameters, by their ``id``."""
+        """Copies of parameters, by ``id``."""
         self._undo: list[Undo] = []
         self._quick: list[Undo] = []
         optimizers = [part for part in parts if hasattr(part, "param_groups")]
@@ -42,23 +83,18 @@ class Keeping:
         self._keep_parameters([*model.parameters(), *strangers])
         self._keep_modules(model)
         for part in parts:
-            self._undo.append(_kept(vars(part), set()))
+            self._undo.append(_saved(vars(part), set()))
         self._generators = [(generator, generator.get_state()) for generator in generators]
         self._rng = capture_rng()
         self._switches = capture_switches()
 
     @property
     def gradients_on(self) -> bool:
-        """Whether gradients were on when this was made."""
+        """Whether gradients were enabled at the start."""
         return bool(self._switches["grad"])
 
     def put_back(self, *, values: bool = True) -> None:
-        """Everything as it was.
-
-        Arguments:
-            values: also those of parameters and of the optimizer's state, which are as large as the training. Without
-                them it is quick: enough after what steps no optimizer.
-        """
+        """Restore everything. ``values=False`` skips parameters and optimizer state: faster, enough without steps."""
         restore_switches(self._switches)
         with torch.no_grad():
             for undo in reversed([*self._quick, *self._undo] if values else self._quick):
@@ -69,7 +105,7 @@ class Keeping:
 
     @contextmanager
     def undone(self) -> Iterator[None]:
-        """What happens within is undone at the end."""
+        """Undo everything that happens within."""
         try:
             yield
         finally:
@@ -77,7 +113,7 @@ class Keeping:
 
     @contextmanager
     def tidied(self) -> Iterator[None]:
-        """What a pass leaves behind is undone at the end; all of what happens within, when it fails."""
+        """Undo the side effects of a pass; everything if it fails."""
         try:
             yield
         except BaseException:
@@ -99,8 +135,8 @@ class Keeping:
                 if buffer is not None:
                     self._quick.append(_kept_values(buffer, _copy(buffer)))
             names = vars(module)
-            # Parameters, buffers, submodules and hooks live in dictionaries of the module; its switches and counters,
-            # and what it remembers from its last call, are attributes.
+            # Parameters, buffers, submodules and hooks are in dicts of the module; switches, counters and caches of its
+            # last call are attributes.
             inner = [value for name, value in names.items() if isinstance(value, dict) and name.startswith("_")]
             for own in (names, *inner):
                 self._quick.append(_kept_entries(own))
@@ -145,21 +181,21 @@ def _kept_entries(entries: dict[Any, Any]) -> Undo:
     return undo
 
 
-def _kept(value: Any, met: set[int]) -> Undo:
-    """The way back for a value and all that is in it: tensors keep their identity and get their values again."""
+def _saved(value: Any, met: set[int]) -> Undo:
+    """A function that restores a value and everything in it; tensors keep their identity."""
     if id(value) in met:
         return lambda: None
     if isinstance(value, nn.Parameter):
-        return lambda: None  # kept by itself
+        return lambda: None  # saved separately
     met.add(id(value))
     if isinstance(value, Tensor):
         return _kept_values(value, _copy(value.detach()))
     if isinstance(value, dict):
-        undo = [_kept(each, met) for each in value.values()]
+        undo = [_saved(each, met) for each in value.values()]
         return _all_of([*undo, _kept_entries(value)])
     if isinstance(value, list):
         before = list(value)
-        undo = [_kept(each, met) for each in value]
+        undo = [_saved(each, met) for each in value]
 
         def put_back() -> None:
             if len(value) != len(before) or any(a is not b for a, b in zip(value, before, strict=True)):
@@ -167,9 +203,9 @@ def _kept(value: Any, met: set[int]) -> Undo:
 
         return _all_of([*undo, put_back])
     if isinstance(value, tuple):
-        return _all_of([_kept(each, met) for each in value])
-    if isinstance(value, torch.optim.Optimizer):  # inside one of another library
-        return _kept(vars(value), met)
+        return _all_of([_saved(each, met) for each in value])
+    if isinstance(value, torch.optim.Optimizer):  # wrapped by another library's optimizer
+        return _saved(vars(value), met)
     return lambda: None
 
 
@@ -189,7 +225,7 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def _write(tensor: Tensor, values: Tensor) -> None:
-    """Only where something is different: weights may be mapped from a file, and NaN is not equal to itself."""
+    """Write only if different: weights may be memory-mapped, and NaN is not equal to itself."""
     if tensor.is_meta or tensor.shape != values.shape:
         return
     if not tensor.is_cuda and torch.equal(tensor, values):

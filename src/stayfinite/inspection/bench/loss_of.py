@@ -1,4 +1,4 @@
-"""From what a forward pass returns to the loss in it, and the forward pass itself where none was given."""
+"""Extract the loss from a forward pass, and provide a default forward pass."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ FORWARD = "forward=lambda batch: F.cross_entropy(model(batch[0]), batch[1]), for
 
 
 def forward_for(model: nn.Module, batch: Any, forward: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
-    """``forward(batch) -> loss``: the given one, or for a mapping ``model(**batch)`` with the loss taken out.
-
-    Raises:
-        UsageError: none was given, and the batch does not say how the model is called.
-    """
+    """The given forward, or for a mapping ``model(**batch)`` and its loss. Raises UsageError otherwise."""
     if forward is not None and not callable(forward):
         raise UsageError(f"expected forward(batch) -> loss, not {type(forward).__name__}", fix=FORWARD)
     if forward is None and not isinstance(batch, Mapping):
@@ -27,11 +23,7 @@ def forward_for(model: nn.Module, batch: Any, forward: Callable[[Any], Any] | No
 
 
 def loss_in(returned: Any) -> Any:
-    """The loss in what a forward pass returned: itself, ``.loss``, ``["loss"]`` or the first of several.
-
-    Raises:
-        LossError: there is none.
-    """
+    """The loss in a return value: itself, ``.loss``, ``["loss"]`` or the first item. Raises LossError without one."""
     if isinstance(returned, Tensor | int | float):
         return returned
     if isinstance(returned, Mapping) and returned.get("loss") is not None:
@@ -40,7 +32,7 @@ def loss_in(returned: Any) -> Any:
         return returned.loss
     if isinstance(returned, tuple | list) and returned and isinstance(returned[0], Tensor):
         return returned[0]
-    if hasattr(returned, "item") and callable(returned.item):  # a number of numpy, cut from its graph
+    if hasattr(returned, "item") and callable(returned.item):  # a numpy number without a graph
         return returned.item() if getattr(returned, "size", 1) == 1 else returned
     hint = "put the labels into the batch" if hasattr(returned, "logits") else FORWARD
     raise LossError(f"the forward pass returned {type(returned).__name__} without a loss", fix=hint)

@@ -1,4 +1,4 @@
-"""Names of tensors: in short for people, and those of tensors that have no values."""
+"""Tensor names, shortened for people, and tensors without values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHOWN = 3
 
 
 def names_in_short(names: Sequence[str]) -> str:
-    """A few of them, the rest counted: `encoder.0.weight, encoder.0.bias and 4 more`."""
+    """The first few, with the rest counted: `encoder.0.weight, encoder.0.bias and 4 more`."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 
@@ -25,5 +25,5 @@ def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def without_values(model: nn.Module, batch: Any) -> list[str]:
-    """Tensors on the meta device, which have a shape and nothing in it."""
+    """Names of tensors on the meta device."""
     return [name for name, tensor in (*tensors_of(model), *batch_items(batch).items()) if tensor.is_meta]

@@ -1,4 +1,4 @@
-"""A forward pass in evaluation mode and without gradients, with something about its input changed."""
+"""A forward pass in evaluation mode without gradients, with changed inputs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from stayfinite.state.rng import restore_rng
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillPass:
-    """What came out."""
+    """The result of the pass."""
 
     loss: Any
     outputs: dict[str, Tensor]
-    """Every tensor of what the model returned, by name, before the loss is taken."""
+    """Every tensor that the model returned, by name, before the loss."""
     seen: Seen
 
 
@@ -34,13 +34,9 @@ def still_pass(
     *,
     training: bool = False,
 ) -> StillPass:
-    """Run it with the step's random numbers; everything is as before when this returns.
+    """Run ``batch`` with the step's model, forward and random numbers, and restore everything.
 
-    Arguments:
-        step: whose model and forward.
-        batch: another than the step's, or the same.
-        change_ids: changes what embeddings are asked for.
-        training: in training mode all the same.
+    ``change_ids`` changes the ids passed to embeddings; ``training`` uses training mode instead.
     """
     outputs: dict[str, Tensor] = {}
 

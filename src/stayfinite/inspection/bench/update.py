@@ -1,4 +1,4 @@
-"""One real step of the optimizer, measured and taken back: what moves, by how much, and what moves without a reason."""
+"""One real optimizer step, measured and undone."""
 
 from __future__ import annotations
 
@@ -14,28 +14,27 @@ from stayfinite.inspection.bench.first_pass import FirstPass
 from stayfinite.inspection.bench.keeping import Keeping
 
 FEW = 8
-"""Fewer values than this may all be near 0 by chance, and an update many times as large is then nothing to speak of."""
+"""With fewer values, all may be near 0 by chance, and a large relative update is meaningless."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """What one step of the optimizer did."""
+    """The effect of one optimizer step."""
 
     error: str = ""
-    """Why it could not be taken."""
+    """Why it failed."""
     moved: frozenset[str] = frozenset()
-    """Parameters with at least one other value than before."""
+    """Parameters with a changed value."""
     broken: frozenset[str] = frozenset()
-    """Parameters that were finite, have a finite gradient, and are not finite after the step."""
+    """Finite parameters with a finite gradient that are non-finite after the step."""
     ratios: Mapping[str, float] = field(default_factory=dict)
-    """Norm of the update over norm of the weight, of weights that are not all zero and have a gradient that is not;
-    those with two dimensions or more and not just a few values."""
+    """Update norm over weight norm, for nonzero weights of at least two dimensions with a nonzero gradient."""
     lost: float | None = None
-    """The share of values in 16 bits with a gradient that are what they were; None where there are none."""
+    """Share of 16-bit values with a gradient that did not change; None if there are none."""
 
 
 def one_update(optimizer: Optimizer, trainable: Mapping[str, nn.Parameter], first: FirstPass, kept: Keeping) -> Update:
-    """Take the step that the first pass calls for, look, and undo it."""
+    """Take the step of the first pass, measure it, and undo it."""
     if not first.worked:
         return Update(error="no gradients to step with")
     moved, broken, ratios = set(), set(), {}
@@ -47,7 +46,7 @@ def one_update(optimizer: Optimizer, trainable: Mapping[str, nn.Parameter], firs
             p.grad = None if gradient is None else gradient.clone()
         try:
             optimizer.step()
-        except Exception as error:  # whatever an optimizer may raise
+        except Exception as error:  # an optimizer can raise anything
             return Update(error=f"{type(error).__name__}: {error}")
         for name, p in trainable.items():
             before, gradient = kept.copies[id(p)].to(p.device), first.gradients[name]
@@ -67,7 +66,7 @@ def one_update(optimizer: Optimizer, trainable: Mapping[str, nn.Parameter], firs
 
 
 def rounded_away(before: Tensor, after: Tensor, gradient: Tensor) -> tuple[int, int]:
-    """How many values with a gradient a step left as they were, and how many have one."""
+    """Values with a gradient that a step left unchanged, and all values with one."""
     alive = gradient != 0
     return int((alive & (after == before)).sum()), int(alive.sum())
 

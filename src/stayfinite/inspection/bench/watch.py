@@ -1,4 +1,4 @@
-"""Watching one pass from above autograd: which parameters are used and in what order, what loss functions are given."""
+"""Watch one pass above autograd: parameter use in order, inputs of loss functions."""
 
 from __future__ import annotations
 
@@ -20,71 +20,65 @@ MOST_CUTS = 8
 LAYERS = frozenset({"linear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
 DIFFERENCES = frozenset({"mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "sub", "__sub__", "__rsub__"})
 CUTS = frozenset({"detach", "item", "numpy", "tolist"})
-ENOUGH_SAMPLES = 16
-"""Of a unit; that it is 0 on fewer says nothing."""
+ENOUGH_SAMPLES = 16  # fewest samples to call a unit dead
 
 
 class RefusedIndex(IndexError):
-    """An index that a kernel would have crashed on; on CUDA that takes the whole process along."""
+    """An index that would crash the kernel; on CUDA that kills the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossCall:
-    """A loss function that was called, with what it was given."""
+    """A call of a loss function with its arguments."""
 
     name: str
     input: Tensor
     made_by: str
-    """The operator that the input comes from, `Softmax`."""
+    """The operator that produced the input, such as `Softmax`."""
     learns: bool
-    """Whether the input hangs on anything that requires a gradient."""
+    """Whether the input depends on anything that requires a gradient."""
     target: Tensor
     settings: dict[str, Any]
     value: Tensor | None
-    """What it returned; None when it was not called."""
+    """The return value; None if it was not called."""
     place: str
 
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen of a pass."""
+    """Observations of a pass."""
 
     training: bool | None = None
-    """The model's mode when its first parameter was used."""
+    """The model's mode at the first use of a parameter."""
     grad_enabled: bool | None = None
-    """Whether there was a graph then."""
+    """Whether gradients were enabled then."""
     awake: frozenset[int] = frozenset()
-    """The ``id`` of every module that was in training mode then."""
+    """The ``id`` of every module in training mode then."""
     order: list[str] = field(default_factory=list)
-    """Parameters by their first use."""
+    """Parameters in order of first use."""
     spreads: dict[str, float] = field(default_factory=dict)
-    """Standard deviation of what a layer with this weight puts out."""
+    """Standard deviation of the layer output, by weight name."""
     input_scale: float | None = None
-    """Mean or spread, whichever is larger, of what the first layer is given, where that is data."""
+    """The larger of mean and standard deviation of the first layer's input, if that is data."""
     dead: list[tuple[float, str]] = field(default_factory=list)
-    """Of each ReLU: the share of units that are 0 on every sample, and the last weight used before it."""
+    """Per ReLU: share of units that are 0 on every sample, and the last weight before it."""
     losses: list[LossCall] = field(default_factory=list)
     unequal: list[tuple[list[int], list[int], str]] = field(default_factory=list)
-    """Shapes that were compared and do not agree, with the line."""
+    """Mismatched shapes that were compared, with the line."""
     bad_ids: dict[str, list[int]] = field(default_factory=dict)
-    """Ids that a table has no row for, by the table's name."""
+    """Out-of-range ids, by embedding name."""
     ids: list[Tensor] = field(default_factory=list)
-    """What each embedding was asked for, in order."""
+    """Ids passed to each embedding, in order."""
     cuts: list[str] = field(default_factory=list)
     """Lines that cut the graph: `detach at train.py:12`."""
     strangers: dict[int, tuple[Tensor, str]] = field(default_factory=dict)
-    """Parameters of no part of the model by their ``id``, each held so that none other gets it, with the line."""
+    """Parameters outside the model, by ``id``, with the line; kept alive so that no ``id`` is reused."""
     cut_off: dict[str, str] = field(default_factory=dict)
-    """Parameters behind such a line, or used where gradients are off, with the line."""
+    """Parameters behind such a line, or used without gradients, with the line."""
 
 
 class Watch(FunctionChange):
-    """Sees a pass.
-
-    Arguments:
-        model: whose parameters are known by name.
-        change_ids: ``(call, ids) -> ids``; changes what the embeddings are asked for, by the number of the call.
-    """
+    """Records a pass. ``change_ids(call, ids) -> ids`` changes the ids passed to embeddings, by call number."""
 
     def __init__(self, model: nn.Module, change_ids: Callable[[int, Tensor], Tensor] | None = None) -> None:
         super().__init__()
@@ -95,13 +89,12 @@ class Watch(FunctionChange):
         self._entered = 0
 
     def __enter__(self) -> Any:
-        """Begin; lines further out than this one are not the training's."""
+        """Start; frames outside this one do not belong to the training."""
         self._entered = id(sys._getframe(1))
         begin: Any = super().__enter__
         return begin()
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Look, call, look."""
         name = getattr(func, "__name__", "")
         if name == "__get__":
             if args and getattr(func, "__self__", None) is Tensor.data:
@@ -127,7 +120,7 @@ class Watch(FunctionChange):
         return result
 
     def _note_use(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        """The first weight among the arguments that has at least two dimensions."""
+        """The first weight among the arguments with at least two dimensions."""
         found = ""
         for arg in (*args, *kwargs.values()):
             name = self._names.get(id(arg)) if isinstance(arg, Tensor) else None
@@ -185,7 +178,7 @@ class Watch(FunctionChange):
         )
 
     def _refuse(self, name: str, input: Tensor, target: Tensor, settings: dict[str, Any]) -> None:
-        """Stop before a kernel does, where an index or a value lies outside what it takes."""
+        """Raise before the kernel crashes on an index or value out of range."""
         bad = out_of_range(name, input, target, settings)
         outside = name == "binary_cross_entropy" and not bool(((input >= 0) & (input <= 1)).all())
         if bad or (outside and bool(input.isfinite().all())):
@@ -231,7 +224,7 @@ class Watch(FunctionChange):
 
 
 def out_of_range(name: str, input: Tensor, target: Tensor, settings: dict[str, Any]) -> list[float]:
-    """Labels that are no class and not ignored; for binary losses, targets outside 0 to 1."""
+    """Labels that are neither a class nor ignored; for binary losses, targets outside 0 to 1."""
     if target.is_meta or input.is_meta:
         return []
     if name.startswith("binary"):
@@ -246,12 +239,12 @@ def out_of_range(name: str, input: Tensor, target: Tensor, settings: dict[str, A
 
 
 def _grows(first: Tensor, second: Tensor) -> bool:
-    """Whether two shapes make more elements together than either has."""
+    """Whether broadcasting two shapes gives more elements than either has."""
     try:
         size = torch.broadcast_shapes(first.shape, second.shape).numel()
     except RuntimeError:
         return False
-    # (32, 64, 1) with (32, 1, 64) compares each with every other on purpose.
+    # (32, 64, 1) with (32, 1, 64) compares all pairs on purpose.
     return size > max(first.numel(), second.numel()) and first.dim() != second.dim()
 
 
@@ -269,4 +262,4 @@ _LOSSES: dict[str, tuple[str, ...]] = {
     "smooth_l1_loss": ("input", "target", "size_average", "reduce", "reduction", "beta"),
     "huber_loss": ("input", "target", "reduction", "delta", "weight"),
 }  # fmt: skip
-"""Their arguments by position."""
+"""Their positional arguments."""

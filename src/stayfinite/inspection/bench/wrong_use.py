@@ -1,4 +1,4 @@
-"""What is no training at all, refused before anything is run."""
+"""Refuse invalid arguments before anything runs."""
 
 from __future__ import annotations
 

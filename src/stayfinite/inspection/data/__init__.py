@@ -1,1 +1,1 @@
-"""Training data before training: what its rows come to, held against the tokenizer and the length limit."""
+"""Check training data against the tokenizer and the length limit."""

@@ -1,4 +1,4 @@
-"""What people call the columns of their data."""
+"""Common names of data columns."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SECOND_SOURCES = {
     "question": ("context", "passage"),
     "anchor": ("positive",),
 }
-"""What stands beside a source and belongs to it; it may be empty."""
+"""Secondary inputs next to a source; may be empty."""
 PROMPTS = frozenset({
     "prompt", "instruction", "completion", "response", "chosen", "user", "human", "assistant", "gpt",
 })  # fmt: skip
-"""Names that say that prompt and answer are trained as one text."""
+"""Names that mean prompt and answer are trained as one text."""
 TEXTS = ("text", "content", "sentence", "body", "code", "review", "comment", "tweet", "message", "utterance", "caption")
 LABELS = (
     "label", "labels", "class", "category", "sentiment", "intent", "y", "target", "class_label", "is_duplicate",
@@ -46,15 +46,15 @@ SPLITS_BY = re.compile(
     r"group|recording|page|book|paper|scene|sequence)[_ ]?(?:id|no|key)$",
     re.IGNORECASE,
 )
-"""Things whose rows belong on one side of a split. Users and speakers often stand on both on purpose."""
+"""Entities whose rows must not span splits. Users and speakers often do on purpose."""
 NO_FEATURE = re.compile(
     r"^(?:\w+_)?(?:id|ids|idx|index|uid|key|no|nr|code|version|year|date|timestamp|split|fold|seed|bias|intercept|"
     r"const|constant|ones|pad|padding|zip|unnamed.*)$",
     re.IGNORECASE,
 )
-"""Numbers that nothing is learned from, or that are constant on purpose."""
+"""Numeric columns that are not features, or that are constant on purpose."""
 
 
 def plain(name: str) -> str:
-    """A column's name as the lists above have it."""
+    """Normalize a column name for the lists above."""
     return re.sub(r"[\s\-.]+", "_", name.strip().lower())

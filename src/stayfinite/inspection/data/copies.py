@@ -1,4 +1,4 @@
-"""Rows that are copies of each other: by a hash of 64 bits a row, never by keeping the texts."""
+"""Duplicate rows, by 64-bit hashes instead of texts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 
 from stayfinite.inspection.data.places import FIRST, Tally
 
-PART = 1_000_000
-"""Keys that are compared at a time; more are compared in so many parts."""
+PART = 1_000_000  # keys compared at a time; larger sets are split into parts
 SHORT = 24
-"""Letters and digits, in bytes. Shorter rows coincide without being copies: yes, no, thank you."""
+"""Bytes of letters and digits. Shorter rows repeat without being duplicates: yes, no, thank you."""
 _PASSED_OVER = "".join(c for c in map(chr, range(128)) if not c.isalnum()).encode()
 
 
 def bare(text: str) -> bytes:
-    """What is left of a text when form, case, spaces and ASCII punctuation are taken away."""
+    """Strip case, spaces, ASCII punctuation and Unicode form from a text."""
     if text.isascii():
         return text.lower().encode().translate(None, _PASSED_OVER)
     folded = unicodedata.normalize("NFKC", text).casefold()
@@ -25,9 +24,9 @@ def bare(text: str) -> bytes:
 
 
 class Keys:
-    """A key of 64 bits for each row of a split, with the row's number: 12 bytes a row.
+    """A 64-bit key and the row number for each row of a split: 12 bytes per row.
 
-    Keys are Python's own hashes: quick, and the same for the same bytes as long as the process lives.
+    Keys are Python hashes: fast, and stable within a process.
     """
 
     def __init__(self) -> None:
@@ -35,7 +34,7 @@ class Keys:
         self._rows = array("I")
 
     def extend(self, rows: Iterable[int], raws: Iterable[bytes]) -> None:
-        """Remember rows by their bytes."""
+        """Add rows by their bytes."""
         self._keys.extend(map(hash, raws))
         self._rows.extend(rows)
 
@@ -43,24 +42,24 @@ class Keys:
         return len(self._keys)
 
     def part(self, number: int, parts: int) -> Iterator[tuple[int, int]]:
-        """Keys and rows of one part of all keys; the same key is always in the same part."""
+        """Keys and rows of one part; equal keys are in the same part."""
         pairs = zip(self._keys, self._rows, strict=True)
         return pairs if parts == 1 else ((key, row) for key, row in pairs if key % parts == number)
 
 
 @dataclass(slots=True)
 class Twins:
-    """Rows that are copies of an earlier one."""
+    """Rows that duplicate an earlier one."""
 
     copies: Tally = field(default_factory=Tally)
     originals: list[int] = field(default_factory=list)
-    """The earlier row of each of the first copies."""
+    """The earlier row of each of the first duplicates."""
     twinned: int = 0
-    """Rows that have a copy, earlier or later."""
+    """Rows with a duplicate before or after them."""
 
 
 def twins_in(keys: Keys) -> Twins:
-    """Copies within one split."""
+    """Duplicates within one split."""
     found, pairs, parts = Twins(), list[tuple[int, int]](), 1 + len(keys) // PART
     for number in range(parts):
         seen: dict[int, int] = {}
@@ -79,7 +78,7 @@ def twins_in(keys: Keys) -> Twins:
 
 
 def shared_between(train: Keys, held: Keys) -> Twins:
-    """Rows of the held-out split whose key is in the training split too."""
+    """Rows of the held-out split whose key is also in the training split."""
     found, pairs, parts = Twins(), list[tuple[int, int]](), 1 + len(train) // PART
     for number in range(parts):
         known: dict[int, int] = {}

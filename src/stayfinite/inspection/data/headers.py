@@ -1,4 +1,4 @@
-"""Whether the first row of a table of text holds the names of its columns, or is a row like any other."""
+"""Decide whether the first row of a text table holds column names or data."""
 
 from __future__ import annotations
 
@@ -12,37 +12,35 @@ from stayfinite.inspection.data.values import as_number
 from stayfinite.readers.data.languages import LANGUAGES, is_a_language
 from stayfinite.readers.data.shapes import COUNTED
 
-WRITTEN = frozenset({"csv", "tsv"})
-"""Kinds of files in which nothing but the first row itself says what it is."""
+WRITTEN = frozenset({"csv", "tsv"})  # file kinds without any other sign of a header
 USUAL = frozenset(
     name
     for listed in (names.SOURCES, names.TARGETS, names.TEXTS, names.LABELS, names.CHATS, names.TOKEN_IDS, names.IDS)
     for name in listed
 )
 WORDS = frozenset({"text", "texts", "sentence", "sentences", "lang", "language", "name", "column", "original"})
-"""What stands beside them in names of several words: `english sentence`."""
-FEWEST = 3
-"""Numbers below a word, from which on the word is their name."""
+"""Words in compound names: `english sentence`."""
+FEWEST = 3  # numbers needed below a word for it to be their name
 AN_IDENTIFIER = re.compile(r"[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*")
 
 
 def is_header(cells: Iterable[str]) -> bool:
-    """Whether this is surely a row of names: one of them is usual or an identifier, or two are languages."""
+    """Whether this is certainly a header: a common name, an identifier, or two languages."""
     stripped = [cell.strip() for cell in cells]
     if all(map(COUNTED.fullmatch, stripped)):
-        return True  # the reader has seen that the first row is none, and has kept it
+        return True  # the reader found that the first row is data, and kept it
     return any(map(_is_usual, stripped)) or sum(map(is_a_language, stripped)) > 1
 
 
 def has_header(columns: Mapping[str, Sequence[Any]]) -> bool:
-    """Whether the names of these columns surely are some: by themselves, or since they stand above numbers."""
+    """Whether these are certainly column names, by themselves or because numbers follow."""
     return is_header(columns) or any(
         as_number(name) is None and _are_numbers(values) for name, values in columns.items()
     )
 
 
 def _are_numbers(values: Sequence[Any]) -> bool:
-    """Nothing but numbers and gaps, and enough numbers."""
+    """Whether there are only numbers and gaps, with enough numbers."""
     read = [as_number(value) for value in values]
     return None not in read and sum(number is not None and math.isfinite(number) for number in read) >= FEWEST
 
@@ -50,10 +48,6 @@ def _are_numbers(values: Sequence[Any]) -> bool:
 def _is_usual(cell: str) -> bool:
     if names.plain(cell) in USUAL or AN_IDENTIFIER.fullmatch(cell):
         return True
-    parts = _parts(cell)
-    # `english sentence`; but not languages alone, since `so am` may be a row.
+    parts = [part for part in names.plain(cell).split("_") if part]
+    # `english sentence`, but not only languages: `so am` may be a row.
     return 1 < len(parts) <= 3 and (USUAL | WORDS | LANGUAGES).issuperset(parts) and not LANGUAGES.issuperset(parts)
-
-
-def _parts(cell: str) -> list[str]:
-    return [part for part in names.plain(cell).split("_") if part]

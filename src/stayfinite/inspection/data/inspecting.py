@@ -1,4 +1,4 @@
-"""``stayfinite check --data``: look through training data before it is trained on."""
+"""``stayfinite check --data``: check training data before training."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def inspect_data(
     whole: bool = False,
     progress: Progress | None = None,
 ) -> Inspection:
-    """Read data once, in bounded memory, and let the rules judge what it comes to.
+    """Read data once, in bounded memory, and let the rules judge it.
 
     Arguments:
-        paths: files, or directories of files, that are the training data.
-        val: the validation data, in any of the formats.
+        paths: training data files or directories.
+        val: validation data, in any format.
         tokenizer: `bytes`, a directory, a tokenizer.json, a SentencePiece model, or a name in the local cache.
-        max_length: where rows will be cut, in tokens; in bytes for byte models.
-        source: the column of the input; guessed when left out, as are the next two.
+        max_length: truncation limit in tokens; in bytes for byte models.
+        source: the input column; guessed if omitted, as are the next two.
         target: the column of the target text or label.
-        group: the column of the id by which training and validation are to be told apart.
-        whole: read all of the files, however large; else only the beginnings of those above 1 GiB together.
+        group: the id column that must not overlap between training and validation.
+        whole: read everything; otherwise only the beginnings of files that exceed 1 GiB together.
         progress: called as ``progress(name, done, total)`` in bytes.
     """
     if max_length is not None and max_length < 1:
@@ -117,7 +117,7 @@ def _concluded(
 
 
 def _writable(notes: Notes) -> Notes:
-    """The same notes without half characters, which data may hold and no terminal or JSON reader takes."""
+    """The notes without lone surrogates, which terminals and JSON readers reject."""
     return Notes(
         observed={name: replace(seen, value=_shown(seen.value)) for name, seen in notes.observed.items()},
         checks=[replace(check, seen=_shown(check.seen)) for check in notes.checks],
@@ -157,7 +157,7 @@ def _banner(splits: list[Split], tokenizer: Tokenizer | None, limit: int | None,
 
 
 def _positions(train: Split, tokenizer: Tokenizer | None, limit: int | None, notes: Notes) -> Settings | None:
-    """The model's table of positions, where the data would run over it."""
+    """The model's position table, if the data exceeds it."""
     if tokenizer is None or tokenizer.positions is None or train.tokens is None or limit is None:
         return None
     tokens = train.tokens

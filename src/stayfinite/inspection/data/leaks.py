@@ -1,4 +1,4 @@
-"""The validation data held against the training data: rows of both, by text and by id; characters of one alone."""
+"""Compare validation with training data: shared rows, shared ids, foreign characters."""
 
 from __future__ import annotations
 
@@ -8,35 +8,34 @@ from stayfinite.inspection.data import column_names as names
 from stayfinite.inspection.data.copies import Twins, shared_between, twins_in
 from stayfinite.inspection.data.split import Split
 
-COMMON, COMMON_ROWS = 0.01, 10
-"""Rows, as a share and at least so many, that make a character common."""
+COMMON, COMMON_ROWS = 0.01, 10  # share and minimum number of rows that make a character common
 EXPECTED = 50
-"""Times that a character would be met in the training data if both were written alike."""
+"""Expected occurrences of a character in the training data if both were written alike."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leak:
-    """What both splits share."""
+    """Overlap of the two splits."""
 
     text: Twins
-    """Rows of the validation that stand in the training data as they are, short ones left out."""
+    """Validation rows that also occur in the training data, without short ones."""
     short: int
-    """Short ones."""
+    """Number of short ones."""
     text_share: float
-    """Of all validation rows; short ones count as far as they are more than chance would bring."""
+    """Share of validation rows; short ones count only beyond chance."""
     ids: Twins | None
-    """Rows of the validation whose id the training data has; None where ids say nothing."""
+    """Validation rows with an id from the training data; None if ids are not meaningful."""
     id_share: float
     id_note: str
-    """What to say of the ids where they are not judged."""
+    """Why ids were not judged."""
 
 
 def leak_between(train: Split, held: Split) -> Leak:
-    """Hold the validation rows against the training rows."""
+    """Compare validation rows with training rows."""
     rows = max(1, held.rows)
     text = shared_between(train.long_rows, held.long_rows)
     short = shared_between(train.short_rows, held.short_rows).copies.count
-    # Short rows of two honest splits coincide about as often as those within one.
+    # Short rows of independent splits coincide about as often as within one split.
     usual = twins_in(train.short_rows).twinned / max(1, len(train.short_rows))
     surplus = max(0.0, short - min(1.0, 1.5 * usual + 0.05) * len(held.short_rows))
     ids, note = _by_id(train, held)
@@ -51,9 +50,9 @@ def leak_between(train: Split, held: Split) -> Leak:
 
 
 def foreign_characters(train: Split, held: Split) -> dict[str, int]:
-    """Characters that the training text never has and should have by chance, and in how many validation texts they are.
+    """Characters that the training text lacks beyond chance, with their number of validation texts.
 
-    A single row may be full of a character that is met nowhere else: so rows are counted, not characters.
+    Rows are counted instead of characters, because one row may be full of a rare character.
     """
     if held.writing.rows_with is None:
         return {}
@@ -88,6 +87,6 @@ def _by_id(train: Split, held: Split) -> tuple[Twins | None, str]:
 
 
 def _counted(split: Split) -> bool:
-    """Whether the ids are the numbers of the rows: 0, 1, 2, ..."""
+    """Whether the ids are row numbers: 0, 1, 2, ..."""
     count, smallest, largest = split.counters
     return count == len(split.groups) and smallest <= 1 and largest - smallest < 1.5 * count + 5

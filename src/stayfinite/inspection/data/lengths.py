@@ -1,4 +1,4 @@
-"""How long the rows are, as a histogram: bounded, and exact."""
+"""Row lengths as an exact histogram of bounded size."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stayfinite.inspection.data.places import Tally
 
 @dataclass(slots=True)
 class Lengths:
-    """The lengths of one column, or of whole rows, in one unit."""
+    """Lengths of one column or of whole rows, in one unit."""
 
     unit: str
     limit: int | None = None
@@ -22,7 +22,6 @@ class Lengths:
     longest_row: int = 0
 
     def take(self, rows: Sequence[int], lengths: Sequence[int]) -> None:
-        """Count the lengths of these rows."""
         if not lengths:
             return
         self.counts.update(lengths)
@@ -36,7 +35,6 @@ class Lengths:
 
     @property
     def rows(self) -> int:
-        """How many were measured."""
         return self.counts.total()
 
     def at(self, share: float) -> int:
@@ -50,5 +48,5 @@ class Lengths:
 
     @property
     def cut(self) -> float:
-        """The share of rows beyond the limit."""
+        """Share of rows beyond the limit."""
         return self.over.count / self.rows if self.rows else 0.0

@@ -1,53 +1,50 @@
-"""What turns text into ids and says how long it is: bytes, and the kinds of tokenizers that there are."""
+"""Encode text and measure its length: bytes, and all kinds of tokenizers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-LONGEST_TEXT = 400_000
-"""Characters of a text that are given to a tokenizer; the rest is far beyond any limit."""
+LONGEST_TEXT = 400_000  # characters passed to a tokenizer; the rest exceeds any limit
 
 
 class Encoded(NamedTuple):
-    """What some texts come to."""
+    """Encoding statistics per text."""
 
     lengths: list[int]
     unknown: list[int]
-    """Unknown tokens of each; empty where none is unknown."""
+    """Unknown tokens per text; empty if there are none."""
     largest: list[int]
-    """The largest id of each; empty where no id can be too large."""
+    """Largest id per text; empty if no id can be too large."""
 
 
 class Measure(Protocol):
-    """Something that turns text into ids."""
+    """Encodes text to ids."""
 
     unit: str
     unknown: bool
-    """Whether it has a token for what it does not know."""
+    """Whether it has an unknown token."""
 
     def encoded(self, texts: Sequence[str]) -> Encoded:
-        """Lengths with the special tokens that the tokenizer adds by itself."""
+        """Lengths include the special tokens that the tokenizer adds."""
         ...
 
     def spelled(self, character: str) -> str | None:
-        """What comes back when a character is encoded and decoded; None when it is unknown."""
+        """Encode and decode a character; None if it is unknown."""
         ...
 
 
 class Bytes:
-    """A byte a token, and one for the end: ByT5 and its kin."""
+    """One token per byte, plus an end token: ByT5 and similar."""
 
     unit = "bytes"
     unknown = False
 
     def encoded(self, texts: Sequence[str]) -> Encoded:
-        """Bytes of UTF-8, and the end token."""
         lengths = [(len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 1 for text in texts]
         return Encoded(lengths, [], [])
 
     def spelled(self, character: str) -> str | None:
-        """Bytes lose nothing."""
         return character
 
 
@@ -58,7 +55,7 @@ class Fast:
 
     def __init__(self, tokenizer: Any, unknown: str | None) -> None:
         self._tokenizer = tokenizer
-        # Padding and truncation are switched off: the true lengths are wanted.
+        # Disable padding and truncation to get true lengths.
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._unknown = tokenizer.token_to_id(unknown) if unknown else None
@@ -78,13 +75,13 @@ class Fast:
         if self._unknown is not None and self._unknown in ids:
             return None
         if self._tokenizer.decoder is None:
-            # It cannot put pieces together again, and nothing is to be learned from how they look apart.
+            # Without a decoder, separate pieces prove nothing.
             return character
         return str(self._tokenizer.decode(ids, skip_special_tokens=False)).strip(" ")
 
 
 class Pieces:
-    """A SentencePiece model, and an end token."""
+    """A SentencePiece model with an end token."""
 
     unit = "tokens"
 
@@ -140,6 +137,6 @@ def _counted(texts: Sequence[list[int]], unknown: int | None, *, ends: int = 0) 
 
 
 def _clean(text: str) -> str:
-    """Half characters are no text to a tokenizer."""
+    """Shorten the text and replace lone surrogates, which tokenizers reject."""
     text = text[:LONGEST_TEXT]
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Columns of numbers: what is not finite, what never changes, how large they are."""
+"""Numeric columns: non-finite values, constants, ranges."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from stayfinite.inspection.data.values import as_number
 
 @dataclass(slots=True)
 class Numbers:
-    """One column."""
+    """Statistics of one column."""
 
     count: int = 0
     smallest: float = math.inf
     largest: float = -math.inf
     not_finite: Tally = field(default_factory=Tally)
-    """NaN or infinity, written so."""
+    """Explicit NaN or infinity."""
     gaps: Tally = field(default_factory=Tally)
-    """Nothing, or a word that stands for nothing."""
+    """Empty cells and placeholders."""
     words: Tally = field(default_factory=Tally)
-    """Something that is no number."""
+    """Non-numeric text."""
 
     def take(self, first: int, values: Sequence[Any]) -> None:
-        """Look at some rows' values; the first row has this number."""
+        """Add values; ``first`` is the number of the first row."""
         try:
             numbers = list(map(float, values))
             if all(map(math.isfinite, numbers)):
@@ -55,5 +55,5 @@ class Numbers:
 
     @property
     def constant(self) -> bool:
-        """One value in every row of many."""
+        """Whether many rows share one value."""
         return self.count >= 20 and self.smallest == self.largest and not self.words.count

@@ -1,4 +1,4 @@
-"""Which column is what: source, target, label, id; guessed from names and first rows where nobody says."""
+"""Assign columns to roles: source, target, label, id; guessed from names and first rows if not given."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from stayfinite.readers.data.shapes import shape_of
 
 Kind = Literal["pairs", "prompts", "chat", "classes", "text", "table", "tokens"]
 Columns = Mapping[str, Sequence[Any]]
-PROSE = 60
-"""Characters, on average, from which on a column beside several of numbers is what the data is about."""
+PROSE = 60  # mean characters above which a column next to numeric ones is the main text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roles:
-    """What the columns are for."""
+    """The roles of the columns."""
 
     kind: Kind
-    """Pairs have a limit for each side; prompts and chats are one text, of which the answer is learned."""
+    """Pairs have a limit per side; prompts and chats are one text, of which the answer is learned."""
     source: tuple[str, ...] = ()
-    """The first must not be empty; the others belong to it."""
+    """The first must not be empty; the others are appended to it."""
     target: str | None = None
     group: str | None = None
     group_given: bool = False
@@ -34,10 +33,10 @@ class Roles:
     tokens: tuple[str, ...] = ()
     """Columns of token ids."""
     given: bool = False
-    """Source or target were named by the person, not guessed."""
+    """The user named source or target."""
 
     def told(self) -> str:
-        """In words, for the banner."""
+        """Describe the roles for the banner."""
         parts = {
             "text": " + ".join(self.source) if self.target is None else "",
             "source": " + ".join(self.source) if self.target is not None else "",
@@ -55,7 +54,7 @@ def _listed(columns: Sequence[str], most: int = 6) -> str:
 
 
 def roles_of(columns: Columns, *, source: str | None, target: str | None, group: str | None) -> Roles:
-    """What each column is for, from its name and these first rows; what is named is taken at its word."""
+    """Assign roles from names and first rows; columns named by the user are not questioned."""
     for name in (source, target, group):
         _known(name, columns)
     roles = _guess(columns, source, target)
@@ -87,9 +86,9 @@ def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:
         if any("label" not in name for name in ids):
             return Roles(kind="tokens", tokens=ids)
         if shape is not None and shape.target is not None and not {*shape.source} & {*numbers}:
-            asked = shape.name == "list of pairs" and shape.target in numbers
-            kind: Kind = "prompts" if asked else _kind(columns, shape.source[0], shape.target, numbers)
-            return Roles(kind=kind, source=shape.source, target=shape.target, numbers=() if asked else numbers)
+            prompts = shape.name == "list of pairs" and shape.target in numbers
+            kind: Kind = "prompts" if prompts else _kind(columns, shape.source[0], shape.target, numbers)
+            return Roles(kind=kind, source=shape.source, target=shape.target, numbers=() if prompts else numbers)
     words = [name for name, values in columns.items() if name not in numbers and _wordy(values)]
     source = source or _first(named, names.SOURCES, words)
     if target is None:
@@ -98,7 +97,8 @@ def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:
         source = _first(named, names.TEXTS, [name for name in words if name != target])
     features = [name for name in numbers if not names.NO_FEATURE.match(names.plain(name))]
     if source is None and target is None and (longest := _longest(columns, words, PROSE * (len(features) > 2))):
-        source, target = longest[0], longest[1] if len(longest) > 1 and not _label_named(named, longest) else None
+        labeled = any(name in named and named[name] not in longest for name in names.LABELS)
+        source, target = longest[0], longest[1] if len(longest) > 1 and not labeled else None
     if target is None and source is not None:
         target = _label(columns, named, source)
     if source is None and target is not None and target not in numbers:
@@ -126,17 +126,13 @@ def _first(named: Mapping[str, str], wanted: Sequence[str], among: Sequence[str]
 
 
 def _longest(columns: Columns, words: Sequence[str], least: int) -> list[str]:
-    """The two columns with the most text, in the order of the file; none where the longest is shorter than so much."""
+    """The two columns with the most text, in file order; [] if the longest is shorter than ``least``."""
     sizes = {name: sum(len(as_text(value)) for value in columns[name]) / max(1, len(columns[name])) for name in words}
     kept = [name for name in words if sizes[name] >= 4 and _varied(columns[name]) and not names.GROUPS.match(name)]
     if max(sizes.values(), default=0) < least:
         return []
     chosen = sorted(kept, key=lambda name: -sizes[name])[:2]
     return sorted(chosen, key=list(columns).index) or [name for name in words if sizes[name] >= 4][:1]
-
-
-def _label_named(named: Mapping[str, str], chosen: Sequence[str]) -> bool:
-    return any(name in named and named[name] not in chosen for name in names.LABELS)
 
 
 def _label(columns: Columns, named: Mapping[str, str], source: str) -> str | None:
@@ -163,14 +159,11 @@ def _numeric(values: Sequence[Any]) -> bool:
 
 def _wordy(values: Sequence[Any]) -> bool:
     return any(
-        isinstance(value, str) or (isinstance(value, list) and (is_chat(value) or _all_texts(value)))
+        isinstance(value, str)
+        or (isinstance(value, list) and value and (is_chat(value) or all(isinstance(each, str) for each in value)))
         for value in values
         if not missing(value)
     )
-
-
-def _all_texts(value: list[Any]) -> bool:
-    return bool(value) and all(isinstance(each, str) for each in value)
 
 
 def _ids(values: Sequence[Any]) -> bool:
@@ -183,7 +176,7 @@ def _varied(values: Sequence[Any]) -> bool:
 
 
 def _classes(values: Sequence[Any]) -> bool:
-    """A few short values that come again and again."""
+    """Whether a few short values repeat."""
     texts = [as_text(value).strip() for value in values if not missing(value)]
     distinct = set(texts) - {""}
     if not distinct or any(isinstance(value, list) for value in values[:8]):

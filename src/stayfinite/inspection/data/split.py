@@ -1,4 +1,4 @@
-"""One split of the data, read once from end to end: what its rows come to."""
+"""Read one split of the data once and collect its statistics."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ from stayfinite.readers.data.opening import told
 Progress = Callable[[str, int, int], None]
 MOST_CLASSES = 10_000
 _COUNTER = re.compile(r"\d{1,15}$", re.ASCII)
-LINE = 80
-"""Characters from which on two equal lines of a plain text are more than a coincidence."""
+LINE = 80  # characters above which two equal lines of plain text are not a coincidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the person asked for."""
+    """The user's options."""
 
     source: str | None = None
     target: str | None = None
@@ -43,7 +42,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Split:
-    """All that is remembered of a split's rows; never a text."""
+    """Statistics of a split's rows; texts are not kept."""
 
     name: str
     wanted: Wanted
@@ -51,23 +50,23 @@ class Split:
     roles: Roles | None = None
     columns: tuple[str, ...] = ()
     format: str = ""
-    """How the first file is written, in words."""
+    """Format of the first file, in words."""
     places: Places = field(default_factory=Places)
     broken: list[tuple[str, Broken]] = field(default_factory=list)
     broken_count: int = 0
     missing: dict[str, Tally] = field(default_factory=dict)
-    """Rows without a value, by the column that should have one."""
+    """Rows without a value, by required column."""
     elsewhere: Counter[str] = field(default_factory=Counter)
-    """Missing values in columns of which nothing is asked, and empty texts where they do no harm."""
+    """Missing values in other columns, and harmless empty texts."""
     unanswered: Tally = field(default_factory=Tally)
     """Conversations without an answer."""
     long_rows: Keys = field(default_factory=Keys)
     short_rows: Keys = field(default_factory=Keys)
     beginning: int | None = None
-    """Letters that all rows begin with."""
+    """Length of the prefix shared by all rows, in letters."""
     groups: Keys = field(default_factory=Keys)
     counters: list[int] = field(default_factory=lambda: [0, 0, 0])
-    """Ids that are whole numbers: how many, the smallest, the largest."""
+    """Integer ids: count, smallest, largest."""
     writing: Writing = field(default_factory=Writing)
     characters: dict[str, Lengths] = field(default_factory=dict)
     words: Lengths = field(default_factory=lambda: Lengths("words"))
@@ -79,11 +78,9 @@ class Split:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
         return len(self.places)
 
     def read(self, progress: Progress | None = None, roles: Roles | None = None) -> None:
-        """Read every file of the split."""
         self.roles = roles
         total = sum(source.share for source in self.sources)
         before = 0
@@ -164,7 +161,7 @@ class Split:
         source, target = self._texts(first, columns, count)
         text_target = target if roles.kind != "classes" else None
         if roles.kind != "chat":
-            # The same text under another label is no other text.
+            # The same text with another label is still a duplicate.
             self._copies(first, source, text_target)
         shown = [source] if text_target is None else [source, text_target]
         self.writing.take(first, shown)
@@ -175,7 +172,8 @@ class Split:
             self.tokens.take(first, source, text_target)
         elif self.wanted.limit is not None:
             self.words.limit = self.wanted.limit
-            self.words.take(range(first, first + count), [_most_words(*row) for row in zip(*shown, strict=True)])
+            words = [max(len(text.split()) for text in row) for row in zip(*shown, strict=True)]
+            self.words.take(range(first, first + count), words)
         if roles.kind == "classes" and target is not None:
             self._count_classes(target)
 
@@ -216,7 +214,7 @@ class Split:
                     return texts
         except TypeError:
             pass
-        # Where texts are read one after the other, an empty one is the space between two paragraphs.
+        # In running text, an empty row separates paragraphs.
         free = self.roles is not None and self.roles.kind == "text"
         chat = [conversation(value).whole if is_chat(value) else as_text(value) for value in values]
         for row, (value, text) in enumerate(zip(values, chat, strict=True), first):
@@ -232,7 +230,7 @@ class Split:
     def _copies(self, first: int, source: list[str], target: list[str] | None) -> None:
         assert self.roles is not None
         if self.beginning is None:
-            # What every row begins with (`translate English to German:`) makes none of them long.
+            # A shared prefix (`translate English to German:`) does not make rows long.
             self.beginning = len(bare(_common(source[:500]))) if len(source) >= 20 else 0
         least = self.beginning + (LINE if self.sources[0].kind == "txt" else SHORT)
         raws = list(map(bare, source))
@@ -286,11 +284,6 @@ class Split:
 
 
 def _common(texts: Sequence[str]) -> str:
-    """What all of the texts begin with."""
     first, last = min(texts), max(texts)
     same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     return first[:same]
-
-
-def _most_words(*texts: str) -> int:
-    return max(len(text.split()) for text in texts)

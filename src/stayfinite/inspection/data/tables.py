@@ -1,4 +1,4 @@
-"""What is better looked at than read: lengths, characters, damage, classes, numbers."""
+"""Tables of lengths, characters, damage, classes and numbers."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ MOST_CHARACTERS = 24
 MOST_CLASSES = 12
 MOST_SCRIPTS = 12
 MOST_COLUMNS = 24
-TRIED = 4000
-"""Different characters that are tried with the tokenizer, the commonest first."""
+TRIED = 4000  # distinct characters tested with the tokenizer, most frequent first
 HIDDEN = "\u00a0\u00ad\u200b\u200c\u200d\u200e\u200f\u202f\u2060\ufeff"
-"""Spaces that do not break, soft hyphens, joiners, marks of direction, marks of byte order."""
+"""Non-breaking spaces, soft hyphens, joiners, direction marks, byte order marks."""
 QUOTES = "\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a\u02bc\u2032\u00b4\u300c\u300d"
 
 
 def lost_characters(split: Split, measure: Measure) -> dict[str, str | None]:
-    """Characters that do not come back from the tokenizer as they were; None for unknown ones."""
+    """Characters that the tokenizer changes; None for unknown ones."""
     found: dict[str, str | None] = {}
     for character, _ in split.writing.characters.most_common(TRIED):
         if "\ud800" <= character <= "\udfff":
@@ -36,7 +35,7 @@ def lost_characters(split: Split, measure: Measure) -> dict[str, str | None]:
 
 
 def lengths_table(splits: list[Split]) -> Table | None:
-    """Percentiles of the lengths, a line for each side and unit."""
+    """Percentiles of the lengths, one row per side and unit."""
     rows = [row for split in splits for row in _lengths(split)]
     columns = ("rows of", "column", "in", "p50", "p90", "p95", "p99", "longest", "at", "cut")
     return Table(title="Lengths", columns=columns, rows=tuple(rows)) if rows else None
@@ -64,7 +63,7 @@ def _lengths(split: Split) -> Iterator[tuple[str, ...]]:
 
 
 def scripts_table(split: Split) -> Table | None:
-    """What kinds of characters there are beyond ASCII."""
+    """Scripts of the characters beyond ASCII."""
     characters = split.writing.characters
     if not characters:
         return None
@@ -82,7 +81,7 @@ def scripts_table(split: Split) -> Table | None:
 
 
 def mixture_table(split: Split) -> Table | None:
-    """Ways of writing that are mixed: worth knowing, no fault."""
+    """Mixed writing conventions: informative, not a fault."""
     writing, rows = split.writing, []
     if writing.decomposed.count and writing.composed:
         where = split.places.tallied(writing.decomposed)
@@ -99,7 +98,7 @@ def mixture_table(split: Split) -> Table | None:
 
 
 def characters_table(split: Split, lost: dict[str, str | None] | None) -> Table | None:
-    """Which characters there are beyond ASCII; first those that the tokenizer does not keep."""
+    """Characters beyond ASCII; first those that the tokenizer loses."""
     characters = split.writing.characters
     if not characters:
         return None
@@ -128,7 +127,7 @@ def _fate(character: str, lost: dict[str, str | None]) -> str:
 
 
 def damage_table(split: Split) -> Table | None:
-    """What damage there is, with an example of each kind."""
+    """Kinds of damage, with one example each."""
     rows = [
         (KINDS[kind], f"{tally.count:,}", split.places.tallied(tally), split.writing.sample[kind])
         for kind, tally in split.writing.damage.items()
@@ -139,7 +138,7 @@ def damage_table(split: Split) -> Table | None:
 
 
 def classes_table(train: Split, held: Split | None) -> Table | None:
-    """How often each class is met."""
+    """Frequency of each class."""
     classes = train.classes
     if not 1 <= len(classes) <= 1000:
         return None
@@ -158,7 +157,7 @@ def classes_table(train: Split, held: Split | None) -> Table | None:
 
 
 def numbers_table(split: Split) -> Table | None:
-    """Range and gaps of every column of numbers."""
+    """Range and gaps of every numeric column."""
     rows = [
         (
             name,

@@ -1,4 +1,4 @@
-"""From what was counted to facts for the rules and lines for the reader."""
+"""Turn statistics into facts for the rules and check list lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_BAD = 8
 
 
 def tell_rows(splits: list[Split], notes: Notes) -> None:
-    """How many rows there are, and which of them nothing can be learned from."""
+    """Number of rows, and rows without anything to learn."""
     train = splits[0]
     notes.saw("data.rows", train.rows, train.sources[0].path.name)
     bad = [text for split in splits for text in _bad_rows(split)]
@@ -30,24 +30,26 @@ def tell_rows(splits: list[Split], notes: Notes) -> None:
 
 
 def _bad_rows(split: Split) -> list[str]:
-    told = [f"{name}:{broken.line} {broken.why}" for name, broken in split.broken[:FIRST]]
-    if split.broken_count > len(told):
-        told.append(f"{split.broken_count - len(told):,} more broken")
-    told += [f"{split.places.tallied(tally)}: {name} is missing or empty" for name, tally in split.missing.items()]
+    problems = [f"{name}:{broken.line} {broken.why}" for name, broken in split.broken[:FIRST]]
+    if split.broken_count > len(problems):
+        problems.append(f"{split.broken_count - len(problems):,} more broken")
+    problems += [f"{split.places.tallied(tally)}: {name} is missing or empty" for name, tally in split.missing.items()]
     for name, numbers in split.numbers.items():
         if numbers.not_finite.count:
-            told.append(f"{split.places.tallied(numbers.not_finite)}: {name} is NaN or inf")
+            problems.append(f"{split.places.tallied(numbers.not_finite)}: {name} is NaN or inf")
         if numbers.gaps.count and _counts(split, name):
-            told.append(f"{split.places.tallied(numbers.gaps)}: {name} is missing")
+            problems.append(f"{split.places.tallied(numbers.gaps)}: {name} is missing")
         if numbers.words.count and numbers.words.count <= 0.05 * max(1, split.rows) and _counts(split, name):
-            told.append(f"{split.places.tallied(numbers.words)}: {name} is not a number")
+            problems.append(f"{split.places.tallied(numbers.words)}: {name} is not a number")
     if split.ids is not None and split.ids.empty.count:
-        told.append(f"{split.places.tallied(split.ids.empty)}: no token ids")
-    return told if len(told) <= MOST_BAD else [*told[:MOST_BAD], f"and {len(told) - MOST_BAD} more kinds"]
+        problems.append(f"{split.places.tallied(split.ids.empty)}: no token ids")
+    return (
+        problems if len(problems) <= MOST_BAD else [*problems[:MOST_BAD], f"and {len(problems) - MOST_BAD} more kinds"]
+    )
 
 
 def _counts(split: Split, name: str) -> bool:
-    """Whether something is computed from the column: not from an id or a date."""
+    """Whether the column is used as data, unlike an id or a date."""
     roles = split.roles
     in_missing = name in split.missing
     return (
@@ -56,7 +58,7 @@ def _counts(split: Split, name: str) -> bool:
 
 
 def tell_copies(splits: list[Split], leak: Leak | None, notes: Notes) -> None:
-    """Copies within the training data, and between the two splits."""
+    """Duplicates within the training data and between the splits."""
     train = splits[0]
     twins = twins_in(train.long_rows)
     short = twins_in(train.short_rows).copies.count
@@ -93,7 +95,7 @@ def tell_copies(splits: list[Split], leak: Leak | None, notes: Notes) -> None:
 
 
 def tell_writing(splits: list[Split], notes: Notes) -> None:
-    """Damage to the text."""
+    """Damaged text."""
     if not any(split.writing.total for split in splits):
         return
     worst = max(splits, key=lambda split: split.writing.damaged.count / max(1, split.rows))
@@ -126,7 +128,7 @@ def tell_difference(held: Split, foreign: dict[str, int], notes: Notes) -> None:
 
 
 def tell_tokens(splits: list[Split], lost: dict[str, str | None] | None, notes: Notes) -> None:
-    """What the tokenizer does not know, and ids that the model has no row for."""
+    """Unknown tokens, and ids beyond the embedding."""
     train = splits[0]
     tokens = train.tokens
     if tokens is not None:
@@ -158,7 +160,7 @@ def tell_tokens(splits: list[Split], lost: dict[str, str | None] | None, notes: 
 
 
 def tell_lengths(splits: list[Split], limit: int | None, notes: Notes) -> None:
-    """What a limit would cut, and what it leaves to learn from."""
+    """What the length limit truncates, and what it leaves to learn."""
     train = splits[0]
     tokens, ids = train.tokens, train.ids
     if limit is None:
@@ -180,7 +182,7 @@ def tell_lengths(splits: list[Split], limit: int | None, notes: Notes) -> None:
 
 
 def _tell_labels(train: Split, limit: int | None, notes: Notes) -> None:
-    """Rows in which nothing is left to learn from."""
+    """Rows with nothing left to learn."""
     tokens, ids, roles = train.tokens, train.ids, train.roles
     masked = Tally(train.unanswered.count, list(train.unanswered.rows))
     rows, looked = train.rows, roles is not None and roles.kind == "chat"
@@ -207,7 +209,7 @@ def _tell_labels(train: Split, limit: int | None, notes: Notes) -> None:
 
 
 def tell_classes(splits: list[Split], notes: Notes) -> None:
-    """Whether one class rules the labels."""
+    """Class imbalance."""
     train, roles = splits[0], splits[0].roles
     classes = train.classes
     if roles is None or roles.target is None or not _are_classes(train):
@@ -222,7 +224,7 @@ def tell_classes(splits: list[Split], notes: Notes) -> None:
 
 
 def _are_classes(train: Split) -> bool:
-    """A few values that come again; what is measured or hardly ever repeats is no class."""
+    """Whether a few values repeat; continuous or mostly unique values are not classes."""
     roles, classes = train.roles, train.classes
     if roles is None or not classes or classes.total() < 20:
         return False
@@ -241,7 +243,7 @@ def _whole(name: str) -> bool:
 
 
 def tell_numbers(splits: list[Split], notes: Notes) -> None:
-    """Columns of numbers that never change."""
+    """Constant numeric columns."""
     train, roles = splits[0], splits[0].roles
     if roles is None or roles.kind != "table" or not train.numbers:
         return

@@ -1,4 +1,4 @@
-"""Data that is tokenized already: ids that the embedding has no row for, labels that are all masked."""
+"""Tokenized data: ids beyond the embedding, fully masked labels."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from stayfinite.inspection.data.lengths import Lengths
 from stayfinite.inspection.data.places import Tally
 
 IGNORED = -100
-MOST = 8
-"""Different ids that are named."""
+MOST = 8  # distinct ids listed
 
 
 @dataclass(slots=True)
 class TokenIds:
-    """What columns of ids hold."""
+    """Statistics of token id columns."""
 
     size: int | None
-    """Rows of the embedding; None where nobody said."""
+    """Rows of the embedding; None if unknown."""
     lengths: Lengths
     largest: int = -1
     outside: set[int] = field(default_factory=set)
@@ -31,7 +30,7 @@ class TokenIds:
     labels: int = 0
 
     def take(self, first: int, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Look at some rows; the first has this number."""
+        """Add rows; ``first`` is the number of the first one."""
         for name, values in columns.items():
             learnt = "label" in name or "target" in name
             for row, ids in enumerate(values, first):

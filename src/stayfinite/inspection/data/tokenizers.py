@@ -1,4 +1,4 @@
-"""The tokenizer that the data will meet: bytes, tokenizer.json, a SentencePiece model, a directory; from disk alone."""
+"""Load a tokenizer from disk: bytes, tokenizer.json, a SentencePiece model, a directory."""
 
 from __future__ import annotations
 
@@ -11,30 +11,29 @@ from typing import Any
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.inspection.data.measures import Bytes, Fast, Measure, Pieces, Slow
 
-UNLIMITED = 1_000_000
-"""A `model_max_length` from here on means that there is none."""
+UNLIMITED = 1_000_000  # a `model_max_length` of this or more means no limit
 SEQ2SEQ = ("t5", "bart", "marian", "pegasus", "m2m", "nllb", "fsmt", "blenderbot", "prophetnet", "opus")
 _AGAIN = "save it again with tokenizer.save_pretrained, or download it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokenizer:
-    """A measure, and what stands beside it in its directory."""
+    """A measure and the metadata in its directory."""
 
     name: str
     measure: Measure
     limit: int | None = None
-    """The tokenizer's own `model_max_length`."""
+    """The tokenizer's `model_max_length`."""
     rows: int | None = None
-    """Rows of the model's embedding, where a config.json says so; else the tokenizer's own number of ids."""
+    """Rows of the model's embedding from config.json, else the tokenizer's vocabulary size."""
     two_sided: bool = False
-    """An encoder-decoder: source and target have a limit each."""
+    """Encoder-decoder: source and target have separate limits."""
     positions: int | None = None
-    """The model's `max_position_embeddings`, where positions are looked up in a table."""
+    """The model's `max_position_embeddings`, if positions are learned."""
 
 
 def tokenizer_of(name: str) -> Tokenizer:
-    """The tokenizer of that name: `bytes`, a file, a directory, or a model that is in the local cache."""
+    """Load a tokenizer: `bytes`, a file, a directory, or a model in the local cache."""
     path = Path(name).expanduser()
     if not path.exists():
         if name.lower() in ("bytes", "byte", "utf-8") or "byt5" in name.lower():
@@ -109,7 +108,7 @@ def _from_json(path: Path, settings: dict[str, Any] | None) -> Fast:
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
         model = json.loads(path.read_text(encoding="utf-8")).get("model") or {}
-    except Exception as error:  # tokenizers raises bare exceptions of its own
+    except Exception as error:  # tokenizers raises bare exceptions
         raise UsageError(f"{path} is not a valid tokenizer: {str(error)[:160]}", fix=_AGAIN) from error
     unknown = model.get("unk_token")
     if unknown is None and isinstance(model.get("unk_id"), int) and not model.get("byte_fallback"):
@@ -127,7 +126,7 @@ def _from_pieces(path: Path) -> Pieces:
         raise MissingExtra.of("sentencepiece", extra="hf", what_for=f"counting tokens with {path.name}") from None
     try:
         return Pieces(sentencepiece.SentencePieceProcessor(model_file=str(path)))
-    except Exception as error:  # sentencepiece raises RuntimeError, TypeError and its own kind
+    except Exception as error:  # sentencepiece raises RuntimeError, TypeError and its own errors
         text = f"{path} is not a valid SentencePiece model: {str(error)[:160]}"
         raise UsageError(text, fix=_AGAIN) from error
 
@@ -139,7 +138,7 @@ def _through_transformers(path: Path) -> Slow:
         raise MissingExtra.of("transformers", extra="hf", what_for=f"the tokenizer in {path}") from None
     try:
         return Slow(transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True))
-    except Exception as error:  # whatever a tokenizer's files may lead to
+    except Exception as error:  # tokenizer files can cause any error
         text = f"{path}: transformers cannot load a tokenizer from it: {str(error)[:160]}"
         raise UsageError(text, fix=_AGAIN) from error
 

@@ -1,4 +1,4 @@
-"""Rows as the tokenizer sees them: lengths in tokens, what is unknown, what is cut, what is left to learn from."""
+"""Tokenized rows: lengths, unknown tokens, truncation, what is left to learn."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from stayfinite.inspection.data.measures import Encoded
 from stayfinite.inspection.data.places import Tally
 from stayfinite.inspection.data.tokenizers import Tokenizer
 
-MOST_ROWS = 200_000
-"""Rows that are tokenized; of more, every so many-th."""
+MOST_ROWS = 200_000  # rows to tokenize; larger splits are sampled at a fixed interval
 
 
 @dataclass(slots=True)
 class Tokens:
-    """What tokenizing has shown of a split."""
+    """Token statistics of a split."""
 
     tokenizer: Tokenizer
     limit: int | None
     joined: bool
-    """Source and target are one text, as in a chat."""
+    """Source and target form one text, as in a chat."""
     source: Lengths
     target: Lengths
     whole: Lengths
     every: int = 1
-    """Of so many rows, one is tokenized."""
+    """Interval between tokenized rows."""
     rows: int = 0
     cut: Tally = field(default_factory=Tally)
     masked: Tally = field(default_factory=Tally)
@@ -39,7 +38,6 @@ class Tokens:
 
     @classmethod
     def begin(cls, tokenizer: Tokenizer, limit: int | None, *, joined: bool, every: int) -> Tokens:
-        """Nothing counted yet."""
         unit = tokenizer.measure.unit
         sides = None if joined else limit
         return cls(
@@ -53,7 +51,7 @@ class Tokens:
         )
 
     def take(self, first: int, source: Sequence[str], target: Sequence[str] | None) -> None:
-        """Tokenize some rows; the first has this number."""
+        """Tokenize rows; ``first`` is the number of the first one."""
         begin = -first % self.every
         rows = range(first + begin, first + len(source), self.every)
         if not rows:
@@ -66,7 +64,7 @@ class Tokens:
         if two is not None:
             self.target.take(rows, two.lengths)
         if two is not None and self.joined:
-            # The special tokens of both halves are counted, those between them are taken off.
+            # Special tokens of both halves are counted, so subtract those between them.
             whole = [a + b - 1 for a, b in zip(one.lengths, two.lengths, strict=True)]
             self.whole.take(rows, whole)
             self._beyond(self.cut, rows, whole)

@@ -1,18 +1,17 @@
-"""One cell of a row: is it missing, a text, a number?"""
+"""Interpret a cell: missing, text or number."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-NOT_A_VALUE = frozenset({"nan", "NaN", "NAN", "<NA>"})
-"""What a missing value turns into when it is written as text."""
+NOT_A_VALUE = frozenset({"nan", "NaN", "NAN", "<NA>"})  # missing values written as text
 GAPS = frozenset({"", "na", "n/a", "null", "none", "nan", "<na>", "-", "?", "nil"})
-"""What stands in a table of numbers where there is no number."""
+"""Placeholders in a numeric column."""
 
 
 def missing(value: Any) -> bool:
-    """Whether there is no value: null, or NaN, also one that was written as text."""
+    """Whether there is no value: null, or NaN, even as text."""
     if value is None:
         return True
     if isinstance(value, float):
@@ -21,7 +20,7 @@ def missing(value: Any) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """A cell as the tokenizer would get it."""
+    """A cell as the tokenizer gets it."""
     if isinstance(value, str):
         return value
     if missing(value):
@@ -32,7 +31,7 @@ def as_text(value: Any) -> str:
 
 
 def as_number(value: Any) -> float | None:
-    """A cell as a number, NaN where there is none, None where it is something else."""
+    """A cell as a number; NaN if missing, None if not a number."""
     if isinstance(value, bool | int | float):
         try:
             return float(value)

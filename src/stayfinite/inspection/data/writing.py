@@ -1,4 +1,4 @@
-"""How the texts are written: which characters beyond ASCII, and which of them are damage."""
+"""Characters beyond ASCII, and which of them are encoding damage."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from stayfinite.inspection.data.places import Tally
 
 _CONTINUED = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(0x80, 0xC0))
-"""What the second and later bytes of a UTF-8 character look like when each is read as one of cp1252."""
+"""Continuation bytes of UTF-8, misread as cp1252."""
 _PUNCTUATION = "\u00a0\u00ab\u00bb\u2018\u2019\u201a\u201c\u201d\u201e\u2039\u203a\u2013\u2014\u2026\u2022"
-"""What honest text may have after an accented letter: a closing quote, a dash, a pause."""
+"""Punctuation that may follow an accented letter in correct text."""
 _RAISED = "\u00b0\u00b1\u00b2\u00b3\u00b4\u00b7\u00b9\u00ae\u2122"
 _ANY = re.escape(_CONTINUED)
 _TELLING = re.escape("".join(c for c in _CONTINUED if c not in _PUNCTUATION))
@@ -32,7 +32,7 @@ _BEYOND = re.compile("[^\x00-\x7f]+")
 _SIGNS = frozenset(_CONTINUED) - frozenset(_PUNCTUATION)
 _LEADS = frozenset(map(chr, range(0xC2, 0xF0)))
 _PAIR = re.compile(f"[\u00c2-\u00ef][{_ANY}]")
-"""A quick first look: what has no such pair was not decoded twice."""
+"""Quick filter: text without such a pair was not decoded twice."""
 
 KINDS = {
     "replaced": "replacement characters (U+FFFD)",
@@ -44,24 +44,24 @@ KINDS = {
 
 @dataclass(slots=True)
 class Writing:
-    """What a split's texts are written with."""
+    """The characters of a split's texts."""
 
     characters: Counter[str] = field(default_factory=Counter)
     """Beyond ASCII."""
     total: int = 0
-    """Characters in all."""
+    """All characters."""
     damage: dict[str, Tally] = field(default_factory=lambda: {kind: Tally() for kind in KINDS})
     damaged: Tally = field(default_factory=Tally)
-    """Rows with damage of any kind."""
+    """Rows with any damage."""
     sample: dict[str, str] = field(default_factory=dict)
-    """The first damaged place of each kind, as text."""
+    """The first damaged text of each kind."""
     rows_with: Counter[str] | None = None
-    """In how many texts each character stands; counted where it is asked for."""
+    """Number of texts per character; None if not counted."""
     composed: int = 0
     decomposed: Tally = field(default_factory=Tally)
 
     def take(self, first: int, columns: Sequence[Sequence[str]]) -> None:
-        """Look at the texts of some rows; the first has this number."""
+        """Add the texts of some rows; ``first`` is the number of the first one."""
         seen: set[int] = set()
         for texts in columns:
             joined = "\n".join(texts)
@@ -113,7 +113,7 @@ class Writing:
 
 
 def script_of(character: str) -> str:
-    """The script, or the kind of sign: the first word of its Unicode name, as a rule."""
+    """The script or symbol kind: usually the first word of the Unicode name."""
     name = unicodedata.name(character, "")
     if not name:
         return "private use" if unicodedata.category(character) == "Co" else "unnamed"

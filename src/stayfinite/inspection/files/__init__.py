@@ -1,1 +1,1 @@
-"""What configs, scripts, notebooks and commands say of a training before it is launched. Executes nothing, no torch."""
+"""Check configs, scripts, notebooks and commands before a launch. Executes nothing and needs no torch."""

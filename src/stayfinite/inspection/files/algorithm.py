@@ -1,10 +1,10 @@
-"""Which algorithm of reinforcement or preference training is planned, by the settings that only it has."""
+"""Detect the planned RL or preference algorithm by settings that are specific to it."""
 
 from __future__ import annotations
 
 import re
 
-from stayfinite.core.settings import Expression, Setting
+from stayfinite.core.settings import Expression
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan
 
@@ -12,13 +12,12 @@ GROUPED = frozenset({
     "grpo", "rloo", "group_norm", "dr_grpo", "grpo_passk", "gspo", "dapo", "grpo_vectorized", "rloo_vectorized", "gpg",
     "opo", "reinforce_baseline", "reinforce_plus_plus_baseline", "optimal_token_baseline", "tir_optimal_token_baseline",
 })  # fmt: skip
-"""Those that compare the answers to one prompt with each other."""
+"""Algorithms that compare several answers to one prompt."""
 SAMPLING = GROUPED | {"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"}
-"""Those that sample answers and reward them."""
-VERL = "actor_rollout_ref."
-"""Before most of verl's names."""
+"""Algorithms that sample answers and reward them."""
+VERL = "actor_rollout_ref."  # prefix of most verl names
 PAIRED = frozenset({"dpo", "kto"})
-"""Those that compare a policy with a reference on given answers."""
+"""Algorithms that compare a policy with a reference on given answers."""
 
 _CALL = re.compile(r"(?:^|\.)(GRPO|RLOO|DPO|KTO)(?:Config|Trainer)\.")
 _NAMED = frozenset({"adv_estimator", "advantage_estimator", "rl", "rlhf_type", "stage"})
@@ -26,20 +25,16 @@ _MODULE = re.compile(r"openrlhf\.cli\.train_(dpo|kto|ppo)")
 
 
 def algorithm_of(plan: Plan) -> str:
-    """`grpo`, `rloo`, `dpo`, ..., in small letters; empty where no setting says it."""
+    """`grpo`, `rloo`, `dpo`, ...; empty if unknown."""
     module = ""
     for setting in plan.settings:
         if (found := _CALL.search(setting.name)) is not None:
             return found.group(1).lower()
         if isinstance(setting.value, Expression) or not isinstance(setting.value, str):
             continue
-        named = last_step(setting) in _NAMED or _is_estimator(setting)
+        named = last_step(setting) in _NAMED or setting.name.endswith("advantage.estimator")
         if named and setting.value.lower() in SAMPLING | PAIRED:
             return setting.value.lower()
         if last_step(setting) == "module" and (found := _MODULE.match(setting.value)) is not None:
             module = found.group(1)
     return module
-
-
-def _is_estimator(setting: Setting) -> bool:
-    return setting.name.endswith("advantage.estimator")

@@ -1,4 +1,4 @@
-"""How many rows an update sees, and whether all files say the same: DeepSpeed's must agree with the Trainer's."""
+"""Rows per update, and whether all files agree: DeepSpeed's values must match the Trainer's."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _SAME = {
     "optimizer.params.weight_decay": "weight_decay",
     "scheduler.params.warmup_num_steps": "warmup_steps",
 }
-"""What transformers holds against each other, by DeepSpeed's name and its own; a difference is refused."""
+"""DeepSpeed settings and the Trainer's equivalents; transformers refuses a mismatch."""
 
 
 def look_at_batches(plan: Plan, notes: Notes) -> None:
-    """Sizes above 0, multiples that fit, and one value for what two files set."""
+    """Check for positive sizes, divisibility, and one value per setting across files."""
     remarks = _impossible(plan) + _in_verl(plan)
     for source in plan.sources:
         if _is_deepspeed(source):
@@ -63,7 +63,7 @@ def _impossible(plan: Plan) -> list[Remark]:
 
 
 def _in_verl(plan: Plan) -> list[Remark]:
-    """A card's share of a mini-batch below its micro-batch: verl refuses, older releases divided by 0."""
+    """A GPU's share of a mini-batch below its micro-batch: verl refuses it; older releases divide by 0."""
     names = (f"{VERL}actor.ppo_mini_batch_size", f"{VERL}actor.ppo_micro_batch_size_per_gpu",
              "trainer.n_gpus_per_node", "trainer.nnodes")  # fmt: skip
     known = {each.name: each for each in reversed(list(plan.settings)) if number_in(each.value)}
@@ -138,7 +138,7 @@ def _offloading(source: Source) -> list[Remark]:
 
 
 def _against_trainer(source: Source, plan: Plan) -> list[Remark]:
-    """Values of a DeepSpeed file that the Trainer's own contradict; `auto` takes them over."""
+    """DeepSpeed values that contradict the Trainer's; `auto` adopts them."""
     others = [each for each in plan.settings if each.source != source.name and each.kind != "default"]
     found: list[Remark] = []
     fix = 'write "auto" in the DeepSpeed file, and the value in the Trainer only'

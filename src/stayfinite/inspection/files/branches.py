@@ -1,4 +1,4 @@
-"""Which lines of a script do not run: those behind a switch that is off, and one of two branches."""
+"""Find lines of a script that do not run: those behind a disabled switch, and one of two branches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stayfinite.inspection.files.sources import Source
 
 
 def lines_switched_off(sources: Sequence[Source], settings: Settings) -> frozenset[str]:
-    """Places (`train.py:111`) that no run with these settings reaches: ``if args.use_adam:`` with the flag off."""
+    """Locations (`train.py:111`) that these settings never reach: ``if args.use_adam:`` with the flag off."""
     return frozenset(
         f"{source.name}:{line}"
         for source in sources
@@ -22,7 +22,7 @@ def lines_switched_off(sources: Sequence[Source], settings: Settings) -> frozens
 
 
 class EitherOr:
-    """Pairs of places of which a run passes one: the branch of a condition, and the branch of its else."""
+    """Pairs of locations in opposite branches of a condition."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._pairs = [
@@ -69,7 +69,7 @@ def _branches(text: str, settings: Settings) -> Iterator[list[ast.stmt]]:
 
 
 def _value(test: ast.expr, settings: Settings) -> bool | None:
-    """What a condition made of switches comes to; None where that is not known. Only an off is believed."""
+    """The value of a condition made of switches; None if unknown. Only False is reliable."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         value = _value(test.operand, settings)
         return None if value is None else not value
@@ -77,6 +77,6 @@ def _value(test: ast.expr, settings: Settings) -> bool | None:
         return False if any(_value(each, settings) is False for each in test.values) else None
     if not isinstance(test, ast.Attribute):
         return None
-    # `args.fp16` is what was set. A name alone may have been set anew since, and a flag that is on may be taken back.
+    # `args.fp16` is the setting. A bare name may be reassigned, and an enabled flag may be disabled later.
     setting = settings.find(test.attr)
     return False if setting is not None and setting.value is False and setting.plain == test.attr.lower() else None

@@ -1,4 +1,4 @@
-"""The card that was named, held against what the settings ask of it."""
+"""Compare the named GPU with what the settings require."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from stayfinite.rules.plans import Remark
 
 _PARAMETERS = re.compile(r"(?<![\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)[ _-]?b(?![a-z])", re.IGNORECASE)
 _SPREAD = re.compile(r"fsdp|megatron|tensor_parallel|offload|device_map|lomo|galore", re.IGNORECASE)
-"""What spreads a model over several cards, or over the host's memory."""
+"""Settings that spread a model over several GPUs or host memory."""
 GIB = 2**30
 
 
 def look_at_card(plan: Plan, notes: Notes) -> None:
-    """Number formats, kernels, and whether the weights alone fit."""
+    """Check number formats, kernels, and whether the weights alone fit."""
     card = plan.card
     title = "GPU features"
     if card is None:
@@ -83,7 +83,7 @@ def _lacking(plan: Plan, card: Card) -> list[Remark]:
 
 
 def _least_memory(plan: Plan) -> tuple[float, str, str] | None:
-    """GiB, in words, and where: what weights, gradients and moments take on one card at least."""
+    """Lower bound in GiB for weights, gradients and moments on one GPU, its description, and its location."""
     model = plan.context.model
     count = None if model is None else _PARAMETERS.search(str(model.value))
     if model is None or count is None or not plan.trains or not _one_process(plan):
@@ -93,7 +93,7 @@ def _least_memory(plan: Plan) -> tuple[float, str, str] | None:
     billions = float(count.group(2)) * (0.8 * float(count.group(1)) if count.group(1) else 1.0)
     bits = _bits(plan)
     if plan.adapters is None and bits < 16:
-        return None  # which cannot be trained at all
+        return None  # not trainable
     if plan.adapters is not None:
         a_weight, what = bits / 8, f"the weights in {bits} bits"
     else:
@@ -113,7 +113,7 @@ def _least_memory(plan: Plan) -> tuple[float, str, str] | None:
 
 
 def _bits(plan: Plan) -> int:
-    """Of a weight of the frozen base."""
+    """Bits per weight of the frozen base."""
     for bits in (4, 8):
         if plan.on(f"load_in_{bits}bit") is not None or plan.word("quantization_bit") == str(bits):
             return bits
@@ -121,7 +121,7 @@ def _bits(plan: Plan) -> int:
 
 
 def _one_process(plan: Plan) -> bool:
-    """Whether a script is started as it is: a file of settings alone may be meant for a launcher that shards."""
+    """Whether a script is started directly; settings alone may be for a launcher that shards."""
     launched = [source for source in plan.sources if source.kind in ("command", "shell")]
     if launched:
         return all(re.match(r"(?:\w+=\S+ )*(?:\S*/)?python[\d.]* (?!-m)", source.text) for source in launched)

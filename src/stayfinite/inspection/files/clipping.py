@@ -1,4 +1,4 @@
-"""Whether gradients are clipped, where it matters and somebody has switched it off."""
+"""Report gradient clipping that was disabled where it matters."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from stayfinite.rules.context import CLIP
 from stayfinite.rules.known import number_in
 
 _ON_BY_DEFAULT = frozenset({"grad_clip", "clip_grad", "clip_grad_norm"})
-"""Where 0 means that somebody has switched off what would have been on, as with transformers' `max_grad_norm`.
-Lightning, DeepSpeed, fairseq and OpenNMT clip only when they are told to, and their recipes write the 0 down."""
+"""Settings where 0 disables clipping that is on by default, like transformers' `max_grad_norm`. Lightning, DeepSpeed,
+fairseq and OpenNMT clip only on request, and their recipes often spell out the 0."""
 
 
 def look_at_clipping(plan: Plan, notes: Notes) -> None:
-    """A bound on the gradient norm, or who says that there is none."""
+    """Record the limit of the gradient norm, or the setting that disables it."""
     setting = next((found for name in CLIP if (found := plan.find(name)) and number_in(found.value) is not None), None)
     value = None if setting is None else number_in(setting.value)
     recurrent = plan.says(r"(?:\b|_)(?:lstm|gru|rnn)(?:\b|_)")
-    switched = setting is not None and setting.kind != "default"  # a script's own default switches nothing off
+    switched = setting is not None and setting.kind != "default"  # a script's own default does not disable it
     by_default = setting is not None and switched and (last_step(setting) in _ON_BY_DEFAULT or plan.is_transformers)
     if setting is not None and value is not None and value <= 0 and (by_default or recurrent):
         because = "; gradients through time grow with the length" if recurrent else ""

@@ -1,4 +1,4 @@
-"""`stayfinite diff A B`: two plans of any kind, what differs for stability first."""
+"""`stayfinite diff A B`: compare two plans of any kind, stability first."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from stayfinite.inspection.files.sources import read_sources
 from stayfinite.rules.known import Known, is_on, number_in, written
 
 _CALLED = re.compile(r"(?:self\.)?[a-z_]\w*(?:\.\w+)*\.\w+")
-"""`loss.backward`, `trainer.train`: a method that is called, which code has and configs do not."""
+"""A method call such as `loss.backward` or `trainer.train`, which occurs in code but not in configs."""
 
 
 def compare(left: str, right: str) -> Comparison:
-    """Hold two files or commands against each other. Raises UsageError for what cannot be read."""
+    """Compare two files or commands. Raises UsageError if one cannot be read."""
     plans = tuple(Plan(sources=read_sources([each])) for each in (left, right))
     for plan, name in zip(plans, (left, right), strict=True):
         if not plan.settings:
@@ -42,11 +42,11 @@ def compare(left: str, right: str) -> Comparison:
 
 
 def _precision(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
-    """The number format first, by whatever switch it is asked for."""
+    """The number format first, whichever switch sets it."""
     known = [plan.precision or _left_open(plan) for plan in plans]
     formats = ["fp32" if each is None else str(each.value) for each in known]
     for plan, ids, number_format in zip(plans, taken, formats, strict=True):
-        # A switch for another format than the one it comes to is a setting of its own: both may be on.
+        # A switch for a format other than the effective one is a separate setting: both may be on.
         ids.update(id(each) for each in plan.settings if _is_switch(each) and not _asks_for_other(each, number_format))
     if all(each is None for each in known):
         return
@@ -57,10 +57,10 @@ def _precision(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator
             sides.append(Side(name="", value="not set", where=""))
             continue
         name, _, value = each.text.strip().partition(":")
-        # The switch as written where both have the same one; else the format that it comes to.
+        # Show the switch as written if both sides use the same one, else the resulting format.
         plain = len(names) == 1 and formats[0] != formats[1]
         sides.append(Side(name=name, value=value.strip() if plain else number_format, where=each.where))
-    if formats[0] == formats[1]:  # two spellings of one format are no difference
+    if formats[0] == formats[1]:  # two spellings of one format
         sides = [Side(name=side.name, value=formats[0], where=side.where) for side in sides]
     means = PRECISION_MEANS.get(frozenset(formats), "values finite in one format may overflow in the other")
     called = names.pop() if len(names) == 1 else "precision"
@@ -68,7 +68,7 @@ def _precision(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator
 
 
 def _left_open(plan: Plan) -> Known | None:
-    """A switch whose value only the run will tell: `bf16: auto`, `fp16=not is_bf16_supported()`."""
+    """A switch that is known only at run time: `bf16: auto`, `fp16=not is_bf16_supported()`."""
     for setting in plan.settings:
         if _is_switch(setting) and isinstance(setting.value, str) and is_on(setting.value) is None:
             return written(setting, f"{last_step(setting)}: {setting.value}")
@@ -83,8 +83,8 @@ def _is_switch(setting: Setting) -> bool:
 
 
 def _asks_for_other(setting: Setting, number_format: str) -> bool:
-    asked = re.search(r"bf16|fp16", setting.name)
-    return asked is not None and asked.group() != number_format and is_on(setting.value) is True
+    named = re.search(r"bf16|fp16", setting.name)
+    return named is not None and named.group() != number_format and is_on(setting.value) is True
 
 
 def _matters(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
@@ -108,7 +108,7 @@ def _matter(matter: Matter, plans: tuple[Plan, ...], taken: tuple[set[int], ...]
 
 
 def _batch(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
-    """Rows in an update, from whatever parts they are given."""
+    """Rows per update, from all settings that contribute."""
     sides: list[Side | None] = []
     rows_an_update = []
     for plan, ids in zip(plans, taken, strict=True):
@@ -120,7 +120,7 @@ def _batch(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Dif
         parts = f"{rows.value} x {steps.value}" if steps is not None and number_in(steps.value) else ""
         rows_an_update.append(whole)
         sides.append(Side(name=last_step(rows), value=f"{whole:g} ({parts})" if parts else whole, where=rows.where))
-    if len(rows_an_update) == 2 and rows_an_update[0] == rows_an_update[1]:  # in other portions, the same update
+    if len(rows_an_update) == 2 and rows_an_update[0] == rows_an_update[1]:  # the same update, split differently
         sides = [Side(name=side.name, value=rows_an_update[0], where=side.where) for side in sides if side is not None]
     if any(side is not None for side in sides):
         means = "smaller batches have noisier gradients: lower the rate with them, and expect more spikes"
@@ -128,7 +128,7 @@ def _batch(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Dif
 
 
 def _first(plan: Plan, names: tuple[str, ...], taken: set[int]) -> Setting | None:
-    """The setting that tells it: by the order of the names, a known value before a default, before an expression."""
+    """The effective setting: by name order, known values before defaults before expressions."""
     by_name: dict[str, list[Setting]] = {}
     for setting in plan.settings:
         if id(setting) not in taken:
@@ -144,38 +144,38 @@ def _first(plan: Plan, names: tuple[str, ...], taken: set[int]) -> Setting | Non
 
 
 def _says_more(setting: Setting, chosen: Setting) -> bool:
-    """Whether a second setting of the same matter has a value of its own: another group's rate, another limit."""
+    """Whether another setting of the same topic has a different value: another group's rate, another limit."""
     if setting.source != chosen.source or setting.kind != chosen.kind or isinstance(setting.value, Expression):
-        return False  # overruled, a default, or not known
+        return False  # overridden, a default, or unknown
     return not same_value(setting.value, chosen.value)
 
 
 def _rest(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
-    """Everything else, by its name: the whole path in configs, the last step in code."""
+    """All other settings: by full path in configs, by last part in code."""
     left, right = (_by_name(plan, ids) for plan, ids in zip(plans, taken, strict=True))
     all_left, all_right = (_by_name(plan, set()) for plan in plans)
     for name in dict.fromkeys((*left, *right)):
-        # What one side has said already, under a weightier name, may be what the other side says here.
+        # A setting already shown under a more important name may match one of the other side here.
         ours = left.get(name) or all_left.get(name, [])
         theirs = right.get(name) or all_right.get(name, [])
         shared = next(((one, other) for one in ours for other in theirs if same_value(one.value, other.value)), None)
-        # A name may stand several times: what one side has and the other has not is the difference.
+        # A name may occur several times: show the values that only one side has.
         only_ours = [each for each in ours if not any(same_value(each.value, other.value) for other in theirs)]
         only_theirs = [each for each in theirs if not any(same_value(each.value, other.value) for other in ours)]
         if shared is not None:
             yield Difference(name=name, left=_side(shared[0]), right=_side(shared[1]))
         for one, other in zip_longest(only_ours, only_theirs):
-            told = one if one is not None else other
+            either = one if one is not None else other
             yield Difference(
                 name=name,
                 left=None if one is None else _side(one),
                 right=None if other is None else _side(other),
-                means=_means(told) if told is not None else "",
+                means=_means(either) if either is not None else "",
             )
 
 
 def _means(setting: Setting) -> str:
-    """What a further setting of a matter that was told of means; empty for what has nothing to do with stability."""
+    """The effect of a further setting of a known topic; empty if it does not affect stability."""
     if _is_switch(setting):
         return "a second number format is set, but only one can apply"
     return next((matter.means for matter in MATTERS if last_step(setting) in matter.names), "")
@@ -198,7 +198,7 @@ def _side(setting: Setting) -> Side:
 
 
 def _called(key: str, sides: list[Side | None]) -> str:
-    """What it is called: the name that both use, else our own."""
+    """The name that both sides use, else ours."""
     names = {_last(side.name) for side in sides if side is not None}
     return names.pop() if len(names) == 1 else key
 

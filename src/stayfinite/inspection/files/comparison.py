@@ -1,4 +1,4 @@
-"""What two plans have in common and what not, as data."""
+"""The differences between two plans, as data."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from stayfinite.rules.known import is_on, number_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """A value as one of the two has it."""
+    """A value on one side."""
 
     name: str
     value: Any
     where: str
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         value = (
             self.value if isinstance(self.value, (bool, int, float, str, list, dict, type(None))) else str(self.value)
         )
@@ -34,34 +33,33 @@ class Difference:
 
     name: str
     left: Side | None
-    """None where this side does not set it."""
+    """None if this side does not set it."""
     right: Side | None
     means: str = ""
-    """What it means for stability; empty for settings that have nothing to do with it."""
+    """Its effect on stability; empty if none."""
 
     @property
     def differs(self) -> bool:
-        """Whether the two sides come to different values; what only one side sets is another thing."""
+        """Whether both sides set it to different values."""
         return self.left is not None and self.right is not None and not same_value(self.left.value, self.right.value)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         sides = {name: side.to_json() if side else None for name, side in (("left", self.left), ("right", self.right))}
         return {"name": self.name, **sides, "means": self.means}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What two plans have in common and what not."""
+    """Differences between two plans."""
 
     left: str
     right: str
     training: tuple[Difference, ...]
-    """What both set, differently, and matters for stability, the weightiest first."""
+    """Set differently and relevant for stability, most important first."""
     other: tuple[Difference, ...]
-    """What both set, differently, and is of another kind: paths, logging."""
+    """Set differently, but not relevant for stability: paths, logging."""
     one_sided: tuple[Difference, ...]
-    """What only one of them sets; what matters for stability first."""
+    """Set by one side only; relevant for stability first."""
     equal: int
 
     @property
@@ -70,13 +68,12 @@ class Comparison:
         return not (self.training or self.other or self.one_sided)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         parts = {name: [each.to_json() for each in getattr(self, name)] for name in ("training", "other", "one_sided")}
         return {"same": self.same, "left": self.left, "right": self.right, **parts, "equal": self.equal}
 
 
 def same_value(left: Any, right: Any) -> bool:
-    """Whether two values come to the same, however they are written: `1e-4` and `"0.0001"`, `true` and `1`."""
+    """Whether two values are equal, however written: `1e-4` and `"0.0001"`, `true` and `1`."""
     if isinstance(left, bool) or isinstance(right, bool):
         return is_on(left) is not None and is_on(left) == is_on(right)
     numbers = [

@@ -1,4 +1,4 @@
-"""The flags that a script declares, by its syntax tree alone: argparse, click, absl, dataclasses behind a parser."""
+"""The flags that a script declares, from its syntax tree: argparse, click, absl, dataclass parsers."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ _OPEN = re.compile(
     r"parse_known_args|add_subparsers|\bparents\s*=|add_argparse_args|LightningCLI|@hydra|hydra\.main|fire\.Fire|tyro\.cli|"
     r"jsonargparse|fromfile_prefix_chars|simple_parsing|sys\.argv|allow_extra|OmegaConf|exec\(|return_remaining_strings"
 )
-"""What lets a program take flags that its own text does not declare."""
+"""Code that lets a program accept undeclared flags."""
 
 
-_CALLED = ("parser", "ap", "argparser")
-"""What people call a parser."""
+_CALLED = ("parser", "ap", "argparser")  # usual names of a parser
 
 
 @dataclass(slots=True)
 class Declared:
-    """What a script takes on its command line."""
+    """The command-line interface of a script."""
 
     flags: set[str] = field(default_factory=set)
-    """As declared, with their dashes."""
+    """As declared, with dashes."""
     names: set[str] = field(default_factory=set)
-    """Fields behind a parser that takes `-` and `_` alike."""
+    """Fields of a parser that treats `-` and `_` alike."""
     whole: bool = True
-    """Whether these are all: nothing adds others from elsewhere."""
+    """Whether the list is complete."""
 
     def __bool__(self) -> bool:
         return bool(self.flags or self.names)
 
     def takes(self, flag: str) -> bool:
-        """Whether this flag is one of them, an abbreviation as argparse allows, or a negation."""
+        """Whether this is a declared flag, an argparse abbreviation, or a negation."""
         if flag in self.flags or flag in ("-h", "--help", "--local_rank", "--local-rank"):
             return True
         plain = plain_name(flag)
@@ -52,12 +51,12 @@ class Declared:
 
     @property
     def known(self) -> set[str]:
-        """All of them, as names are compared."""
+        """All names in comparable form."""
         return self.names | {plain_name(flag) for flag in self.flags if flag.startswith("--")}
 
 
 def declared_in(text: str) -> Declared:
-    """Read a script's flags; falsy where it declares none that can be seen."""
+    """Read a script's flags; falsy if it visibly declares none."""
     declared = Declared()
     try:
         with warnings.catch_warnings():
@@ -78,7 +77,7 @@ def declared_in(text: str) -> Declared:
 
 
 def _comes_from_elsewhere(node: ast.Assign, functions: set[str]) -> bool:
-    """Whether a parser is made by a function of another file: `parser = get_argument_parser()`."""
+    """Whether a function of another file creates the parser: `parser = get_argument_parser()`."""
     target, call = node.targets[0], node.value
     if not (isinstance(target, ast.Name) and target.id in _CALLED and isinstance(call, ast.Call)):
         return False
@@ -92,7 +91,7 @@ def _take_call(call: ast.Call, declared: Declared, classes: dict[str, ast.ClassD
     if name in ("add_argument", "option"):
         flags = {each for each in texts if each.startswith("-")}
         if not texts:
-            declared.whole = False  # a name that is computed
+            declared.whole = False  # a computed name
         declared.flags |= {part for each in flags for part in each.split("/")}
         if any(
             _ends_in(keyword.value, "BooleanOptionalAction") for keyword in call.keywords if keyword.arg == "action"

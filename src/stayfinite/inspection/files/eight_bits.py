@@ -1,4 +1,4 @@
-"""Training in fp8: scales that are old, heads that need more bits, shapes that its products refuse."""
+"""fp8 training: stale scales, sensitive heads, unsupported shapes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _HISTORY = "--fp8-amax-history-len 1024 --fp8-amax-compute-algo max"
 
 
 def eight_bits_in(plan: Plan) -> EightBits | None:
-    """The 8-bit training that the files ask for, by what is set and not by what is said."""
+    """The fp8 training that the settings request, ignoring comments and notes."""
     certain = [each for each in plan.settings if not each.doubtful and each.where not in plan.switched_off]
     return eight_bits_of(Settings(certain, plan.settings.notes), words=False)
 
 
 def look_at_eight_bits(plan: Plan, notes: Notes) -> None:
-    """Nothing is noted where nothing asks for fp8."""
+    """Check fp8 settings; record nothing without fp8."""
     eight = eight_bits_in(plan)
     if eight is None:
         return
@@ -55,7 +55,7 @@ def look_at_eight_bits(plan: Plan, notes: Notes) -> None:
 def _old_scales(plan: Plan, eight: EightBits) -> list[Remark]:
     if not eight.delayed:
         return []
-    # `most_recent` over a long history is a library's default: it is a risk, and no reason to warn anybody.
+    # `most_recent` over a long history is a library default: a risk, but not worth a warning.
     found: list[Remark] = [(clue.text, clue.where) for clue in short_memory(eight) if "last step" not in clue.text]
     flag = plan.settings.find("fp8_format")
     megatron = flag is not None and flag.name.startswith("--fp8")
@@ -84,7 +84,7 @@ def _head(plan: Plan, eight: EightBits) -> list[Remark]:
 
 
 def _sides(plan: Plan, eight: EightBits) -> list[Remark]:
-    """Shapes that are set; accelerate and torchtitan leave weights that do not fit out, and tokens they cannot."""
+    """Configured shapes that do not fit. accelerate and torchtitan skip such weights, but not token counts."""
     found: list[Remark] = []
     if eight.library == "Transformer Engine" and plan.find("mixed_precision") is None:
         for name in _SIDES:

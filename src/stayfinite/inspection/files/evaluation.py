@@ -1,4 +1,4 @@
-"""Evaluating and saving, as transformers' Trainer takes it: what it would refuse, at the start or hours later."""
+"""Evaluation and saving with transformers' Trainer: what it refuses at the start or hours later."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ _LOWER_IS_BETTER = re.compile(r"(?:eval_)?(?:loss|\w*_loss|wer|cer|perplexity|pp
 _HIGHER_IS_BETTER = re.compile(
     r"(?:eval_)?(?:\w*_)?(?:accuracy|acc|f1|bleu|s?acrebleu|rouge\w*|auc|roc_auc|precision|recall|map|m?iou|chrf)"
 )
-_EVERY = 500
-"""transformers' default of `logging_steps`, `save_steps`, and through the first `eval_steps`."""
+_EVERY = 500  # transformers' default of `logging_steps` and `save_steps`, and so of `eval_steps`
 
 
 def look_at_evaluation(plan: Plan, notes: Notes) -> None:
-    """Strategies that have to match, metrics that have to exist, data that has to be there."""
+    """Check that strategies match and that metrics and data exist."""
     remarks = [*_best_model(plan), *_metric(plan), *_data(plan)] if plan.is_transformers else []
     causes = {contradict(notes, *remark) for remark in remarks}
     if causes:
@@ -48,7 +47,7 @@ def look_at_evaluation(plan: Plan, notes: Notes) -> None:
 
 
 def _edits(plan: Plan) -> Iterator[Edit]:
-    """What may be changed without asking: which way a metric is better, and saving whenever it is evaluated."""
+    """Safe changes: the direction of a metric, and saving at each evaluation."""
     greater, metric = plan.find("greater_is_better"), plan.find("metric_for_best_model")
     if greater is not None and metric is not None and isinstance(metric.value, str):
         yield Edit(cause=CAUSE, setting=greater, value=not is_on(greater.value))
@@ -69,7 +68,7 @@ def _best_model(plan: Plan) -> list[Remark]:
     if when_saved == "best":
         return []
     if when_evaluated != when_saved:
-        told = [
+        stated = [
             f"{shown(setting)}" if setting is not None else f"{name} has its default, {value!r}"
             for name, setting, value in (
                 ("eval_strategy", evaluates, when_evaluated),
@@ -77,7 +76,7 @@ def _best_model(plan: Plan) -> list[Remark]:
             )
         ]
         fix = 'eval_strategy and save_strategy both "steps" or both "epoch", or load_best_model_at_end=False'
-        return [(f"{best.text} needs the same for both: {' and '.join(told)}", best.where, fix)]
+        return [(f"{best.text} needs the same for both: {' and '.join(stated)}", best.where, fix)]
     if when_evaluated != "steps":
         return []
     between = plan.number("eval_steps") or plan.number("logging_steps")
@@ -122,12 +121,16 @@ def _data(plan: Plan) -> list[Remark]:
     strategy = plan.find("eval_strategy", "evaluation_strategy")
     if strategy is None or plan.word("eval_strategy", "evaluation_strategy") not in ("steps", "epoch"):
         return []
-    told = f"{strategy.name}: {strategy.value}"
+    stated = f"{strategy.name}: {strategy.value}"
     if plan.framework == "llama-factory":
         share = plan.number("val_size")
         if plan.find("eval_dataset") is None and (share is None or share.value == 0):
             return [
-                (f"{told}, but neither val_size nor eval_dataset is set", strategy.where, ("for example val_size: 0.1"))
+                (
+                    f"{stated}, but neither val_size nor eval_dataset is set",
+                    strategy.where,
+                    ("for example val_size: 0.1"),
+                )
             ]
         return []
     trainers = {
@@ -141,12 +144,12 @@ def _data(plan: Plan) -> list[Remark]:
             rf"{call.rpartition('.')[2]}\([^)]*\*\*", _text(plan, setting.source)
         ):
             fix = f'give {call}(...) an eval_dataset, or {last_step(strategy)}="no"'
-            return [(f"{told}, but {call}(...) gets no eval_dataset", strategy.where, fix)]
+            return [(f"{stated}, but {call}(...) gets no eval_dataset", strategy.where, fix)]
     return []
 
 
 def _whole(plan: Plan) -> bool:
-    """Whether nothing of the arguments is hidden behind `**settings` or in a file that is not here."""
+    """Whether no arguments are hidden in `**settings` or a missing file."""
     hidden = re.compile(
         r"(?:TrainingArguments|Config)\((?:[^()]|\([^()]*\))*\*\*|parse_(?:yaml|json|dict|known|args_into)|from_dict|hydra"
     )

@@ -1,4 +1,4 @@
-"""`check --fix`: change single values in config files, each change proved by a second look before it is offered."""
+"""`check --fix`: change single values in config files. Each change is confirmed by a second check."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ FIXABLE = ("yaml", "json", "toml", "ini")
 
 @dataclass(slots=True)
 class Fixes:
-    """What can be changed safely, and what has to be left to a person."""
+    """Safe changes, and findings left to a person."""
 
     before: dict[str, str] = field(default_factory=dict)
-    """Texts of the files that change, as they are."""
+    """Original texts of the changed files."""
     after: dict[str, str] = field(default_factory=dict)
     fixed: list[Finding] = field(default_factory=list)
     left: list[tuple[Finding, str]] = field(default_factory=list)
-    """Findings that stay, each with the reason."""
+    """Remaining findings, each with the reason."""
 
     def diff(self) -> str:
         """All changes as one unified diff."""
@@ -45,9 +45,9 @@ class Fixes:
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
     def write(self) -> list[str]:
-        """Write the changed files, each whole or not at all; their names.
+        """Write the changed files atomically and return their names.
 
-        Raises UsageError where one is not writable, or is no longer what the diff was made from.
+        Raises UsageError if one is not writable or has changed since the diff.
         """
         for path, text in self.after.items():
             if _read(path) != self.before[path]:
@@ -57,12 +57,12 @@ class Fixes:
 
 
 def add_fixes(fixes: Fixes, arguments: Sequence[str], found: Inspection, *, gpu: str | None = None) -> None:
-    """Try every change that a probe has named; keep those after which its finding is gone and no other has come."""
+    """Try every suggested change; keep those that remove their finding and add no other."""
     now = inspect_files(arguments, gpu=gpu, instead=fixes.after) if fixes.after else found
     for finding in found.findings:
         edits = [edit for edit in found.edits if edit.cause == finding.cause]
         if not any(each.cause == finding.cause for each in now.findings):
-            fixes.fixed.append(finding)  # an earlier change has mended it as well
+            fixes.fixed.append(finding)  # already fixed by an earlier change
             continue
         reason = "it needs a decision" if not edits else ""
         for edit in edits:
@@ -87,7 +87,7 @@ def add_fixes(fixes: Fixes, arguments: Sequence[str], found: Inspection, *, gpu:
 
 
 def _refusal(edit: Edit) -> str:
-    """Why a setting is not ours to change; empty where it is."""
+    """Why a setting must not be changed; empty if it may."""
     path = edit.setting.source
     text = _read(path)
     if text is None:
@@ -97,7 +97,7 @@ def _refusal(edit: Edit) -> str:
 
 
 def _applied(edit: Edit, fixes: Fixes) -> str | None:
-    """The file with this one change; None where reading it again shows anything else but that change."""
+    """The file with this change; None if reading it again shows any other difference."""
     path, setting = edit.setting.source, edit.setting
     text = fixes.after.get(path) or _read(path) or ""
     kind = kind_of(path, text[:4096].encode())
@@ -124,7 +124,7 @@ def _applied(edit: Edit, fixes: Fixes) -> str | None:
 
 
 def _written(value: Any, old: str, kind: str) -> str:
-    """A value in the style of the one that it replaces."""
+    """A value in the style of the one it replaces."""
     if isinstance(value, bool):
         words = ("True", "False") if old in ("True", "False") else ("true", "false")
         return words[0] if value else words[1]
@@ -137,7 +137,7 @@ def _written(value: Any, old: str, kind: str) -> str:
 
 
 def _look_again(arguments: Sequence[str], fixes: Fixes, path: str, text: str, gpu: str | None) -> Inspection | None:
-    """What the check says of the files with the changes made."""
+    """Check the files again with the changes made."""
     try:
         return inspect_files(arguments, gpu=gpu, instead=fixes.after | {path: text})
     except UsageError:
@@ -145,13 +145,13 @@ def _look_again(arguments: Sequence[str], fixes: Fixes, path: str, text: str, gp
 
 
 def _better(before: Inspection, after: Inspection, finding: Finding) -> bool:
-    """Whether the finding is gone and no cause has come that was not there."""
+    """Whether the finding is gone and no cause is new."""
     causes = {each.cause for each in before.findings}
     return all(each.cause in causes and each.cause != finding.cause for each in after.findings)
 
 
 def _lines(text: str) -> list[str]:
-    """With their ends, and only where the readers count a line: `splitlines` knows more kinds of ends."""
+    """Lines with their ends, split as the readers count them; `splitlines` knows more line ends."""
     return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", text)
 
 
@@ -163,7 +163,7 @@ def _read(path: str) -> str | None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write beside the file, then put it in its place; mode and owner stay as they are."""
+    """Write to a temporary file and rename it; mode and owner are kept."""
     try:
         status = path.stat()
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

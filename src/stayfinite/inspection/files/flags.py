@@ -1,4 +1,4 @@
-"""Names that nobody knows: of flags, of keys in a file that speaks a framework's dialect, of arguments in a call."""
+"""Unknown names of flags, of keys in a framework's config file, and of call arguments."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _CALLS: dict[str, frozenset[str]] = {
     ),
 }
 _ANYWHERE = frozenset().union(*_DIALECTS.values(), *_CALLS.values(), known.LIGHTNING_TRAINER, known.LAUNCHERS)
-"""A name of another framework is no slip."""
+"""A name of another framework is not a typo."""
 _FEW, _SHARE = 4, 0.6
-"""A file speaks a dialect when so many of its keys, and this share of them, are its words."""
+"""A file uses a dialect if at least this many of its keys, and this share of them, belong to it."""
 _SCRIPT = re.compile(r"\S+\.py")
 _FLAG = re.compile(r"--?[A-Za-z][\w.\-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What one source's names came to."""
+    """The result for one source."""
 
     count: int = 0
     whose: str = ""
@@ -59,7 +59,7 @@ class _Looked:
 
 
 def look_at_flags(plan: Plan, notes: Notes) -> None:
-    """Hold every name against those of the script or the framework that it is meant for."""
+    """Compare every name with those of its script or framework."""
     looked = [found for source in plan.sources for found in _look(source, plan) if found.count]
     strange = [each for found in looked for each in found.strange]
     if strange:
@@ -78,9 +78,9 @@ def look_at_flags(plan: Plan, notes: Notes) -> None:
 def _renamings(source: Source, strange: Sequence[tuple[str, str]]) -> Iterator[Edit]:
     for setting in source.settings if source.kind in ("yaml", "json", "toml") else ():
         for text, where in strange:
-            meant = re.search(r"did you mean (?:[\w.]+\.)?(\w+)\?$", text)
-            if meant and where == setting.where and text.startswith(f"{setting.name} "):
-                yield Edit(cause="unknown-setting", setting=setting, name=meant.group(1))
+            suggestion = re.search(r"did you mean (?:[\w.]+\.)?(\w+)\?$", text)
+            if suggestion and where == setting.where and text.startswith(f"{setting.name} "):
+                yield Edit(cause="unknown-setting", setting=setting, name=suggestion.group(1))
 
 
 def _look(source: Source, plan: Plan) -> Iterator[_Looked]:
@@ -120,12 +120,12 @@ def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
             continue
         plain = plain_name(flag)
         close = next((each for each in declared.flags if plain_name(each) == plain), None)
-        meant = close or nearest(plain, declared.known)
-        if meant is not None:
+        suggestion = close or nearest(plain, declared.known)
+        if suggestion is not None:
             spelled = (
-                meant
-                if meant.startswith("-")
-                else next((each for each in declared.flags if plain_name(each) == meant), f"--{meant}")
+                suggestion
+                if suggestion.startswith("-")
+                else next((each for each in declared.flags if plain_name(each) == suggestion), f"--{suggestion}")
             )
             strange.append((f"{script.name} has no {flag}; did you mean {spelled}?", where))
         elif declared.whole and flag.startswith("--"):
@@ -134,7 +134,7 @@ def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
 
 
 def _plurals(words: frozenset[str]) -> frozenset[str]:
-    """Each word with its last s changed: a program that is not at hand may call a flag of its own so."""
+    """Each word in singular and plural: an unavailable program may declare such a flag."""
     return frozenset(word.removesuffix("s") if word.endswith("s") else f"{word}s" for word in words)
 
 
@@ -179,10 +179,10 @@ def _misspelt(
     names: set[str], words: frozenset[str], where: str, prefix: str, places: dict[str, str] | None = None
 ) -> Iterator[tuple[str, str]]:
     for name in sorted(names - words - _ANYWHERE):
-        meant = nearest(plain_name(name), words)
-        if meant is not None and meant not in names and len(name) > 3:
+        suggestion = nearest(plain_name(name), words)
+        if suggestion is not None and suggestion not in names and len(name) > 3:
             place = (places or {}).get(name, where)
-            yield f"{prefix}{name} is unknown; did you mean {prefix}{meant}?", place
+            yield f"{prefix}{name} is unknown; did you mean {prefix}{suggestion}?", place
 
 
 def _in_calls(source: Source) -> Iterator[_Looked]:

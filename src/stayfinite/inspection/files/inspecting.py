@@ -1,17 +1,17 @@
-"""`stayfinite check FILES`: what in this plan will fail, from its files alone; nothing is executed."""
+"""`stayfinite check FILES`: predict failures from the files alone; nothing is executed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stayfinite.core.settings import Expression, Setting
+from stayfinite.core.finding import Finding
+from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.errors import UsageError
 from stayfinite.inspection.check_list import ruled
 from stayfinite.inspection.files.batches import look_at_batches
 from stayfinite.inspection.files.card import look_at_card
 from stayfinite.inspection.files.clipping import look_at_clipping
-from stayfinite.inspection.files.code import look_at_code
 from stayfinite.inspection.files.contradictions import CAUSE, contradict
 from stayfinite.inspection.files.eight_bits import look_at_eight_bits
 from stayfinite.inspection.files.evaluation import look_at_evaluation
@@ -30,6 +30,36 @@ from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import Notes
 from stayfinite.readers.configs.syntax import open_bracket
 from stayfinite.rules.cards import card_asked_for
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.ranking import rank
+from stayfinite.rules.registry import rule_of
+
+CAUSES = (
+    "clip-before-unscale", "no-zero-grad", "double-step", "accumulation-unscaled", "softmax-before-cross-entropy",
+    "probability-loss-on-logits", "softmax-axis", "flipped-sign", "where-nan-branch", "loss-formula-singularity",
+    "naive-exp", "wrong-reduction", "attention-unscaled", "params-not-in-optimizer",
+)  # fmt: skip
+"""Rules that read code. They explain failures; before a launch only near certainty counts."""
+
+CERTAIN = 0.7
+
+
+def look_at_code(plan: Plan, notes: Notes) -> list[Finding]:
+    """Run the rules that read code; return their findings and add a check list line."""
+    lines = sum(len(source.settings.notes) for source in plan.scripts)
+    notes.check(
+        "Code",
+        "training loop and loss",
+        *CAUSES,
+        seen=f"{lines} lines of loop and loss",
+        skipped="" if lines else "no training loop or loss in these files" if plan.scripts else "no script given",
+    )
+    if not lines:
+        return []
+    settings = sum((source.settings for source in plan.scripts), Settings())
+    found = rank(Facts(settings=settings), [rule_of(slug) for slug in CAUSES])
+    return [finding for finding in found if finding.confidence >= CERTAIN]
+
 
 TOPICS = (
     look_at_precision,
@@ -45,7 +75,7 @@ TOPICS = (
     look_at_flags,
     look_at_card,
 )
-"""In the order of the check list."""
+"""In check list order."""
 
 
 _MEND = "fix the syntax error"
@@ -54,10 +84,9 @@ _MEND = "fix the syntax error"
 def inspect_files(
     arguments: Sequence[str], *, gpu: str | None = None, instead: Mapping[str, str] | None = None
 ) -> Inspection:
-    """Look at the files and commands of one run. Of several values the command's counts, then that of the later file.
+    """Check the files and commands of one run. The command's values take precedence, then the later file's.
 
-    ``instead`` gives files another text than they have on disk. Raises UsageError for what cannot be read, and for a
-    card that nobody knows.
+    ``instead`` replaces the text of files. Raises UsageError for unreadable files and unknown GPUs.
     """
     card = None if gpu is None else card_asked_for(gpu)
     plan = Plan(sources=read_sources(arguments, card, instead), card=card)
@@ -72,7 +101,7 @@ def inspect_files(
     for look in TOPICS:
         look(plan, notes)
     in_code = look_at_code(plan, notes)
-    # What the rules judge are the observations: a remark in a script's comment is no evidence before a launch.
+    # Rules judge only the observations: a comment in a script is not evidence before a launch.
     found = conclude(notes)
     findings = placed([*found.findings, *in_code], plan.sources)
     found = replace(found, lines=ruled(notes.checks, findings), findings=findings)
@@ -91,7 +120,7 @@ def _described(source: Source) -> str:
 
 
 def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
-    """A file that its own format's parser refuses: whatever starts from it ends there."""
+    """Files that their own parser rejects: a launch fails on them."""
     refused = [
         (source.kind, f"{source.name} {text}", where)
         for source in plan.sources
@@ -107,14 +136,14 @@ def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
             broken.append((f"{source.name} is not valid Python: {cut[1]}", f"{source.name}:{cut[0]}"))
     for text, where in broken:
         contradict(notes, text, where, _MEND)
-    if cells:  # the other cells run
+    if cells:  # the other cells still run
         notes.saw("plan.broken_cells", cells)
     if broken or cells:
         notes.check("Files", "file contents", CAUSE)
 
 
 def _say_overruled(plan: Plan, notes: Notes) -> None:
-    """Where several given files set the same name: which value counts."""
+    """Say which value counts if several files set the same name."""
     given = {source.name for source in plan.sources if not source.named_by}
     first: dict[str, Setting] = {}
     overruled = []

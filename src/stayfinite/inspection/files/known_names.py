@@ -1,6 +1,6 @@
-"""The names that settings have in the frameworks people use: what a misspelt one is held against.
+"""Setting names of common frameworks, to detect typos.
 
-Names of several releases stand side by side: a name that was renamed since is no mistake.
+Names of several releases are included: a renamed setting is not a typo.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TRAINING_ARGUMENTS = _words(
     warmup_ratio warmup_steps weight_decay xpu_backend
     """
 )
-"""transformers' `TrainingArguments` and `Seq2SeqTrainingArguments`."""
+"""`TrainingArguments` and `Seq2SeqTrainingArguments` of transformers."""
 
 EXAMPLE_SCRIPTS = _words(
     """
@@ -96,7 +96,7 @@ TRL = _words(
     vllm_structured_outputs_regex vllm_tensor_parallel_size whiten_rewards
     """
 )
-"""What trl's configs and scripts add to them."""
+"""Additions of trl's configs and scripts."""
 
 LORA = _words(
     """
@@ -108,7 +108,7 @@ LORA = _words(
     trainable_token_indices use_bdlora use_dora use_qalora use_rslora velora_config
     """
 )
-"""peft's `LoraConfig`."""
+"""`LoraConfig` of peft."""
 
 QUANTIZATION = _words(
     """
@@ -117,7 +117,7 @@ QUANTIZATION = _words(
     load_in_8bit quant_method
     """
 )
-"""transformers' `BitsAndBytesConfig`."""
+"""`BitsAndBytesConfig` of transformers."""
 
 LIGHTNING_TRAINER = _words(
     """
@@ -134,7 +134,7 @@ LIGHTNING_TRAINER = _words(
     truncated_bptt_steps use_distributed_sampler val_check_interval weights_save_path weights_summary
     """
 )
-"""Lightning's `Trainer`."""
+"""`Trainer` of Lightning."""
 
 ACCELERATOR = _words(
     """
@@ -145,7 +145,7 @@ ACCELERATOR = _words(
     use_seedable_sampler
     """
 )
-"""accelerate's `Accelerator`."""
+"""`Accelerator` of accelerate."""
 
 ACCELERATE_FILE = _words(
     """
@@ -158,7 +158,7 @@ ACCELERATE_FILE = _words(
     tpu_vm tpu_zone use_cpu zero3_init_flag zero3_save_16bit_model zero_stage
     """
 )
-"""accelerate's config file."""
+"""Config file of accelerate."""
 
 LAUNCHERS = _words(
     """
@@ -195,7 +195,7 @@ LAUNCHERS = _words(
     zero3_init_flag zero3_save_16bit_model zero_stage
     """
 )
-"""Options of torchrun, `accelerate launch` and deepspeed, which stand before the script."""
+"""Options of torchrun, `accelerate launch` and deepspeed, before the script."""
 
 DEEPSPEED = _words(
     """
@@ -210,7 +210,7 @@ DEEPSPEED = _words(
     zero_allow_untested_optimizer zero_force_ds_cpu_optimizer zero_optimization
     """
 )
-"""DeepSpeed's config, its first level."""
+"""DeepSpeed config, top level."""
 
 ZERO = _words(
     """
@@ -227,7 +227,7 @@ ZERO = _words(
     zero_quantized_gradients zero_quantized_nontrainable_weights zero_quantized_weights
     """
 )
-"""DeepSpeed's `zero_optimization`."""
+"""`zero_optimization` of DeepSpeed."""
 
 HALF_SECTIONS = _words(
     """
@@ -236,7 +236,7 @@ HALF_SECTIONS = _words(
     loss_scale_window min_loss_scale opt_level
     """
 )
-"""DeepSpeed's `fp16` and `bf16`."""
+"""`fp16` and `bf16` sections of DeepSpeed."""
 
 LLAMA_FACTORY = _words(
     """
@@ -258,7 +258,7 @@ LLAMA_FACTORY = _words(
     video_max_pixels video_maxlen video_min_pixels
     """
 )
-"""What LLaMA-Factory adds to `TrainingArguments`."""
+"""Additions of LLaMA-Factory to `TrainingArguments`."""
 
 AXOLOTL = _words(
     """
@@ -293,4 +293,4 @@ AXOLOTL = _words(
     wandb_run_id wandb_watch warmup_ratio warmup_steps weight_decay xformers_attention
     """
 )
-"""Axolotl's config."""
+"""Config of Axolotl."""

@@ -1,4 +1,4 @@
-"""Which learning rate is planned, and for what."""
+"""The planned learning rate, and what it trains."""
 
 from __future__ import annotations
 
@@ -41,10 +41,9 @@ _NORMALISED = re.compile(
     re.IGNORECASE,
 )
 _BY_HAND = re.compile(r"\.(?:add_|sub_)\(.{0,40}\.grad\b.{0,40}\blr\b|-=\s*[\w.]*lr\b\s*\*\s*[\w.]+\.grad\b")
-"""An update of plain gradient descent, written out: `p.data.add_(p.grad, alpha=-lr)`, `p -= lr * p.grad`."""
+"""A hand-written SGD update: `p.data.add_(p.grad, alpha=-lr)`, `p -= lr * p.grad`."""
 _OF_TENSORS = re.compile(r"\(\s*(?:params\s*=\s*)?\[\s*\w+(?:\s*,\s*\w+)*\s*,?\s*\]")
-_LONGEST_CALL = 3
-"""Lines from an optimizer's name to its rate."""
+_LONGEST_CALL = 3  # lines from an optimizer's name to its rate
 _JOINED = re.compile(r"(?:vision|image|visual|audio|speech)_(?:tower|model|encoder)\w*")
 _IN_GROUPS = re.compile(r"\[[\"']lr[\"']\]\s*=(?!=)")
 _CRITIC = re.compile(r"critic_(?:\w+_)?(?:lr|learning_rate)")
@@ -54,17 +53,16 @@ _VECTORS = re.compile(
     r"\bpeft_type\W{1,4}(?:p?vera|ia3|fourierft|ln_tuning|beft|frod|c3a|hra|boft|oft|adamss|vblora|road|waveft|shira)\b",
     re.IGNORECASE,
 )
-"""Adapters that are vectors, spectra or rotations: a handful of numbers on top of weights that stay."""
+"""Adapters that are vectors, spectra or rotations: few values on top of frozen weights."""
 _OPTIMIZER_CLASS = ("optim_wrapper_optimizer_type", "optimizer_class_path", "optimizer_target", "optimizer_component")
-"""Where mmengine, Lightning, Hydra and torchtune write the class."""
+"""Settings that hold the optimizer class in mmengine, Lightning, Hydra and torchtune."""
 _ADAMS_OWN = frozenset({"beta1", "beta2", "betas", "adam_beta1", "adam_beta2", "adam_betas"})
 _MOST_STEP = 25.0
-"""The rate times the largest gradient norm, up to which clipping bounds a step of SGD: word language models with LSTMs
-take 20 x 0.25 and 1 x 10."""
+"""Largest rate times clip norm at which clipping bounds an SGD step: LSTM language models use 20 x 0.25 and 1 x 10."""
 
 
 def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
-    """Whether it is there, a number above 0, and on the scale of its optimizer and of what is trained."""
+    """Check that the rate exists, is positive, and fits its optimizer and model."""
     causes: tuple[str, ...] = ("lr-zero", "lr-too-high", "lr-too-low")
     title = "size for optimizer and model"
     setting = _counting(plan)
@@ -100,7 +98,7 @@ def _critics(plan: Plan) -> Setting | None:
 
 
 def planned_rate(plan: Plan, known: Known, setting: Setting) -> PlannedRate:
-    """The rate with all that decides whether it fits."""
+    """The rate with everything that decides whether it fits."""
     alone = _moves_tensors(plan, setting)
     answers = bool(algorithm_of(plan))
     return PlannedRate(
@@ -121,7 +119,7 @@ def planned_rate(plan: Plan, known: Known, setting: Setting) -> PlannedRate:
 
 
 def optimizer_of(plan: Plan) -> str:
-    """The optimizer's name in small letters; empty where nothing says it."""
+    """The optimizer's name in lowercase; empty if unknown."""
     for setting in plan.settings.all(*OPTIMIZER, *_OPTIMIZER_CLASS):
         found = _OPTIMIZERS.search(setting.value) if isinstance(setting.value, str) else None
         if found is not None and setting.where not in plan.switched_off:
@@ -132,30 +130,28 @@ def optimizer_of(plan: Plan) -> str:
     if any(_BY_HAND.search(text) for source in plan.scripts for _, text in source.settings.notes):
         return "sgd"
     if plan.find("_base_") is not None:
-        return "inherited"  # from a file that is not at hand
+        return "inherited"  # from a file that is not available
     if any(last_step(setting) in _ADAMS_OWN for setting in plan.settings):
         return "adam"
     return "adamw" if plan.framework else ""
 
 
 def _own_optimizer(setting: Setting) -> str:
-    """`sgd` of `torch.optim.SGD.lr`: the optimizer that this very rate is given to; empty where it is another call."""
+    """`sgd` of `torch.optim.SGD.lr`: the optimizer that gets this rate; empty for another call."""
     call, _, name = setting.name.rpartition(".")
     found = _OPTIMIZERS.search(call) if name == "lr" else None
     return "" if found is None else found.group().lower()
 
 
 def _moves_tensors(plan: Plan, setting: Setting) -> bool:
-    """Whether the optimizer is given tensors of its own, as in `Adam([image], lr=0.2)`, and no weights of a model."""
+    """Whether the optimizer gets plain tensors, as in `Adam([image], lr=0.2)`, instead of model weights."""
     text = next((source.text for source in plan.scripts if source.name == setting.source), "")
     lines = text.split("\n")[max(0, setting.line - 1) : setting.line + _LONGEST_CALL]
     return bool(_own_optimizer(setting)) and _OF_TENSORS.search("\n".join(lines).partition("lr=")[0]) is not None
 
 
 def trained(plan: Plan) -> str:
-    """What is trained: `prompt`, `adapters`, `vectors` (adapters of another kind than LoRA), `whole`, `scratch`, or
-    empty where it is not clear.
-    """
+    """What is trained: `prompt`, `adapters`, `vectors` (non-LoRA adapters), `whole`, `scratch`; empty if unclear."""
     if plan.soft_prompt:
         return "prompt"
     if plan.says(_VECTORS):
@@ -168,13 +164,13 @@ def trained(plan: Plan) -> str:
         return ""
     setting = plan.settings.find(*_PRETRAINED)
     if setting is not None and setting.value:
-        # Where a model of images is joined to one of language, what is learned first lies between them.
+        # When a vision model is joined to a language model, training starts with the connector.
         return "" if any(_JOINED.fullmatch(last_step(each)) for each in plan.settings) else "whole"
     return "scratch" if plan.find("arch", "config_name") and not plan.find("checkpoint", "load") else ""
 
 
 def _trained_from_answers(plan: Plan) -> str:
-    """The same where answers are rewarded or compared: a model that gives none yet has nothing to start from."""
+    """Like ``trained``, for rewarded or compared answers: such a training needs a pretrained model."""
     known = trained(plan)
     return "whole" if not known and not plan.says(_FROZEN) else known
 
@@ -194,7 +190,7 @@ def model_kind(plan: Plan) -> str:
 
 
 def batch_of(plan: Plan) -> float | None:
-    """Rows in an update, as far as the files tell."""
+    """Rows per update, if the files give them."""
     rows = plan.number(
         "train_batch_size", "global_batch_size", "per_device_train_batch_size", "micro_batch_size", "batch_size",
         "samples_per_gpu",
@@ -207,7 +203,7 @@ def batch_of(plan: Plan) -> float | None:
 
 
 def _counting(plan: Plan) -> Setting | None:
-    """The setting that gives the rate: beside others in the same file, that of the optimizer itself."""
+    """The effective rate: among several in a file, the optimizer's own."""
     first = next((found for name in RATES if (found := plan.find(name)) and number_in(found.value) is not None), None)
     if first is None or first.kind == "command":
         return first
@@ -221,27 +217,28 @@ def _counting(plan: Plan) -> Setting | None:
 
 
 def _counting_in_script(plan: Plan, first: Setting) -> Setting | None:
-    """In a program: what the optimizer is given, before what other calls are and what only looks like a rate."""
+    """In a script: the rate passed to the optimizer, before those of other calls and similar names."""
     for setting in plan.settings:
         same = setting.source == first.source and setting.where not in plan.switched_off
-        if same and _own_optimizer(setting) and number_in(setting.value) is not None and not _computed(setting):
+        if (
+            same
+            and _own_optimizer(setting)
+            and number_in(setting.value) is not None
+            and not isinstance(setting.value, Expression)
+        ):
             return setting
-    # An optimizer's class begins with 0, which its caller replaces; a highest rate is counted up from there.
+    # An optimizer class may default to 0, which its caller replaces; a peak rate counts instead.
     begins = first.kind == "default" and _OF_A_CLASS.match(first.name) is not None
     return None if number_in(first.value) == 0 and (begins or first.name == "max_lr") else first
 
 
 def _set_by_hand(plan: Plan, setting: Setting) -> bool:
-    """Whether a script writes the rate into the optimizer's groups itself: `group["lr"] = rate`."""
+    """Whether a script sets the rate in the optimizer's groups: `group["lr"] = rate`."""
     return any(source.name == setting.source and _IN_GROUPS.search(source.text) for source in plan.scripts)
 
 
-def _computed(setting: Setting) -> bool:
-    return isinstance(setting.value, Expression)
-
-
 def _impossible(plan: Plan, counts: Known) -> Known | None:
-    """A rate that no optimizer takes: the one that counts, or that of a further group or optimizer of the same file."""
+    """An invalid rate: the effective one, or another group's or optimizer's in the same file."""
     if not math.isfinite(counts.value) or counts.value < 0:
         return counts
     for setting in plan.settings:
@@ -255,18 +252,18 @@ def _impossible(plan: Plan, counts: Known) -> Known | None:
 
 
 def _bounded(plan: Plan, rate: float) -> bool:
-    """Whether clipping keeps a step of plain SGD short at this rate."""
+    """Whether clipping bounds a plain SGD step at this rate."""
     norms = [norm.value for name in CLIP if (norm := plan.number(name)) is not None]
     return any(norm > 0 and rate * norm <= _MOST_STEP for norm in norms)
 
 
 def _all_zero(plan: Plan) -> bool:
-    """Whether no rate is above 0: groups that are not to move have 0 beside another one."""
+    """Whether no rate is positive; frozen groups may have 0 next to another rate."""
     counts = plan.find(*RATES)
     rates = [each for each in plan.settings if last_step(each) in RATES]
     here = [each for each in rates if counts is not None and each.source == counts.source]
     if any(isinstance(each.value, Expression) for each in here):
-        return False  # `group["lr"] = rate`: a schedule of one's own sets it
+        return False  # `group["lr"] = rate`: a custom schedule sets it
     return all(value == 0 for each in here if (value := number_in(each.value)) is not None)
 
 

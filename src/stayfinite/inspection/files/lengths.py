@@ -1,4 +1,4 @@
-"""How long rows may be: within the model's positions, and long enough for what is to be learned and generated."""
+"""Sequence lengths: within the model's positions, and sufficient for targets and generation."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ LIMITS = (
     "max_new_tokens", "max_completion_length", "max_prompt_length",
 )  # fmt: skip
 _NO_TEXT = re.compile(r"(?:\w+\.)*(?:vision|image|visual|audio|speech)_", re.IGNORECASE)
-"""Models whose rows are no tokens: how long texts may be is for the one beside them to say."""
-DEFAULT_LIMIT = 20
-"""What transformers generates where neither the model nor anybody else says more."""
+"""Models whose inputs are not tokens; text limits belong to the model next to them."""
+DEFAULT_LIMIT = 20  # transformers' default limit of generated tokens
 
 
 def look_at_lengths(plan: Plan, notes: Notes) -> None:
-    """Position tables, room for answers, and limits that exclude each other."""
+    """Check position tables, room for answers, and contradictory limits."""
     too_long = _beyond_positions(plan)
     if too_long is not None:
         notes.saw("plan.too_long", [too_long])
@@ -41,7 +40,7 @@ def look_at_lengths(plan: Plan, notes: Notes) -> None:
         notes.saw("plan.generation_limit", [short])
     causes = ["position-out-of-range", "generation-too-short", "all-labels-masked"]
     prompt, whole = plan.number("max_prompt_length"), _named(plan, "max_length")
-    # One value that is used for both is one limit, not two.
+    # One value used for both is a single limit.
     if prompt is not None and whole is not None and prompt.value >= whole[0] and prompt.where != whole[1].where:
         text = f"{prompt.text} leaves no room for an answer within {whole[1].name}: {whole[1].value} ({whole[1].where})"
         notes.saw("plan.no_room_for_answer", [(text, prompt.where)])
@@ -74,7 +73,7 @@ def look_at_lengths(plan: Plan, notes: Notes) -> None:
 
 
 def _named(plan: Plan, name: str) -> tuple[float, Setting] | None:
-    """A setting whose last step is this very name, with its number; `generate.max_length` is another thing."""
+    """A setting with exactly this last part, and its number; `generate.max_length` is a different one."""
     for setting in plan.settings:
         if (
             last_step(setting) != name
@@ -106,7 +105,7 @@ def _beyond_positions(plan: Plan) -> tuple[str, str] | None:
 
 
 def _generation_too_short(plan: Plan) -> tuple[str, str] | None:
-    """Evaluation by generating, with a limit below the targets' own."""
+    """Evaluation by generation with a limit below the target length."""
     generates = plan.on("predict_with_generate")
     if generates is None:
         return None

@@ -1,4 +1,4 @@
-"""The settings that decide whether a training is stable, in the order in which people should read of them."""
+"""The settings that decide stability, in display order."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from stayfinite.rules.optimization.planned_rate import EPOCHS, KIND, STEPS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matter:
-    """One thing that trainings are told, whatever a framework calls it."""
+    """One topic, whatever frameworks call it."""
 
     key: str
-    """What it is called here."""
+    """Our name for it."""
     names: tuple[str, ...]
-    """How settings that tell it are called, by the last step of their name."""
+    """Setting names, by their last part."""
     means: str
-    """What a difference in it means for stability."""
+    """What a difference means for stability."""
     higher: str = ""
-    """What the larger of two numbers means, where that is worth more words; `{ratio}` is larger over smaller."""
+    """What the larger value means, if more needs saying; `{ratio}` is larger over smaller."""
 
 
 MATTERS = (

@@ -1,4 +1,4 @@
-"""What saves memory, and what it needs beside it: adapters over few bits, gradients through checkpoints."""
+"""Memory savers and their requirements: quantization with adapters, gradient checkpointing."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _LETS_GRADIENTS_IN = re.compile(
     r"enable_input_require_grads|prepare_model_for_(?:kbit|int8)_training|make_inputs_require_grads?|FastLanguageModel|"
     r"\bunsloth\b|\bSFTTrainer\b|\bSFTConfig\b|\b\w{2,4}Trainer\b.{0,20}\btrl\b|from trl\b"
 )
-"""What lets gradients reach the first checkpointed block, or trainers that see to it."""
+"""Code that lets gradients reach the first checkpointed block, or trainers that ensure it."""
 _OFFERS_ADAPTERS = re.compile(r"\bget_peft_model\b")
-"""What programs call that train adapters, though a switch of another name may be off."""
+"""A call that marks adapter training, even if a switch of another name is off."""
 
 
 def look_at_memory_savers(plan: Plan, notes: Notes) -> None:
-    """Few bits need adapters; re-entrant checkpoints over frozen embeddings need inputs with gradients."""
+    """Check that quantized models have adapters, and that reentrant checkpointing gets inputs with gradients."""
     bits = _few_bits(plan)
     offered = plan.adapters is not None or plan.soft_prompt or plan.says(_OFFERS_ADAPTERS)
-    offered = offered or any("get_peft_model(" in source.text for source in plan.scripts)  # behind a switch, too
+    offered = offered or any("get_peft_model(" in source.text for source in plan.scripts)  # also behind a switch
     if bits is not None and plan.trains and not offered:
         text = f"{bits.name}: {bits.value}, but no adapters are trained"
         notes.saw("plan.quantized_without_adapters", [(text, bits.where)])
@@ -61,7 +61,7 @@ def _checkpointing(plan: Plan) -> Setting | None:
 
 
 def _transformers_is_new() -> bool:
-    """Whether the transformers that is installed here does not re-enter by default; nothing is imported for it."""
+    """Whether the installed transformers uses non-reentrant checkpointing by default; nothing is imported."""
     try:
         return int(metadata.version("transformers").partition(".")[0]) >= 5
     except (metadata.PackageNotFoundError, ValueError):
@@ -69,9 +69,9 @@ def _transformers_is_new() -> bool:
 
 
 def _frozen_inputs(plan: Plan, checkpointing: Setting | None) -> list[tuple[str, str]] | None:
-    """Adapters over a frozen base, checkpointed re-entrantly, in a program that lets no gradient into the first block.
+    """Adapters over a frozen base with reentrant checkpointing, where no gradient reaches the first block.
 
-    Frameworks that are driven by a file (axolotl, LLaMA-Factory, trl) see to that themselves; scripts have to.
+    Frameworks driven by a config file (axolotl, LLaMA-Factory, trl) handle this; scripts must.
     """
     if checkpointing is None or plan.adapters is None or not plan.scripts:
         return None

@@ -1,4 +1,4 @@
-"""Names of settings: their last step, and which known name a misspelt one is close to."""
+"""Setting names: their last part, and the known name closest to a typo."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from collections.abc import Iterable
 from stayfinite.core.settings import Setting, plain_name
 
 _STEP = re.compile(r"[./]")
-_SHORT = 6
-"""Below this length two slips make another word."""
+_SHORT = 6  # below this length, two typos make a different word
 
 
 def last_step(setting: Setting) -> str:
-    """`optimizer.params.lr` -> `lr`, as names are compared."""
+    """`optimizer.params.lr` -> `lr`, in comparable form."""
     return plain_name(_STEP.split(setting.name.strip().lstrip("-"))[-1])
 
 
 def first_steps(setting: Setting) -> str:
-    """`optimizer.params.lr` -> `optimizer.params`; empty for what stands at the top."""
+    """`optimizer.params.lr` -> `optimizer.params`; empty at the top level."""
     return setting.name.lstrip("-").rpartition(".")[0]
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that this one is a slip of: one or two letters off, or its words in another order."""
+    """The known name that this is a typo of: one or two letters off, or words in another order."""
     best, least = None, 3
     words = sorted(name.split("_"))
     for other in known:
@@ -39,7 +38,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def slips(one: str, other: str, *, most: int) -> int:
-    """How many letters have to be added, dropped, changed or swapped; ``most + 1`` for more than ``most``."""
+    """Damerau-Levenshtein distance; ``most + 1`` if larger than ``most``."""
     if abs(len(one) - len(other)) > most:
         return most + 1
     before: list[int] = []
@@ -57,5 +56,5 @@ def slips(one: str, other: str, *, most: int) -> int:
 
 
 def _differ_in_digits(one: str, other: str) -> bool:
-    """`adam_beta1` and `adam_beta3` are two names."""
+    """`adam_beta1` and `adam_beta3` are different names."""
     return re.sub(r"\d", "", one) == re.sub(r"\d", "", other)

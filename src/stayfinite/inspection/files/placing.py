@@ -1,4 +1,4 @@
-"""From `train.yaml:3` to the column: where the fix of a finding goes."""
+"""Find the columns of `train.yaml:3` that a finding's fix changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBERED = re.compile(r"(?P<path>.+):(?P<line>\d+)$", re.DOTALL)
 
 
 def placed(findings: Iterable[Finding], sources: Sequence[Source]) -> list[Finding]:
-    """The findings, each with the line and the columns that its fix goes to, where it names a file."""
+    """Add line and columns of the fix to findings that name a file."""
     texts = {source.name: source.text.split("\n") for source in sources if source.name != COMMAND}
     by_place: dict[str, list[Setting]] = {}
     for source in sources:
@@ -32,21 +32,18 @@ def _place(finding: Finding, texts: dict[str, list[str]], settings: dict[str, li
         return None
     line = int(numbered["line"]) if numbered else 1
     text = texts[path][line - 1] if 0 < line <= len(texts[path]) else ""
-    span = _meant(text, finding, settings.get(finding.where, [])) or _whole(text)
+    whole = Span(len(text) - len(text.lstrip()), max(len(text.rstrip()), 1))
+    span = _meant(text, finding, settings.get(finding.where, [])) or whole
     return Place(path=path, line=max(line, 1), column=span.start + 1, end_column=max(span.end, span.start + 1) + 1)
 
 
 def _meant(text: str, finding: Finding, settings: Sequence[Setting]) -> Span | None:
-    """The value of the setting on this line that the evidence speaks of; its name where a name is what is wrong."""
-    told = " ".join(finding.evidence)
-    spoken_of = [each for each in settings if re.search(rf"(?<![\w.]){re.escape(each.name)}(?!\w)", told)]
-    spoken_of = spoken_of or [each for each in settings if re.search(rf"\b{re.escape(last_step(each))}\b", told)]
-    for setting in spoken_of or settings[:1]:
+    """The span of the value that the evidence refers to; of the name if the name is wrong."""
+    evidence = " ".join(finding.evidence)
+    mentioned = [each for each in settings if re.search(rf"(?<![\w.]){re.escape(each.name)}(?!\w)", evidence)]
+    mentioned = mentioned or [each for each in settings if re.search(rf"\b{re.escape(last_step(each))}\b", evidence)]
+    for setting in mentioned or settings[:1]:
         spans = spans_of(text, setting.name)
         if spans is not None:
             return spans[0] if finding.cause == "unknown-setting" else spans[1]
     return None
-
-
-def _whole(text: str) -> Span:
-    return Span(len(text) - len(text.lstrip()), max(len(text.rstrip()), 1))

@@ -1,4 +1,4 @@
-"""What is planned: the settings of all sources together, and what kind of training they describe."""
+"""The planned training: the settings of all sources, and the kind of training they describe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TELLING = frozenset(
         "report_to", "remove_unused_columns", "overwrite_output_dir", "metric_for_best_model", "model_name_or_path",
     }
 )  # fmt: skip
-"""Names that only TrainingArguments, and what is built on them, have."""
+"""Names that occur only in TrainingArguments and its derivatives."""
 _PREFERENCE = re.compile(
     r"(?:\b|_)(?:dpo|ppo|grpo|rloo|kto|orpo|simpo|cpo|rlhf|reinforce|gkd|online_dpo)(?:\b|_|config|trainer)",
     re.IGNORECASE,
@@ -41,14 +41,14 @@ _ADAPTER_CALLS = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All that the files say of one run. Of several values the command's counts, then that of the later file."""
+    """The settings of one run. The command's values take precedence, then the later file's."""
 
     sources: Sequence[Source]
     card: Card | None = None
 
     @cached_property
     def settings(self) -> Settings:
-        """Of all sources, those that count first."""
+        """Settings of all sources, by precedence."""
         given = [source for source in self.sources if not source.named_by]
         named = [source for source in self.sources if source.named_by]
         commands = [source for source in given if source.kind == "command"]
@@ -57,7 +57,7 @@ class Plan:
 
     @cached_property
     def context(self) -> Context:
-        """Model, precision, optimizer and the rest, whatever the framework calls them."""
+        """Model, precision, optimizer and so on, independent of the framework."""
         known = [setting for setting in self.settings if not isinstance(setting.value, Expression)]
         certain = Settings([setting for setting in known if not setting.doubtful], self.settings.notes)
         whole = understand(Settings(known, self.settings.notes))
@@ -65,24 +65,24 @@ class Plan:
 
     @cached_property
     def precision(self) -> Known | None:
-        """The number format that is computed in: as it is set, or as a loss scaler tells, which only fp16 needs."""
+        """The compute precision: as set, or fp16 if there is a loss scaler."""
         known = self.context.precision
         scalers = (each for each in self.settings if last_step(each) == "gradscaler" and each.value is True)
         scaler = next((each for each in scalers if each.where not in self.switched_off), None)
         return Known("fp16", scaler.where, f"{scaler.name}()") if known is None and scaler is not None else known
 
     def find(self, *names: str) -> Setting | None:
-        """The setting of the first of these names whose value is known."""
+        """The setting with the first of these names that has a known value."""
         setting = self.settings.find(*names)
         if setting is None or isinstance(setting.value, Expression):
             return None
-        if setting.doubtful:  # one of several branches: what they do not agree on is not known
+        if setting.doubtful:  # branches disagree, so the value is unknown
             others = self.settings.all(last_step(setting))
             return setting if all(each.value == setting.value for each in others) else None
         return setting
 
     def number(self, *names: str) -> Known | None:
-        """The first of these names that is a number, as written. Unlike `Context`, nothing stands for 0."""
+        """The first of these names that is a number, as written. Unlike `Context`, nothing is treated as 0."""
         for name in names:
             setting = self.find(name)
             if setting is None:
@@ -98,17 +98,16 @@ class Plan:
         return written(setting, True) if setting is not None and is_on(setting.value) is True else None
 
     def word(self, *names: str) -> str:
-        """The value as a word in small letters; empty where it is not known."""
+        """The value in lowercase; empty if unknown."""
         setting = self.find(*names)
         return "" if setting is None or setting.value is None else str(setting.value).strip().lower()
 
     def says(self, pattern: str | re.Pattern[str]) -> bool:
-        """Whether any setting or note matches."""
         return self.settings.search(pattern) is not None
 
     @cached_property
     def is_transformers(self) -> bool:
-        """Whether these are TrainingArguments, by themselves or under another framework's roof."""
+        """Whether these are TrainingArguments, directly or through another framework."""
         if self.handed_to_trainer or any(_TRAINER.search(setting.name) for setting in self.settings):
             return True
         names = {last_step(setting) for setting in self.settings}
@@ -116,36 +115,35 @@ class Plan:
 
     @cached_property
     def handed_to_trainer(self) -> list[Setting]:
-        """What a script gives to the TrainingArguments that it builds; empty where they come from elsewhere."""
+        """Arguments that a script passes to its own TrainingArguments; [] if they come from elsewhere."""
         return [setting for setting in self.settings if _ARGUMENTS.match(setting.name)]
 
     @cached_property
     def switched_off(self) -> frozenset[str]:
-        """Places of scripts that are not reached with these settings: `train.py:111`."""
+        """Locations in scripts that these settings never reach: `train.py:111`."""
         return lines_switched_off(self.scripts, self.settings)
 
     @cached_property
     def either_or(self) -> EitherOr:
-        """Which places of a script no run passes both of."""
+        """Mutually exclusive locations in scripts."""
         return EitherOr(self.scripts)
 
     @cached_property
     def framework(self) -> str:
         """`axolotl`, `llama-factory`, `transformers`, or empty."""
         if not self.scripts and self.find("base_model") and self.find("sequence_len", "micro_batch_size"):
-            return "axolotl"  # whose trainings are files of settings
+            return "axolotl"  # its trainings are config files
         if self.find("finetuning_type") or (self.find("template") and self.find("cutoff_len")):
             return "llama-factory"
         return "transformers" if self.is_transformers else ""
 
     @cached_property
     def scripts(self) -> list[Source]:
-        """Sources that are code."""
         return [source for source in self.sources if source.kind in ("script", "notebook")]
 
     @cached_property
     def trains(self) -> bool:
-        """Whether this is a training at all, and no inference."""
+        """Whether this is a training, not inference."""
         known = (
             *RATES, *EPOCHS, *STEPS, "optimizer", "optim", "trainer_train", "backward", "train_batch_size",
             "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
@@ -154,7 +152,7 @@ class Plan:
 
     @cached_property
     def adapters(self) -> Known | None:
-        """What says that adapters alone are trained; None where the whole model is, or nothing is said."""
+        """The setting that enables adapter training; None if the whole model is trained or unknown."""
         kind = self.find("finetuning_type", "tuner_type", "train_type", "sft_type")
         if kind is not None and isinstance(kind.value, str):
             return written(kind, True) if re.search(r"lora|adapter|oft|ia3", kind.value, re.IGNORECASE) else None
@@ -171,17 +169,16 @@ class Plan:
 
     @cached_property
     def soft_prompt(self) -> bool:
-        """Whether what is trained are prompts."""
         return self.says(_SOFT_PROMPT)
 
     @cached_property
     def preference(self) -> bool:
-        """Whether rewards or preferences are learned from."""
+        """Whether it learns from rewards or preferences."""
         return self.says(_PREFERENCE)
 
     @cached_property
     def family(self) -> Known | None:
-        """The model's family, where it is one that fp16 is known to fail with; by the model's own name alone."""
+        """The model family if it is known to fail in fp16; by the model name only."""
         model = self.context.model
         family = None if model is None or isinstance(model.value, Expression) else family_of(str(model.value))
         if model is not None and family is not None:
@@ -198,11 +195,11 @@ class Plan:
         for setting in self.settings:
             first = setting.name.partition(".")[0]
             found = re.match(r"(?!Auto)([A-Z]\w*?)(?:For[A-Z]\w+|Model|LMHeadModel)$", first)
-            if found and first not in own:  # a class of one's own starts from weights of one's own
+            if found and first not in own:  # a class of the script itself has its own weights
                 yield setting, found.group(1)
 
 
 def shown(setting: Setting) -> str:
-    """`learning_rate 3e-4 (train.yaml:3)`, by the last step of its name."""
+    """`learning_rate 3e-4 (train.yaml:3)`, with the last part of its name."""
     value = f"{setting.value:g}" if isinstance(setting.value, float) else str(setting.value)
     return f"{last_step(setting)} {value} ({setting.where})"

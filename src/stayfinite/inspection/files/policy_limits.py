@@ -1,4 +1,4 @@
-"""What holds a policy: DPO's and KTO's beta, the KL coefficient, the clip of importance ratios."""
+"""Limits on a policy: beta of DPO and KTO, the KL coefficient, clipping of importance ratios."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ from stayfinite.rules.known import is_on, number_in
 from stayfinite.rules.plans import Remark
 
 STIFF, LOOSE = 5.0, 1e-3
-"""DPO's beta: from 5 on a fifth of a nat saturates the loss; below 0.001 whole answers may move by 1,000 nats."""
+"""DPO's beta: from 5 on a fifth of a nat saturates the loss; below 0.001 whole answers may drift by 1,000 nats."""
 HEAVY = 1.0
-"""A KL coefficient beside advantages of size 1, from which the reference outweighs every reward."""
-UNCLIPPED = 10.0
-"""A clip that lets a token weigh more than ten times as much clips nothing; caps of CISPO go up to 5."""
+"""A KL coefficient at which, with advantages of size 1, the reference outweighs every reward."""
+UNCLIPPED = 10.0  # a clip above 10 has no effect; CISPO caps go up to 5
 
 _COEFFICIENTS = {
     "kl_loss_coef": "use_kl_loss", "kl_ctrl_kl_coef": "use_kl_in_reward", "kl_init_coef": "", "init_kl_coef": "",
 }  # fmt: skip
-"""Each with the switch that verl gives it."""
+"""Each with verl's switch for it."""
 _CLIP = re.compile(r"(?:.*\.)?(?:clip_ratio|eps_clip)|(?:GRPO|RLOO)Config\.epsilon")
 _HIGHER = re.compile(r"(?:.*\.)?(?:clip_ratio_high|eps_clip_low_high)|(?:GRPO|RLOO)Config\.epsilon_high")
 _UNCLIPPED_LOSSES = frozenset({"gpg", "reinforce"})
 
 
 def look_at_policy_limits(plan: Plan, notes: Notes, algorithm: str) -> None:
-    """Whether what ties the policy to its reference and to its samples is on a scale that works."""
+    """Check the scales of the limits that tie the policy to its reference and samples."""
     causes: tuple[str, ...] = ("beta-out-of-scale", "ratio-explosion")
     betas = list(_betas(plan, algorithm))
     if betas:
@@ -56,7 +55,7 @@ def _betas(plan: Plan, algorithm: str) -> Iterator[Remark]:
     if algorithm in PAIRED:
         other_loss = plan.find("loss_type", "pref_loss")
         if other_loss is not None and str(other_loss.value).strip("[]'\" ").lower() not in ("sigmoid", "kto"):
-            return  # of IPO, SimPO and others beta is another thing
+            return  # beta means something else in IPO, SimPO and others
         setting = next((each for each in plan.settings if _is_beta(each)), None)
         value = None if setting is None else number_in(setting.value)
         if setting is None or value is None:
@@ -85,7 +84,7 @@ def _switched_off(plan: Plan, coefficient: str) -> bool:
 
 
 def _held(plan: Plan) -> bool:
-    """Whether a KL term is known to be above 0, or may be by default."""
+    """Whether a KL term is, or may be by default, above 0."""
     verl = any(each.name.startswith(VERL) for each in plan.settings)
     for name, switch in _COEFFICIENTS.items():
         setting = plan.find(name)
@@ -94,7 +93,7 @@ def _held(plan: Plan) -> bool:
         if on and value != 0:
             return True
     if verl:
-        return False  # which has no KL term unless one is switched on
+        return False  # no KL term by default
     setting = _coefficient(plan)
     if setting is not None:
         return number_in(setting.value) != 0
@@ -102,7 +101,7 @@ def _held(plan: Plan) -> bool:
 
 
 def _upper_clip(plan: Plan) -> Setting | None:
-    """What bounds a ratio from above; None where the loss has no clip."""
+    """The upper clip of the ratio; None if the loss has none."""
     if plan.word("loss_mode", "loss_type") in _UNCLIPPED_LOSSES:
         return None
     known = [each for each in plan.settings if not isinstance(each.value, Expression)]
@@ -114,12 +113,12 @@ def _upper_clip(plan: Plan) -> Setting | None:
 
 
 def _upper(clip: Setting) -> float | None:
-    """The last number: OpenRLHF gives the lower and the upper bound at once."""
+    """The last number: OpenRLHF gives lower and upper bound together."""
     return number_in(clip.value[-1] if isinstance(clip.value, list) and clip.value else clip.value)
 
 
 def _is_beta(setting: Setting) -> bool:
-    """DPO's or GRPO's own: `DPOConfig.beta`, `beta`, `pref_beta`, `--model.beta`; no beta of Adam or of a schedule."""
+    """Beta of DPO or GRPO: `DPOConfig.beta`, `beta`, `pref_beta`, `--model.beta`; not of Adam or a schedule."""
     owner = setting.name.lstrip("-").rpartition(".")[0]
     named = last_step(setting) in ("beta", "pref_beta") and not isinstance(setting.value, Expression)
     return named and re.fullmatch(r"(?:\w*(?:GRPO|RLOO|DPO|KTO)Config|model|rlhf|trl)?", owner) is not None

@@ -1,4 +1,4 @@
-"""Reinforcement and preference training: sampling, limits of the policy, reference, value head, end token."""
+"""RL and preference training: sampling, policy limits, reference, value head, end token."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PAD_MASKED = re.compile(
 
 
 def look_at_post_training(plan: Plan, notes: Notes) -> None:
-    """What in a plan of reinforcement or preference training cannot work; and an end token that is masked."""
+    """Check RL and preference settings, and for a masked end token."""
     ends = list(_masked_ends(plan))
     if ends:
         notes.saw("plan.end_masked", ends)
@@ -58,7 +58,7 @@ def look_at_post_training(plan: Plan, notes: Notes) -> None:
 
 
 def _heads_left_out(plan: Plan) -> Iterator[Remark]:
-    """A model with a value head, of which the optimizer is given the rest."""
+    """A model with a value head that the optimizer does not get."""
     for source in plan.scripts:
         if not _VALUE_HEAD.search(source.text) or _HEAD_TRAINED.search(source.text):
             continue
@@ -70,7 +70,7 @@ def _heads_left_out(plan: Plan) -> Iterator[Remark]:
 
 
 def _moving_references(plan: Plan) -> Iterator[Remark]:
-    """The policy itself for a reference, or a reference that the optimizer is given."""
+    """A reference that is the policy itself, or that the optimizer gets."""
     fix = "ref_model = copy.deepcopy(model).eval().requires_grad_(False); in trl leave ref_model out"
     for setting in plan.settings:
         owner, _, name = setting.name.rpartition(".")
@@ -95,7 +95,7 @@ def _moving_references(plan: Plan) -> Iterator[Remark]:
 
 
 def _masked_ends(plan: Plan) -> Iterator[Remark]:
-    """Padding is the end token, the program adds one to each text, and labels are masked wherever padding stands."""
+    """The padding token is the end token, texts end with it, and labels are masked at padding."""
     for source in plan.scripts:
         if not _PAD_IS_END.search(source.text) or not _END_ADDED.search(source.text):
             continue

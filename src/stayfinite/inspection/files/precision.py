@@ -1,4 +1,4 @@
-"""Which number format is planned: one at most of 16 bits, one that the model bears, with fp32 weights beside it."""
+"""The planned precision: at most one 16-bit format, one that suits the model, with fp32 weights."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _HALF = re.compile(r"(?:torch\.)?(?:float16|fp16|half)", re.IGNORECASE)
 _OTHER_MODEL = re.compile(
     r"ref|teacher|reward|vae|text_?encoder|image_?encoder|clip|safety|judge|embed|retriev|eval", re.IGNORECASE
 )
-"""Models beside the one that is trained: they are often held in fp16."""
+"""Other models, which are often kept in fp16."""
 _MODEL = re.compile(r"(?:self\.)?(?:\w*model\b|net\b|network\b|[A-Z]\w+\.(?:\w+\.)*(?:cuda|to|from_pretrained)\b)")
 
 _BEARS_HALF = re.compile(r"(?:^|/)t5-small$")
-"""The smallest of the first T5s is trained in fp16 by its library's own notebooks; larger and gated ones overflow."""
+"""Only t5-small is trained in fp16 by its library's own notebooks; larger and gated T5s overflow."""
 _AS_BF16 = {"fp16": "bf16", "float16": "bfloat16", "16-mixed": "bf16-mixed"}
 _ROUNDED = re.compile(r"\.half\(\)\.(?:float|double|bfloat16)\(\)|deepcopy\(|\bsave\(")
-"""Where weights are rounded to fp16 and come back, or a copy is: those that are trained stay in fp32."""
+"""Weights rounded to fp16 and converted back, or a copy of them: the trained ones stay in fp32."""
 
 
 def look_at_precision(plan: Plan, notes: Notes) -> None:
-    """One 16-bit format, the family of the model, and the weights' own format."""
+    """Check for one 16-bit format, the model family, and the dtype of the weights."""
     precision = plan.precision
     both = _both_halves(plan)
     if both:
         half_on, brain_on = both
         text = f"{half_on.name}: {half_on.value} and {brain_on.name}: {brain_on.value} ({brain_on.where})"
         notes.saw("plan.both_halves", [(text, half_on.where)])
-        if plan.card is not None:  # which of the two is meant, the card tells
+        if plan.card is not None:  # the GPU decides between the two
             off = half_on if plan.card.bf16 else brain_on
             notes.edits.append(Edit(cause="both-half-formats", setting=off, value=False))
     half = precision is not None and precision.value == "fp16"
@@ -82,12 +82,12 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
 
 
 def _no_cast(precision: Known | None, weights: Setting) -> bool:
-    """Whether nothing stands between fp16 weights and their updates; autocast in bf16 leaves them as they are."""
+    """Whether fp16 weights are updated directly; bf16 autocast does not change them."""
     return precision is None or precision.value in ("fp32", "bf16") or _says_both(precision, weights)
 
 
 def _says_both(precision: Known, weights: Setting) -> bool:
-    """Whether one and the same setting was read as the weights' format and as the computation's."""
+    """Whether one setting was read as both the weights' dtype and the compute precision."""
     return precision.text == f"{weights.name}: {weights.value}"
 
 
@@ -100,7 +100,7 @@ def _quantized(plan: Plan) -> bool:
 
 
 def _to_bf16(plan: Plan, precision: Known) -> Iterator[Edit]:
-    """`mixed_precision: fp16` as bf16; `fp16: true` as `bf16: true`."""
+    """Turn `mixed_precision: fp16` into bf16, and `fp16: true` into `bf16: true`."""
     for setting in plan.settings:
         if setting.where != precision.where or f"{setting.name}: {setting.value}" != precision.text:
             continue
@@ -111,7 +111,7 @@ def _to_bf16(plan: Plan, precision: Known) -> Iterator[Edit]:
 
 
 def _both_halves(plan: Plan) -> tuple[Setting, Setting] | None:
-    """Both switches on in one place: one file and level, or one command and the file that it starts from."""
+    """Both switches on in one place: one file and level, or a command and its file."""
     switches: dict[str, list[Setting]] = {"fp16": [], "bf16": []}
     for setting in plan.settings:
         last = last_step(setting)
@@ -130,7 +130,7 @@ def _both_halves(plan: Plan) -> tuple[Setting, Setting] | None:
 def _meet(one: Setting, other: Setting, plan: Plan) -> bool:
     """Whether two switches concern the same training."""
     if one.source != other.source:
-        # What a script leaves to its default, a command may have switched off.
+        # A command may disable a script's default.
         overruled = {each.plain for each in plan.settings if is_on(each.value) is False and each.kind == "command"}
         return "default" not in (one.kind, other.kind) and not {one.plain, other.plain} & overruled
     if (one.where, other.where) in plan.either_or:
@@ -148,7 +148,7 @@ def _half_weights(plan: Plan) -> Setting | None:
     ]
     others = {each.where for each in halves if _of_another_model(each)}
     for setting in halves:
-        # A dict that is written once and used for a teacher alone is none of the student's.
+        # A dict that is used only for a teacher does not concern the student.
         if not _of_another_model(setting) and (setting.bound_to or setting.where not in others):
             return setting
     for setting in plan.settings:
@@ -166,6 +166,6 @@ def _of_another_model(setting: Setting) -> bool:
 
 
 def _line_of(plan: Plan, setting: Setting) -> str:
-    """The line of a script that a setting stands in; empty where it is not at hand."""
+    """The script line of a setting; empty if unavailable."""
     text = next((source.text for source in plan.scripts if source.name == setting.source), "")
     return "".join(text.split("\n")[max(0, setting.line - 1) : setting.line])

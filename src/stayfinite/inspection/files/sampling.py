@@ -1,4 +1,4 @@
-"""The answers that are trained on: how many a prompt, how they are drawn, in which format, with how much room."""
+"""Sampled answers: number per prompt, sampling, dtype and length."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.rules.known import number_in
 from stayfinite.rules.plans import Remark
 
-GREEDY = 0.05
-"""A temperature that leaves no choice."""
-SAMPLED_ANEW = 0.01
-"""Difference of two temperatures that is no rounding."""
-REASONING = 128
-"""Tokens in which no reasoning ends."""
+GREEDY = 0.05  # a temperature that amounts to greedy decoding
+SAMPLED_ANEW = 0.01  # temperature difference that is more than rounding
+REASONING = 128  # tokens that are too few for any reasoning
 
 _SIZES = ("num_generations", "rollout_n", "rollout_n_samples_per_prompt")
 _LIMITS = frozenset({"max_completion_length", "max_response_length", "generate_max_len", "max_new_tokens"})
 _REASONS = re.compile(r"<think>|\bgsm8k|\\boxed|\baime\b|openr1-math|chain[- ]of[- ]thought|\breasoning_|deepscaler")
 _ELSEWHERE = re.compile(r"(?:^|[._])(?:e?val\w*|test|teacher|distil\w*|judge|sapo\w*|generation_kwargs)(?:[._]|$)")
 _WITH_DROPOUT = re.compile(r"(?:^|/)(?:(?:distil)?gpt2(?:-\w+)?|opt-[\d.]+[mb])$", re.IGNORECASE)
-"""Models whose config has dropout above 0; that of most later ones is 0."""
+"""Models with dropout in their config; most newer ones have none."""
 _VERL_SAMPLER = re.compile(r"actor_rollout_ref\.rollout\.dtype$")
 _VERL_TRAINER = re.compile(
     r"actor_rollout_ref\.actor\.(?:\w+_config|megatron)\.(?:dtype|mixed_precision\.param_dtype)$"
@@ -35,7 +32,7 @@ _HALVES = {"fp16": "fp16", "float16": "fp16", "half": "fp16", "bf16": "bf16", "b
 
 
 def look_at_sampling(plan: Plan, notes: Notes, algorithm: str) -> None:
-    """What in the sampling leaves nothing to learn from, or makes it another policy's."""
+    """Check for sampling that leaves nothing to learn from, or differs from the trained policy."""
     causes: tuple[str, ...] = ("grpo-zero-advantage", "sampler-mismatch", "generation-too-short")
     otherwise = [*_sampled_otherwise(plan), *_in_another_format(plan)]
     for name, remarks in (
@@ -65,7 +62,7 @@ def _group_size(plan: Plan) -> Setting | None:
 
 
 def _no_group(plan: Plan, algorithm: str) -> Iterator[Remark]:
-    """One answer a prompt, or the same answer each time: every advantage is 0."""
+    """One answer per prompt, or always the same one: every advantage is 0."""
     if algorithm not in GROUPED:
         return
     size = _group_size(plan)
@@ -86,7 +83,7 @@ def _no_group(plan: Plan, algorithm: str) -> Iterator[Remark]:
 
 
 def _lone_answer(plan: Plan, algorithm: str) -> Iterator[Remark]:
-    """verl takes 0 for the mean of one answer: it trains, and compares nothing."""
+    """verl uses 0 as the mean of one answer: it trains, but compares nothing."""
     size = _group_size(plan)
     if algorithm in GROUPED and size is not None and number_in(size.value) == 1 and _of_verl(size):
         text = f"{size.name}: 1: a single answer has no group; verl uses its raw reward as advantage"
@@ -98,7 +95,7 @@ def _of_verl(size: Setting) -> bool:
 
 
 def _temperatures(plan: Plan) -> list[Setting]:
-    """Of the sampling that is trained on."""
+    """Temperatures of training samples."""
     return [
         setting
         for setting in plan.settings
@@ -109,7 +106,7 @@ def _temperatures(plan: Plan) -> list[Setting]:
 
 
 def _sampled_otherwise(plan: Plan) -> Iterator[Remark]:
-    """trl divides the training pass's logits by its own temperature, whatever `generation_kwargs` samples with."""
+    """trl divides the training logits by its own temperature, ignoring `generation_kwargs`."""
     for setting in plan.settings:
         found = re.fullmatch(r"(\w+Config)\.generation_kwargs\.temperature", setting.name)
         sampled = number_in(setting.value) if found is not None else None
@@ -126,7 +123,7 @@ def _sampled_otherwise(plan: Plan) -> Iterator[Remark]:
 
 
 def _dropout_left_on(plan: Plan) -> Iterator[Remark]:
-    """trl's GRPO and RLOO leave dropout on: the training pass then differs from the sampling one and from itself."""
+    """trl's GRPO and RLOO keep dropout on, so the training pass differs from sampling and from itself."""
     config = next((each for each in plan.settings if re.match(r"(?:GRPO|RLOO)Config\.", each.name)), None)
     known = [str(each.value) for each in plan.settings if re.fullmatch(r"\w+Trainer\.model", each.name)]
     known += [str(plan.context.model.value)] if plan.context.model is not None else []
@@ -139,7 +136,7 @@ def _dropout_left_on(plan: Plan) -> Iterator[Remark]:
 
 
 def _in_another_format(plan: Plan) -> Iterator[Remark]:
-    """verl: both sides compute in bf16 unless they are told; fp16 on one of them alone rounds otherwise."""
+    """verl: both sides default to bf16; fp16 on one side alone rounds differently."""
     sides = [_half_of(plan, pattern) for pattern in (_VERL_SAMPLER, _VERL_TRAINER)]
     sampler, trainer = ("bf16" if side is None else side[1] for side in sides)
     if {sampler, trainer} != {"fp16", "bf16"}:
@@ -150,7 +147,7 @@ def _in_another_format(plan: Plan) -> Iterator[Remark]:
 
 
 def _half_of(plan: Plan, pattern: re.Pattern[str]) -> tuple[Setting, str] | None:
-    """The setting of this name and its format, `""` where it is none of 16 bits; None where nothing is set."""
+    """The setting of this name and its 16-bit format, "" for others; None if not set."""
     found = next((each for each in plan.settings if pattern.match(each.name)), None)
     return None if found is None else (found, _HALVES.get(str(found.value).removeprefix("torch.").lower(), ""))
 

@@ -1,4 +1,4 @@
-"""How the learning rate is to rise and fall: warmup there where it is needed, and shorter than the training."""
+"""The learning-rate schedule: a warmup if needed, shorter than the training."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ _LENGTHS = (
     "warmup_tokens",
 )
 _OTHER_LENGTHS = re.compile(r"(?:^|\.)(?:eval|valid|test|generat|env|rollout)\w*(?:\.|$)", re.IGNORECASE)
-_MOST_SHARE = 0.9
-"""A warmup of this share leaves next to nothing of the training at the rate that was set."""
+_MOST_SHARE = 0.9  # a warmup of this share leaves almost no training at the full rate
 
 _SHORTER = "shorten the warmup to a tenth of the training or less"
 
 STEEP = {"scratch": 3e-4, "large": 1e-4, "transformer": 5e-4}
-"""Rates from which on Adam needs a warmup, by what is trained."""
+"""Rates above which Adam needs a warmup, by what is trained."""
 
 
 def look_at_schedule(plan: Plan, notes: Notes) -> None:
-    """Warmup against the length of the training, and against the rate."""
+    """Compare the warmup with the length of the training and the rate."""
     warmup = _warmup(plan)
     too_long, upside_down = _too_long(plan, warmup), _upside_down(plan)
     remarks = too_long + upside_down
@@ -89,14 +88,14 @@ def _too_long(plan: Plan, warmup: Known | None) -> list[Remark]:
 
 
 def _length(plan: Plan, names: Sequence[str]) -> Known | None:
-    """How long the training is to be, by one of these names: not an evaluation's length, nor an episode's."""
+    """The planned length under one of these names, not that of an evaluation or episode."""
     of_training = Settings(each for each in plan.settings if not _OTHER_LENGTHS.search(first_steps(each)))
     for name in names:
         setting = of_training.find(name)
         value = None if setting is None or isinstance(setting.value, Expression) else number_in(setting.value)
         if setting is None or value is None:
             continue
-        # A script that builds its Trainer's arguments itself hands them what they are to know.
+        # A script that builds its own TrainingArguments passes the values that count.
         handed = {last_step(each) for each in plan.handed_to_trainer}
         if setting.kind in ("script", "default", "notebook") and handed and last_step(setting) not in handed:
             continue
@@ -105,7 +104,7 @@ def _length(plan: Plan, names: Sequence[str]) -> Known | None:
 
 
 def _upside_down(plan: Plan) -> list[Remark]:
-    """A schedule that ends above where it begins, or before its warmup has ended."""
+    """A schedule that ends above its start, or before its warmup ends."""
     found: list[Remark] = []
     rate, least = plan.number(*RATES), plan.number("min_lr", "eta_min", "lr_end", "final_lr")
     if rate is not None and least is not None and 0 < rate.value < least.value:
@@ -126,7 +125,7 @@ def _upside_down(plan: Plan) -> list[Remark]:
 
 
 def _missing(plan: Plan, warmup: Known | None) -> tuple[str, str] | None:
-    """No warmup, at a rate that needs one; only where it was switched off, or where a framework has none by itself."""
+    """No warmup at a rate that needs one, if it is disabled or the framework has none by default."""
     rate = plan.number(*RATES)
     if rate is None or (warmup is None and not plan.is_transformers) or (warmup is not None and warmup.value > 0):
         return None

@@ -1,4 +1,4 @@
-"""What `stayfinite check` and `diff` are given: files and commands, read and never executed."""
+"""The inputs of `stayfinite check` and `diff`: files and commands, read but never executed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ from stayfinite.readers.configs.reading import settings_of_kind
 from stayfinite.readers.configs.secrets import without_secrets
 from stayfinite.rules.cards import Card
 
-COMMAND = "command"
-"""The name under which a command's settings are shown."""
+COMMAND = "command"  # source name of a command's settings
 
-MOST_NAMED = 16
-"""Files that a command or a config may lead to."""
+MOST_NAMED = 16  # limit of files that a command or config refers to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,32 +31,32 @@ class Source:
     """One file or command of a run."""
 
     name: str
-    """As it was given: a path, or `command`."""
+    """As given: a path, or `command`."""
     kind: str
     """`yaml`, `json`, `toml`, `ini`, `script`, `notebook`, `shell`, `pickle`, `notes` or `command`."""
     text: str
-    """As it stands; empty for what is no text."""
+    """The raw text; empty for binary files."""
     settings: Settings
     named_by: str = ""
-    """The source that names this one; empty for what the person gave."""
+    """The source that refers to this one; empty if the user gave it."""
 
 
 def read_sources(
     arguments: Sequence[str], card: Card | None = None, instead: Mapping[str, str] | None = None
 ) -> list[Source]:
-    """Read what was given, and the scripts and configs beside it that a command names. Raises UsageError.
+    """Read the given files and commands, and the scripts and configs they refer to. Raises UsageError.
 
-    Scripts are read as on this card, and as the command starts them; ``instead`` has other texts for some files.
+    Scripts are read for this GPU and command; ``instead`` replaces the text of some files.
     """
     instead = instead or {}
     commands = [_read_command(each) for each in arguments if _is_command(each)]
-    told = {setting.plain: setting for source in commands for setting in source.settings}
-    told |= {setting.name: setting for source in commands for setting in source.settings if setting.name.isupper()}
-    surroundings = Surroundings(card=card, arguments=told)
+    flags = {setting.plain: setting for source in commands for setting in source.settings}
+    flags |= {setting.name: setting for source in commands for setting in source.settings if setting.name.isupper()}
+    surroundings = Surroundings(card=card, arguments=flags)
     given = [_read(each, surroundings, instead) for each in arguments]
     seen = {os.path.realpath(source.name) for source in given}
     found = list(given)
-    for source in found:  # grows while it is walked: a command names a script, a script its DeepSpeed file
+    for source in found:  # grows during iteration: a command names a script, a script its DeepSpeed file
         for path in _named_in(source):
             if os.path.realpath(path) not in seen and len(found) < MOST_NAMED:
                 seen.add(os.path.realpath(path))
@@ -124,7 +122,7 @@ def _refuse_directory(path: str) -> None:
             return
         inside = sorted(Path(path).iterdir())
     except (OSError, ValueError):
-        return  # read_content says what is wrong
+        return  # read_content reports the problem
     likely = [each.name for each in inside[:500] if each.is_file() and _looks_like_config(each)][:4]
     example = " ".join(str(Path(path) / name) for name in likely)
     raise UsageError(
@@ -146,7 +144,7 @@ _LEADS = re.compile(r"script|(?:\w+_)?config(?:_file)?|deepspeed|cfg|yaml")
 
 
 def _named_in(source: Source) -> list[str]:
-    """Files that a command, a shell script or a config leads to, where they lie beside it or here."""
+    """Files that a command, shell script or config refers to, next to it or here."""
     if source.kind == "notes":
         return []
     found = []
@@ -167,4 +165,4 @@ def _read_if_whole(path: str, named_by: str, surroundings: Surroundings, instead
     try:
         return _read_file(path, surroundings, instead, named_by)
     except UsageError:
-        return None  # nobody asked for it by name
+        return None  # not requested by name

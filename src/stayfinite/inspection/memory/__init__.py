@@ -1,1 +1,1 @@
-"""How much memory a training takes, from the shape of its model alone. No torch."""
+"""Estimate a training's memory from the shape of its model. Needs no torch."""

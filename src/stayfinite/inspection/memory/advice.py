@@ -1,4 +1,4 @@
-"""What to do with the estimates, in words."""
+"""Recommend what to do with the estimates."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from stayfinite.inspection.memory.shape import Shape
 from stayfinite.rules.cards import Card
 from stayfinite.rules.model_families import SUREST, family_of
 
-RANK = 16
-"""Of adapters that are proposed."""
+RANK = 16  # of the suggested adapters
 _OVERFLOWS = ". This model family overflows in fp16, though (SF102): prefer a GPU with bf16"
 
 
 def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
-    """One sentence: how it fits, or what would make it fit. Asks for as little change as will do."""
-    asked = found[0].plan.batch
+    """One sentence: how it fits, or the smallest change that makes it fit."""
+    planned = found[0].plan.batch
     overflows = leaves_half(shape)
     if not any(each.runs for each in found):
         return f"{card.name} has no bf16: use --precision {'fp32' if overflows else 'fp16'}"
-    # Weights that are themselves in bf16 lose small updates: the last choice, unless they are frozen.
+    # bf16 weights lose small updates: the last choice, unless they are frozen.
     ranked = sorted(found, key=lambda each: (each.plan.precision.name == "pure-bf16") and not each.plan.lora)
     fitting = [each for each in ranked if each.fits and each.runs]
     fitting = [each for each in fitting if not _risky(each, overflows)] or fitting
     if fitting:
         best = max(fitting[:2], key=lambda each: each.plan.precision.autocast)
-        text = f"{_named(best)} fits with batch {asked} on {card.name}; the largest batch is {best.largest}"
+        text = f"{_named(best)} fits with batch {planned} on {card.name}; the largest batch is {best.largest}"
         more = [each for each in fitting if (each.largest or 0) > (best.largest or 0)]
         most = max(more, key=lambda each: each.largest or 0, default=None)
         text += f", and {most.largest} in {_named(most)}" if most is not None else ""
@@ -40,7 +39,7 @@ def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
     smaller = [each for each in smaller if not _risky(each, overflows)] or smaller
     if smaller:
         best = max(smaller, key=lambda each: (each.plan.precision.name != "pure-bf16", each.largest or 0))
-        steps = math.ceil(asked / (best.largest or 1))
+        steps = math.ceil(planned / (best.largest or 1))
         return (
             f"batch {best.largest} fits on {card.name} in {_named(best)}: use it with "
             f"gradient_accumulation_steps={steps}{_OVERFLOWS if _risky(best, overflows) else ''}"
@@ -49,7 +48,7 @@ def advice(shape: Shape, found: Sequence[Column], card: Card) -> str:
 
 
 def leaves_half(shape: Shape) -> bool:
-    """Whether models of this kind leave fp16's range, whatever of them is trained."""
+    """Whether models of this kind overflow in fp16, whatever is trained."""
     return shape.family == "t5" or family_of(shape.name) in SUREST
 
 
@@ -58,7 +57,7 @@ def _risky(each: Column, overflows: bool) -> bool:
 
 
 def _rescue(shape: Shape, plan: Plan, card: Card) -> str:
-    """What would make a single row fit, the smallest change first."""
+    """The smallest change that makes a single row fit."""
     half = PRECISIONS["bf16" if card.bf16 else "fp32" if leaves_half(shape) else "fp16"]
     frozen = PRECISIONS["pure-bf16"] if card.bf16 else half
     lora = plan.lora or RANK

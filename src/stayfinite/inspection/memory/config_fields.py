@@ -1,4 +1,4 @@
-"""A model's config.json whose numbers are checked as they are asked for."""
+"""A model's config.json, validated field by field."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from stayfinite.errors import UsageError
 
 Config = Mapping[str, Any]
 
-BESIDE = "give the config.json next to the weights"
-"""What helps where a config cannot be one."""
+BESIDE = "give the config.json next to the weights"  # advice for an impossible config
 
 
 class Fields:
-    """The fields of a config. Whatever cannot be raises UsageError with the name of the field."""
+    """The fields of a config. Invalid values raise UsageError with the field name."""
 
     def __init__(self, config: Config, name: str) -> None:
         self.config = config
         self.name = name
 
     def whole(self, *keys: str, default: int | None = None) -> int:
-        """A whole number above zero."""
+        """A positive integer."""
         for key in keys:
             value = self.config.get(key)
             if value is None:
@@ -49,19 +48,17 @@ class Fields:
         return width // heads
 
     def keys_for(self, heads: int) -> int:
-        """How many heads of keys there are for so many heads of queries."""
+        """The number of key-value heads."""
         keys = self.whole("num_key_value_heads", default=heads)
         if heads % keys:
             raise UsageError(f"{self.name}: {heads} heads cannot share {keys} keys evenly")
         return keys
 
     def text(self, key: str, default: str) -> str:
-        """A word."""
         value = self.config.get(key)
         return value if isinstance(value, str) else default
 
     def flag(self, key: str, default: bool) -> bool:
-        """Yes or no."""
         value = self.config.get(key)
         return value if isinstance(value, bool) else default
 
@@ -72,7 +69,7 @@ class Fields:
         return first.endswith(tasks)
 
     def classes(self) -> int:
-        """How many a classifier tells apart; 0 for a language model."""
+        """Number of classes; 0 for a language model."""
         if not self.built_for("Classification", "QuestionAnswering"):
             return 0
         labels = self.config.get("id2label")

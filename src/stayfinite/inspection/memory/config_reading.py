@@ -1,4 +1,4 @@
-"""From a model's config.json to its shape."""
+"""Read a model's shape from its config.json."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from stayfinite.inspection.memory.shape import Shape
 
 
 def shape_from_config(config: Config, name: str) -> Shape:
-    """The shape that a config describes.
-
-    Raises:
-        UsageError: the kind of model is not known here, or a number is missing or impossible.
-    """
+    """The shape that a config describes. Raises UsageError if the model type is unknown or a number is impossible."""
     kind = config.get("model_type")
     if isinstance(config.get("text_config"), dict) and kind not in _READERS:
         raise UsageError(

@@ -5,25 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stayfinite.inspection.memory.columns import GIB, Column
+from stayfinite.inspection.memory.columns import GIB, Column, largest_batch, needed
 from stayfinite.inspection.memory.estimating import MIB
-from stayfinite.inspection.memory.largest_batch import largest_batch, needed
 from stayfinite.inspection.memory.plan import Plan
 from stayfinite.inspection.memory.shape import Shape
 from stayfinite.inspection.notes import Table
 from stayfinite.rules.cards import Card, card_asked_for
 
-USUAL = ("T4", "RTX 4090", "A100", "H100")
-"""Cards to think of when none is named."""
+USUAL = ("T4", "RTX 4090", "A100", "H100")  # GPUs to show if none is named
 
 
 def size(count: float) -> str:
-    """Bytes as people read them."""
+    """Format bytes for people."""
     return f"{count / GIB:.2f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
 
 
 def table_of(shape: Shape, found: Sequence[Column], card: Card | None) -> Table:
-    """A row for each thing that takes memory, a column for each way of running."""
+    """One row per memory item, one column per way of running."""
     each = [column.estimate for column in found]
     rows = [
         ("weights", *(size(one.weights) for one in each)),
@@ -38,7 +36,8 @@ def table_of(shape: Shape, found: Sequence[Column], card: Card | None) -> Table:
     ]
     if card is not None:
         rows.append((f"on {card.name}, {card.memory_gib:g} GiB", *(_standing(column) for column in found)))
-        rows.append(("largest batch", *(_batch(column) for column in found)))
+        batches = (str(each.largest or "none") if each.runs else "-" for each in found)
+        rows.append(("largest batch", *batches))
     else:
         for name in USUAL:
             usual = card_asked_for(name)
@@ -56,7 +55,7 @@ def table_of(shape: Shape, found: Sequence[Column], card: Card | None) -> Table:
 
 
 def _most(shape: Shape, plan: Plan, card: Card) -> str:
-    """The largest batch on a card that nobody asked for; bf16 stands for fp16 where the card has no bf16."""
+    """The largest batch on a GPU that was not named; bf16 stands for fp16 if the GPU has no bf16."""
     plan = replace(plan, flash=card.flash_attention_2)
     if plan.precision.name == "pure-bf16" and not card.bf16:
         return "-"
@@ -67,7 +66,3 @@ def _standing(column: Column) -> str:
     if not column.runs:
         return "not in hardware"
     return f"{'fits' if column.fits else 'too much'}, {100 * (column.share or 0):.0f} %"
-
-
-def _batch(column: Column) -> str:
-    return str(column.largest or "none") if column.runs else "-"

@@ -1,10 +1,10 @@
-"""A training step, walked through part by part: what is alive when, and when it is most."""
+"""Simulate a training step part by part to find its peak memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stayfinite.inspection.memory.layouts.building import layout_of
+from stayfinite.inspection.memory.families import layout_of
 from stayfinite.inspection.memory.parts import Layout, Part
 from stayfinite.inspection.memory.plan import Plan
 from stayfinite.inspection.memory.shape import Shape
@@ -13,13 +13,12 @@ from stayfinite.inspection.memory.weights import adapters_in, trained_bytes, wei
 MIB = 1 << 20
 
 WORKSPACE_HOPPER = 65 * MIB
-WORKSPACE = 17 * MIB
-"""What cuBLAS takes, once for the forward and once for the backward thread."""
+WORKSPACE = 17 * MIB  # workspace of cuBLAS, one for the forward and one for the backward thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Of one training step, in bytes. The rows are not all full at the same moment: `peak` is less than their sum."""
+    """One training step, in bytes. Items do not peak together: `peak` is less than their sum."""
 
     weights: int
     gradients: int
@@ -27,12 +26,12 @@ class Estimate:
     activations: int
     logits: int
     copies: int
-    """Weights in half precision, which autocast makes."""
+    """Half-precision copies of the weights, made by autocast."""
     workspace: int
     peak: int
-    """What torch.cuda.max_memory_allocated would report."""
+    """Corresponds to torch.cuda.max_memory_allocated."""
     moment: str
-    """When the peak is."""
+    """When the peak occurs."""
     parameters: int
     trained: int
 
@@ -47,7 +46,7 @@ class _Walk:
     peak: int = 0
     moment: str = ""
     summed: bool = False
-    """Whether two gradients of a shared table have been added up."""
+    """Whether two gradients of a shared table have been added."""
 
     def note(self, more: int, moment: str) -> None:
         alive = self.fixed + self.kept + self.gradients + more
@@ -56,7 +55,7 @@ class _Walk:
 
 
 def estimate(shape: Shape, plan: Plan) -> Estimate:
-    """What a step of this training holds, and at most at once."""
+    """The memory of a step, and its peak."""
     layout = layout_of(shape, plan)
     weights = weights_of(layout, plan)
     workspace = WORKSPACE_HOPPER if plan.hopper else WORKSPACE
@@ -84,7 +83,7 @@ def estimate(shape: Shape, plan: Plan) -> Estimate:
 
 
 def _forward(walk: _Walk) -> tuple[int, int]:
-    """Fill `kept`. Returns the bytes of all casts, and of the largest block that is computed again."""
+    """Fill `kept`. Return the bytes of all casts, and of the largest recomputed block."""
     layout, plan = walk.layout, walk.plan
     casts = again = cached = 0
     for segment in layout.segments:
@@ -94,7 +93,7 @@ def _forward(walk: _Walk) -> tuple[int, int]:
             walk.kept += segment.times * segment.entry
             again = max(again, whole)
             if not plan.lora:
-                # Autocast remembers its casts of trained weights until the forward pass is over.
+                # Autocast caches its casts of trained weights until the forward pass ends.
                 cached += segment.times * sum(_casts_of(part, plan) for part in segment.parts)
             walk.note(cached + max(_kept_by(part, plan) for part in segment.parts), "forward pass")
         else:
@@ -124,7 +123,7 @@ def _back_through(walk: _Walk, part: Part, handed: int) -> None:
     moment = "end of backward" if part.name == "embedding" else "backward pass"
     second = 0
     if part.shares_table:
-        # Its second gradient is whole before it is added to the first, and the first sum is a tensor of its own.
+        # The second gradient is complete before it is added to the first, and the sum is a new tensor.
         second = plan.precision.stored * part.table * (1 if walk.summed else 2)
         walk.summed = True
     elif plan.accumulate:
@@ -139,14 +138,14 @@ def _back_through(walk: _Walk, part: Part, handed: int) -> None:
 def _kept_by(part: Part, plan: Plan) -> int:
     if not plan.lora:
         return part.kept + part.kept_for_weights
-    # Under an adapter: its input after dropout, the dropout's mask, and its small inner result.
+    # Under an adapter: its input after dropout, the dropout mask, and its small inner result.
     wide = plan.precision.compute if plan.precision.autocast else 4
     inputs = sum(inputs * (1 + wide) + plan.lora * wide for inputs, _ in part.adapted)
     return part.kept + part.adapted_tokens * inputs
 
 
 def _casts_of(part: Part, plan: Plan) -> int:
-    """Bytes of the narrow copies that autocast makes of a part's matrices."""
+    """Bytes of autocast's copies of a part's matrices."""
     if not plan.precision.autocast:
         return 0
     frozen = part.matrices if plan.base == "full" or part.name == "output" else 0

@@ -1,4 +1,4 @@
-"""Finding out which model is meant: a directory, a config.json, a checkpoint beside one, or a well-known name."""
+"""Resolve a model: a directory, a config.json, a checkpoint next to one, or a well-known name."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 
 def find_shape(model: str) -> Shape:
-    """The shape of the model that is meant.
-
-    Raises:
-        UsageError: nothing of that name is here or known, or its config cannot be read.
-    """
+    """The shape of the model. Raises UsageError if the name is unknown or its config cannot be read."""
     if not model.strip():
         raise UsageError("--memory needs a model: a directory, a config.json, or a name such as t5-small")
     path = Path(model).expanduser()

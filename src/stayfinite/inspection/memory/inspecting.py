@@ -1,4 +1,4 @@
-"""``stayfinite check --memory``: what a training step takes, against a card."""
+"""``stayfinite check --memory``: compare the memory of a training step with a GPU."""
 
 from __future__ import annotations
 
@@ -21,22 +21,18 @@ _WAYS = {
 }
 
 
-def inspect_memory(asked: MemoryRequest) -> Inspection:
-    """Estimate a training step's memory from the shape of its model.
-
-    Raises:
-        UsageError: the model, the card, the optimizer or a number cannot be what it is said to be.
-    """
-    shape = find_shape(asked.model)
-    asked.refuse_for(shape)
-    card = card_asked_for(asked.gpu) if asked.gpu is not None else None
+def inspect_memory(request: MemoryRequest) -> Inspection:
+    """Estimate a training step's memory from the shape of its model. Raises UsageError for an invalid request."""
+    shape = find_shape(request.model)
+    request.refuse_for(shape)
+    card = card_asked_for(request.gpu) if request.gpu is not None else None
     card = None if card is not None and card.is_none else card
     library = installed_transformers()
-    found = columns(shape, asked.plan(card, library), card, asked.precision, asked.checkpointing)
+    found = columns(shape, request.plan(card, library), card, request.precision, request.checkpointing)
     notes = _notes(shape, found, card)
-    if shape.family == "t5" and asked.attention != "eager":
+    if shape.family == "t5" and request.attention != "eager":
         notes.heading("attention", _attention_of(library))
-    disagreement = _weights_on_disk(asked, found[0])
+    disagreement = _weights_on_disk(request, found[0])
     if disagreement:
         notes.heading("weights", disagreement)
     return conclude(notes)
@@ -78,10 +74,10 @@ def _attention_of(library: Installed) -> str:
     return f"{_WAYS[library.bias_kernel]} ({known})"
 
 
-def _weights_on_disk(asked: MemoryRequest, column: Column) -> str:
-    """What to say where the weights beside a config are not as many as it describes; empty where they are."""
-    numbers = numbers_on_disk(asked.model)
-    described = column.estimate.parameters - (column.estimate.trained if asked.lora else 0)
+def _weights_on_disk(request: MemoryRequest, column: Column) -> str:
+    """A note if the weights next to a config differ in number from it; empty if not."""
+    numbers = numbers_on_disk(request.model)
+    described = column.estimate.parameters - (column.estimate.trained if request.lora else 0)
     if numbers is None or 0.98 < numbers / described < 1.02:
         return ""
     return f"{numbers:,} numbers on disk, {described:,} in the config, which is used"

@@ -1,8 +1,8 @@
-"""How the transformers that is installed here computes T5's attention. Its files are read; it is not imported.
+"""How the installed transformers computes T5's attention, from its files, without an import.
 
-T5 adds a learned bias to its scores. Older releases know the written-out attention alone. The first that call
-scaled_dot_product_attention hand it the bias as a permuted view, which its fast kernels refuse. Later ones make the
-bias contiguous, and the efficient kernel takes it.
+T5 adds a learned bias to its scores. Older releases have only eager attention. The first with
+scaled_dot_product_attention pass the bias as a permuted view, which fast kernels refuse. Later ones make it contiguous,
+and the efficient kernel accepts it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from stayfinite.inspection.memory.plan import BiasKernel
 
 
 class Installed(NamedTuple):
-    """What is known of it."""
+    """The version, and the kernel for T5's attention."""
 
     version: str
-    """Empty where there is none."""
+    """Empty if it is not installed."""
     bias_kernel: BiasKernel
 
 
 def installed_transformers() -> Installed:
-    """Look at the files of the installed transformers; without one, take the way that lies between the others."""
+    """Inspect the installed transformers; if there is none, assume the middle variant."""
     try:
         spec = find_spec("transformers")
         version = metadata.version("transformers")
@@ -36,7 +36,7 @@ def installed_transformers() -> Installed:
 
 
 def bias_kernel_in(package: Path) -> BiasKernel:
-    """How attention with a bias is computed by the transformers in this directory."""
+    """The kernel for attention with a bias in this transformers package."""
     try:
         model = (package / "models" / "t5" / "modeling_t5.py").read_text(encoding="utf-8")
         bridge = (package / "integrations" / "sdpa_attention.py").read_text(encoding="utf-8")

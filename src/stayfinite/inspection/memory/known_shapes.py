@@ -1,4 +1,4 @@
-"""Configs of well-known models, so that a name is enough. Numbers are those of the published config.json files."""
+"""Configs of well-known models, from their published config.json files."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ KNOWN: dict[str, dict[str, Any]] = {
     "vit-base-patch16-224": _VIT | _stack(768, 3072, 12, 12) | {"patch_size": 16},
     "vit-large-patch16-224": _VIT | _stack(1024, 4096, 24, 16) | {"patch_size": 16},
 }
-"""By the name that people say, without its publisher."""
+"""Keyed by common name, without the publisher."""
 
 _ALSO = {
     "bert-base": "bert-base-uncased",
@@ -122,7 +122,7 @@ _ENDINGS = (
 
 
 def known_as(text: str) -> str | None:
-    """The name in the table that a person may mean by `text`: publisher, capitals and endings are not asked for."""
+    """The table name that `text` refers to, ignoring publisher, case and suffixes; None if unknown."""
     key = text.strip().lower().replace("_", "-").rsplit("/", 1)[-1]
     for _ in range(len(_ENDINGS)):
         if key in KNOWN or key in _ALSO:
@@ -135,6 +135,6 @@ def known_as(text: str) -> str | None:
 
 
 def near_names(text: str) -> list[str]:
-    """Names in the table that look like `text`."""
+    """Names in the table similar to `text`."""
     key = text.strip().lower().replace("_", "-").rsplit("/", 1)[-1]
     return difflib.get_close_matches(key, [*KNOWN, *_ALSO], n=3, cutoff=0.5)

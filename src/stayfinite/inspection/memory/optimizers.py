@@ -1,4 +1,4 @@
-"""What optimizers hold for each weight, and what their step needs for a moment."""
+"""Memory of optimizer states and steps."""
 
 from __future__ import annotations
 
@@ -10,38 +10,37 @@ from stayfinite.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerCost:
-    """Of one kind of optimizer."""
+    """The memory of one optimizer."""
 
     name: str
     moments: float = 0.0
-    """States for each weight, in the weight's own width."""
+    """States per weight, in the weight's dtype."""
     quantised: bool = False
-    """Two states of one byte each for matrices; embeddings and small weights keep two of four bytes."""
+    """Two 1-byte states for matrices; embeddings and small weights keep two of 4 bytes."""
     copies: float = 0.0
-    """What a step makes of all weights at once."""
+    """Temporary copies of all weights in a step."""
     copies_of_largest: float = 0.0
-    """What a step makes of one weight at a time, in fp32."""
+    """Temporary fp32 copies of one weight at a time."""
 
     def state(self, *, matrices: int, tables: int, vectors: int, stored: int) -> int:
-        """Bytes of its states."""
         if self.quantised:
-            # A scale in fp32 for every 256 elements of each state.
+            # One fp32 scale per 256 elements of each state.
             return int(matrices * 2 * (1 + 4 / 256)) + 8 * (tables + vectors)
         return int(self.moments * (matrices + tables + vectors) * stored)
 
     def step(self, *, weights: int, largest: int, stored: int) -> int:
-        """Bytes that a step needs on top of weights, gradients and states."""
+        """Bytes that a step needs beyond weights, gradients and states."""
         return int(self.copies * weights * stored + self.copies_of_largest * largest * 4)
 
 
 OPTIMIZERS = {
     cost.name: cost
     for cost in (
-        # torch's default on CUDA handles all weights in one go and holds the denominators of all of them.
+        # torch's default on CUDA updates all weights at once and holds all denominators.
         OptimizerCost(name="adamw", moments=2.0, copies=1.0),
         OptimizerCost(name="adamw-fused", moments=2.0),
         OptimizerCost(name="adamw-8bit", quantised=True),
-        # Rows and columns of the second moment only; the update of one weight at a time in fp32.
+        # Only rows and columns of the second moment; updates one weight at a time in fp32.
         OptimizerCost(name="adafactor", moments=0.004, copies_of_largest=3.0),
         OptimizerCost(name="sgd", moments=1.0),
         OptimizerCost(name="sgd-plain"),
@@ -64,11 +63,7 @@ _ALSO = {
 
 
 def optimizer_named(text: str) -> OptimizerCost:
-    """An optimizer by its name, in transformers' spelling or ours.
-
-    Raises:
-        UsageError: nobody is called so.
-    """
+    """An optimizer by its name, in transformers' spelling or ours. Raises UsageError if the name is unknown."""
     key = text.strip().lower().replace("_", "-")
     cost = OPTIMIZERS.get(_ALSO.get(key, key))
     if cost is not None:

@@ -1,4 +1,4 @@
-"""How a training is meant to run, as far as its memory depends on it."""
+"""How a training runs, as far as it affects memory."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ BaseChoice = Literal["full", "8bit", "4bit"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """What is stored in which width."""
+    """Storage widths of one precision."""
 
     name: str
     title: str
     stored: int
-    """Bytes of a weight, of its gradient and of each optimizer state."""
+    """Bytes per weight, gradient and optimizer state."""
     compute: int
-    """Bytes of what a matrix product puts out."""
+    """Bytes per output element of a matrix product."""
     residual: int
-    """Bytes of the stream between the blocks."""
+    """Bytes per element of the residual stream."""
 
     @property
     def autocast(self) -> bool:
-        """Weights in fp32 and matrix products in half precision: every product casts its weight and its input."""
+        """Whether weights are in fp32 and products in half precision, so every product casts its inputs."""
         return self.compute < self.stored
 
 
@@ -39,37 +39,35 @@ PRECISIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """One way of running one training step."""
+    """One way to run a training step."""
 
     batch: int
     seq: int
     target_seq: int
-    """Tokens in a row of the decoder; equals `seq` for models with one stack."""
+    """Decoder tokens per row; equals `seq` for models with one stack."""
     precision: Precision
     checkpointing: bool = False
     attention: AttentionChoice = "sdpa"
     bias_kernel: BiasKernel = "math"
-    """What computes attention with a learned bias, T5's, when `attention` is sdpa."""
+    """Kernel for attention with a learned bias (T5) when `attention` is sdpa."""
     padded: bool = False
-    """Whether batches hold rows of different lengths, so that attention needs a mask."""
+    """Whether rows differ in length, so that attention needs a mask."""
     optimizer: str = "adamw"
     lora: int = 0
-    """Rank of the adapters; 0 when all weights are trained."""
+    """Rank of the adapters; 0 if all weights are trained."""
     base: BaseChoice = "full"
-    """How the frozen weights under adapters are stored."""
+    """Storage of the frozen weights under adapters."""
     accumulate: bool = False
-    """Whether gradients of earlier batches are alive during a step."""
+    """Whether gradients of earlier batches exist during a step."""
     flash: bool = True
-    """The card has the flash kernel: Ampere and newer."""
+    """The GPU has the flash kernel: Ampere and newer."""
     hopper: bool = True
-    """cuBLAS takes a larger workspace from Hopper on."""
+    """Hopper and newer, where cuBLAS has a larger workspace."""
 
     @property
     def tokens(self) -> int:
-        """In a batch."""
         return self.batch * self.seq
 
     @property
     def target_tokens(self) -> int:
-        """In a batch, on the decoder's side."""
         return self.batch * self.target_seq

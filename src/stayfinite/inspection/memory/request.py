@@ -1,4 +1,4 @@
-"""What ``stayfinite check --memory`` is asked, and what of it cannot be."""
+"""Options of ``stayfinite check --memory``, validated."""
 
 from __future__ import annotations
 
@@ -13,40 +13,39 @@ from stayfinite.inspection.memory.shape import Shape
 from stayfinite.rules.cards import Card
 
 HOPPER = (9, 0)
-MOST = 1 << 24
-"""Of rows, tokens and ranks."""
+MOST = 1 << 24  # limit of rows, tokens and ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRequest:
-    """A training whose memory is asked for. Whatever cannot be raises UsageError with the name of its flag."""
+    """A training to estimate. Invalid values raise UsageError with the flag name."""
 
     model: str
     """A directory, a config.json, or a well-known name."""
     batch: int = 1
-    """Rows in a batch."""
+    """Rows per batch."""
     seq: int = 512
-    """Tokens in a row."""
+    """Tokens per row."""
     target_seq: int | None = None
-    """Tokens in a row of the decoder; as `seq` by default."""
+    """Decoder tokens per row; default: `seq`."""
     optimizer: str = "adamw"
-    """Its name; see `optimizers.OPTIMIZERS`."""
+    """A name in `optimizers.OPTIMIZERS`."""
     lora: int | None = None
-    """The rank of adapters, when only they are trained."""
+    """Rank of the adapters, if only they are trained."""
     gpu: str | None = None
-    """The card that it is held against."""
+    """The GPU to compare with."""
     precision: str | None = None
-    """The one that is meant: fp32, bf16, fp16, pure-bf16; all of them by default."""
+    """fp32, bf16, fp16 or pure-bf16; default: all."""
     checkpointing: bool | None = None
-    """Whether gradient checkpointing is on; both by default."""
+    """Gradient checkpointing; default: both."""
     attention: AttentionChoice | None = None
-    """By default as transformers chooses."""
+    """Default: as transformers chooses."""
     padded: bool = False
-    """Whether rows have different lengths."""
+    """Whether rows differ in length."""
     base: BaseChoice = "full"
-    """How frozen weights are stored."""
+    """Storage of frozen weights."""
     accumulate: bool = False
-    """Whether gradients of several batches are added up."""
+    """Whether gradients are accumulated over batches."""
 
     def __post_init__(self) -> None:
         for name in ("batch", "seq", "target_seq", "lora"):
@@ -65,11 +64,7 @@ class MemoryRequest:
             raise UsageError(f"--base {self.base} weights cannot be trained", fix=("add --lora 16, for example"))
 
     def refuse_for(self, shape: Shape) -> None:
-        """Refuse what this model cannot do.
-
-        Raises:
-            UsageError: rows are longer than its positions, or adapters wider than it is.
-        """
+        """Raise UsageError if rows exceed the model's positions, or adapters its width."""
         if shape.positions and self.seq > shape.positions:
             raise UsageError(
                 f"--seq {self.seq} exceeds the {shape.positions} positions of {shape.name}",
@@ -81,7 +76,7 @@ class MemoryRequest:
             )
 
     def plan(self, card: Card | None, library: Installed) -> Plan:
-        """How the step runs, in fp32 and without checkpointing; columns differ from it in both."""
+        """The step in fp32 without checkpointing; columns vary both."""
         return Plan(
             batch=self.batch,
             seq=self.seq,

@@ -1,4 +1,4 @@
-"""The shape of a model: everything that its memory depends on, and nothing else."""
+"""The shape of a model: everything that its memory depends on."""
 
 from __future__ import annotations
 
@@ -6,67 +6,66 @@ from dataclasses import dataclass
 from typing import Literal
 
 Family = Literal["t5", "bert", "llama", "gpt2", "vit"]
-"""Models that keep the same tensors for the backward pass, whatever they are called."""
+"""Model families that keep the same tensors for the backward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A transformer, in numbers."""
+    """The dimensions of a transformer."""
 
     name: str
     family: Family
     width: int
     """Of the residual stream."""
     ff: int
-    """Of the inner layer of the feed-forward part."""
+    """Inner width of the feed-forward part."""
     heads: int
     kv_heads: int
-    """Fewer than `heads` where several queries share keys and values."""
+    """Fewer than `heads` with grouped queries."""
     head_width: int
     layers: int
-    """Of the encoder, or of the only stack."""
+    """Of the encoder, or the only stack."""
     decoder_layers: int = 0
     vocabulary: int = 0
     positions: int = 0
-    """Rows of a learned table of positions; also the longest sequence that it allows."""
+    """Rows of a learned position table; also the longest sequence."""
     types: int = 0
-    """Rows of the table of segments (BERT)."""
+    """Rows of the segment table (BERT)."""
     gated: bool = False
     activation: str = "gelu"
     dropout: float = 0.0
     attention_dropout: float = 0.0
     tied: bool = True
-    """The output layer shares its matrix with the embedding."""
+    """The output layer shares the embedding matrix."""
     classes: int = 0
-    """Outputs of a classifier; 0 for a language model, which has the vocabulary."""
+    """Outputs of a classifier; 0 for a language model."""
     per_token: bool = True
-    """Whether the output layer sees every token, or one vector for each row."""
+    """Whether the output layer sees every token, or one vector per row."""
     pooler: bool = False
     qkv_bias: bool = False
     output_bias: bool = False
     ff_bias: bool = False
     head_norms: bool = False
-    """Queries and keys are normalized head by head (Qwen3)."""
+    """Queries and keys are normalized per head (Qwen3)."""
     buckets: int = 0
-    """Of the relative positions (T5)."""
+    """Relative position buckets (T5)."""
     image: int = 0
-    """Pixels on a side."""
+    """Pixels per side."""
     patch: int = 0
     channels: int = 3
 
     @property
     def encoder_decoder(self) -> bool:
-        """Whether there are two stacks."""
         return self.decoder_layers > 0
 
     @property
     def inner(self) -> int:
-        """Width of all queries together."""
+        """Total width of the queries."""
         return self.heads * self.head_width
 
     @property
     def kv_inner(self) -> int:
-        """Width of all keys together."""
+        """Total width of the keys."""
         return self.kv_heads * self.head_width
 
     @property
@@ -76,7 +75,7 @@ class Shape:
 
     @property
     def image_tokens(self) -> int:
-        """Patches and the class token."""
+        """Patches plus the class token."""
         return (self.image // self.patch) ** 2 + 1 if self.patch else 0
 
     @property

@@ -1,4 +1,4 @@
-"""How many bytes the weights, their gradients and the optimizer's states take."""
+"""Bytes of weights, gradients and optimizer states."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from stayfinite.inspection.memory.optimizers import optimizer_named
 from stayfinite.inspection.memory.parts import Layout, Part
 from stayfinite.inspection.memory.plan import Plan
 
-ADAPTER = 4
-"""Adapters are kept in fp32, whatever lies under them."""
+ADAPTER = 4  # adapters are stored in fp32
 
 _QUANTISED = {"8bit": 1.0 + 4 / 1024, "4bit": 0.5 + 4 / 64}
-"""Bytes of a weight: 8-bit with a scale for each row, 4-bit with one for every 64 elements."""
+"""Bytes per weight: 8-bit with a scale per row, 4-bit with one per 64 elements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """In bytes, but for the counts."""
+    """In bytes, except the counts."""
 
     count: int
     trained: int
@@ -28,19 +27,19 @@ class Weights:
 
 
 def adapters_in(part: Part, plan: Plan) -> int:
-    """Elements of the adapters on a part's matrices."""
+    """Elements of the adapters of a part."""
     return sum(plan.lora * (inputs + outputs) for inputs, outputs in part.adapted)
 
 
 def trained_bytes(part: Part, plan: Plan) -> int:
-    """Bytes of the gradients that a part's backward pass leaves behind."""
+    """Bytes of the gradients that a part's backward pass creates."""
     if plan.lora:
         return ADAPTER * adapters_in(part, plan)
     return plan.precision.stored * (part.matrices + part.vectors + part.table * (not part.shares_table))
 
 
 def weights_of(layout: Layout, plan: Plan) -> Weights:
-    """All of a model's."""
+    """The weights of a whole model."""
     parts = layout.parts()
     matrices = sum(part.matrices for part in parts)
     tables = sum(part.table for part in parts if not part.shares_table)
@@ -52,7 +51,7 @@ def weights_of(layout: Layout, plan: Plan) -> Weights:
     largest = max(max(part.matrices // (1 if part.name == "output" else 3), part.table) for part in parts)
     held = (matrices + tables + vectors) * stored
     if plan.base != "full":
-        # Only the blocks' matrices are quantized. The rest is made fp32 for training.
+        # Only the blocks' matrices are quantized. The rest becomes fp32 for training.
         held = int((matrices - output) * _QUANTISED[plan.base]) + (output + tables + vectors) * 4
     if plan.lora:
         return Weights(
@@ -63,7 +62,7 @@ def weights_of(layout: Layout, plan: Plan) -> Weights:
             state=optimizer.state(matrices=adapters, tables=0, vectors=0, stored=ADAPTER),
             step=optimizer.step(weights=adapters, largest=adapters // max(1, len(parts)), stored=ADAPTER),
         )
-    # Where no table is its own, the output layer's matrix is the embedding.
+    # If no table is separate, the output matrix is also the embedding.
     shared = 0 if tables else output
     return Weights(
         count=matrices + tables + vectors,

@@ -1,4 +1,4 @@
-"""How many numbers the weights beside a config hold. Headers are read, values are not."""
+"""Count the elements of the weights next to a config, from headers only."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ MOST_FILES = 1000
 
 
 def numbers_on_disk(model: str) -> int | None:
-    """Elements of all tensors in a directory's safetensors files, or in the one file that is named.
+    """Elements of all tensors in a directory's safetensors files, or in the named file.
 
-    None where there are none, or where a header cannot be read: then there is nothing to hold the config against.
+    None if there are none or a header cannot be read.
     """
     path = Path(model).expanduser()
     if path.is_dir():

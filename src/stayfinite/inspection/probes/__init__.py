@@ -1,1 +1,1 @@
-"""One file a question that is put to the real model, optimizer and batch."""
+"""Probes of the real model, optimizer and batch, one file per question."""

@@ -1,4 +1,4 @@
-"""What is launched, on what: device, versions, dtypes, parameters, memory, precision."""
+"""Summarize the launch: device, versions, dtypes, parameters, memory, precision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stayfinite.inspection.notes import Notes
 from stayfinite.measure.batch import batch_in_words
 
 STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "RMSprop": 1, "Adagrad": 1, "Lion": 1}
-"""Values that an optimizer keeps for each trainable one."""
+"""Optimizer states per trainable value."""
 
 
 def look(bench: Bench, notes: Notes) -> None:

@@ -1,4 +1,4 @@
-"""Whether a model that predicts the next token sees it: a token is changed, and the predictions before it compared."""
+"""Check a causal model for leaks from later tokens: change a token and compare the predictions before it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from stayfinite.inspection.bench.still_pass import still_pass
 from stayfinite.inspection.bench.watch import LossCall, Seen
 from stayfinite.inspection.probes.sample_leak import NOTHING, Leak
 
-SHIFTED = 0.95
-"""The share of labels that must be the token after."""
+SHIFTED = 0.95  # share of labels that must equal the next token
 
 
 def causal_leak(bench: Bench) -> Leak | None:
-    """The leak from a token to predictions before it; None for a model that does not predict the next token.
+    """The leak from a token to earlier predictions; None if the model does not predict the next token.
 
-    Such a model is known by its data: the labels of a cross entropy are what an embedding is asked for, one position
-    later. The token is changed at the embedding, so that the labels stay as they are.
+    Such a model is recognized by its data: cross-entropy labels are the embedding's ids, shifted by one. The token is
+    changed at the embedding, so the labels stay the same.
     """
     base = bench.still
     found = _next_token(base.seen)
@@ -29,14 +28,14 @@ def causal_leak(bench: Bench) -> Leak | None:
     length = ids.shape[1]
     place = length - max(1, length // 4)
 
-    def change(current: int, asked: Tensor) -> Tensor:
-        if current != call or asked.shape != ids.shape:
-            return asked
-        asked = asked.clone()
-        # One that is in use, so that it has a row; not the one that is there.
-        others = ids.flatten()[ids.flatten() != asked[0, place]]
-        asked[:, place] = torch.where(asked[:, place] == others[0], ids[0, place], others[0])
-        return asked
+    def change(current: int, given: Tensor) -> Tensor:
+        if current != call or given.shape != ids.shape:
+            return given
+        given = given.clone()
+        # A different token that occurs in the batch, so that the embedding has a row for it.
+        others = ids.flatten()[ids.flatten() != given[0, place]]
+        given[:, place] = torch.where(given[:, place] == others[0], ids[0, place], others[0])
+        return given
 
     other = still_pass(bench.step, bench.few, change)
     before, after = (_by_position(one.seen.losses[number], ids) for one in (base, other))
@@ -50,7 +49,7 @@ def causal_leak(bench: Bench) -> Leak | None:
 
 
 def _next_token(seen: Seen) -> tuple[int, int] | None:
-    """The call of an embedding and that of a loss whose labels are the tokens after."""
+    """Indices of the embedding call and of the loss whose labels are the next tokens."""
     for number, loss in enumerate(seen.losses):
         if loss.name not in ("cross_entropy", "nll_loss") or loss.target.is_floating_point():
             continue
@@ -72,7 +71,7 @@ def _next_token(seen: Seen) -> tuple[int, int] | None:
 
 
 def _rows_of(target: Tensor, ids: Tensor) -> Tensor | None:
-    """Labels by row and position, where there is one for each token or for each but the last."""
+    """Labels by row and position, if there is one per token, or per token but the last."""
     rows, length = ids.shape
     for positions in (length, length - 1):
         if target.numel() == rows * positions:
@@ -81,7 +80,7 @@ def _rows_of(target: Tensor, ids: Tensor) -> Tensor | None:
 
 
 def _by_position(loss: LossCall, ids: Tensor) -> Tensor | None:
-    """Scores by row, position and class."""
+    """Logits by row, position and class."""
     labels = _rows_of(loss.target, ids)
     if labels is None:
         return None

@@ -1,4 +1,4 @@
-"""Driving one batch down: a few real steps of the optimizer on the same batch with the same random numbers, undone."""
+"""Take a few real optimizer steps on one batch with fixed random numbers, then undo them."""
 
 from __future__ import annotations
 
@@ -16,30 +16,29 @@ from stayfinite.autopsy.steps.step import Step
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.state.rng import restore_rng
 
-SKIPPED_MOST = 24
-"""Steps that an fp16 scaler may skip while it looks for its scale."""
+SKIPPED_MOST = 24  # steps that an fp16 scaler may skip while it searches its scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descent:
-    """What some steps on one batch came to."""
+    """The result of some steps on one batch."""
 
     losses: tuple[float, ...]
-    """Before each step, and after the last one; ends early at one that is not finite."""
+    """Before each step and after the last; ends at the first non-finite loss."""
     expected: float
-    """By how much the first step should change the loss: its gradient times its update."""
+    """Expected change of the loss in the first step: gradient times update."""
     moved: bool
-    """Whether any weight is other than before."""
+    """Whether any weight changed."""
     error: str = ""
-    """Why it could not be run to its end."""
+    """Why it could not be completed."""
 
     @property
     def drop(self) -> float:
-        """How far the lowest loss lies below the first; below 0 when none does."""
+        """First loss minus the lowest later one; negative if none is lower."""
         return self.losses[0] - min(self.losses[1:]) if len(self.losses) > 1 else 0.0
 
     def falls(self, noise: float = 0.0) -> bool:
-        """Whether it goes down, by more than the noise, and neither runs away nor is lost afterwards."""
+        """Whether it falls by more than the noise and does not diverge afterwards."""
         if len(self.losses) < 2 or not all(map(math.isfinite, self.losses)):
             return False
         first, last = self.losses[0], self.losses[-1]
@@ -48,11 +47,11 @@ class Descent:
 
     @property
     def end(self) -> float:
-        """The lowest of the last three losses: one that jumps about is given the benefit of the doubt."""
+        """The lowest of the last three losses, to tolerate jitter."""
         return min(self.losses[1:][-3:], default=self.losses[0])
 
     def is_restless(self, noise: float = 0.0) -> bool:
-        """Whether it goes above where it began, or falls at first and then stands, as with steps that are too wide."""
+        """Whether it rises above the start, or falls first and then stagnates, as with too large steps."""
         first, middle = self.losses[0], self.losses[len(self.losses) // 2]
         least, clearly = (max(noise, share * abs(first)) for share in (RESOLUTION, CLEARLY))
         early, late = first - middle, middle - self.end
@@ -65,15 +64,11 @@ class Descent:
         return f"{self.losses[0]:.4g} to {self.losses[-1]:.4g} in {steps} step{'s' if steps != 1 else ''}"
 
 
-RESOLUTION = 1e-6
-"""Of a loss in fp32: smaller changes are rounding."""
-CLEARLY = 1e-3
-"""A drop, as a share of the loss, that nobody takes for chance."""
-STANDS = 0.01
-"""A fall in the second half of the steps, as a share of that in the first, that is none."""
+RESOLUTION = 1e-6  # relative resolution of an fp32 loss: smaller changes are rounding
+CLEARLY = 1e-3  # a relative drop that is not chance
+STANDS = 0.01  # a fall in the second half below this share of the first half is a stagnation
 
-Rates = Callable[[int], float]
-"""Number of the step -> by what the planned learning rate is multiplied."""
+Rates = Callable[[int], float]  # step number -> multiplier of the planned learning rate
 
 
 def descend(
@@ -86,12 +81,8 @@ def descend(
 ) -> Descent:
     """Take some steps on one batch and undo them.
 
-    Arguments:
-        bench: the training.
-        steps: how many.
-        rates: by what the planned learning rate is multiplied in each step.
-        clip: the largest norm of the gradient; no clipping when left out.
-        step: whose batch and random numbers; the bench's own when left out.
+    ``rates`` multiplies the planned learning rate, ``clip`` limits the gradient norm, and ``step`` provides batch and
+    random numbers; by default the bench's.
     """
     losses: list[float] = []
     step = step or bench.step
@@ -109,24 +100,24 @@ def descend(
                 _take_step(bench, clip)
                 if number == 0:
                     expected, moved = _first_order(bench)
-        except Exception as problem:  # whatever a model or an optimizer may raise
+        except Exception as problem:  # a model or optimizer can raise anything
             error = f"{type(problem).__name__}: {problem}".splitlines()[0]
     return Descent(losses=tuple(losses), expected=expected, moved=moved, error=error)
 
 
 def planned_rate(group: dict[str, Any]) -> float:
-    """A group's learning rate; where a schedule warms up, that which it leads to."""
+    """A group's learning rate; during warmup, its target."""
     return max(float(group.get("lr", 0.0)), float(group.get("initial_lr", 0.0)))
 
 
 def warms_up(bench: Bench) -> bool:
-    """Whether a schedule holds the rate below where it is to go."""
+    """Whether a schedule currently holds the rate below its target."""
     return any(float(group.get("lr", 0.0)) < planned_rate(group) for group in bench.optimizer.param_groups)
 
 
 @contextmanager
 def at_planned_rate(bench: Bench) -> Iterator[None]:
-    """The optimizer's rates are those that the schedule leads to."""
+    """Set the optimizer to the rates that the schedule leads to."""
     kept = [group.get("lr") for group in bench.optimizer.param_groups]
     try:
         for group in bench.optimizer.param_groups:
@@ -145,7 +136,7 @@ def _set_rate(group: dict[str, Any], rate: float) -> None:
 
 
 def _steps(bench: Bench, steps: int) -> Iterator[int]:
-    """0 to ``steps``; a step that the scaler has skipped does not count."""
+    """0 to ``steps``, not counting steps that the scaler skips."""
     scaler, number, skipped = bench.scaler, 0, 0
     while number <= steps:
         scale = scaler.get_scale() if scaler is not None and scaler.is_enabled() else 1.0
@@ -185,7 +176,7 @@ def _take_step(bench: Bench, clip: float | None) -> None:
 
 
 def _first_order(bench: Bench) -> tuple[float, bool]:
-    """The gradient times the update, and whether there was one."""
+    """Gradient times update, and whether there was an update."""
     total, moved = 0.0, False
     for group in bench.optimizer.param_groups:
         for parameter in group["params"]:
@@ -204,5 +195,5 @@ def _real(tensor: Tensor) -> Tensor:
 
 
 def affordable(seconds_a_step: float, wanted: int, budget: float) -> int:
-    """How many steps fit into a time, but at least three, or as many as are wanted."""
+    """How many of the wanted steps fit into the time budget; at least three."""
     return min(wanted, max(3, int(budget / max(seconds_a_step, 1e-6))))

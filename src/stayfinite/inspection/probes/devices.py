@@ -1,4 +1,4 @@
-"""Where things are: model, buffers, batch and the optimizer's state."""
+"""Devices of model, buffers, batch and optimizer state."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TITLE = "model, batch and optimizer devices"
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Note tensors that are elsewhere than those they meet.
+    """Report tensors on a different device than those they meet.
 
-    A model spread over several devices and a batch that `forward` moves itself are right as long as the pass works.
+    A model on several devices, and a batch that `forward` moves, are fine if the pass works.
     """
     home = next((p.device for p in (*bench.trainable.values(), *bench.model.parameters())), torch.device("cpu"))
     elsewhere = [*_strays(bench), *without_values(bench.model, bench.batch)]
@@ -33,7 +33,7 @@ def look(bench: Bench, notes: Notes) -> None:
 
 
 def _strays(bench: Bench) -> Iterator[str]:
-    """Parts of the optimizer's state that are not where their parameter is; step counters may live on the host."""
+    """Optimizer state on another device than its parameter; step counters may be on the host."""
     names = {id(p): name for name, p in bench.model.named_parameters()}
     for parameter, state in bench.optimizer.state.items():
         if not isinstance(parameter, Tensor) or not isinstance(state, dict):

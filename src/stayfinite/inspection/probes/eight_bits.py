@@ -1,4 +1,4 @@
-"""Layers in fp8: those whose sides it refuses, and those that need more bits."""
+"""fp8 layers: those with unsupported dimensions, and those that need more bits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stayfinite.state.parts import unwrapped
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Note the layers of torchao and Transformer Engine; nothing where there are none."""
+    """Record the layers of torchao and Transformer Engine, if any."""
     model = unwrapped(bench.model)
     layers = _layers(model)
     if not layers:
@@ -38,14 +38,11 @@ def _layers(model: nn.Module) -> dict[str, Any]:
     return {
         path: module
         for path, module in model.named_modules()
-        if path in swapped or (_of_transformer_engine(module) and hasattr(module, "in_features"))
+        if path in swapped
+        or (type(module).__module__.startswith("transformer_engine.") and hasattr(module, "in_features"))
     }
 
 
-def _of_transformer_engine(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("transformer_engine.")
-
-
 def _emulated(layer: Any) -> bool:
-    """Whether products are computed in fp32, which takes every shape."""
+    """Whether products are computed in fp32, which supports every shape."""
     return bool(getattr(getattr(layer, "config", None), "emulate", False))

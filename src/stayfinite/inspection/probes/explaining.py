@@ -1,4 +1,4 @@
-"""Why a first step is not finite: its autopsy, as a finding."""
+"""Explain a non-finite first step by its autopsy."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.registry import rule_of
 
-SECONDS = 15.0
-"""After this no further world is begun."""
+SECONDS = 15.0  # no further experiment starts after this
 
 
 def explain(bench: Bench, notes: Notes) -> None:
-    """Run the step with one thing changed at a time, and note what that has proved."""
+    """Rerun the step with one change at a time, and record what that proves."""
     if notes.proved:
         return
     found = perform(bench.step, budget=SECONDS)

@@ -1,4 +1,4 @@
-"""The same step in another number format: in fp32 throughout, or in a half precision as autocast would have it."""
+"""Run the same step in another dtype: fp32 throughout, or half precision as under autocast."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def in_full(step: Step) -> Step:
 
 
 def in_half(step: Step, dtype: torch.dtype, *, wrap: bool) -> Step:
-    """The step in a half precision; ``wrap`` where nothing of it is so yet."""
+    """The step in half precision; ``wrap`` if it does not use autocast yet."""
     if wrap:
         device = next((p.device.type for p in step.model.parameters()), "cpu")
         autocast = partial(torch.amp.autocast, device, dtype=dtype)
@@ -46,7 +46,7 @@ def in_half(step: Step, dtype: torch.dtype, *, wrap: bool) -> Step:
 
 @contextmanager
 def _switched_on() -> Iterator[None]:
-    """An autocast that the loop enters switched off is on; those that modules switch off for their own sake stay so."""
+    """Enable autocast contexts that the loop disables; those that modules disable themselves stay off."""
     kind: Any = torch.amp.autocast
     entering, running = kind.__enter__, [0]
 
@@ -78,7 +78,7 @@ def _switched_on() -> Iterator[None]:
 
 
 def stored_in_half(model: nn.Module) -> bool:
-    """Whether most of the weights are in a half precision."""
+    """Whether most weights are in half precision."""
     sizes: Counter[bool] = Counter()
     for parameter in model.parameters():
         if parameter.is_floating_point():

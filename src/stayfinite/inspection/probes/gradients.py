@@ -1,29 +1,91 @@
-"""The gradients: none, zero, not finite; their course over depth; what moves in a step, and what moves without one."""
+"""Gradients: missing, zero, non-finite, their trend over depth, and what one step changes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.names import names_in_short
 from stayfinite.inspection.notes import Notes
-from stayfinite.inspection.probes.depth import course_over_depth
 from stayfinite.inspection.probes.explaining import explain
-from stayfinite.inspection.probes.left_over import left_over
 from stayfinite.inspection.probes.loss import checkpointing_warnings, note_checkpointing, told_error
-from stayfinite.inspection.probes.starting_weights import alike
-from stayfinite.inspection.probes.stuck import routed_past, without_gradient_at_all
+from stayfinite.inspection.probes.stuck import left_over, routed_past, without_gradient_at_all
+
+FEWEST = 5  # fewest layers for a trend
+ORDERED = 0.85  # share of layer pairs that must have the same order
+MOST = 200
+STEADY_DECADES = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A size over depth, in order of use."""
+
+    slope: float
+    """Change of log10 per layer."""
+    decades: float
+    """Change of log10 from first to last."""
+    first: float
+    last: float
+
+    @property
+    def steady(self) -> bool:
+        """Whether the change is large."""
+        return abs(self.decades) >= STEADY_DECADES
+
+
+def course_over_depth(sizes: Sequence[float]) -> Course | None:
+    """Fit the trend of these sizes; None if they are too few or not monotonic."""
+    known = [size for size in sizes if math.isfinite(size) and size > 0]
+    if len(known) < FEWEST:
+        return None
+    known = known[:: max(1, len(known) // MOST)]
+    heights = [math.log10(size) for size in known]
+    steps = [(heights[b] - heights[a]) / (b - a) for a, b in combinations(range(len(heights)), 2)]
+    slope = median(steps)
+    agree = sum((step > 0) == (slope > 0) for step in steps) / len(steps)
+    if agree < ORDERED:
+        return None
+    return Course(slope=slope, decades=slope * (len(heights) - 1), first=known[0], last=known[-1])
+
+
+LAYERS = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase, nn.MultiheadAttention, nn.Bilinear)
+SMALLEST = 4  # fewest rows and values per row to compare
+
+
+def alike(model: nn.Module) -> list[str]:
+    """Trainable weights whose rows are all equal and nonzero: they will stay equal.
+
+    Adapters, gates and last layers start at zero on purpose.
+    """
+    found = []
+    for path, module in model.named_modules():
+        if not isinstance(module, LAYERS):
+            continue
+        for name, p in module.named_parameters(recurse=False):
+            if p.dim() < 2 or not p.requires_grad or not p.is_floating_point() or p.is_meta:
+                continue
+            rows = p.detach().reshape(p.shape[0], -1)
+            if min(rows.shape) < SMALLEST or not bool(rows[0].any()):
+                continue
+            if bool((rows == rows[:1]).all()):
+                found.append(f"{path}.{name}" if path else name)
+    return found
+
 
 MOST_LOST = 0.9
-WILD = 10.0
-"""Times the size of its weight: an update of this kind leaves nothing of what was there."""
+WILD = 10.0  # ratio of update to weight that destroys what was learned
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Note what the first backward pass and one step of the optimizer say."""
+    """Record the gradients of the first backward pass and the effect of one optimizer step."""
     first = bench.first
     if first.backward_error is not None:
         told_error(notes, first.backward_error)
@@ -51,7 +113,7 @@ def look(bench: Bench, notes: Notes) -> None:
 
 
 def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> None:
-    filled = {name for name, p in bench.trainable.items() if p.numel()}  # of nothing there is no gradient to miss
+    filled = {name for name, p in bench.trainable.items() if p.numel()}  # an empty parameter has no gradient to miss
     none = [name for name in bench.trainable if name not in norms and name in filled]
     zero = [name for name, norm in norms.items() if norm == 0 and name in filled]
     spare = left_over(bench.model, none, list(norms))
@@ -70,13 +132,13 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
         notes.saw("gradient.none_parameters", [name for name in unused if name not in stuck], where)
         notes.saw("gradient.zero_parameters", [name for name in unused if name in stuck], where)
         notes.saw("gradient.cut_at", cuts, where)
-    told = [f"{len(norms) - len(zero)} of {len(bench.trainable)} tensors"]
-    told += [f"{len(spare)} unused ones from a library: {names_in_short(spare)}"] * bool(spare)
-    told += [f"{len(past)} in parts that no row was routed to: {names_in_short(past)}"] * bool(past)
-    told += [f"{len(zero) - len(stuck)} are zero now but will not stay so"] * (len(zero) > len(stuck))
+    parts = [f"{len(norms) - len(zero)} of {len(bench.trainable)} tensors"]
+    parts += [f"{len(spare)} unused ones from a library: {names_in_short(spare)}"] * bool(spare)
+    parts += [f"{len(past)} in parts that no row was routed to: {names_in_short(past)}"] * bool(past)
+    parts += [f"{len(zero) - len(stuck)} are zero now but will not stay so"] * (len(zero) > len(stuck))
     notes.check(
         "Gradients", "gradient coverage", "unused-parameters", "zero-gradient", "params-frozen",
-        "gradient-checkpointing-no-input-grad", seen="; ".join(told),
+        "gradient-checkpointing-no-input-grad", seen="; ".join(parts),
     )  # fmt: skip
     if none:
         note_checkpointing(bench, notes)
@@ -86,9 +148,9 @@ def _look_at_presence(bench: Bench, notes: Notes, norms: dict[str, float]) -> No
 
 
 def _cuts(bench: Bench, names: list[str]) -> list[str]:
-    """Lines that cut these parameters off from the loss, each once."""
+    """Lines that detach these parameters from the loss, without duplicates."""
     if checkpointing_warnings(bench):
-        return []  # that runs the forward pass without gradients, and has its own reason
+        return []  # the forward pass runs without gradients, which is reported elsewhere
     cut_off = bench.first.seen.cut_off
     return list(dict.fromkeys(cut_off[name] for name in names if name in cut_off))
 

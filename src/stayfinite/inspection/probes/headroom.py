@@ -1,4 +1,4 @@
-"""Precision headroom: which modules would leave fp16's range, how far bf16 rounds, which loss scale fp16 needs."""
+"""Precision headroom: modules beyond the fp16 range, bf16 rounding, the loss scale that fp16 needs."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ RANGE = "range of the format"
 SCALE = "loss scale"
 ROUNDING = "bf16 rounding"
 NAMES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32", torch.float64: "fp64"}
-SHOWN = 6
-"""Modules in the table."""
+SHOWN = 6  # modules in the table
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Run the step in fp32, and as fp16 would have it, and note where the two part."""
+    """Run the step in fp32 and in simulated fp16, and record where they differ."""
     try:
         ranges = ranges_of(bench.lean, bench.scaler)
-    except Exception as error:  # whatever a model may raise
+    except Exception as error:  # a model can raise anything
         words = f"{type(error).__name__}: {error}".splitlines()[0]
         notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the step cannot run: {words:.160}")
         return
@@ -46,7 +45,7 @@ def look(bench: Bench, notes: Notes) -> None:
 
 
 def precision_of(bench: Bench, ranges: Ranges) -> str:
-    """What the training computes in: as it is said, else as it is seen, else as the scaler lets one think."""
+    """The training's precision: as declared, else as observed, else as the scaler implies."""
     if bench.precision is not None:
         said = bench.precision.lower()
         return "bf16" if "bf" in said else "fp16" if "16" in said or "half" in said else "fp32"
@@ -117,7 +116,7 @@ def _forward(ranges: Ranges) -> list[Overflow]:
 
 
 def place_of(overflow: Overflow) -> str:
-    """The module; where it is none of its parts, the operator as well."""
+    """The module; for the model itself, also the operator."""
     return overflow.module or f"{overflow.operator} in the model itself"
 
 

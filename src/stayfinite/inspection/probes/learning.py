@@ -1,4 +1,4 @@
-"""The learning test: one batch is driven down within a few steps, or else the reason why not."""
+"""The learning test: the loss on one batch falls within a few steps, or the reason is found."""
 
 from __future__ import annotations
 
@@ -28,21 +28,18 @@ from stayfinite.inspection.probes.lr_range import RANGE, look_at_rates
 
 GROUP = "Learning"
 TITLE = "overfitting one batch"
-BUDGET = 5.0
-"""Seconds for the steps at the planned rate."""
-STANDS_STILL = 1e-4
-"""A drop of less than this share of the loss is worth asking whether the rate is too low."""
-KNOWN_TO_STAND_STILL = 1e-2
-"""The same, of a training that was seen to."""
+BUDGET = 5.0  # seconds for the steps at the planned rate
+STANDS_STILL = 1e-4  # relative drop below which the rate may be too low
+KNOWN_TO_STAND_STILL = 1e-2  # the same, for a training known to stagnate
 USUAL_CLIP = 1.0
 SLOWER = (1e-2, 1e-4, 1e-6, 1e-9)
-"""Parts of the rate that are tried; of an absurd one smaller parts still, ..."""
+"""Multipliers to try; for an absurd rate, even smaller ones ..."""
 LOWEST = 1e-7
-"""... down to a rate at which every training creeps, so that one that works is among them."""
+"""... down to a rate at which any training is slow, so that some rate works."""
 FURTHER = 3.0
-"""A rate is too high where a small part of it takes the loss so many times as far down in as many steps, ..."""
+"""A rate is too high if a small part of it drops the loss this many times further ..."""
 FAR = 0.1
-"""... or lower by this share of the loss. Of a rate that works, a hundredth does a hundredth as much."""
+"""... or by this share of the loss. At a working rate, 1 % of it does 1 % as much."""
 FASTER = (1e2, 1e4, 1e6)
 REASONS = (
     "lr-too-high", "cannot-overfit-batch", "lr-too-low", "lr-zero", "params-frozen", "detached-loss", "zero-gradient",
@@ -51,7 +48,7 @@ REASONS = (
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Take some steps on the batch, and sweep the learning rate where that is wanted."""
+    """Take some steps on the batch, and sweep the learning rate if requested."""
     _look_at_descent(bench, notes)
     if bench.lr_range:
         try:
@@ -61,7 +58,7 @@ def look(bench: Bench, notes: Notes) -> None:
 
 
 def _look_at_descent(bench: Bench, notes: Notes) -> None:
-    """Take some steps; where the loss does not fall, ask at which rate it would."""
+    """Take some steps; if the loss does not fall, find a rate at which it does."""
     reason = _obstacle(bench)
     if reason:
         notes.check(GROUP, TITLE, *REASONS, skipped=reason)
@@ -76,7 +73,7 @@ def _look_at_descent(bench: Bench, notes: Notes) -> None:
 
 
 class _Looking:
-    """What follows from the steps that were taken, and which more are worth taking."""
+    """Interprets the steps taken, and decides which more to take."""
 
     def __init__(self, bench: Bench, notes: Notes, taken: Descent, steps: int) -> None:
         self._bench, self._notes, self._taken, self._steps = bench, notes, taken, steps
@@ -126,7 +123,7 @@ class _Looking:
         self._say(taken.course())
 
     def _overshoots(self) -> bool:
-        """Whether a small part of the rate gets much lower: then the fall is that to an answer that never changes."""
+        """Whether a small part of the rate reaches much lower: the fall then only leads to a constant answer."""
         others = [self._taken]
         for factor in self._slower():
             slower = self._again(factor)
@@ -152,7 +149,7 @@ class _Looking:
         return gap > max(least, min((FURTHER - 1.0) * fallen, FAR * abs(self._first)))
 
     def _ask_for_a_higher_rate(self) -> bool:
-        """Whether the loss clearly falls at a much higher rate; then the size of the update is noted as well."""
+        """Whether the loss clearly falls at a much higher rate; then also record the update size."""
         faster = ((factor, self._again(factor)) for factor in FASTER)
         clearly = max(CLEARLY, 5 * KNOWN_TO_STAND_STILL if self._bench.stalled else 0.0) * abs(self._first)
         found = next(((f, each) for f, each in faster if each.falls(self._noise) and each.drop > clearly), None)
@@ -167,7 +164,7 @@ class _Looking:
         return True
 
     def _slower(self) -> Iterator[float]:
-        """Smaller and smaller parts of the rate."""
+        """Smaller and smaller multipliers of the rate."""
         yield from SLOWER
         planned, factor = max(map(planned_rate, self._bench.optimizer.param_groups)), SLOWER[-1]
         while math.isfinite(planned) and planned * factor > LOWEST:
@@ -189,7 +186,7 @@ class _Looking:
 
 
 def _obstacle(bench: Bench) -> str:
-    """Why there is nothing to be learned here."""
+    """Why nothing can be learned; empty if something can."""
     if bench.steps == 0:
         return "off (steps=0)"
     if not bench.first.worked:
@@ -207,7 +204,7 @@ def _obstacle(bench: Bench) -> str:
 
 
 def _seconds_a_step(bench: Bench) -> float:
-    """As the first pass took; where that is long, as another one takes: the first pays for what is made once."""
+    """Time of the first pass; if long, of another one, because the first includes one-time costs."""
     first = bench.first.seconds
     if affordable(first, bench.steps, BUDGET) == bench.steps:
         return first
@@ -217,7 +214,7 @@ def _seconds_a_step(bench: Bench) -> float:
 
 
 def _noise(bench: Bench, taken: Descent) -> float:
-    """By how much the same pass over the same rows differs from itself; where few rows fall clearly, nobody asks."""
+    """How much repeated passes differ; not measured if few rows fall clearly."""
     first = taken.losses[0]
     if bench.lean is bench.step:
         again = bench.first.loss
@@ -230,7 +227,7 @@ def _noise(bench: Bench, taken: Descent) -> float:
 
 
 def _descend(bench: Bench, steps: int, rates: Rates = lambda _: 1.0, clip: float | None = None) -> Descent:
-    """Some steps, on few rows where a pass takes long; what an optimizer that maximizes calls progress is a fall."""
+    """Take some steps, on few rows if a pass is slow; for a maximizing optimizer, a rise counts as a fall."""
     taken = descend(bench, steps, rates, clip=clip, step=bench.lean)
     if bench.uphill > 0:
         return taken

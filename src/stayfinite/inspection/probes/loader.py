@@ -1,4 +1,4 @@
-"""The loader: empty batches, values, order, workers that are told apart, and whether it keeps up with the step."""
+"""The loader: empty batches, values, order, worker seeds, and whether it keeps up with the step."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from stayfinite.inspection.probes.loader_readings import (
 
 GROUP = "Loader"
 ROWS = "rows of the batches"
-APART = 0.3
-"""By so much a batch has to be purer than the data at large for its order to be suspected."""
+APART = 0.3  # how much purer batches must be than the data for the order to be suspicious
 FEWEST_ROWS = 4
 NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Read a few batches and note what they are like."""
+    """Read a few batches and record their properties."""
     loader = bench.loader
     reason = _obstacle(loader)
     if loader is None or reason:
@@ -61,7 +60,7 @@ def _obstacle(loader: Any) -> str:
 
 
 def iter_is_own(source: Any) -> bool:
-    """Whether it is an iterator, whose rows are gone once they are read."""
+    """Whether it is an iterator, whose rows are consumed by reading."""
     return hasattr(source, "__next__") and hasattr(source, "__iter__")
 
 
@@ -132,7 +131,6 @@ def _look_at_last_batch(bench: Bench, loader: Any, notes: Notes) -> None:
 
 
 def _works_with_one_row(bench: Bench) -> bool:
-    """Whether the forward pass goes through with a single row of the batch."""
     size = batch_size(bench.batch)
     if size is None:
         return True
@@ -141,7 +139,7 @@ def _works_with_one_row(bench: Bench) -> bool:
             bench.run_forward(take_rows(bench.step.fresh_batch(), [0], size))
     except ValueError as error:
         return "more than 1 value per channel" not in str(error)
-    except Exception:  # another matter, or rows that were taken wrongly
+    except Exception:  # another problem, or rows that were sliced wrongly
         return True
     return True
 

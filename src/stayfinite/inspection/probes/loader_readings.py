@@ -1,4 +1,4 @@
-"""What a few batches of a loader show: rows, values, times, and whether its workers are told apart."""
+"""Read a few batches of a loader: rows, values, times, and whether workers differ."""
 
 from __future__ import annotations
 
@@ -17,27 +17,25 @@ from torch.utils.data import DataLoader, IterableDataset
 from stayfinite.autopsy.steps.batch_parts import bad_rows, batch_items, batch_size
 
 MOST_BATCHES = 8
-BUDGET = 4.0
-"""Seconds after the first batch has come, workers started, in which further ones are asked for: at least a second."""
-PATIENCE = 30.0
-"""Seconds that workers may take for a batch."""
+BUDGET = 4.0  # seconds for further batches after the first has arrived; at least one second
+PATIENCE = 30.0  # seconds that workers may take per batch
 LABELS = ("label", "labels", "target", "targets", "y", "class", "classes", "label_ids")
 
 
 @dataclass(slots=True, kw_only=True)
 class Readings:
-    """What was seen of a loader."""
+    """Observations of a loader."""
 
     batches: list[Any] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
-    """How long each took to come; the first one includes the start of the workers."""
+    """Seconds per batch; the first includes starting the workers."""
     exhausted: bool = False
-    """All that there is was read."""
+    """Everything was read."""
     error: str = ""
 
     @property
     def seconds_each(self) -> float | None:
-        """Typical time of a batch, the first one left out."""
+        """Median seconds per batch, without the first."""
         later = sorted(self.seconds[1:])
         return later[len(later) // 2] if later else None
 
@@ -47,7 +45,7 @@ class Readings:
         return [number for number, batch in enumerate(self.batches) if _is_empty(batch)]
 
     def bad(self) -> list[str]:
-        """Rows that hold NaN or infinity: `batch 2, batch.pixels, rows 0, 3`. Infinities of a mask are none."""
+        """Rows with NaN or infinity: `batch 2, batch.pixels, rows 0, 3`. Infinities of a mask do not count."""
         found = []
         for number, batch in enumerate(self.batches):
             size = batch_size(batch) or 0
@@ -58,12 +56,11 @@ class Readings:
         return found
 
     def all_alike(self) -> bool:
-        """Whether every batch is the same, though there are several."""
         return len(self.batches) > 2 and all(alike(self.batches[0], other) for other in self.batches[1:])
 
 
 def read_some(loader: Iterable[Any]) -> Readings:
-    """Read a few batches, in bounded time. The loader is left as it was."""
+    """Read a few batches in bounded time. The loader is left unchanged."""
     found = Readings()
     reading: Any = None
     with warnings.catch_warnings(), _left_alone(loader):
@@ -80,10 +77,10 @@ def read_some(loader: Iterable[Any]) -> Readings:
                 found.seconds.append(time.perf_counter() - last)
                 last = time.perf_counter()
                 start = min(start, last)
-        except Exception as error:  # whatever a dataset or a collator may raise
+        except Exception as error:  # a dataset or collator can raise anything
             found.error = _in_short(error)
         finally:
-            # Left to the garbage collector, workers may be waited for for seconds.
+            # Otherwise the garbage collector may wait seconds for workers.
             shut_down = getattr(reading, "_shutdown_workers", None)
             if shut_down is not None:
                 shut_down()
@@ -91,13 +88,13 @@ def read_some(loader: Iterable[Any]) -> Readings:
 
 
 def _in_short(error: Exception) -> str:
-    """The last line says what happened where a worker tells of it with its whole traceback."""
+    """The last line of the error if a worker sends its whole traceback."""
     lines = str(error).strip().splitlines() or [""]
     return lines[-1] if "worker process" in lines[0] else f"{type(error).__name__}: {lines[0]}"
 
 
 def streams_repeat(loader: Any, readings: Readings) -> bool:
-    """Whether the workers of a streamed dataset all give the same rows: nobody told them which part is theirs."""
+    """Whether all workers of a streamed dataset return the same rows, because none selects its shard."""
     workers = getattr(loader, "num_workers", 0)
     if workers < 2 or not isinstance(getattr(loader, "dataset", None), IterableDataset):
         return False
@@ -106,7 +103,7 @@ def streams_repeat(loader: Any, readings: Readings) -> bool:
 
 
 def workers_draw_alike(loader: Any) -> bool | None:
-    """Whether two workers draw the same random numbers for a row that is drawn anew each time; None if none is."""
+    """Whether two workers draw the same random numbers for a randomized row; None if rows are not random."""
     if not isinstance(loader, DataLoader) or loader.num_workers < 2 or isinstance(loader.dataset, IterableDataset):
         return None
     if length_of(loader.dataset) == 0:
@@ -125,7 +122,7 @@ def workers_draw_alike(loader: Any) -> bool | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             one, other = list(probe)
-    except Exception:  # a row that cannot be read is another matter
+    except Exception:  # an unreadable row is another problem
         return None
     if alike(one[0], one[1]):
         return None
@@ -133,7 +130,7 @@ def workers_draw_alike(loader: Any) -> bool | None:
 
 
 def length_of(source: Any) -> int | None:
-    """How many rows a dataset has; None where it does not say."""
+    """The number of rows of a dataset; None if unknown."""
     try:
         return len(source)
     except (TypeError, NotImplementedError):
@@ -141,7 +138,7 @@ def length_of(source: Any) -> int | None:
 
 
 def labels_in(batch: Any) -> Tensor | None:
-    """The class of each row, where a batch has one."""
+    """The class of each row, if a batch has one."""
     items = batch_items(batch)
     size = batch_size(batch)
     named = [item for name, item in items.items() if name.rpartition(".")[2].lower() in LABELS]
@@ -153,13 +150,13 @@ def labels_in(batch: Any) -> Tensor | None:
 
 
 def purity(labels: Sequence[Tensor]) -> float:
-    """The mean share of the commonest label within a batch."""
+    """Mean share of the most frequent label per batch."""
     shares = [float(each.unique(return_counts=True)[1].max()) / each.numel() for each in labels if each.numel()]
     return sum(shares) / len(shares) if shares else 0.0
 
 
 def spread_labels(loader: Any, count: int) -> Tensor | None:
-    """The labels of rows from all over a dataset that can be asked for any row."""
+    """Labels of rows spread over a map-style dataset."""
     dataset = getattr(loader, "dataset", None)
     if not isinstance(loader, DataLoader) or dataset is None or isinstance(dataset, IterableDataset):
         return None
@@ -167,7 +164,7 @@ def spread_labels(loader: Any, count: int) -> Tensor | None:
         length = len(dataset)
         rows = [dataset[index * (length - 1) // (count - 1)] for index in range(count)]
         return labels_in(loader.collate_fn(rows))
-    except Exception:  # whatever a dataset may raise
+    except Exception:  # a dataset can raise anything
         return None
 
 
@@ -212,7 +209,7 @@ def _as_they_are(rows: list[Any]) -> list[Any]:
 
 @contextmanager
 def _left_alone(loader: Any) -> Iterator[None]:
-    """Workers that stay alive between epochs are not kept from this look, and none is waited for for ever."""
+    """Prevent persistent workers from outliving this probe, and waits without timeout."""
     iterator, timeout = getattr(loader, "_iterator", None), getattr(loader, "timeout", None)
     patient = isinstance(loader, DataLoader) and loader.num_workers > 0 and not loader.timeout
     if patient:

@@ -1,4 +1,4 @@
-"""The loss: whether it can be computed, is finite, attached, scalar; what loss functions are given; where it starts."""
+"""The loss: computable, finite, attached, scalar; the inputs of loss functions; the starting value."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from stayfinite.inspection.probes.loss_readings import (
 from stayfinite.state.parts import unwrapped
 
 FAR_FROM_UNIT = 100.0
-"""Mean or spread of what the first layer is given, beyond which it drowns what the weights could say."""
+"""Mean or standard deviation of the first layer's input above which it dominates the weights."""
 START = "initial loss"
 HIGH_FAMILIES = ("t5", "mt5", "umt5", "longt5", "switch_transformers", "pop2piano")
 OF_ONE_STEP = (
     "step-fails", "device-mismatch", "token-id-out-of-range", "position-out-of-range", "label-out-of-range",
     "environment", "wrong-mode", "out-of-memory", "autocast-missing", "upstream-bug", "architecture-mismatch",
 )  # fmt: skip
-"""Causes for which a forward pass fails."""
+"""Causes of a failing forward pass."""
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Note what the first pass says of the loss."""
+    """Record the loss of the first pass."""
     items = batch_items(bench.batch)
     if items and all(item.dim() and not item.shape[0] for item in items.values()):
         notes.saw("data.rows", 0, "the batch")
@@ -55,21 +55,21 @@ def look(bench: Bench, notes: Notes) -> None:
 
 EXPLAINS = ("device.mixed", "data.token_ids_out_of_range", "data.positions_out_of_range", "data.labels_out_of_range",
             "loss.input_outside_unit")  # fmt: skip
-"""Facts that tell why a forward pass failed."""
+"""Facts that explain a failing forward pass."""
 
 
 def told_error(notes: Notes, error: Exception) -> None:
-    """Write an error down as a log would have it."""
+    """Record an error as a log would show it."""
     notes.told += f"{type(error).__name__}: {error}".splitlines()[:12]
 
 
 def checkpointing_warnings(bench: Bench) -> list[str]:
-    """Torch's warnings that checkpointing got nothing to differentiate."""
+    """torch's warnings that checkpointing got nothing to differentiate."""
     return [text for text in bench.first.warned if "None of the inputs have requires_grad=True" in text]
 
 
 def note_checkpointing(bench: Bench, notes: Notes) -> None:
-    """Note torch's warning that checkpointing got nothing to differentiate; where gradients are missing, it is why."""
+    """Record torch's warning that checkpointing got nothing to differentiate, which explains missing gradients."""
     warned = checkpointing_warnings(bench)
     if warned:
         notes.saw("checkpointing.warned", warned[0], "the first step")
@@ -161,11 +161,11 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
 
 
 def is_of_positions(table: str) -> bool:
-    """Whether an embedding of this name is one of positions."""
+    """Whether an embedding of this name holds positions."""
     return "pos" in table.lower() or "wpe" in table.lower().split(".")
 
 
 def _starts_high(model: nn.Module) -> bool:
-    """Whether scores of several times the usual size are this family's own way: T5's head is not scaled."""
+    """Whether this model family normally starts with large logits: T5's head is not scaled."""
     config = getattr(unwrapped(model), "config", None)
     return str(getattr(config, "model_type", "")) in HIGH_FAMILIES

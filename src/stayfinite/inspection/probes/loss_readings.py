@@ -1,4 +1,4 @@
-"""What the arguments of a loss function say: probabilities or scores, how many labels count, where a loss starts."""
+"""Read the arguments of a loss function: probabilities or logits, share of active labels, starting value."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from torch import Tensor
 
 from stayfinite.inspection.bench.watch import LossCall
 
-FAR = 0.5
-"""Of the logarithm of a sum of probabilities from 0."""
+FAR = 0.5  # tolerated |log(sum of probabilities)|
 
 
 def gets_probabilities(call: LossCall) -> bool:
-    """Whether a loss on scores is given what a softmax or sigmoid has made."""
+    """Whether a loss on logits gets the output of a softmax or sigmoid."""
     if call.name == "cross_entropy":
         rows = _rows(call.input)
         if rows is None or min(rows.shape[0] * 2, rows.shape[1]) < 2 or not bool(rows.isfinite().all()):
@@ -24,7 +23,7 @@ def gets_probabilities(call: LossCall) -> bool:
 
 
 def gets_scores(call: LossCall) -> bool:
-    """Whether a loss on probabilities, or on their logarithms, is given something else."""
+    """Whether a loss on probabilities or log-probabilities gets something else."""
     if call.name == "binary_cross_entropy":
         return not bool(((call.input >= 0) & (call.input <= 1)).all()) and bool(call.input.isfinite().all())
     if call.name == "nll_loss":
@@ -36,7 +35,7 @@ def gets_scores(call: LossCall) -> bool:
 
 
 def normalised_over_rows(call: LossCall) -> bool:
-    """Whether the probabilities add up to 1 over the batch instead of over the classes."""
+    """Whether the probabilities sum to 1 over the batch instead of the classes."""
     rows = _rows(call.input)
     sums = _log_sums(call)
     if call.name != "nll_loss" or rows is None or sums is None or min(rows.shape) < 2:
@@ -46,7 +45,7 @@ def normalised_over_rows(call: LossCall) -> bool:
 
 
 def negated(call: LossCall, loss: Tensor) -> bool:
-    """Whether the loss is this one with its sign turned."""
+    """Whether the loss is this one negated."""
     if call.name not in ("cross_entropy", "mse_loss", "l1_loss") or call.value is None or call.value.numel() != 1:
         return False
     value = float(call.value.float())
@@ -54,19 +53,19 @@ def negated(call: LossCall, loss: Tensor) -> bool:
 
 
 def supervised_share(call: LossCall) -> float | None:
-    """The share of labels that are not ignored; None where the loss knows no such thing."""
+    """Share of labels that are not ignored; None if the loss has no ignore index."""
     if call.name not in ("cross_entropy", "nll_loss") or call.target.is_floating_point() or not call.target.numel():
         return None
     return float((call.target != call.settings.get("ignore_index", -100)).float().mean())
 
 
 def start_of(call: LossCall) -> tuple[float, float, str] | None:
-    """Mean cross entropy, ln(classes) and the line, where the loss is a plain cross entropy over classes."""
+    """Mean cross entropy, ln(classes) and the line, if the loss is a plain cross entropy over classes."""
     if call.name != "cross_entropy" or call.value is None or call.settings.get("weight") is not None:
         return None
     square = call.input.dim() == 2 and call.input.shape[0] == call.input.shape[1]
     if square and call.target.unique().numel() == call.target.numel():
-        return None  # each sample against every other: no classes
+        return None  # contrastive: no classes
     classes = int(call.input.shape[1] if call.input.dim() > 1 else call.input.shape[0])
     share = 1.0 if call.target.is_floating_point() else supervised_share(call) or 0.0
     labels = call.target.numel() // (classes if call.target.is_floating_point() else 1)
@@ -80,7 +79,7 @@ def start_of(call: LossCall) -> tuple[float, float, str] | None:
 
 
 def _rows(input: Tensor) -> Tensor | None:
-    """Scores as rows of classes."""
+    """Logits as rows of classes."""
     if input.dim() < 2:
         return None
     return input.detach().float().movedim(1, -1).reshape(-1, input.shape[1])

@@ -1,4 +1,4 @@
-"""The learning-rate range test: the rate climbs from far too low to far too high, and the loss tells which is right."""
+"""The learning-rate range test: raise the rate from far too low to far too high and watch the loss."""
 
 from __future__ import annotations
 
@@ -14,58 +14,48 @@ from stayfinite.inspection.probes.descent import descend, planned_rate
 
 RANGE = "learning-rate range"
 STEPS = 60
-SMOOTHING = 0.6
-"""The weight of what was before in the smoothed loss."""
-LOST = 4.0
-"""A smoothed loss that lies this many times the best fall above the best one has run away."""
-NOTICEABLE = 0.02
-"""The share of the whole fall that has to have happened for a rate to count as learning."""
+SMOOTHING = 0.6  # weight of the past in the smoothed loss
+LOST = 4.0  # the loss diverged when it exceeds the best by this many times the best fall
+NOTICEABLE = 0.02  # share of the total fall after which a rate counts as learning
 ROWS = 20
 WIDTH = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LrRange:
-    """What a sweep over learning rates showed."""
+    """The result of a learning-rate sweep."""
 
     rates: tuple[float, ...]
     losses: tuple[float, ...]
-    """At each rate, before the step is taken with it; the last one may not be finite."""
+    """Before the step at each rate; the last may be non-finite."""
     smoothed: tuple[float, ...]
     starts: float | None
-    """The rate from which on the loss falls; None when it never does."""
+    """The rate at which the loss starts to fall; None if never."""
     steepest: float | None
     """The rate at which it falls fastest."""
     diverges: float | None
-    """The rate at which it runs away; None when it never does."""
+    """The rate at which it diverges; None if never."""
     planned: float
     """The optimizer's own rate."""
 
     @property
     def suggested(self) -> float | None:
-        """The rate of the steepest fall, and at most a tenth of where it runs away."""
+        """The rate of the steepest fall, at most a tenth of the diverging one."""
         if self.steepest is None:
             return None
         return self.steepest if self.diverges is None else min(self.steepest, self.diverges / 10)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; what draws it needs no more."""
+        """Convert to JSON, sufficient to plot it."""
         names = ("starts", "steepest", "diverges", "planned", "suggested")
         series = {name: list(getattr(self, name)) for name in ("rates", "losses", "smoothed")}
         return series | {name: getattr(self, name) for name in names}
 
 
 def learning_rate_range(bench: Bench, lowest: float = 1e-7, highest: float = 10.0, steps: int = STEPS) -> LrRange:
-    """Sweep the learning rate on the bench's batch; everything is put back.
+    """Sweep the learning rate on the bench's batch, then restore everything; ends when the loss diverges.
 
-    Arguments:
-        bench: the training.
-        lowest: the first rate.
-        highest: the last one; the sweep ends where the loss is lost.
-        steps: how many rates.
-
-    Raises:
-        UsageError: the rates are no range, or the step cannot be taken.
+    Raises UsageError if the rates are not a range, or the step fails.
     """
     if not 0 < lowest < highest < math.inf or steps < 5:
         raise UsageError(
@@ -75,12 +65,12 @@ def learning_rate_range(bench: Bench, lowest: float = 1e-7, highest: float = 10.
     planned = max(planned_rate(group) for group in bench.optimizer.param_groups)
     growth = (highest / lowest) ** (1 / (steps - 1))
     rates = [lowest * growth**number for number in range(steps)]
-    # Groups keep their proportions; without any rate of their own they all get the same.
+    # Groups keep their proportions; if all rates are 0, they all get the same rate.
     taken = descend(bench, steps, lambda number: rates[number] / planned) if planned > 0 else None
     if taken is None or taken.error or len(taken.losses) < 2:
         reason = "the learning rate is 0" if taken is None else taken.error or "the loss is NaN or inf"
         raise UsageError(f"cannot sweep the learning rate: {reason}", fix="make a single step work first")
-    # The loss before a step tells of the rates before it.
+    # The loss before a step reflects the previous rates.
     losses = taken.losses[1:]
     return _read(tuple(rates[: len(losses)]), losses, taken.losses[0], planned)
 
@@ -116,7 +106,7 @@ def _lost(value: float, first: float, best: float, fall: float) -> bool:
 
 
 def look_at_rates(bench: Bench, notes: Notes) -> LrRange:
-    """Sweep the rate and add a line and a drawing to the notes."""
+    """Sweep the rate and add a line and a chart to the notes."""
     found = learning_rate_range(bench)
     if found.suggested is None:
         seen = f"the loss does not fall at any rate from {found.rates[0]:.0e} to {found.rates[-1]:.0e}"
@@ -130,7 +120,7 @@ def look_at_rates(bench: Bench, notes: Notes) -> LrRange:
 
 
 def drawn(found: LrRange) -> Table:
-    """The smoothed loss over the rate as a picture of bars."""
+    """The smoothed loss over the rate as a bar chart."""
     finite = [value for value in found.smoothed if math.isfinite(value)]
     low, first = min(finite, default=0.0), found.losses[0]
     top = first + max(0.5 * (first - low), 1e-12) if math.isfinite(first) else low + 1.0

@@ -1,4 +1,4 @@
-"""The metric: put to several models, it has to tell them apart."""
+"""The metric must differ between models."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from stayfinite.inspection.notes import Notes
 GROUP = "Metric"
 TITLE = "metric"
 CAUSES = ("metric-stuck", "metric-impossible")
-OTHERS = 5
-"""Other models that it is put to: the same one with its weights mixed up."""
+OTHERS = 5  # number of other models: the same one with shuffled weights
 SHARE = re.compile(r"acc|precision|recall|f1|auc|iou|dice", re.IGNORECASE)
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Note what the metric says of this model, and of others."""
+    """Record the metric of this model and of others."""
     metric = bench.metric
     if metric is None:
         notes.check(GROUP, TITLE, *CAUSES, skipped="no metric given")
@@ -53,7 +52,7 @@ def _range(values: list[float]) -> str:
 
 
 def _mix(bench: Bench, generator: torch.Generator) -> None:
-    """Another model of the same shape: each weight is shuffled, and its sign drawn anew."""
+    """Turn it into another model of the same shape: shuffle each weight and draw random signs."""
     with torch.no_grad():
         for p in bench.trainable.values():
             flat = p.detach().reshape(-1)

@@ -1,4 +1,4 @@
-"""Mixed precision: autocast really on, a scaler for fp16 and none for bf16, nothing scaled that is in fp16 already."""
+"""Mixed precision: autocast active, a scaler for fp16 and none for bf16, no fp16 weights under a scaler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UPDATES = "updates of half-precision weights"
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Hold what the forward pass computed in against the scaler and the weights."""
+    """Compare the dtypes of the forward pass with the scaler and the weights."""
     scaled = bench.scaler is not None and bench.scaler.is_enabled()
     counts = notes.observed.get("training.products")
     if counts is None:
@@ -54,7 +54,7 @@ def _look_at_weights(bench: Bench, notes: Notes, *, scaled: bool) -> None:
     notes.saw("optimizer.half_parameters_scaled", scaled and _in_half(bench, torch.float16), "param_groups")
     if not _in_half(bench, torch.bfloat16):
         return
-    with at_planned_rate(bench):  # a warmup begins at 0, where every update is lost
+    with at_planned_rate(bench):  # a warmup starts at 0, where every update is lost
         update = one_update(bench.optimizer, bench.trainable, bench.first, bench.kept)
     if update.error or update.lost is None:
         reason = update.error or "no half-precision weight has a gradient"
@@ -65,5 +65,5 @@ def _look_at_weights(bench: Bench, notes: Notes, *, scaled: bool) -> None:
 
 
 def _in_half(bench: Bench, dtype: torch.dtype) -> bool:
-    """Whether the optimizer holds trainable parameters of this dtype."""
+    """Whether the optimizer has trainable parameters of this dtype."""
     return any(p.dtype is dtype and p.requires_grad for group in bench.optimizer.param_groups for p in group["params"])

@@ -1,4 +1,4 @@
-"""Modes: training or evaluation, dropout, BatchNorm, gradients switched off."""
+"""Modes: training or evaluation, dropout, BatchNorm, gradients disabled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stayfinite.inspection.notes import Notes
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Note the mode that the model is in while the loss is computed."""
+    """Record the model's mode while the loss is computed."""
     first = bench.first
     training = first.seen.training if first.seen.training is not None else bench.model.training
     notes.saw("model.training_in_train", training, "the first step")
@@ -35,7 +35,7 @@ def look(bench: Bench, notes: Notes) -> None:
 
 
 def _dropouts(bench: Bench) -> list[tuple[str, nn.modules.dropout._DropoutNd]]:
-    """Those that drop anything, by name."""
+    """Active dropout modules by name."""
     return [
         (name, module)
         for name, module in bench.model.named_modules()
@@ -44,9 +44,9 @@ def _dropouts(bench: Bench) -> list[tuple[str, nn.modules.dropout._DropoutNd]]:
 
 
 def _asleep(bench: Bench) -> list[str]:
-    """Dropouts in evaluation mode inside of a part that learns, where no dropout of such a part is awake.
+    """Dropouts in evaluation mode inside a trained part that has no active dropout.
 
-    A model that `from_pretrained` gave is in evaluation mode, also when it becomes a part of another one.
+    `from_pretrained` returns a model in evaluation mode, even as part of another model.
     """
     learning = [(name, module) for name, module in _dropouts(bench) if _learns(bench, name)]
     if (
@@ -59,7 +59,7 @@ def _asleep(bench: Bench) -> list[str]:
 
 
 def _learns(bench: Bench, name: str) -> bool:
-    """Whether what surrounds a module learns in the main: a frozen backbone under a small head or adapters does not."""
+    """Whether the parent of a module is mostly trainable; a frozen backbone under a small head is not."""
     around = bench.model.get_submodule(name.rpartition(".")[0])
     own = list(around.parameters())
     learning = sum(p.numel() for p in own if p.requires_grad)

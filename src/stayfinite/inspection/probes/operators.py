@@ -1,8 +1,8 @@
-"""Watches the operators of one pass: the format of each, how large its results are, what leaves fp16's range.
+"""Watch the operators of one pass: dtype, magnitude of results, what leaves the fp16 range.
 
-Where a pass runs in fp16, a result that leaves the range is held at the end of it, so that the pass goes on and every
-place that would overflow is seen, not only the first. Matrix products in half precision are computed in fp32 and
-rounded, which is what an accelerator does with its sums, and spares CPUs formats that they do not have.
+In an fp16 pass, results beyond the range are clamped, so that the pass continues and every overflow is found, not just
+the first. Half-precision matrix products are computed in fp32 and rounded, as accelerators do, which also supports CPUs
+without these formats.
 """
 
 from __future__ import annotations
@@ -20,43 +20,41 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stayfinite.autopsy.tracing.module_hooks import every_module_heard
 
-LARGEST = 65504.0
-"""The largest number of fp16."""
-OVERFLOWS = 65520.0
-"""From here on a number rounds to infinity in fp16."""
+LARGEST = 65504.0  # the largest fp16 value
+OVERFLOWS = 65520.0  # smallest value that rounds to infinity in fp16
 NO_ACTIVATION = 1e8
-"""Negative numbers beyond this, with nothing but the usual beside them, are a mask: -1e9, the least number of fp32."""
+"""Negative values beyond this among ordinary ones are a mask: -1e9, the fp32 minimum."""
 
 PRODUCTS = frozenset({
     "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "convolution", "convolution_backward",
     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward",
     "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward",
 })  # fmt: skip
-"""Operators that mixed precision runs in half."""
+"""Operators that mixed precision runs in half precision."""
 
 HALVES = (torch.float16, torch.bfloat16)
 
 
 @dataclass(slots=True)
 class Operation:
-    """One operator of the pass."""
+    """One operator call."""
 
     operator: str
-    """`mm`."""
+    """Such as `mm`."""
     backward: bool
     module: str
-    """Path of the innermost module that ran it, or whose derivative it computes; empty outside of the model."""
+    """Path of the innermost module that ran it, or whose derivative it computes; empty outside the model."""
     dtype: torch.dtype
     largest: float
-    """The largest magnitude of its result, masks left out; of what left fp16's range, before it was held there."""
+    """Largest magnitude of its result without masks, before clamping."""
     leaves: bool = False
-    """It leaves fp16's range."""
+    """It leaves the fp16 range."""
     first: bool = False
-    """It does so, and nothing that it was computed from did."""
+    """It leaves the range, and none of its inputs did."""
 
 
 class RangeWatch(TorchDispatchMode):
-    """A context in which one pass is run; ``seen`` holds its operators."""
+    """A context for one pass; ``seen`` holds its operators."""
 
     def __init__(self, model: nn.Module) -> None:
         TorchDispatchMode.__init__(self)
@@ -64,11 +62,11 @@ class RangeWatch(TorchDispatchMode):
         self._paths = {module: path for path, module in model.named_modules()}
         self._modules: list[str] = []
         self._module_of: dict[int, str] = {}
-        """Autograd's sequence number -> the module that ran the forward operator."""
+        """Autograd sequence number -> module of the forward operator."""
         self._beyond: dict[int, bool] = {}
-        """Storage -> whether something that left the range has come into it."""
+        """Storage -> whether a value beyond the range has entered it."""
         self._infinite: set[int] = set()
-        """Storages with infinities that are meant, or NaN that has nothing to do with the range."""
+        """Storages with intended infinities, or NaN unrelated to the range."""
         self._open = True
         self._stack = ExitStack()
 
@@ -84,7 +82,7 @@ class RangeWatch(TorchDispatchMode):
         self._stack.close()
 
     def close(self) -> None:
-        """From now on nothing is written down; what runs yet is not part of the pass."""
+        """Stop recording; later operators are not part of the pass."""
         self._open = False
 
     def _enter_module(self, module: nn.Module, _inputs: Any) -> None:
@@ -97,7 +95,7 @@ class RangeWatch(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Run an operator and look at its result."""
+        """Run an operator and examine its result."""
         kwargs = kwargs or {}
         if not self._open:
             return func(*args, **kwargs)
@@ -127,14 +125,14 @@ class RangeWatch(TorchDispatchMode):
     def _look(
         self, func: Any, args: Any, kwargs: Any, inputs: list[Tensor], output: Tensor, exact: Tensor, *, meant: bool
     ) -> tuple[float, bool]:
-        """The largest magnitude of a result and whether it leaves the range; then it is held at the end of it."""
+        """The largest magnitude of a result, and whether it leaves the range; clamp it if so."""
         least, most = (float(x) for x in torch.aminmax(exact.detach()))
         key = _storage(output)
         if math.isfinite(least) and math.isfinite(most):
             self._infinite.discard(key)
             largest = magnitude(least, most)
             leaves = output.dtype is torch.float16 and largest >= OVERFLOWS
-            if leaves:  # a product, which was computed in fp32: the result was held already
+            if leaves:  # a product computed in fp32, already clamped
                 return largest, not (meant or _is_mask(exact))
             return largest, False
         if output.dtype is not torch.float16 or meant or not _finite(inputs, output):
@@ -150,10 +148,10 @@ class RangeWatch(TorchDispatchMode):
         return math.inf if wide is None else float(wide.abs().amax()), True
 
     def _place(self) -> tuple[bool, str]:
-        """Whether it is a backward operator, and the module that it belongs to."""
+        """Whether it is a backward operator, and its module."""
         node = torch._C._current_autograd_node()
         running = self._modules[-1] if self._modules else ""
-        # Recomputing under gradient checkpointing runs forward operators inside of a backward pass.
+        # Gradient checkpointing runs forward operators inside a backward pass.
         if node is None or self._modules:
             self._module_of.setdefault(torch._C._autograd._get_sequence_nr() - 1, running)
             return False, running
@@ -161,18 +159,18 @@ class RangeWatch(TorchDispatchMode):
 
 
 def magnitude(least: float, most: float) -> float:
-    """The largest magnitude between two extremes, where a mask's large negative numbers do not count."""
+    """The largest magnitude of two extremes, ignoring a mask's large negative values."""
     if least > -NO_ACTIVATION or most >= OVERFLOWS:
         return max(abs(least), abs(most))
     return abs(most) if most > -NO_ACTIVATION else 0.0
 
 
 def _rounded_product(func: Any, name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """The result in half, held within the range, and as it was in fp32."""
+    """The result in half precision, clamped, and in fp32."""
     dtype = next(x.dtype for x in _tensors((args, kwargs)) if x.dtype in HALVES)
     wide = func(*_mapped(args, _up), **_mapped(kwargs, _up))
     limit = torch.finfo(dtype).max
-    keeps = name.endswith("attention_for_cpu")  # beside its result it keeps sums, in fp32
+    keeps = name.endswith("attention_for_cpu")  # its second result, sums, is kept in fp32
 
     def down(tensor: Tensor) -> Tensor:
         return tensor.clamp(-limit, limit).to(dtype) if tensor.dtype is torch.float32 else tensor
@@ -183,7 +181,7 @@ def _rounded_product(func: Any, name: str, args: Any, kwargs: Any) -> tuple[Any,
 
 
 def _computed_wide(func: Any, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
-    """The same operator in fp32; None where that cannot be had."""
+    """The same operator in fp32; None if unavailable."""
     if func._schema.is_mutable:
         return None
     kwargs = {name: torch.float32 if value is torch.float16 else value for name, value in kwargs.items()}
@@ -195,7 +193,7 @@ def _computed_wide(func: Any, args: Any, kwargs: Any, output: Tensor) -> Tensor 
 
 
 def _is_mask(wide: Tensor) -> bool:
-    """Whether what is beyond the range is all far below zero: it is there to be left out by a softmax."""
+    """Whether all values beyond the range are far below zero, to be ignored by a softmax."""
     below, above = (float(x) for x in torch.aminmax(wide.detach()))
     if above >= OVERFLOWS or below > -NO_ACTIVATION:
         return False

@@ -1,4 +1,4 @@
-"""What the optimizer holds, and how: parameters missing or twice, groups, learning rates, decay, dtypes."""
+"""The optimizer: missing or duplicate parameters, groups, learning rates, decay, dtypes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLUMNS = ("lr", "weight_decay", "betas", "momentum", "eps")
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Note what the optimizer holds."""
+    """Record the optimizer's parameters, groups and settings."""
     groups = bench.optimizer.param_groups
     held = [p for group in groups for p in group["params"]]
     names = {id(p): name for name, p in bench.model.named_parameters()}
@@ -48,7 +48,7 @@ def _look_at_rates(bench: Bench, notes: Notes) -> None:
     if any(rate is not None and not math.isfinite(rate) for rate in rates):
         notes.saw("optimizer.lr_not_finite", [str(rate) for rate in rates], "param_groups")
     if known:
-        # A schedule that warms up starts at 0, and has written down where it leads.
+        # A warmup starts at 0 and stores its target.
         notes.saw("optimizer.lr", max(*known, *planned), "param_groups")
     warming = bool(known) and max(known) == 0 < max(planned)
     seen = ", ".join(f"{rate:g}" for rate in dict.fromkeys(known)) + (", warming up from 0" if warming else "")
@@ -69,7 +69,7 @@ def _look_at_dtypes(bench: Bench, notes: Notes) -> None:
         if isinstance(value, Tensor) and value.dim() and value.is_floating_point()
     }
     if not states and "float16" in dtypes and type(bench.optimizer).__name__.startswith("Adam"):
-        states = {"float16"}  # it makes its moments like the parameters
+        states = {"float16"}  # its moments have the parameters' dtype
     if "float16" in states:
         notes.saw("optimizer.state_dtype", "float16", "optimizer.state")
     notes.saw("optimizer.parameter_dtypes", dtypes, "param_groups")

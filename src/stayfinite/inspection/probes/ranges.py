@@ -1,4 +1,4 @@
-"""How large the numbers of one step become, and which of them would not fit into fp16."""
+"""Measure the magnitudes of one step, and find those beyond the fp16 range."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from stayfinite.inspection.probes.operators import HALVES, LARGEST, PRODUCTS, Op
 if TYPE_CHECKING:
     from torch.amp.grad_scaler import GradScaler
 
-QUICK = 6.0
-"""Seconds for the fp32 pass, above which bf16 is not tried as well."""
+QUICK = 6.0  # seconds for the fp32 pass above which bf16 is not tried
 
 Key = tuple[str, str, bool, int]
 Keyed = Sequence[tuple[Key, Operation]]
@@ -31,7 +30,7 @@ Keyed = Sequence[tuple[Key, Operation]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleRange:
-    """The largest numbers of one module, in fp32."""
+    """The largest values of one module, in fp32."""
 
     module: str
     activation: float
@@ -40,7 +39,7 @@ class ModuleRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overflow:
-    """A module in which fp16 does not hold."""
+    """A module that overflows in fp16."""
 
     module: str
     operator: str
@@ -52,40 +51,40 @@ class Overflow:
 
     @property
     def factor(self) -> float:
-        """How many times fp16's largest number."""
+        """Multiple of the fp16 maximum."""
         return self.largest / LARGEST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranges:
-    """What one step in fp32 and one in fp16 have shown."""
+    """Results of one step in fp32 and one in fp16."""
 
     products: Mapping[torch.dtype, int]
-    """How many matrix products of the forward pass the training itself runs in each format."""
+    """Matrix products of the training's own forward pass, by dtype."""
     modules: Sequence[ModuleRange]
-    """The largest activations first."""
+    """Largest activations first."""
     overflows: Sequence[Overflow]
-    """One a module and direction; where it begins comes first, then the worst."""
+    """One per module and direction; the first overflow, then the worst."""
     loss: float
     """In fp32."""
     loss_bf16: float | None
-    """In bf16, where it was looked at."""
+    """In bf16, if measured."""
     largest_gradient: float
-    """Of all that fp16 would have to hold, at a loss scale of 1."""
+    """Largest gradient that fp16 would hold, at a loss scale of 1."""
     scale: float
-    """The loss scale that the fp16 pass was run with."""
+    """Loss scale of the fp16 pass."""
     least_scale: float | None
-    """The least power of two at which no more than 1 % of the gradient becomes 0; None when none is needed."""
+    """Smallest power of two at which at most 1 % of the gradient underflows; None if none is needed."""
     zero_share: float
-    """Of the gradient elements that are not 0 in fp32, the share that is 0 in fp16 at that scale."""
+    """Share of nonzero fp32 gradient elements that are 0 in fp16 at that scale."""
     mixed: bool
-    """Under autocast; else the weights themselves are in half."""
+    """Under autocast; otherwise the weights are in half precision."""
     fp16_error: str = ""
-    """Why the fp16 pass could not be run; then only products were judged, by their values in fp32."""
+    """Why the fp16 pass failed; then only products were judged, by their fp32 values."""
 
     @property
     def half(self) -> torch.dtype | None:
-        """The half precision that the training computes in, if it does."""
+        """The half precision that the training uses, if any."""
         counts = {dtype: count for dtype, count in self.products.items() if dtype in HALVES}
         return max(counts, key=lambda dtype: counts[dtype], default=None)
 
@@ -98,12 +97,7 @@ class Ranges:
 
 
 def ranges_of(step: Step, scaler: GradScaler | None = None) -> Ranges:
-    """Run the step once in fp32 and once in fp16, and compare; everything is as before when this returns.
-
-    Arguments:
-        step: the step, with the training's own autocast and weights.
-        scaler: the training's own; the fp16 pass starts from its scale.
-    """
+    """Run the step in fp32, and in fp16 from the scaler's scale, and compare; everything is restored."""
     step = step.changed(changes.eager, partial(changes.no_dropout, step.model))
     watch, start = RangeWatch(step.model), time.perf_counter()
     loss, gradients = _run(step, watch)
@@ -127,7 +121,7 @@ def ranges_of(step: Step, scaler: GradScaler | None = None) -> Ranges:
                 break
             scale = _starting_scale(scaler, gradient)
         zeros = _became_zero(gradients, held)
-    except Exception as problem:  # whatever fp16 may raise: no kernel for it, a constant beyond its range
+    except Exception as problem:  # no fp16 kernel, a constant beyond its range, ...
         error = f"{type(problem).__name__}: {problem}".splitlines()[0]
         keyed = list(_keyed([_as_if_half(seen) for seen in watch.seen]))
         scale, gradient = 1.0, _largest_gradient(keyed, values)
@@ -147,13 +141,12 @@ def ranges_of(step: Step, scaler: GradScaler | None = None) -> Ranges:
 
 
 def _forward(step: Step, watch: RangeWatch) -> float:
-    """The loss of a forward pass alone."""
 
     def forward(batch: Any) -> Tensor:
         with watch:
             loss = step.forward(batch)
             watch.close()
-        # A leaf of its own, so that the backward pass has nothing to do.
+        # A new leaf makes the backward pass trivial.
         return loss.detach().float().requires_grad_()
 
     with untouched(step.model):
@@ -162,7 +155,7 @@ def _forward(step: Step, watch: RangeWatch) -> float:
 
 
 def _run(step: Step, watch: RangeWatch) -> tuple[float, dict[str, Tensor]]:
-    """The loss, and a sample of each parameter's gradient, unscaled."""
+    """The loss, and an unscaled sample of each parameter's gradient."""
     sampled: dict[str, Tensor] = {}
 
     def look() -> None:
@@ -180,13 +173,13 @@ SAMPLE = 16384
 
 
 def _sample(gradient: Tensor) -> Tensor:
-    """At most so many elements, evenly spread."""
+    """At most ``SAMPLE`` elements, evenly spread."""
     flat = gradient.reshape(-1)
     return flat[:: max(1, flat.numel() // SAMPLE)].clone()
 
 
 def _keyed(events: Sequence[Operation]) -> Iterator[tuple[Key, Operation]]:
-    """Each operator under a name that is the same in every precision: the how-manieth of its kind in its module."""
+    """Key each operator the same in every precision: by module, name and occurrence."""
     counts: Counter[tuple[str, str, bool]] = Counter()
     for seen in events:
         key = (seen.module, seen.operator, seen.backward)
@@ -195,13 +188,13 @@ def _keyed(events: Sequence[Operation]) -> Iterator[tuple[Key, Operation]]:
 
 
 def _largest_gradient(keyed: Keyed, values: Mapping[Key, Operation]) -> float:
-    """In fp32, of those results of the backward pass that are in fp16 there."""
+    """The largest fp32 value among backward results that fp16 holds."""
     sizes = (values[key].largest for key, seen in keyed if seen.backward and _is_half(seen) and key in values)
     return max(sizes, default=0.0)
 
 
 def _modules(keyed: Keyed, values: Mapping[Key, Operation]) -> list[ModuleRange]:
-    """What fp16 would have to hold, by its values in fp32."""
+    """The values that fp16 would hold, measured in fp32."""
     activations: dict[str, float] = {}
     gradients: dict[str, float] = {}
     for key, seen in keyed:
@@ -222,7 +215,7 @@ def _is_half(seen: Operation) -> bool:
 
 
 def _overflows(keyed: Keyed, values: Mapping[Key, Operation], scale: float) -> list[Overflow]:
-    """The worst of each module, by its value in fp32 where the same operator ran there."""
+    """The worst overflow of each module, by its fp32 value if available."""
     worst: dict[tuple[str, bool], Overflow] = {}
     for key, seen in keyed:
         if not seen.leaves:
@@ -246,7 +239,7 @@ def _overflows(keyed: Keyed, values: Mapping[Key, Operation], scale: float) -> l
 
 
 def _as_if_half(seen: Operation) -> Operation:
-    """For want of a pass in fp16: what a product of fp32 would be there."""
+    """Without an fp16 pass: what an fp32 product would be in fp16."""
     product = seen.operator in PRODUCTS
     leaves = product and not seen.backward and seen.largest > LARGEST
     dtype = torch.float16 if product else seen.dtype
@@ -254,7 +247,7 @@ def _as_if_half(seen: Operation) -> Operation:
 
 
 def _starting_scale(scaler: GradScaler | None, largest_gradient: float) -> float:
-    """The scaler's own scale, or, where gradients would overflow, that at which it would come to rest."""
+    """The scaler's scale, or the one it would settle at if gradients overflow."""
     scale = float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else 1.0
     if not 0 < largest_gradient < math.inf:
         return scale
@@ -262,8 +255,7 @@ def _starting_scale(scaler: GradScaler | None, largest_gradient: float) -> float
     return min(scale, max(fits, 1.0))
 
 
-ZERO_IN_HALF = 2.0**-25
-"""From here down a number rounds to 0 in fp16."""
+ZERO_IN_HALF = 2.0**-25  # values up to this round to 0 in fp16
 FEW = 0.01
 
 
@@ -293,6 +285,6 @@ def _became_zero(full: Mapping[str, Tensor], held: Mapping[str, Tensor]) -> floa
 def _loss_in_bf16(step: Step, half: torch.dtype | None) -> float | None:
     try:
         loss = _forward(in_half(step, torch.bfloat16, wrap=half is None), RangeWatch(step.model))
-    except Exception:  # a kernel that has no bf16; it is only for telling
+    except Exception:  # no bf16 kernel; the value is only informative
         return None
     return loss if math.isfinite(loss) else None

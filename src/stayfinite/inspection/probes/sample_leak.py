@@ -1,4 +1,4 @@
-"""Whether samples of a batch leak into one another: one row is changed, and the outputs of the others compared."""
+"""Check for leaks between samples: change one row and compare the outputs of the others."""
 
 from __future__ import annotations
 
@@ -12,29 +12,25 @@ from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.inputs import with_inputs, with_other_row
 from stayfinite.inspection.bench.still_pass import StillPass, still_pass
 
-NOTHING = 1e-6
-"""A change that is this small beside the values themselves is rounding."""
+NOTHING = 1e-6  # relative changes below this are rounding
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """How far a change spreads where it must not."""
+    """How far a change spreads to other rows."""
 
     share: float
-    """The largest change elsewhere over the largest change in its own place."""
+    """Largest change elsewhere over the largest change in the row itself."""
     where: str
-    """The output in which it was seen."""
+    """The affected output."""
     rows: int
-    """How many places were compared."""
+    """Number of positions compared."""
 
 
 def leak_between_samples(bench: Bench, inputs: list[str], *, fresh: bool = False) -> Leak | None:
-    """The leak between the first and the last row; None when no output has a row a sample, or none moves.
+    """The leak between the first and last row; None if no output has one row per sample, or none changes.
 
-    Arguments:
-        bench: what is looked at.
-        inputs: names of the tensors to change.
-        fresh: the weights are not those of the passes that were shared so far.
+    ``inputs`` names the tensors to change; ``fresh``: the weights differ from those of the shared passes.
     """
     base = still_pass(bench.step, bench.few) if fresh else bench.still
     items = batch_items(bench.few)
@@ -48,7 +44,7 @@ def leak_between_samples(bench: Bench, inputs: list[str], *, fresh: bool = False
     for row in (0, rows - 1):
         other = still_pass(bench.step, with_inputs(bench.few, changed, partial(with_other_row, row=row)))
         leaks.append(_compared(base, other, row, rows, classes))
-        # Both ways: where time comes first in a batch, the past changes the future and not the other way round.
+        # Both directions: if time is the first dimension, only the past affects the future.
         if leaks[-1] is None or leaks[-1].share < NOTHING:
             break
     return min((leak for leak in leaks if leak is not None), key=lambda leak: leak.share, default=None)
@@ -64,7 +60,7 @@ def _compared(base: StillPass, other: StillPass, row: int, rows: int, classes: s
         if after is None or before.shape != after.shape or not _has_rows(before, rows):
             continue
         if rows in before.shape[1:2] and rows not in classes:
-            continue  # a value for each pair of samples is no output of one of them
+            continue  # a value per pair of samples is not an output of one sample
         change = (after.float() - before.float()).abs().reshape(rows, -1).amax(1)
         own = float(change[row])
         others = max(float(value) for index, value in enumerate(change) if index != row)

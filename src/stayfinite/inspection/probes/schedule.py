@@ -1,4 +1,4 @@
-"""The schedule: run ahead without training, and put back."""
+"""Run the schedule ahead without training, then restore it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,12 @@ from stayfinite.inspection.probes.loader_readings import length_of
 
 GROUP = "Schedule"
 TITLE = "learning-rate schedule"
-MOST = 1_000
-"""Steps that it is run ahead."""
-FAR = 100.0
-"""A rate that rises to so many times the one that was set runs away."""
+MOST = 1_000  # steps to run ahead
+FAR = 100.0  # a rate that grows by this factor runs away
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Note the rates to come."""
+    """Record the upcoming rates."""
     schedule = bench.scheduler
     reason = _obstacle(schedule)
     if reason:
@@ -53,7 +51,7 @@ def _obstacle(schedule: Any) -> str:
 
 
 def _rates(schedule: Any, optimizer: Any, steps: int) -> list[float]:
-    """The rates of the first steps, the present one first."""
+    """The rates of the first steps, starting with the current one."""
     rates: list[float] = []
     with _kept(schedule, optimizer), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -62,7 +60,7 @@ def _rates(schedule: Any, optimizer: Any, steps: int) -> list[float]:
             rates.append(math.nan if isinstance(rate, complex) else float(rate))
             try:
                 schedule.step()
-            except Exception:  # beyond its end, as OneCycleLR says
+            except Exception:  # past its end, as OneCycleLR reports
                 break
     return rates
 

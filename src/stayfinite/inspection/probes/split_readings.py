@@ -1,17 +1,17 @@
-"""Whether two sets of inputs were prepared in the same way, by their mean and standard deviation."""
+"""Detect inputs that were preprocessed differently, by mean and standard deviation."""
 
 from __future__ import annotations
 
 import math
 
 OTHER_SPREAD = 2.5
-"""Times that one standard deviation has of the other, ..."""
+"""Ratio of standard deviations, ..."""
 OTHER_MEAN = 2.5
-"""... or standard deviations between two means, from which on they were prepared differently."""
+"""... or distance of means in standard deviations, above which preprocessing differs."""
 
 
 def prepared_differently(mean: float, spread: float, other_mean: float, other_spread: float) -> bool:
-    """Whether these are means and standard deviations of inputs that went through different preparation."""
+    """Whether these statistics come from differently preprocessed inputs."""
     if not all(map(math.isfinite, (mean, spread, other_mean, other_spread))) or min(spread, other_spread) <= 0:
         return False
     ratio = other_spread / spread
@@ -24,7 +24,7 @@ def prepared_differently(mean: float, spread: float, other_mean: float, other_sp
 
 
 def in_words(mean: float, spread: float, other_mean: float, other_spread: float) -> str:
-    """Both, as a person reads them."""
+    """Describe both for people."""
     return (
         f"training inputs have mean {mean:.3g} and std {spread:.3g}, "
         f"validation inputs mean {other_mean:.3g} and std {other_spread:.3g}"

@@ -1,8 +1,9 @@
-"""Telling a gradient that is zero for good from one that is zero at the start on purpose."""
+"""Tell permanently missing or zero gradients from legitimate ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import nn
@@ -10,17 +11,69 @@ from torch import nn
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.first_pass import first_pass
 
-NUDGE = 0.02
-"""Standard deviation of what is added to every trainable value."""
-SHAKE = 1.0
-"""The same, where rows are to be sent another way."""
+LIBRARIES = frozenset({
+    "transformers", "diffusers", "timm", "torchvision", "torchaudio", "peft", "open_clip", "sentence_transformers",
+    "clip", "monai", "fairseq", "speechbrain", "segmentation_models_pytorch", "mmdet", "mmcv", "mmengine", "detectron2",
+})  # fmt: skip
+MOST = 0.5  # above this share of all trainable tensors it is a fault
+_EXPERT = re.compile(r"expert", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+def left_over(model: nn.Module, without: Sequence[str], alive: Sequence[str]) -> list[str]:
+    """Legitimate parameters without a gradient: unused library parts, idle experts, ends of the last block."""
+    if not alive or len(without) > MOST * (len(without) + len(alive)):
+        return []
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        return []  # under DDP even a library's unused parameters stop the run
+    working = {_EXPERT.split(name)[0] for name in alive if _EXPERT.search(name)}
+    return [
+        name
+        for name in without
+        if _of_library(model, name)
+        or (_EXPERT.search(name) and _EXPERT.split(name)[0] in working)
+        or _ends_in_last_block(model, name, alive)
+    ]
+
+
+def _of_library(model: nn.Module, name: str) -> bool:
+    """Whether the innermost enclosing module that is not torch's belongs to a library."""
+    path = name.rpartition(".")[0]
+    while True:
+        kind = type(model.get_submodule(path)).__module__.partition(".")[0]
+        if kind != "torch":
+            return kind in LIBRARIES
+        if not path:
+            return False
+        path = path.rpartition(".")[0]
+
+
+def _ends_in_last_block(model: nn.Module, name: str, alive: Sequence[str]) -> bool:
+    """Whether it is in the last of several similar blocks, which is otherwise used, and used in earlier ones."""
+    for blocks, number, rest in _in_blocks(name):
+        others = model.get_submodule(blocks)
+        last = isinstance(others, nn.ModuleList | nn.Sequential) and number == len(others) - 1 > 0
+        at_work = any(other.startswith(f"{blocks}.{number}.") for other in alive)
+        if last and at_work and f"{blocks}.{number - 1}.{rest}" in alive:
+            return True
+    return False
+
+
+def _in_blocks(name: str) -> Iterator[tuple[str, int, str]]:
+    """Every reading of a name as part of numbered blocks: `blocks`, 1, `out.weight`."""
+    for found in _NUMBER.finditer(name):
+        yield name[: found.start() - 1], int(found.group()), name[found.end() + 1 :]
+
+
+NUDGE = 0.02  # standard deviation of the noise added to trainable values
+SHAKE = 1.0  # the same, to change the routing of rows
 
 
 def without_gradient_at_all(bench: Bench, zero: Sequence[str]) -> list[str]:
-    """Those of these parameters whose gradient is exactly zero also when no weight is.
+    """Parameters whose gradient stays exactly zero after all weights are perturbed.
 
-    LoRA's second matrix, gates and last layers start at zero, so that what lies before them gets no gradient in the
-    first step and does in the next. With every weight a little off, such gradients are there.
+    LoRA's second matrix, gates and last layers start at zero, so what precedes them gets a gradient only from the
+    second step on. With slightly perturbed weights it gets one at once.
     """
     with bench.kept.undone():
         nudge(bench)
@@ -28,18 +81,18 @@ def without_gradient_at_all(bench: Bench, zero: Sequence[str]) -> list[str]:
     if not again.worked:
         return []
     matrices = [name for name in zero if bench.trainable[name].dim() > 1]
-    # A bias before a norm, or that of the keys in attention, has a gradient of zero by its nature.
+    # A bias before a norm, and the key bias of attention, have a zero gradient by construction.
     return [name for name in matrices if (g := again.gradients[name]) is not None and not bool((g != 0).any())]
 
 
 def routed_past(bench: Bench, none: Sequence[str]) -> list[str]:
-    """Those of these parameters that lie beside others which get a gradient once weights are shaken: experts.
+    """Parameters next to others that get a gradient once weights are perturbed: experts.
 
-    Which of the members of a list are at work depends on the rows, then, and more rows will reach the rest. Members
-    that a loop leaves out stay without a gradient whatever the weights are.
+    Then the rows decide which list members are used, and more rows will reach the rest. Members that a loop omits never
+    get a gradient.
     """
     if isinstance(bench.model, nn.parallel.DistributedDataParallel):
-        return []  # there a part that no row was sent to stops the run
+        return []  # under DDP an unused part stops the run
     beside = {name: held for name in none if (held := _list_around(bench.model, name))}
     if not beside:
         return []
@@ -51,7 +104,7 @@ def routed_past(bench: Bench, none: Sequence[str]) -> list[str]:
 
 
 def _list_around(model: nn.Module, name: str) -> str:
-    """The innermost list or dictionary of modules that holds a parameter."""
+    """The innermost ModuleList or ModuleDict that holds a parameter."""
     path = name.rpartition(".")[0]
     while path:
         path = path.rpartition(".")[0]
@@ -61,7 +114,7 @@ def _list_around(model: nn.Module, name: str) -> str:
 
 
 def nudge(bench: Bench, size: float = NUDGE) -> None:
-    """Move every trainable value a little."""
+    """Perturb every trainable value slightly."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for p in bench.trainable.values():

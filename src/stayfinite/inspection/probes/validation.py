@@ -1,4 +1,4 @@
-"""The validation batch beside the training batch: prepared alike, and of other rows."""
+"""Compare the validation batch with the training batch: same preprocessing, different rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEWEST_VALUES = 64
 
 
 def look(bench: Bench, notes: Notes) -> None:
-    """Note how the two differ."""
+    """Record how the two batches differ."""
     other = bench.validation_batch
     if other is None:
         notes.check(GROUP, ALIKE, "splits-scaled-differently", skipped="no validation batch given")

@@ -1,1 +1,1 @@
-"""Checkpoints on disk -> facts and findings. ``formats`` and what lies beside it need no torch; ``values`` does."""
+"""Read checkpoints on disk and report findings. Only ``values`` needs torch."""

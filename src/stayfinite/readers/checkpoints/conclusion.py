@@ -1,4 +1,4 @@
-"""From what was found of checkpoints to what a scan says. Needs no torch."""
+"""Turn checkpoint facts into a scan result. Needs no torch."""
 
 from __future__ import annotations
 
@@ -18,16 +18,12 @@ _RANKS = {"error": 0, "warning": 1, "info": 2}
 
 
 def found_at(paths: Iterable[str | os.PathLike[str]]) -> list[Scanned]:
-    """The structure of all checkpoints at the paths; their numbers are not looked at.
-
-    Raises:
-        OSError: a path is not there.
-    """
+    """Read the structure of all checkpoints at the paths, without values. Raises OSError for a missing path."""
     return [Scanned(facts=facts) for facts in read_structure(map(Path, paths))]
 
 
 def conclude(found: list[Scanned], *, quick: bool) -> ScanResult:
-    """Judge each by itself and in view of the others. ``quick``: their numbers were left alone."""
+    """Judge each checkpoint alone and against the others. ``quick``: values were not read."""
     for each in found:
         each.findings = judge(each)
     for each, finding in judge_lineage(found):
@@ -37,7 +33,7 @@ def conclude(found: list[Scanned], *, quick: bool) -> ScanResult:
 
 
 def _ranked(result: ScanResult) -> list[Finding]:
-    """Gravest first; of equal ones, the checkpoint in which it began first. Poison names the way back."""
+    """Sort by severity, then confidence, and append the newest good checkpoint to the fix for poisoned ones."""
     good = result.newest_good
     findings = []
     for each in result.checkpoints:

@@ -1,4 +1,4 @@
-"""Which files in a directory belong together as one checkpoint. Looks at names and first bytes only."""
+"""Group the files of a directory into checkpoints, by names and first bytes only."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _BOOKKEEPING = re.compile(r"(training_args|random_states.*)\.(bin|pkl)")
 
 @dataclass(slots=True)
 class Group:
-    """One checkpoint: a file, or a directory with the files in it that matter."""
+    """One checkpoint: a file, or a directory with its relevant files."""
 
     path: Path
     files: list[Path] = field(default_factory=list)
     tables: list[Path] = field(default_factory=list)
-    """The ``.metadata`` of torch.distributed.checkpoint."""
+    """The ``.metadata`` files of torch.distributed.checkpoint."""
 
     indices: list[Path] = field(default_factory=list)
 
@@ -44,21 +44,16 @@ class _Folder:
     names: list[str]
     folders: list[_Folder] = field(default_factory=list)
     closed: list[Path] = field(default_factory=list)
-    """Directories that may not be looked into, and are named like checkpoints."""
+    """Unreadable directories named like checkpoints."""
 
     def below(self) -> Iterator[_Folder]:
-        """This one and all below it."""
         yield self
         for folder in self.folders:
             yield from folder.below()
 
 
 def discover(path: Path) -> list[Group]:
-    """The checkpoints at a path: the one that it is, or all that lie below it.
-
-    Raises:
-        OSError: the path itself cannot be looked at.
-    """
+    """Return the checkpoint that the path is, or all below it. Raises OSError if the path cannot be read."""
     if not path.is_dir():
         path.stat()
         return [Group(path, [path])]
@@ -73,7 +68,7 @@ def _walk(path: Path) -> _Folder:
         nonlocal left
         folder = _Folder(path, [])
         with os.scandir(path) as entries:
-            # What a link leads to is called by its own name, if that is met too.
+            # Prefer the target of a symlink if both are found.
             found = sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
         left -= len(found)
         for entry in found:
@@ -117,13 +112,13 @@ def _groups(folder: _Folder) -> Iterator[Group]:
 
 
 def _claims_all_below(folder: _Folder) -> bool:
-    """A directory named after a step holds one checkpoint, and so does a pipeline, whatever directories they have."""
+    """A directory named after a step, or a pipeline, is one checkpoint with all its subdirectories."""
     if "model_index.json" in folder.names:
         return True
     step = step_in_name(folder.path.name)
     others = {step_in_name(each.path.name) for each in folder.below() if each is not folder}
     if step is None:
-        # DeepSpeed and FSDP put directories into a checkpoint that is named by its user.
+        # DeepSpeed and FSDP put subdirectories into a checkpoint that the user has named.
         return "latest" in folder.names and "trainer_state.json" in folder.names and len(others - {None}) <= 1
     return others <= {None, step}
 
@@ -153,7 +148,7 @@ def _collect(path: Path, folders: list[_Folder]) -> Group:
 
 
 def _is_checkpoint(path: Path) -> bool:
-    """Whether a ``.bin``, which may be anything, is one of ours to read."""
+    """Whether a ``.bin`` file, which may be anything, is a checkpoint."""
     if _KNOWN.fullmatch(path.name):
         return True
     try:

@@ -1,4 +1,4 @@
-"""Number formats under the names that safetensors gives them, and how other formats call them."""
+"""Dtypes by their safetensors names, with the names of other formats."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ BYTES = {
     "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1,
     "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1,
 }  # fmt: skip
-"""Bytes of one element."""
+"""Bytes per element."""
 
 BITS = {name: 8 * size for name, size in BYTES.items()} | {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
-"""Bits of one element; those below a byte are packed, and only their place is known here."""
+"""Bits per element; sub-byte dtypes are packed, and only their position is known."""
 
 FLOATS = frozenset(name for name in BYTES if name[0] in "FBC" and name != "BOOL")
-"""Formats that can hold a number that is not finite."""
+"""Dtypes that can hold NaN or infinity."""
 
 _OF_TORCH = {
     "float64": "F64", "double": "F64", "float32": "F32", "float": "F32", "float16": "F16", "half": "F16",
@@ -33,10 +33,10 @@ _OF_STORAGE = {
 
 
 def of_torch(name: str) -> str | None:
-    """The format of ``torch.NAME``; None if it is not known here."""
+    """Map ``torch.NAME`` to a dtype; None if unknown."""
     return _OF_TORCH.get(name)
 
 
 def of_storage(name: str) -> str | None:
-    """The format of the elements of ``torch.NAME``, a class of storages; None if it is not known here."""
+    """Map the storage class ``torch.NAME`` to a dtype; None if unknown."""
     return _OF_STORAGE.get(name)

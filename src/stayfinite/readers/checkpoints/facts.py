@@ -1,4 +1,4 @@
-"""What is known of a checkpoint, its files and its tensors. Plain data; nothing here judges."""
+"""Facts about a checkpoint, its files and its tensors. Plain data without judgment."""
 
 from __future__ import annotations
 
@@ -11,48 +11,47 @@ TroubleKind = Literal[
 ]
 
 
-MOST_AXES = 64
-"""More than any tensor has."""
+MOST_AXES = 64  # more than any tensor has
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trouble:
-    """Something about a file that is not as it should be."""
+    """A problem with a file or a checkpoint."""
 
     kind: TroubleKind
-    """``truncated``, ``damaged``, ``hash``: what was written is gone. ``incomplete``: something that belongs to it is
-    missing. ``unreadable``: the system refuses. ``unread``: sound perhaps, and not looked into. ``dangerous``: loading
-    it would run code. ``foreign``: no checkpoint at all. ``note``: worth a line, no harm."""
+    """``truncated``, ``damaged``, ``hash``: data is lost. ``incomplete``: a part is missing. ``unreadable``: the OS
+    refused access. ``unread``: not checked, possibly fine. ``dangerous``: loading it would run code. ``foreign``: not a
+    checkpoint. ``note``: harmless."""
 
     text: str
-    """What, where, expected against found."""
+    """What, where, expected and found."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where the numbers of one tensor lie in a file."""
+    """The location of one tensor's values in a file."""
 
     name: str
     dtype: str
-    """As in ``dtypes.BYTES``."""
+    """A name in ``dtypes.BYTES``."""
 
     shape: tuple[int, ...]
     offset: int
-    """Of its first byte, from the beginning of the file."""
+    """First byte, from the start of the file."""
 
     nbytes: int
-    """From its first byte to its last."""
+    """Bytes from the first to the last element."""
 
     stride: tuple[int, ...] | None = None
-    """In elements; None where the elements lie one after the other."""
+    """In elements; None if contiguous."""
 
     origin: tuple[int, ...] | None = None
-    """Where this piece begins in the whole tensor, if it is a piece of one."""
+    """Start of this shard in the whole tensor; None if it is not a shard."""
 
 
 @dataclass(kw_only=True, slots=True)
 class FileFacts:
-    """One file: what it holds, and what is wrong with it."""
+    """One file: its contents and its problems."""
 
     path: Path
     size: int = 0
@@ -60,31 +59,30 @@ class FileFacts:
     places: list[Place] = field(default_factory=list)
     troubles: list[Trouble] = field(default_factory=list)
     numbers: dict[str, float] = field(default_factory=dict)
-    """Plain numbers in it that are not finite, by their path."""
+    """Non-finite plain numbers, by path."""
 
     marks: dict[str, int] = field(default_factory=dict)
-    """Whole numbers at the top that may tell the step."""
+    """Top-level integers that may give the step."""
 
     strangers: tuple[str, ...] = ()
-    """Classes and functions that it asks for and that were not loaded."""
+    """Classes and functions that it refers to and that were not loaded."""
 
     sha256: str | None = None
-    """What its hash should be, where something beside it says so."""
+    """The expected hash, if a file next to it gives one."""
 
     vouched_by: str = ""
-    """The name of the file that gave the hash."""
+    """Name of the file that gives the hash."""
 
     def complain(self, kind: TroubleKind, text: str) -> None:
-        """Add a trouble."""
         self.troubles.append(Trouble(kind=kind, text=text))
 
 
 @dataclass(kw_only=True, slots=True)
 class CheckpointFacts:
-    """Files that together are one state of a training."""
+    """Files that together form one training state."""
 
     path: Path
-    """The directory, or the file."""
+    """The directory or file."""
 
     kind: str
     """``stayfinite``, ``transformers``, ``dcp``, ``deepspeed``, ``directory`` or ``file``."""
@@ -92,41 +90,41 @@ class CheckpointFacts:
     files: list[FileFacts] = field(default_factory=list)
     step: int | None = None
     order: float = 0.0
-    """When it was written, where steps do not tell."""
+    """Write time, used if steps do not give the order."""
 
     troubles: list[Trouble] = field(default_factory=list)
-    """What is wrong with it as a whole."""
+    """Problems of the checkpoint as a whole."""
 
     exempt: frozenset[str] = frozenset()
-    """Tensors that may hold infinity, because whoever wrote the checkpoint says so."""
+    """Tensors that may hold infinity according to the checkpoint's own manifest."""
 
     @property
     def size(self) -> int:
-        """Bytes of all its files."""
+        """Total bytes."""
         return sum(file.size for file in self.files)
 
     @property
     def tensors(self) -> int:
-        """How many tensors, or pieces of them, it holds."""
+        """Number of tensors or tensor shards."""
         return sum(len(file.places) for file in self.files)
 
 
 @dataclass(kw_only=True, slots=True)
 class TensorValues:
-    """What the numbers of one tensor, or of one piece of it, came to."""
+    """Statistics of one tensor or shard."""
 
     nan: int = 0
     infinite: int = 0
     first: tuple[int, ...] | None = None
-    """The index of the first element that is not finite."""
+    """Index of the first non-finite element."""
 
     largest: float = 0.0
-    """Largest magnitude among the finite ones."""
+    """Largest finite magnitude."""
 
     constant: float | None = None
-    """The value that all elements have, if they all have the same finite one."""
+    """The value of all elements, if they share one finite value."""
 
     @property
     def bad(self) -> int:
-        """How many elements are not finite."""
+        """Number of non-finite elements."""
         return self.nan + self.infinite

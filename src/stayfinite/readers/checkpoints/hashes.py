@@ -1,4 +1,4 @@
-"""What a file's SHA-256 should be, where somebody has written it down, and what it is."""
+"""Expected and actual SHA-256 hashes of checkpoint files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PIECE = 4 << 20
 
 
 def expect_hashes(directory: Path, files: dict[str, FileFacts], into: CheckpointFacts) -> None:
-    """Note for each file what its hash should be: from our own manifest, ``FILE.sha256`` or ``SHA256SUMS``."""
+    """Set the expected hash of each file from our manifest, ``FILE.sha256`` or ``SHA256SUMS``."""
     for name in _LISTS:
         for file, digest in _sums(directory / name).items():
             _expect(files, file, digest, name)
@@ -33,7 +33,7 @@ def expect_hashes(directory: Path, files: dict[str, FileFacts], into: Checkpoint
 
 
 def check_hash(facts: FileFacts, on_bytes: Callable[[int], object] = id) -> None:
-    """Complain if a file's hash is not what it should be."""
+    """Report a file whose hash differs from the expected one."""
     digest = hashlib.sha256()
     try:
         with open_regular(facts.path) as file:

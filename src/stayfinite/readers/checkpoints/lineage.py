@@ -1,4 +1,4 @@
-"""From several checkpoints of one training to findings: what changed between them that should not have. Pure."""
+"""Compare successive checkpoints of one training run and report suspicious changes. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stayfinite.readers.checkpoints.roles import is_lora_b, role_of
 
 
 def judge_lineage(checkpoints: Sequence[Scanned]) -> Iterator[tuple[Scanned, Finding]]:
-    """What is to be said of checkpoints in view of those before them, oldest first."""
+    """Yield findings from comparing each checkpoint with earlier ones, oldest first."""
     families: dict[tuple[Path, str, str], list[Scanned]] = {}
     for each in checkpoints:
         if each.facts.step is not None:
-            # One program names its checkpoints in one way; another's beside them have other names for the same tensors.
+            # A program names its checkpoints consistently; differently named ones come from another program.
             manner = re.sub(r"\d+", "0", each.facts.path.name)
             families.setdefault((each.facts.path.parent, each.facts.kind, manner), []).append(each)
     for family in families.values():

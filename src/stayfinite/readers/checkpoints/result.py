@@ -1,4 +1,4 @@
-"""What a scan came to, as plain data."""
+"""The result of a scan as plain data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from stayfinite.core.finding import Finding, Severity
 from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Place, TensorValues
 
 Verdict = Literal["healthy", "sick", "unknown"]
-SHOWN = 6
-"""Lines of evidence of one kind."""
+SHOWN = 6  # evidence lines of one kind
 
-LONGEST = 400
-"""Characters of a line of evidence: names come from files."""
+LONGEST = 400  # characters per evidence line; names come from files
 
 _CAUSES = {
     "SF701": "resume-state-missing", "SF702": "poisoned-checkpoint", "SF703": "corrupt-checkpoint",
@@ -27,12 +25,12 @@ State = Literal["good", "poisoned", "damaged", "suspect", "unknown"]
 
 
 def counted(count: int, noun: str) -> str:
-    """A number and its noun: ``1 tensor``, ``2 tensors``."""
+    """A count with its noun: ``1 tensor``, ``2 tensors``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(lines: list[str]) -> tuple[str, ...]:
-    """The first lines, and how many more there are."""
+    """The first lines, plus a line with the number of omitted ones."""
     more = len(lines) - SHOWN
     lines = [line if len(line) <= LONGEST else f"{line[:LONGEST]} …" for line in lines]
     return (*lines[:SHOWN], *([f"… and {more} more"] if more > 0 else []))
@@ -40,17 +38,17 @@ def listed(lines: list[str]) -> tuple[str, ...]:
 
 @dataclass(kw_only=True, slots=True)
 class Scanned:
-    """A checkpoint, the values of its tensors, and what is to be said of it."""
+    """A checkpoint, the values of its tensors, and its findings."""
 
     facts: CheckpointFacts
     values: list[list[TensorValues | None]] | None = None
-    """For each file, in the order of its places; None where numbers were not looked at."""
+    """Per file, in the order of its places; None if values were not read."""
 
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def state(self) -> State:
-        """The worst that is known of it."""
+        """The worst known state."""
         grave = {(finding.code, finding.severity) for finding in self.findings}
         if ("SF702", "error") in grave:
             return "poisoned"
@@ -63,24 +61,24 @@ class Scanned:
 
     @property
     def not_finite(self) -> int:
-        """How many numbers in it are not finite, wherever they are."""
+        """Number of non-finite values."""
         return sum(each.bad for file in self.values or [] for each in file if each is not None)
 
     @property
     def name(self) -> str:
-        """How it is called in a sentence."""
+        """Its name in a sentence."""
         return self.facts.path.name if self.facts.step is None else f"the checkpoint of step {self.facts.step}"
 
     @property
     def training(self) -> tuple[Path, str]:
-        """What tells checkpoints of one training: where they lie and, where no step tells more, how they are named."""
+        """The key of its training run: the directory and, without steps, the naming pattern."""
         manner = "step" if self.facts.step is not None else re.sub(r"\d+", "0", self.facts.path.name)
         return self.facts.path.absolute().parent, manner
 
     def finding(
         self, code: str, severity: Severity, confidence: float, *, title: str, evidence: tuple[str, ...], fix: str
     ) -> Finding:
-        """Something that is to be said of it."""
+        """Make a finding about this checkpoint."""
         return Finding(
             code=code,
             cause=_CAUSES[code],
@@ -93,14 +91,13 @@ class Scanned:
         )
 
     def tensors(self) -> Iterator[tuple[FileFacts, Place, TensorValues]]:
-        """Every tensor that was looked at."""
+        """Yield every tensor whose values were read."""
         for file, values in zip(self.facts.files, self.values or [], strict=False):
             for place, each in zip(file.places, values, strict=True):
                 if each is not None:
                     yield file, place, each
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return {
             "path": str(self.facts.path),
             "kind": self.facts.kind,
@@ -115,17 +112,16 @@ class Scanned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoisonEntered:
-    """Between which two checkpoints the first NaN or infinity came in."""
+    """The two checkpoints between which the first NaN or infinity appeared."""
 
     after: Path | None
-    """The last good one before it; None if the first one that is left is poisoned already."""
+    """The last good checkpoint before it; None if the oldest one is already poisoned."""
 
     after_step: int | None
     by: Path
     by_step: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return {
             "after": None if self.after is None else str(self.after),
             "after_step": self.after_step,
@@ -136,29 +132,29 @@ class PoisonEntered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScanResult:
-    """All checkpoints, oldest first, and what follows from them."""
+    """All checkpoints, oldest first, and the findings."""
 
     checkpoints: tuple[Scanned, ...]
     findings: tuple[Finding, ...]
-    """Ranked, the gravest first."""
+    """Most severe first."""
 
     quick: bool = False
-    """Whether numbers were left alone."""
+    """Whether values were not read."""
 
     @property
     def verdict(self) -> Verdict:
-        """Sick with any error or warning; healthy if all of it was looked at."""
+        """Sick with any error or warning; healthy if everything was checked."""
         if any(finding.severity != "info" for finding in self.findings):
             return "sick"
         return "healthy" if self.checkpoints and all(each.state == "good" for each in self.checkpoints) else "unknown"
 
     @property
     def newest_good(self) -> Scanned | None:
-        """The last one with nothing wrong, of the training that is poisoned if one is; None if there is none."""
+        """The last checkpoint without problems, of the poisoned run if there is one; None if there is none."""
         line = self._poisoned_line()
         if not line:
             return next((each for each in reversed(self.checkpoints) if each.state == "good"), None)
-        # A training's last weights often lie beside the directories of its checkpoints, without a step.
+        # The final weights of a run are often next to its checkpoint directories, without a step.
         above = [
             each for each in self.checkpoints if each.facts.path.absolute() == line[0].facts.path.absolute().parent
         ]
@@ -166,7 +162,7 @@ class ScanResult:
 
     @property
     def poison_entered(self) -> PoisonEntered | None:
-        """Where poison came in first; None if none is poisoned."""
+        """Where poison first appeared; None if no checkpoint is poisoned."""
         good: Scanned | None = None
         for each in self._poisoned_line():
             if each.state == "poisoned":
@@ -181,12 +177,12 @@ class ScanResult:
         return None
 
     def _poisoned_line(self) -> list[Scanned]:
-        """The checkpoints of the training that the first poisoned one is of, oldest first."""
+        """The checkpoints of the first poisoned run, oldest first."""
         poisoned = next((each for each in self.checkpoints if each.state == "poisoned"), None)
         return [] if poisoned is None else [each for each in self.checkpoints if each.training == poisoned.training]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data, in the shape that every command has for its findings."""
+        """Convert to JSON, in the shape that all commands share."""
         good, entered = self.newest_good, self.poison_entered
         return {
             "verdict": self.verdict,

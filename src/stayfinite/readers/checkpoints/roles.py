@@ -1,4 +1,4 @@
-"""What a tensor is for, by its name and its file's; and what is normal for such a one."""
+"""Classify a tensor by its name and file, and say which values are normal for it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ZERO_AT_FIRST = re.compile(
 
 
 def role_of(file: str, name: str) -> Role:
-    """What a tensor is for."""
+    """What a tensor is used for."""
     if _BOOKKEEPING_FILE.fullmatch(file):
         return "bookkeeping"
     if _OPTIMIZER_FILE.fullmatch(file):
@@ -49,17 +49,17 @@ def role_of(file: str, name: str) -> Role:
 
 
 def may_be_infinite(name: str) -> bool:
-    """Whether infinity, but not NaN, is normal there: masks, and best values that have not been beaten yet."""
+    """Whether infinity, but not NaN, is normal: masks, and best values not reached yet."""
     return _MAY_BE_INFINITE.fullmatch(name) is not None
 
 
 def may_be_large(name: str) -> bool:
-    """Whether it holds counts, scales or statistics, which know no bound."""
+    """Whether it holds counts, scales or statistics, which have no upper bound."""
     return _MAY_BE_LARGE.fullmatch(name) is not None
 
 
 def is_matrix(place: Place) -> bool:
-    """Whether it is large and of two dimensions or more: biases and norms start as zeros and ones, matrices do not."""
+    """Whether it is large and has two or more dimensions. Biases and norms start as zeros and ones; matrices do not."""
     elements = 1
     for n in place.shape:
         elements *= n
@@ -67,10 +67,10 @@ def is_matrix(place: Place) -> bool:
 
 
 def starts_at_zero(name: str) -> bool:
-    """Whether being wholly zero is how it begins: a LoRA's B, zero convolutions, gates."""
+    """Whether it is initialized to zero: LoRA B, zero convolutions, gates."""
     return _ZERO_AT_FIRST.fullmatch(name) is not None
 
 
 def is_lora_b(name: str) -> bool:
-    """Whether it is the half of a LoRA that starts at zero and has to move for anything to be learned."""
+    """Whether it is the zero-initialized half of a LoRA, which must change for anything to be learned."""
     return "lora_B" in name or "lora_embedding_A" in name

@@ -1,4 +1,4 @@
-"""Look through checkpoints: their structure, and unless that is to be quick, every number in them."""
+"""Scan checkpoints: their structure and, unless quick, every value."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def scan(
     hashes: bool = True,
     progress: Progress | None = None,
 ) -> ScanResult:
-    """Look through all checkpoints at the paths.
+    """Scan all checkpoints at the paths.
 
     Arguments:
         paths: files and directories.
-        quick: leave the numbers and hashes alone; needs no torch.
-        hashes: compare SHA-256 sums where a manifest or a list beside a file has them.
-        progress: is told how far it has come.
+        quick: skip values and hashes; needs no torch.
+        hashes: compare SHA-256 hashes with a manifest or a hash file.
+        progress: called with bytes done and total.
 
     Raises:
-        OSError: a path is not there.
+        OSError: a path does not exist.
     """
     found = found_at(paths)
     if not quick:

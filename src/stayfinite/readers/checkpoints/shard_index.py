@@ -1,4 +1,4 @@
-"""Whether the files of a sharded model are all there, and hold what their index says."""
+"""Check that the shards of a model are complete and match their index."""
 
 from __future__ import annotations
 
@@ -13,22 +13,16 @@ _NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<s
 
 
 def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFacts) -> None:
-    """Compare an index with the files beside it.
-
-    Arguments:
-        index: a ``model.safetensors.index.json``.
-        files: by name, those that lie beside it.
-        into: the checkpoint that is complained to.
-    """
+    """Compare a ``model.safetensors.index.json`` with the files next to it, and report problems to ``into``."""
     record = read_json(index)
     mapping = record.get("weight_map") if isinstance(record, dict) else None
     if not isinstance(mapping, dict) or not all(isinstance(each, str) for each in mapping.values()):
         _complain(into, "damaged", f"{index.name} is damaged: it has no weight_map")
         return
-    wanted: dict[str, set[str]] = {}
+    expected: dict[str, set[str]] = {}
     for name, file in mapping.items():
-        wanted.setdefault(file, set()).add(name)
-    for file, names in sorted(wanted.items()):
+        expected.setdefault(file, set()).add(name)
+    for file, names in sorted(expected.items()):
         if file not in files:
             first = min(names)
             _complain(
@@ -36,11 +30,11 @@ def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFac
             )
         elif not files[file].troubles:
             _compare(index.name, file, names, {place.name for place in files[file].places}, into)
-    _check_total(index.name, record.get("metadata"), [files[file] for file in wanted if file in files], into)
+    _check_total(index.name, record.get("metadata"), [files[file] for file in expected if file in files], into)
 
 
 def check_numbers(files: Mapping[str, FileFacts], indexed: bool, into: CheckpointFacts) -> None:
-    """Complain of files that say "3 of 5" where others of the five are missing and no index has told so already."""
+    """Report missing shards of files numbered "3 of 5", unless an index was checked."""
     groups: dict[tuple[str, str, str], set[int]] = {}
     for name in files:
         if match := _NUMBERED.fullmatch(name):
@@ -58,11 +52,11 @@ def check_numbers(files: Mapping[str, FileFacts], indexed: bool, into: Checkpoin
             )
 
 
-def _compare(index: str, file: str, wanted: set[str], there: set[str], into: CheckpointFacts) -> None:
-    if missing := sorted(wanted - there):
+def _compare(index: str, file: str, expected: set[str], there: set[str], into: CheckpointFacts) -> None:
+    if missing := sorted(expected - there):
         text = f"{file} lacks {len(missing)} tensors listed in {index}, first {missing[0]}"
         _complain(into, "incomplete", text)
-    if extra := sorted(there - wanted):
+    if extra := sorted(there - expected):
         text = f"{file} holds {len(extra)} tensors not listed in {index}, first {extra[0]}"
         _complain(into, "incomplete", text)
 
@@ -75,7 +69,7 @@ def _check_total(index: str, metadata: object, files: list[FileFacts], into: Che
         return
     found = sum(place.nbytes for file in files for place in file.places)
     if total != found and not into.troubles and not any(file.troubles for file in files):
-        # Loaders ignore the number, and converters forget it.
+        # Loaders ignore this number, and converters often leave it outdated.
         _complain(into, "note", f"{index} says {total:,} bytes in total, the tensors have {found:,}")
 
 

@@ -1,4 +1,4 @@
-"""At which step a checkpoint was written, and in which order several were."""
+"""The training step of a checkpoint and the order of several."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LARGEST_JSON = 64 << 20
 
 
 def step_in_name(name: str) -> int | None:
-    """The step that a name tells: ``checkpoint-500``, ``epoch=1-step=20.ckpt``, ``iter_0000100``."""
+    """Read the step from a name: ``checkpoint-500``, ``epoch=1-step=20.ckpt``, ``iter_0000100``."""
     if fairseq := _FAIRSEQ.fullmatch(name):
         return int(fairseq[1])
     found = _IN_NAME.findall(name)
@@ -24,7 +24,7 @@ def step_in_name(name: str) -> int | None:
 
 
 def step_of(path: Path, files: list[FileFacts]) -> int | None:
-    """The step of a checkpoint: from what its writer noted in it, then from its name, then from inside its files."""
+    """The step of a checkpoint, from its metadata, else its name, else its files."""
     if path.is_dir():
         for name, key in (("manifest.json", "step"), ("trainer_state.json", "global_step"), ("state.json", "step")):
             noted = read_json(path / name)
@@ -40,7 +40,7 @@ def step_of(path: Path, files: list[FileFacts]) -> int | None:
 
 
 def read_json(path: Path) -> Any:
-    """A small JSON file; None if there is none, or none that could be read."""
+    """Read a small JSON file; None if missing or unreadable."""
     try:
         if not path.is_file() or path.stat().st_size > LARGEST_JSON:
             return None

@@ -1,4 +1,4 @@
-"""All that can be known of checkpoints without looking at their numbers; needs no torch, takes milliseconds."""
+"""Read the structure of checkpoints without their values; needs no torch and takes milliseconds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ from stayfinite.readers.malformed import Malformed
 
 
 def read_structure(paths: Iterable[Path]) -> list[CheckpointFacts]:
-    """All checkpoints at the paths, in the order in which they were written.
-
-    Raises:
-        OSError: a path is not there, or cannot be looked at.
-    """
+    """Return all checkpoints at the paths, in write order. Raises OSError if a path cannot be read."""
     groups: dict[Path, Group] = {}
     for path in paths:
         for group in discover(path):
@@ -50,7 +46,7 @@ def _read_group(group: Group) -> CheckpointFacts:
 
 
 def _check_folders(group: Group, facts: CheckpointFacts) -> None:
-    """Indices, shards and hashes, each directory by itself."""
+    """Check indices, shards and hashes of each directory."""
     folders: dict[Path, dict[str, FileFacts]] = {}
     for file in facts.files:
         folders.setdefault(file.path.parent, {})[file.path.name] = file
@@ -65,7 +61,7 @@ def _check_folders(group: Group, facts: CheckpointFacts) -> None:
 
 
 def _read_table(table: Path, root: Path, facts: CheckpointFacts) -> set[Path]:
-    """Read a ``.metadata`` and the files that it names."""
+    """Read a ``.metadata`` index and the files that it names."""
     folder = table.parent
     prefix = "" if folder == root else f"{folder.relative_to(root)}/"
     try:
@@ -93,7 +89,7 @@ def _read_table(table: Path, root: Path, facts: CheckpointFacts) -> set[Path]:
 
 
 def _check_deepspeed(facts: CheckpointFacts) -> None:
-    """Each rank of ZeRO keeps its part of the optimizer in a file of its own."""
+    """Check that every ZeRO rank's optimizer file is present."""
     if facts.kind != "file":
         latest = facts.path / "latest"
         if latest.is_file() and latest.stat().st_size < 200:
@@ -125,7 +121,7 @@ def _kind(group: Group) -> str:
 
 
 def _exempt(path: Path) -> frozenset[str]:
-    """Buffers that our own checkpoints say were infinite from the start."""
+    """Buffers that our manifest lists as infinite from the start."""
     state = read_json(path / "state.json")
     tree = state.get("tree") if isinstance(state, dict) else None
     names = tree.get("exempt") if isinstance(tree, dict) else None

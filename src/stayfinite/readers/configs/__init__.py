@@ -1,8 +1,8 @@
-"""What a run was told to do, from the files beside it and from its log: settings, never executed code."""
+"""Read a run's settings from its config files, scripts and log, without executing code."""
 
 from __future__ import annotations
 
-from stayfinite.readers.configs.directory import looks_like_config
+from stayfinite.readers.configs.kinds import looks_like_config
 from stayfinite.readers.configs.logged import settings_in_text
 from stayfinite.readers.configs.reading import read_config
 

@@ -11,7 +11,7 @@ from stayfinite.readers.configs.values import value_in_text
 
 MOST_TOKENS = 5_000
 
-# A quote that nobody closes is looked for only so far: thousands of them would each be looked for to the end.
+# The search for a closing quote is bounded, so thousands of unclosed quotes stay cheap.
 _TOKEN = re.compile(r"""(?:[^\s"'\\]|\\[^\n]|"(?:[^"\\]|\\.){0,9999}"|'[^']{0,9999}'|["'\\])+""", re.DOTALL)
 _QUOTED = re.compile(r""""((?:[^"\\]|\\.){0,9999})"|'([^']{0,9999})'|\\(.)""", re.DOTALL)
 _FLAG = re.compile(r"--?[A-Za-z][\w.\-/]*")
@@ -92,9 +92,9 @@ def settings_of_command(
 
 
 def split_command(text: str) -> list[tuple[str, int]]:
-    """The words of a command with their quotes, each with its line from 0; ends at a pipe or a redirection.
+    """Split a command into words with their quotes and line offsets, up to a pipe or redirection.
 
-    An empty word stands where one command ends and the next begins (`&&`, `;`).
+    An empty word separates two commands (`&&`, `;`).
     """
     tokens: list[tuple[str, int]] = []
     line = position = 0
@@ -116,17 +116,17 @@ def split_command(text: str) -> list[tuple[str, int]]:
 
 
 def unquoted(token: str) -> str:
-    """The word as the program would see it, variables apart."""
+    """The word as the program sees it, without variable expansion."""
     return _QUOTED.sub(lambda match: next(group for group in match.groups() if group is not None), token)
 
 
 def with_variables(text: str, variables: dict[str, str]) -> str:
-    """`$LR` and `${LR:-1e-4}` as what is known of them; what is not known stays as it is written."""
+    """Expand `$LR` and `${LR:-1e-4}`; unknown variables stay as written."""
     return _VARIABLE.sub(lambda match: variables.get(match.group(1), match.group(2) or match.group()), text)
 
 
 def _belongs(name: str, token: str, before: list[str]) -> bool:
-    """Whether a word is a value of the option before it, and not the next option, the script, or an argument."""
+    """Whether a word is a value of the preceding option, not another option, the script, or an argument."""
     bare = unquoted(token)
     if not token or _is_option(bare):
         return False

@@ -1,4 +1,4 @@
-"""Getting at a file's bytes and text: bounded, in whatever encoding, with a clear message where it cannot be had."""
+"""Read a file's bytes and text: bounded, in any encoding, with a clear error."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from pathlib import Path
 
 from stayfinite.errors import UsageError
 
-MOST_BYTES = 4 * 1024 * 1024
-"""Of one file. A config is some kilobytes."""
+MOST_BYTES = 4 * 1024 * 1024  # per file. Configs are a few kilobytes
 
-MOST_OF_A_NOTEBOOK = 128 * 1024 * 1024
-"""With its pictures, which are dropped before anything is parsed."""
+MOST_OF_A_NOTEBOOK = 128 * 1024 * 1024  # including its images, which are dropped before parsing
 
 _PICTURE = re.compile(rb'"[A-Za-z0-9+/=\\]{4096,}"')
-"""Base64 in the outputs of a notebook: one string, on one line."""
+"""Base64 in notebook outputs: one string on one line."""
 
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -39,14 +37,14 @@ class Content:
 
     @property
     def cut(self) -> str:
-        """What to tell the reader of a file that is longer than what was read, else empty."""
+        """A note that only the start was read, or ""."""
         if self.size <= len(self.data):
             return ""
         return f"only the first {len(self.data):,} of {self.size:,} bytes were read"
 
 
 def read_content(path: str | os.PathLike[str], *, most: int = MOST_BYTES) -> Content:
-    """The start of a regular file; anything else is refused before it is opened, because a pipe would never answer."""
+    """Read the start of a regular file. Anything else is refused before opening, because a pipe could block forever."""
     source = os.fspath(path)
     try:
         status = Path(path).stat()
@@ -60,20 +58,20 @@ def read_content(path: str | os.PathLike[str], *, most: int = MOST_BYTES) -> Con
                 whole = _PICTURE.sub(b'""', data + file.read())
                 data, size = whole[:most], len(whole)
     except UsageError:
-        raise  # it is a ValueError too
+        raise  # also a ValueError
     except FileNotFoundError:
         raise UsageError(f"no such file: {source}", fix="check the path") from None
     except PermissionError:
         raise UsageError(f"permission denied: {source}", fix=f"chmod u+r {source}") from None
     except OSError as error:
         raise UsageError(f"cannot read {source}: {error.strerror or error}", fix="check the path") from None
-    except ValueError as error:  # a zero character in the path
+    except ValueError as error:  # NUL in the path
         raise UsageError(f"{source!r} is not a path: {error}", fix="check the path") from None
     return Content(source, data, max(size, len(data)))
 
 
 def as_text(data: bytes) -> str | None:
-    """The text of a file in UTF-8, UTF-16, UTF-32 or Latin-1, with `\\n` line ends; None where it is no text."""
+    """Decode UTF-8, UTF-16, UTF-32 or Latin-1, with Unix line ends; None if it is not text."""
     text = _decoded(data)
     return None if text is None else text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -84,7 +82,7 @@ def _decoded(data: bytes) -> str | None:
             return data[len(mark) :].decode(encoding, errors="replace")
     head = data[:4096]
     if b"\0" in head:
-        # UTF-16 without a mark: every second byte of English text is zero.
+        # UTF-16 without a byte order mark: every second byte of English text is zero.
         for encoding, zeros, others in (("utf-16-le", head[1::2], head[::2]), ("utf-16-be", head[::2], head[1::2])):
             if zeros.count(0) > 0.7 * len(zeros) and others.count(0) == 0:
                 return data.decode(encoding, errors="replace")
@@ -92,7 +90,7 @@ def _decoded(data: bytes) -> str | None:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        if error.start >= len(data) - 4:  # the bound cut the last character in half
+        if error.start >= len(data) - 4:  # the size limit split the last character
             return data[: error.start].decode("utf-8")
     text = data.decode("latin-1")
     controls = sum(1 for character in text[:4096] if character < " " and character not in "\t\n\r\f\x1b")

@@ -1,7 +1,7 @@
-"""Brackets with values in them, as JSON, Python, or a dump of either writes them; whole, or cut off in the middle.
+"""Bracketed values as written by JSON, Python or their dumps; complete or truncated.
 
-One reader for JSON, JSON with comments and trailing commas, `{'fp16': True}`, `Namespace(lr=[0.1], arch='big')`,
-`<SchedulerType.LINEAR: 'linear'>`. It keeps its own stack, so depth costs memory and never the interpreter's stack.
+One parser for JSON, JSON with comments and trailing commas, `{'fp16': True}`, `Namespace(lr=[0.1], arch='big')` and
+`<SchedulerType.LINEAR: 'linear'>`. It uses its own stack, so depth costs only memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from stayfinite.readers.configs.tree import Node
 
 MOST_TOKENS = 400_000
 _MOST_NESTING = 200
-_MOST_WORDS = 4_000
-"""Characters of a text without quotes, which is put together word by word."""
+_MOST_WORDS = 4_000  # characters of an unquoted text, which is assembled word by word
 _OPENERS = {"{": "}", "[": "]", "(": ")"}
 
 _TOKEN = re.compile(
@@ -35,7 +34,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What was found, where it ended, and whether all its brackets were closed."""
+    """The parsed value, where it ended, and whether all brackets were closed."""
 
     node: Node
     end: int
@@ -44,19 +43,19 @@ class Parsed:
 
 @dataclass(slots=True)
 class _Open:
-    """A bracket that is not closed yet."""
+    """An unclosed bracket."""
 
     node: Node
     closer: str
     key: str | None = None
-    """Of the entry that is being read."""
+    """Of the current entry."""
     value: Node | None = None
-    """Of the entry that is being read."""
+    """Of the current entry."""
     positional: int = 0
 
 
 def parse_literal(text: str, start: int = 0, *, first_line: int = 1) -> Parsed | None:
-    """The bracket (or `Name(`) at ``start``; None where there is none. Half a bracket yields its whole entries."""
+    """Parse the bracket (or `Name(`) at ``start``; None if there is none. If unclosed, keep its complete entries."""
     stack: list[_Open] = []
     line = first_line
     position = start
@@ -70,7 +69,7 @@ def parse_literal(text: str, start: int = 0, *, first_line: int = 1) -> Parsed |
         token_line, line = line, line + token.count("\n")
         if kind in {"space", "comment"}:
             continue
-        if kind == "junk":  # the quote of a string that never ends
+        if kind == "junk":  # an unclosed quote
             break
         if not stack:
             if token in _OPENERS:
@@ -99,7 +98,7 @@ def parse_literal(text: str, start: int = 0, *, first_line: int = 1) -> Parsed |
             _finish_entry(top)
         elif kind == "point":
             _take_key(top)
-        elif match.end() < len(text) or kind == "string":  # a word at the very end may be half a word
+        elif match.end() < len(text) or kind == "string":  # the last word may be truncated
             _take_value(top, _value(kind, token), token_line)
     if not stack:
         return None
@@ -118,7 +117,7 @@ def _opened(token: str, line: int, label: str) -> _Open:
 
 
 def _label_of(top: _Open, token: str) -> str:
-    """`LoraConfig` of `peft=LoraConfig(r=8)`: the word before a round bracket is the name of a call."""
+    """`LoraConfig` of `peft=LoraConfig(r=8)`: the word before a parenthesis names a call."""
     if token == "(" and top.value is not None and isinstance(top.value.value, str):
         label = top.value.value
         top.value = None
@@ -130,7 +129,7 @@ def _take_key(top: _Open) -> None:
     if top.value is None or isinstance(top.value.value, (dict, list)):
         return
     if top.key is not None:
-        # A forgotten comma: in `name: llama warmup: 100` the last word is the next key.
+        # A missing comma: in `name: llama warmup: 100` the last word is the next key.
         value, space, key = str(top.value.value).rpartition(" ")
         if not space:
             return
@@ -145,11 +144,11 @@ def _take_key(top: _Open) -> None:
 def _take_value(top: _Open, value: Any, line: int) -> None:
     before = top.value
     if before is not None and isinstance(before.value, str) and isinstance(value, str):
-        # `Some words without quotes`, and strings that Python writes next to each other.
+        # Unquoted words, and adjacent strings, which Python concatenates.
         if len(before.value) < _MOST_WORDS:
             top.value = Node(f"{before.value} {value}", before.line)
         return
-    if before is not None and top.key is not None:  # a forgotten comma
+    if before is not None and top.key is not None:  # a missing comma
         _finish_entry(top)
     top.value = Node(value, line)
 
@@ -173,7 +172,7 @@ def _finish_entry(top: _Open) -> None:
 
 
 def _close(top: _Open) -> None:
-    """`{'q_proj', 'v_proj'}` is a set: a list, for us."""
+    """Treat a set such as `{'q_proj', 'v_proj'}` as a list."""
     container = top.node.value
     if isinstance(container, dict) and not top.node.label and 0 < top.positional == len(container):
         top.node.value = list(container.values())
@@ -194,3 +193,27 @@ def _unescaped(match: re.Match[str]) -> str:
     if escape[0] in "ux" and len(escape) > 1:
         return chr(int(escape[1:], 16))
     return _ESCAPES.get(escape, escape)
+
+
+_MOST_VALUES = 200
+_BRACKET = re.compile(r"[{\[]")
+
+
+def parse_json(text: str) -> tuple[list[Node], bool]:
+    """The bracketed values of the text, and whether all were complete."""
+    nodes: list[Node] = []
+    position, line = 0, 1
+    while len(nodes) < _MOST_VALUES:
+        match = _BRACKET.search(text, position)
+        if match is None:
+            break
+        line += text.count("\n", position, match.start())
+        parsed = parse_literal(text, match.start(), first_line=line)
+        if parsed is None:
+            break
+        nodes.append(parsed.node)
+        if not parsed.whole:
+            return nodes, False
+        line += text.count("\n", match.start(), parsed.end)
+        position = parsed.end
+    return nodes, bool(nodes)

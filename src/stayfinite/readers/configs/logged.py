@@ -1,4 +1,4 @@
-"""Settings that a log repeats: command lines, dumps of arguments and configs, tables, announcements."""
+"""Settings in a log: command lines, dumps of arguments and configs, tables, announcements."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import looks_like_command, settings_of_command
 from stayfinite.readers.configs.literals import parse_literal
-from stayfinite.readers.configs.logged_lines import told_in_line
-from stayfinite.readers.configs.logged_prefix import cleaned
+from stayfinite.readers.configs.logged_lines import cleaned, told_in_line
 from stayfinite.readers.configs.outline import Pair, pair_in, path_of, spoken_pairs, value_of
 from stayfinite.readers.configs.secrets import without_secrets
 from stayfinite.readers.configs.tree import MOST_SETTINGS, settings_of
@@ -18,8 +17,7 @@ from stayfinite.readers.configs.vocabulary import is_measured, is_measurement, i
 
 MOST_LINES = 50_000
 _MOST_BLOCK = 2_000
-_MOST_WIDTH = 200_000
-"""fairseq writes its whole configuration on one line."""
+_MOST_WIDTH = 200_000  # fairseq prints its whole configuration on one line
 
 _NAMED_DUMP = re.compile(
     r"\b(\w{0,60}(?:Namespace|Arguments|Args|Config|Params|Options|Settings|HParams)|AttrDict|DictConfig|DotMap|Munch)"
@@ -39,7 +37,7 @@ _MANY = 5
 
 
 def settings_in_text(lines: Iterable[tuple[str, str]]) -> Settings:
-    """The settings in lines of a log, given as ``(where, text)``; what told them is kept as notes."""
+    """Read settings from log lines given as ``(where, text)``; the lines they came from become notes."""
     reader = _Reader(lines)
     reader.read()
     return without_secrets(Settings(reader.settings[:MOST_SETTINGS], reader.notes))
@@ -52,7 +50,7 @@ def split_where(where: str) -> tuple[str, int]:
 
 
 class _Reader:
-    """Walks over the lines; a dump over several lines is read as one."""
+    """Walks over the lines, joining multi-line dumps."""
 
     def __init__(self, lines: Iterable[tuple[str, str]]) -> None:
         self.settings: list[Setting] = []
@@ -139,7 +137,7 @@ class _Reader:
         return block.count("\n", 0, parsed.end) + 1 if parsed.whole else last - index + 1
 
     def _end_of_block(self, index: int, start: int) -> int:
-        """The line on which the brackets that begin here are closed again, as far as counting can tell."""
+        """The line where the brackets opened here are closed, by counting."""
         depth = 0
         for position in range(index, min(index + _MOST_BLOCK, len(self._texts))):
             text = self._texts[position][start if position == index else 0 :]
@@ -166,7 +164,7 @@ class _Reader:
         return last - index + 1 if found else 0
 
     def _outline(self, index: int, text: str) -> int:
-        """YAML dumps, `fp16=True,` lines, and single lines of `key: value` whose key is one that runs are told."""
+        """YAML dumps, `fp16=True,` lines, and single `key: value` lines with a known setting."""
         run: list[Pair] = []
         for position in range(index, min(index + _MOST_BLOCK, len(self._texts))):
             text_here = self._texts[position]
@@ -203,7 +201,7 @@ class _Reader:
                 self._add(f"{name}.{key}", each, index)
             return
         mark = (name, repr(value))
-        if mark not in self._seen:  # every rank writes the same dump
+        if mark not in self._seen:  # every rank prints the same dump
             self._seen.add(mark)
             source, line = split_where(self._wheres[index])
             self.settings.append(Setting(name, value, source, line, "log"))
@@ -224,12 +222,12 @@ def _pair(text: str) -> Pair | None:
 
 
 def _continues(pair: Pair) -> bool:
-    """Whether a pair can be one more line of a YAML dump, and is not a message that happens to hold a colon."""
+    """Whether a pair can be another line of a YAML dump, not a message with a colon."""
     return "/" not in pair.name and len(pair.text) < 300 and pair.text.count("=") < 3 and "Error" not in pair.name
 
 
 def _heading(text: str) -> str:
-    """What a dump is called: `json` of DeepSpeed's `json = {`, nothing for a sentence."""
+    """The name of a dump: `json` of DeepSpeed's `json = {`, "" for a sentence."""
     word = re.search(r"([A-Za-z_][\w.]*)['\"]?\s*[=:]?\s*$", text)
     name = word.group(1) if word else ""
     return (

@@ -1,4 +1,4 @@
-"""Single lines of a log that tell a setting: tables of arguments, announcements of precision, model and devices."""
+"""Single log lines with a setting: argument tables, announcements of precision, model and devices."""
 
 from __future__ import annotations
 
@@ -9,8 +9,29 @@ from typing import Any
 from stayfinite.readers.configs.scalars import number
 from stayfinite.readers.configs.values import value_in_text
 
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_PREFIX = re.compile(
+    r"^\s*(?:"
+    r"\[?(?:default)?\d*\]?:\s?(?=\s*\[)|\[rank\s?\d+\]:?\s*|\[\d+\]\s*:\s*|"
+    r"\[\d{4}-\d\d-\d\d[^\]]*\]\s*|\d{2,4}[-/]\d\d[-/]\d{2,4}[ T][\d:.,]+\s*|\d\d:\d\d:\d\d\s+|"
+    r"\[?(?:INFO|WARNING|DEBUG|ERROR)\b[^\]\s]*\]?:?\s*|\[[\w./\-]+\.py:\d+[^\]]*\]\s*|>>\s*|\|\s+|"
+    r"-\s+(?:INFO|WARNING)\s+-\s*|[\w.]+ - (?:INFO|WARNING) - |(?:INFO|WARNING):[\w.]*:\s*|__main__ - )"
+)
+
+
+def cleaned(text: str) -> str:
+    """Remove colors and the prefixes of loggers and ranks; keep the indentation after them."""
+    text = _COLOURS.sub("", text).rstrip() if "\x1b" in text else text.rstrip()
+    for _ in range(6):
+        match = _PREFIX.match(text)
+        if match is None or match.end() == 0:
+            break
+        text = text[match.end() :]
+    return text
+
+
 TABLE = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s+\.{2,}\s?(\S.*)")
-"""Megatron's and DeepSpeed's `  fp16 ............... True`."""
+"""Megatron and DeepSpeed: `  fp16 ............... True`."""
 
 _HUB = r"([A-Za-z0-9][\w.\-]*(?:/[A-Za-z0-9][\w.\-]*)?)"
 _REPOSITORY = re.compile(r"models--([\w.\-]{1,200})/|huggingface\.co/([\w.\-]{1,100}(?:/[\w.\-]{1,100})?)/resolve/")
@@ -60,11 +81,11 @@ _CLUES = (
     *("gpu", "world", "devices", "nvidia", "cuda", "tesla", "geforce", "trainable", "version"),
     *("num", "total", "instantaneous", "accumulation", "max", "amp:", "=="),
 )
-"""One of these is in every line that announces something; looking for them is far cheaper than the patterns."""
+"""Every announcement contains one of these; checking them is far cheaper than the patterns."""
 
 
 def told_in_line(text: str) -> Iterator[tuple[str, Any]]:
-    """Name and value of what one line announces; nothing for nearly every line."""
+    """Names and values that one line announces; nothing for nearly every line."""
     text = text[:_MOST_WIDTH]
     table = TABLE.fullmatch(text) if " .." in text else None
     if table:
@@ -98,7 +119,7 @@ def told_in_line(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def versions_in(text: str) -> Iterator[tuple[str, Any]]:
-    """`torch 2.1.0, transformers 4.36.2`: which versions a text names."""
+    """Versions named in a text: `torch 2.1.0, transformers 4.36.2`."""
     for match in _VERSION_WORDS.finditer(text):
         yield f"{match.group(1)} version", match.group(2)
 

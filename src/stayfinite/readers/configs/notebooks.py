@@ -1,4 +1,4 @@
-"""Jupyter notebooks: the code cells as one script, their shell lines as commands. Outputs are not settings."""
+"""Jupyter notebooks: code cells as one script, shell lines as commands. Outputs are ignored."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import settings_of_command
-from stayfinite.readers.configs.json_files import parse_json
 from stayfinite.readers.configs.kinds import Reader, kind_of
+from stayfinite.readers.configs.literals import parse_json
 from stayfinite.readers.configs.program.surroundings import ANY_CARD, Surroundings
 from stayfinite.readers.configs.scripts import read_script
 from stayfinite.readers.configs.tree import Node
@@ -20,40 +20,35 @@ _OTHER_CELL = re.compile(r"\s*%%(?:html|javascript|js|latex|markdown|svg|sql|R|p
 
 
 def read_notebook(text: str, source: str, read: Reader, surroundings: Surroundings = ANY_CARD) -> Settings:
-    """What the notebook's code says, with the lines of the notebook's file.
-
-    Arguments:
-        read: reads cells that are files of their own, which may be of any kind.
-        surroundings: the card and the command that it is read for.
-    """
+    """Read a notebook's settings, with lines of its file; ``read`` reads cells that are files of other kinds."""
     nodes, whole = parse_json(text)
     cells = _code_cells(nodes)
     code: list[tuple[str, int]] = []
-    besides = _Besides(source, read)
+    others = _OtherCells(source, read)
     for lines in cells:
         first = lines[0][0] if lines else ""
         if _SHELL_CELL.match(first) or _WRITTEN_FILE.match(first):
-            besides.foreign_cell(lines)
+            others.foreign_cell(lines)
         elif not _OTHER_CELL.match(first):
-            code.extend(besides.python_lines(lines))
+            code.extend(others.python_lines(lines))
             code.append(("", lines[-1][1] if lines else 0))
     script = read_script(
         "\n".join(line for line, _ in code),
         source,
         kind="notebook",
         file_lines=[number for _, number in code],
-        more=besides.settings,
+        more=others.settings,
         surroundings=surroundings,
     )
     notes = [] if whole else [(source, "incomplete: read up to the error")]
-    return Settings(script, [*notes, *script.notes, *besides.notes])
+    return Settings(script, [*notes, *script.notes, *others.notes])
 
 
 def _code_cells(nodes: list[Node]) -> list[list[tuple[str, int]]]:
-    """The lines of each code cell, with the line of the file they stand on."""
+    """The lines of each code cell, with their line in the file."""
     found: list[list[tuple[str, int]]] = []
     for root in nodes:
-        holders = [root, *_entries(root, "worksheets")]  # the notebooks of 2014 keep their cells in worksheets
+        holders = [root, *_entries(root, "worksheets")]  # notebooks of 2014 keep their cells in worksheets
         for holder in holders:
             for cell in _entries(holder, "cells"):
                 kind = cell.value.get("cell_type") if isinstance(cell.value, dict) else None
@@ -79,8 +74,8 @@ def _lines_of(node: Node | None) -> list[tuple[str, int]]:
     ]
 
 
-class _Besides:
-    """What a notebook says outside of its Python: magics, commands, cells in other languages."""
+class _OtherCells:
+    """The parts of a notebook that are not Python: magics, commands, cells in other languages."""
 
     def __init__(self, source: str, read: Reader) -> None:
         self.source = source
@@ -89,7 +84,7 @@ class _Besides:
         self.notes: list[tuple[str, str]] = []
 
     def python_lines(self, lines: list[tuple[str, int]]) -> list[tuple[str, int]]:
-        """The cell as Python: a magic becomes `pass`, and is read as the command that it is."""
+        """The cell as Python: a magic becomes `pass` and is read as a command."""
         kept: list[tuple[str, int]] = []
         command = ""
         command_line = 0
@@ -116,11 +111,11 @@ class _Besides:
         return kept
 
     def foreign_cell(self, lines: list[tuple[str, int]]) -> None:
-        """`%%bash` and `%%writefile ds_config.json`: the rest of the cell is a file of its own."""
+        """`%%bash` and `%%writefile ds_config.json`: the rest of the cell is a separate file."""
         written = _WRITTEN_FILE.match(lines[0][0])
         text = "\n".join(line for line, _ in lines[1:])
         kind = kind_of(written.group(1), text[:4096].encode()) if written else "shell"
-        if kind in {"notebook", "pickle"}:  # a notebook in a notebook in a notebook
+        if kind in {"notebook", "pickle"}:  # no nested notebooks
             return
         found = self._read(kind, text, self.source)
         for each in found:

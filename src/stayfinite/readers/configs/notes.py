@@ -1,4 +1,4 @@
-"""Free-form notes on a run: `key: value` lines, commands, brackets, calls and sentences, in any mixture."""
+"""Free-form notes about a run: `key: value` lines, commands, brackets, calls and sentences, in any mix."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _STARTS_BRACKET = re.compile(r"\s*(?:[\w.\-\" ]{1,60}[:=]\s*)?(\{)\s*(?:$|[\"'{]
 
 
 def read_notes(text: str, source: str) -> Settings:
-    """Settings of a text that follows no format, with every line of it as a note."""
+    """The settings of a text without a format, with every line as a note."""
     reader = _Reader(text, source)
     reader.read()
     return Settings(reader.settings[:MOST_SETTINGS], notes_of(text, source))
 
 
 def notes_of(text: str, source: str) -> list[tuple[str, str]]:
-    """Every line that is not empty, with its place."""
+    """Every non-empty line with its location."""
     return [
         (f"{source}:{number}", line.strip()[:MOST_WIDTH])
         for number, line in enumerate(text.split("\n")[:MOST_LINES], 1)
@@ -44,7 +44,7 @@ def notes_of(text: str, source: str) -> list[tuple[str, str]]:
 
 
 class _Reader:
-    """Walks over the lines; what is recognized as a block is read as one and passed over."""
+    """Walks over the lines, reading each recognized block as a whole."""
 
     def __init__(self, text: str, source: str) -> None:
         self.source = source
@@ -58,7 +58,7 @@ class _Reader:
             index += max(1, self._take(index))
 
     def _take(self, index: int) -> int:
-        """Read what begins at a line; how many lines it took."""
+        """Read what starts at a line; return the number of lines consumed."""
         line = self.lines[index]
         if not line.strip() or line.lstrip().startswith(("```", "#", "//")):
             return 1
@@ -144,7 +144,7 @@ class _Reader:
             return 0
         head = self.lines[index][: match.start(1)].strip(" \t:=\"'")
         self.settings.extend(settings_of(parsed.node, self.source, prefix=head))
-        # A bracket that is never closed may be half a config or a slip: its lines are read once more, by themselves.
+        # An unclosed bracket may be a truncated config or a typo, so its lines are also read one by one.
         return rest.count("\n", 0, parsed.end) + 1 if parsed.whole else 1
 
     def _call(self, index: int) -> int:
@@ -158,13 +158,13 @@ class _Reader:
         self.settings.extend(found or ())
         name, equals, value = code.partition("=")
         if found is not None and equals and "(" not in name and not _MAPPING.match(value):
-            # A formula is a value too: `loss = torch.log(p).mean()`.
+            # A formula is also a value: `loss = torch.log(p).mean()`.
             formula = Expression(" ".join(value.split())[:300])
             self.settings.append(Setting(name.strip(" +-*/"), formula, self.source, index + 1))
         return 0 if found is None else taken
 
     def _lines_to_balance(self, index: int) -> int:
-        """How many lines it takes until every bracket is closed again."""
+        """Number of lines until every bracket is closed."""
         depth = 0
         for taken, line in enumerate(self.lines[index : index + _MOST_BLOCK], 1):
             depth += sum(line.count(each) for each in "([{") - sum(line.count(each) for each in ")]}")

@@ -1,4 +1,4 @@
-"""`key: value` lines, nested by indentation: notes, and YAML that PyYAML is missing for or cannot read."""
+"""`key: value` lines, nested by indentation: notes, and YAML without PyYAML or that it cannot parse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAIR = re.compile(
 _SENTENCE = re.compile(
     r"\b(?:is|was|are|were|the|it|we|i|that|this|then|but|because|when|not|has|have|do|does|if|see)\b", re.IGNORECASE
 )
-"""Words that no name of a setting holds; before a colon they tell a sentence."""
+"""Words that never occur in a setting's name; before a colon they mark a sentence."""
 _ASSIGNMENTS = re.compile(
     r"""(?<![\w.=<>!])([A-Za-z_][\w.\-]*)\s?=\s?("[^"]*"|'[^']*'|\[[^\[\]]*\]|\([^()]*\)|[\w.+\-/]+)(?=[\s,;)]|$)"""
 )
@@ -46,16 +46,16 @@ _LEADING_NUMBER = re.compile(rf"({_NUMBER})(?=[\s,;(]|$)")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One line's key and value."""
+    """The key and value of one line."""
 
     indent: int
     name: str
     text: str
-    """Of the value, as written."""
+    """The value as written."""
 
 
 def pair_in(line: str) -> Pair | None:
-    """The key and value of a line, if it is of that kind."""
+    """The key and value of a line, or None."""
     match = _PAIR.fullmatch(line.rstrip())
     if match is None:
         return None
@@ -80,7 +80,7 @@ def pairs_in(line: str) -> list[Pair]:
 
 
 def value_of(name: str, text: str) -> Any:
-    """The value; of a key that names a quantity, the number that its text begins with (`lr: 1e-4 with decay`)."""
+    """Parse the value; for a key that names a quantity, its leading number (`lr: 1e-4 with decay`)."""
     value = value_in_text(text)
     if isinstance(value, str) and _MEASURED.search(name):
         match = _LEADING_NUMBER.match(text)
@@ -90,7 +90,7 @@ def value_of(name: str, text: str) -> Any:
 
 
 def spoken_pairs(text: str) -> Iterator[tuple[str, Any]]:
-    """Settings within a sentence: `AdamW lr 1e-3`, `trained with lr=1e-4, eps=1e-6`."""
+    """Settings inside a sentence: `AdamW lr 1e-3`, `trained with lr=1e-4, eps=1e-6`."""
     taken: set[str] = set()
     for pattern in (_ASSIGNMENTS, _SPOKEN):
         for match in pattern.finditer(text[:2000]):
@@ -102,12 +102,12 @@ def spoken_pairs(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _is_code(value: Any, text: str) -> bool:
-    """`y = x` inside a formula is no setting; `dtype=bf16`, `name="x"` and numbers are."""
+    """`y = x` in a formula is code; `dtype=bf16`, `name="x"` and numbers are settings."""
     return isinstance(value, str) and text[:1] not in "\"'" and len(text) < 3
 
 
 def read_outline(text: str, source: str, *, kind: str = "file") -> list[Setting]:
-    """Every `key: value` line of the text, named by the keys above it that have no value of their own."""
+    """Every `key: value` line of the text, prefixed with the headings above it."""
     settings: list[Setting] = []
     above: list[tuple[int, str]] = []
     for line_number, line in enumerate(text.split("\n"), 1):

@@ -1,4 +1,4 @@
-"""`training_args.bin` and other pickles with settings, in torch's zip, its older form, or plain; never unpickled."""
+"""`training_args.bin` and other pickled settings, in torch's zip, its legacy form, or plain; never unpickled."""
 
 from __future__ import annotations
 
@@ -18,12 +18,10 @@ from stayfinite.readers.pickles.machine import Global, Made, Member, Pairs, Pers
 from stayfinite.readers.pickles.torch_files import looks_old, part_reader, read_old, read_zipped
 from stayfinite.readers.pickles.zip_directory import read_directory
 
-BOUNDS = Bounds(longest=16 << 20, operations=2_000_000)
-"""Of the pickle in a file with settings."""
+BOUNDS = Bounds(longest=16 << 20, operations=2_000_000)  # limits of a settings pickle
 _MOST_NODES = 20_000
 _DEEPEST = 32
-_WIDEST = 128
-"""Bits of a whole number; Python refuses to print very long ones."""
+_WIDEST = 128  # bits of an integer; Python refuses to print very long ones
 _SETTINGS_INSIDE = ("hyper_parameters", "hparams", "args", "cfg", "config", "training_args", "model_args", "ds_config")
 _VALUES = {
     "ADAMW_BNB": "adamw_bnb_8bit", "LION": "lion_32bit", "PAGED_ADAMW": "paged_adamw_32bit",
@@ -31,12 +29,12 @@ _VALUES = {
     "REDUCE_ON_PLATEAU": "reduce_lr_on_plateau", "RMSPROP_32BIT": "rmsprop_bnb_32bit",
     "RMSPROP_8BIT": "rmsprop_bnb_8bit",
 }  # fmt: skip
-"""Members of transformers' enums whose value is not their name in small letters."""
+"""Members of transformers' enums whose value is not their lowercase name."""
 _DICTS = frozenset({"collections.OrderedDict", "collections.defaultdict", "builtins.dict"})
 
 
 def read_pickle(path: str | os.PathLike[str], content: Content) -> Settings:
-    """The settings in a pickle, without importing or calling anything that it names."""
+    """Read the settings in a pickle without importing or calling anything."""
     source = content.source
     try:
         pickle = _zipped(path, content.size) if content.data.startswith(b"PK") else _unzipped(content.data)
@@ -74,13 +72,13 @@ def _told(root: Any) -> Node | None:
 
 
 def _node(root: Any) -> Node:
-    """The tree of a pickled object, built without recursion and cut at ``_MOST_NODES``."""
+    """The tree of a pickled object, built without recursion and limited to ``_MOST_NODES``."""
     top = Node(None)
     work: deque[tuple[Any, Node, int]] = deque([(root, top, 0)])
     left = _MOST_NODES
     while work:
         value, node, depth = work.popleft()
-        for _ in range(8):  # an object may stand for another one
+        for _ in range(8):  # an object may wrap another one
             value = _plainer(value, node)
             if not isinstance(value, (Made, Member, Global, Persistent)):
                 break
@@ -109,7 +107,7 @@ def _name(key: Any) -> str:
 
 
 def _plainer(value: Any, node: Node) -> Any:
-    """Plain data as it is; for what stands for something, that: a step at a time."""
+    """Unwrap one level: plain data as it is, a wrapper's content otherwise."""
     if isinstance(value, Made):
         return _made(value, node)
     if isinstance(value, Member):
@@ -146,5 +144,5 @@ def _made(value: Made, node: Node) -> Any:
 
 
 def _names(callee: Any) -> tuple[str, str]:
-    """The whole name of a class or function, and its last part."""
+    """The full name of a class or function, and its last part."""
     return (str(callee), callee.name.rpartition(".")[2]) if isinstance(callee, Global) else ("", "")

@@ -1,4 +1,4 @@
-"""A config file of any kind -> its settings."""
+"""Read the settings of a config file of any kind."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def read_config(path: str | os.PathLike[str], surroundings: Surroundings | None = None) -> Settings:
-    """The settings of a file, whatever its kind; nothing in it is executed.
+    """The settings of a file of any kind; nothing is executed.
 
-    A script is read for ``surroundings``: some card with CUDA, and no arguments, unless it is told otherwise.
-    What cannot be understood is passed over and said in ``notes``. Raises UsageError where there is no file to read.
+    A script is read for ``surroundings``; by default an arbitrary CUDA GPU and no arguments. Anything unintelligible is
+    skipped and mentioned in ``notes``. Raises UsageError if there is no file to read.
     """
     content = read_content(path)
     kind = kind_of(content.source, content.data[:4096])
@@ -67,7 +67,7 @@ def settings_of_kind(kind: str, text: str, source: str, surroundings: Surroundin
 
 
 def _read_unnamed(text: str, source: str) -> Settings:
-    """A text of no kind: notes, unless all of it is Python. Either way every line is kept as a note."""
+    """A text of unknown kind: Python if all of it parses, else notes. Every line is kept as a note."""
     from stayfinite.readers.configs.notes import notes_of, read_notes
     from stayfinite.readers.configs.syntax import is_python
 
@@ -91,7 +91,7 @@ def _read_yaml(text: str, source: str) -> Settings:
 
 
 def _read_json(text: str, source: str) -> Settings:
-    from stayfinite.readers.configs.json_files import parse_json
+    from stayfinite.readers.configs.literals import parse_json
 
     nodes, whole = parse_json(text)
     settings = _from_nodes(nodes, source)
@@ -111,7 +111,7 @@ def _read_toml(text: str, source: str) -> Settings:
 
 
 def _overrides(node: Node, source: str) -> list[Setting]:
-    """Hydra's `overrides.yaml`: a list of `optimizer.lr=3e-4`."""
+    """Hydra's `overrides.yaml`: a list such as `optimizer.lr=3e-4`."""
     if not isinstance(node.value, list):
         return []
     from stayfinite.readers.configs.commands import settings_of_command

@@ -1,4 +1,4 @@
-"""From a bare word to what it stands for: `true` is True, `5e-5` a number, `torch.half` a dtype, `fp16` a word."""
+"""Parse an unquoted scalar: `true` is True, `5e-5` a number, `torch.half` a dtype, `fp16` a string."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _MOST_DIGITS = 300
 
 
 class NotPlain(Exception):
-    """The text is a text."""
+    """The text is only a string."""
 
 
 def scalar(text: str) -> Any:
     """A number, a bool, None, a dtype as `float16`, `SchedulerType.LINEAR` as `linear`, or the text itself.
 
-    The text has no quotes and no remark.
+    The text has no quotes and no comment.
     """
     try:
         return strict_scalar(text)
@@ -62,7 +62,7 @@ def scalar(text: str) -> Any:
 
 
 def strict_scalar(text: str) -> Any:
-    """The same, where a text that stands for nothing else raises NotPlain."""
+    """Like ``scalar``, but raises NotPlain for a plain string."""
     lower = text.lower()
     if lower in _WORDS:
         return _WORDS[lower]
@@ -78,7 +78,7 @@ def strict_scalar(text: str) -> Any:
 
 
 def number(text: str) -> int | float | None:
-    """The number that the whole text is, else None."""
+    """The text as a number, else None."""
     if len(text) > _MOST_DIGITS:
         return None
     try:
@@ -96,7 +96,7 @@ def number(text: str) -> int | float | None:
 
 
 def dtype_name(text: str) -> str | None:
-    """`torch.half` and `torch.float16` are both `float16`, as config files write it; None for what is no dtype."""
+    """Normalize a dtype: `torch.half` and `torch.float16` are `float16`; None if it is not a dtype."""
     match = _DTYPE.fullmatch(text)
     if match is None:
         return None

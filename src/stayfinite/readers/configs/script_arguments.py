@@ -1,4 +1,4 @@
-"""The arguments that a script offers, with their defaults: argparse, click, absl, dataclasses, functions."""
+"""Arguments that a script declares, with defaults: argparse, click, absl, dataclasses, functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument: how it is called, its short name for `args.NAME`, and its default."""
+    """One argument: its name, its short name for `args.NAME`, and its default."""
 
     name: str
     attribute: str
@@ -40,7 +40,7 @@ def argument_of(call: ast.Call, last: str) -> Argument | None:
 
 
 def fields_of(definition: ast.ClassDef) -> Iterator[tuple[str, int]]:
-    """``(name, line)`` of a class's fields that have a value."""
+    """``(name, line)`` of class fields with a value."""
     for statement in definition.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
             yield statement.target.id, statement.lineno
@@ -49,7 +49,7 @@ def fields_of(definition: ast.ClassDef) -> Iterator[tuple[str, int]]:
 
 
 def field_defaults(definition: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
-    """``(name, value)`` of the same, with what stands inside `field(default=...)`."""
+    """``(name, value)`` of class fields, with `field(default=...)` unwrapped."""
     for statement in definition.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
             default = _field_default(statement.value)
@@ -60,7 +60,7 @@ def field_defaults(definition: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _switch(keywords: dict[str, ast.expr]) -> ast.expr | None:
-    """`action="store_true"` is False until it is given."""
+    """`action="store_true"` defaults to False."""
     action = keywords.get("action")
     if isinstance(action, ast.Constant) and action.value in {"store_true", "store_false"}:
         return ast.Constant(action.value == "store_false", lineno=action.lineno, col_offset=0)
@@ -69,7 +69,7 @@ def _switch(keywords: dict[str, ast.expr]) -> ast.expr | None:
 
 
 def declares_fields(definition: ast.ClassDef) -> bool:
-    """Whether its fields are defaults that whoever makes an instance may overrule: a dataclass, a config."""
+    """Whether its fields are defaults that an instance may override: a dataclass, a config."""
     sources = [*definition.decorator_list, *definition.bases]
     for source in sources:
         for node in ast.walk(source):
@@ -82,7 +82,7 @@ def declares_fields(definition: ast.ClassDef) -> bool:
 
 
 def _field_default(value: ast.expr) -> ast.expr | None:
-    """The default inside `field(default=...)` or `Field(1e-4, ...)`."""
+    """The default in `field(default=...)` or `Field(1e-4, ...)`."""
     if not (isinstance(value, ast.Call) and isinstance(value.func, (ast.Name, ast.Attribute))):
         return value
     name = value.func.id if isinstance(value.func, ast.Name) else value.func.attr

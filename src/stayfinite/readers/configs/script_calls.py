@@ -1,4 +1,4 @@
-"""Which calls of a script say how it trains, and what their arguments are called."""
+"""Calls in a script that say how it trains, and the names of their arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PRESENCE = re.compile(
     r"nan_to_num|load_model_from_checkpoint|apply_chat_template|"
     r"convert_to_float8_training|swap_linear_with_float8_linear|fp8_autocast|fp8_model_init|DelayedScaling"
 )
-"""Calls that matter by being made at all: `model.half()` is the setting `model.half` = True."""
+"""Calls that matter even without arguments: `model.half()` is the setting `model.half` = True."""
 
 _WITH_ALL_KEYWORDS = re.compile(
     r"from_pretrained|from_config|from_name|load_from_checkpoint|autocast|get_\w*schedule\w*|get_peft_model|initialize|checkpoint|"
@@ -75,21 +75,19 @@ _MATTERS_BY_BOOL = frozenset({"requires_grad_", "set_grad_enabled", "set_detect_
 
 @dataclass(slots=True)
 class Given:
-    """The arguments of one call, each with the expression that stands in the call; None for those of `**more`."""
+    """The arguments of a call, each with its expression; the expression is None for those of `**more`."""
 
     positional: list[tuple[Value, ast.expr | None]] = field(default_factory=list)
     keywords: dict[str, tuple[Value, ast.expr | None]] = field(default_factory=dict)
     is_open: bool = False
-    """Whether there are more that nobody knows."""
+    """Whether there are further, unknown arguments."""
 
     @property
     def values(self) -> list[Value]:
-        """Of the positional ones."""
         return [value for value, _ in self.positional]
 
     @property
     def named(self) -> dict[str, Value]:
-        """Of the keywords."""
         return {name: value for name, (value, _) in self.keywords.items()}
 
 
@@ -107,33 +105,33 @@ def told_arguments(given: Given, last: str, *, every: bool = False) -> Iterator[
 
 
 def matters_by_itself(last: str) -> bool:
-    """Whether it says something that the call is made at all."""
+    """Whether the call matters even without arguments."""
     return _PRESENCE.fullmatch(last) is not None
 
 
 def is_constructor(last: str) -> bool:
-    """`Adam`, `BCELoss`: the name of a class."""
+    """Whether the name is a class: `Adam`, `BCELoss`."""
     return (last[:1].isupper() and not last.isupper()) or last in {"SGD", "LAMB", "DDP", "FSDP"}
 
 
 def is_optimizer(name: str) -> bool:
-    """`torch.optim.AdamW`, `bnb.optim.Adam8bit`, `Lion`; not their schedules."""
+    """Whether it is an optimizer: `torch.optim.AdamW`, `bnb.optim.Adam8bit`, `Lion`; not a schedule."""
     return _OPTIMIZER.fullmatch(name.rpartition(".")[2]) is not None
 
 
 def is_other_learner(last: str) -> bool:
-    """`XGBClassifier(learning_rate=0.1)`: whose rates are nobody's optimizer's."""
+    """Whether it is a learner whose rate is not an optimizer's: `XGBClassifier(learning_rate=0.1)`."""
     return _OTHER_LEARNER.fullmatch(last) is not None
 
 
 def value_position(last: str) -> bool:
-    """Whether the one argument of the call is what it sets: `requires_grad_(False)`, `manual_seed(0)`."""
+    """Whether the only argument is the value set: `requires_grad_(False)`, `manual_seed(0)`."""
     return last in _MATTERS_BY_BOOL or last.startswith(("set_", "manual_seed", "resize_"))
 
 
 def _positional(given: Given, last: str) -> Iterator[tuple[str, tuple[Value, ast.expr | None]]]:
     if last == "from_pretrained":
-        # `PeftModel.from_pretrained(model, "name")`: the name is the first text, wherever it stands.
+        # `PeftModel.from_pretrained(model, "name")`: the name is the first string, at any position.
         texts = [each for each in given.positional if isinstance(each[0].data, str)]
         return iter([("name", each) for each in (texts or given.positional)[:1]])
     names = ("", "lr") if _OPTIMIZER.fullmatch(last) else _POSITIONAL.get(last, ())

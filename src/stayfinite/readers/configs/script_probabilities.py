@@ -1,7 +1,7 @@
-"""Where a script gives probabilities to cross entropy, by its syntax tree: only what is certain from its text.
+"""Find calls that pass probabilities to cross entropy, when the syntax tree proves it.
 
-A softmax for a metric, in an attention, in a gate or in `predict` is no such place. So names are followed: to their
-last assignment before the call, to the model that they stand for, and to what the `forward` of its class returns.
+A softmax for a metric, in attention, in a gate or in `predict` is fine. Names are therefore followed to their last
+assignment before the call, to the model behind them, and to the return value of its `forward`.
 """
 
 from __future__ import annotations
@@ -11,22 +11,21 @@ from collections.abc import Iterator
 
 from stayfinite.readers.configs.program.names import dotted_name
 
-GIVEN = "cross entropy is given probabilities"
-"""How such a place is noted."""
+GIVEN = "cross entropy is given probabilities"  # the text of the note
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _PASSED_THROUGH = frozenset(
     {"to", "cuda", "cpu", "train", "float", "compile", "DataParallel", "DistributedDataParallel"}
 )
-"""Calls that return the model that they are given, or are called on."""
+"""Calls that return the model they are given or called on."""
 _DEEPEST = 8
 
 
 def probabilities_given(tree: ast.Module) -> list[ast.expr]:
-    """The input of each call of cross entropy that is surely the result of a softmax."""
+    """The input of each cross-entropy call that is certainly the result of a softmax."""
     try:
         return _Search(tree).inputs()
-    except RecursionError:  # a thousand `elif`, each inside of the one before: nobody's model
+    except RecursionError:  # a thousand nested `elif`
         return []
 
 
@@ -38,13 +37,14 @@ class _Search:
         self._assigned = _assignments(tree)
 
     def inputs(self) -> list[ast.expr]:
-        """In the order of the scopes."""
+        """The inputs, in scope order."""
         found: list[ast.expr] = []
         for scope in [self._tree, *(node for node in ast.walk(self._tree) if isinstance(node, _FUNCTIONS))]:
             for statement, known in _in_order(scope.body, {}):
                 for node in _own_nodes(statement):
                     if isinstance(node, ast.Call) and self._is_cross_entropy(node.func):
-                        given = node.args[0] if node.args else _keyword(node, "input")
+                        inputs = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "input")]
+                        given = inputs[0] if inputs else None
                         if given is not None and self._is_softmax(given, known, self._assigned):
                             found.append(given)
         return found
@@ -62,7 +62,7 @@ class _Search:
     def _is_softmax(
         self, value: ast.expr, known: dict[str, ast.expr], assigned: dict[str, list[ast.expr]], depth: int = 0
     ) -> bool:
-        """Whether a value is what a softmax returns, or a model that ends in one."""
+        """Whether a value is the result of a softmax, or of a model that ends in one."""
         if depth > _DEEPEST:
             return False
         if isinstance(value, ast.Name):
@@ -80,7 +80,7 @@ class _Search:
         return _last(function) == "softmax" and owner != "self" and name not in self._own
 
     def _ends_in_softmax(self, model: ast.expr, depth: int) -> bool:
-        """Whether the last thing that a model does is a softmax: the layer, a stack that ends in it, a class."""
+        """Whether a model ends in a softmax: the layer itself, a stack that ends in it, a class."""
         model = _bare(model)
         if depth > _DEEPEST or not isinstance(model, ast.Call):
             return False
@@ -101,7 +101,7 @@ class _Search:
 
 
 def _in_order(body: list[ast.stmt], known: dict[str, ast.expr]) -> Iterator[tuple[ast.stmt, dict[str, ast.expr]]]:
-    """The statements of a scope with what its names surely stand for when each begins; ``known`` is kept up to date."""
+    """Yield each statement with the names known for certain when it starts; ``known`` is updated."""
     for statement in body:
         if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)):
             continue
@@ -123,7 +123,7 @@ def _bodies(statement: ast.stmt) -> list[list[ast.stmt]]:
 
 
 def _set_by(statement: ast.stmt, *, deep: bool) -> Iterator[tuple[str, ast.expr | None]]:
-    """The names that a statement sets: with the value where that is certain, else with None."""
+    """The names that a statement sets, with the value if certain, else None."""
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
         yield statement.targets[0].id, statement.value
     elif not _bodies(statement) or deep:
@@ -133,7 +133,7 @@ def _set_by(statement: ast.stmt, *, deep: bool) -> Iterator[tuple[str, ast.expr 
 
 
 def _assignments(tree: ast.AST) -> dict[str, list[ast.expr]]:
-    """Every value that `name` or `self.name` is given, anywhere."""
+    """Every value assigned to `name` or `self.name`."""
     found: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -144,14 +144,14 @@ def _assignments(tree: ast.AST) -> dict[str, list[ast.expr]]:
 
 
 def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """The expressions of a statement, without those of the statements inside it."""
+    """The expressions of a statement, without those of nested statements."""
     for child in ast.iter_child_nodes(statement):
         if isinstance(child, (ast.expr, ast.withitem)):
             yield from ast.walk(child)
 
 
 def _bare(model: ast.expr) -> ast.expr:
-    """A model without what only moves or wraps it: `Net().to(device)` is `Net()`."""
+    """The model without wrappers and moves: `Net().to(device)` is `Net()`."""
     for _ in range(_DEEPEST):
         if not isinstance(model, ast.Call) or _last(model.func) not in _PASSED_THROUGH:
             break
@@ -167,10 +167,6 @@ def _bare(model: ast.expr) -> ast.expr:
 def _method(owner: ast.ClassDef | None, name: str) -> ast.FunctionDef | None:
     body = owner.body if owner is not None else []
     return next((each for each in body if isinstance(each, ast.FunctionDef) and each.name == name), None)
-
-
-def _keyword(call: ast.Call, name: str) -> ast.expr | None:
-    return next((keyword.value for keyword in call.keywords if keyword.arg == name), None)
 
 
 def _last(function: ast.expr) -> str:

@@ -1,4 +1,4 @@
-"""What is gathered from one script: settings without repetitions, and the lines worth a note."""
+"""Collect the settings of one script without duplicates, and the lines worth noting."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _MOST_NOTES = 2_000
 
 
 class ScriptSettings:
-    """Fills up while a script is gone through."""
+    """Settings and notes of a script being read."""
 
     def __init__(self, source: str, kind: str) -> None:
         self.source = source
         self.kind = kind
         self.settings: list[tuple[int, Setting]] = []
-        """Each with the line of the script at which it was met, which is where it is used."""
+        """Each with the script line where it is used."""
         self.note_lines: list[tuple[int, str]] = []
         self._seen: set[tuple[str, str, str, int, str]] = set()
 
     @property
     def full(self) -> bool:
-        """Whether there is room for no further setting."""
+        """Whether the limit of settings is reached."""
         return len(self.settings) >= MOST_SETTINGS
 
     def add(self, name: str, value: object, line: int) -> None:
-        """One setting that is written where it is used."""
+        """Add a setting that is written where it is used."""
         self.add_node(name, node_of(value, line))
 
     def add_node(
@@ -43,7 +43,7 @@ class ScriptSettings:
         bound_to: str = "",
         doubtful: bool = False,
     ) -> None:
-        """A value, or all leaves of a dict, unless they are known from this line (or, with ``once``, from any)."""
+        """Add a value or all leaves of a dict, unless known from this line (with ``once``: from any line)."""
         if kind:
             node = Node(node.value, node.line, node.label, node.source)
         for each in settings_of(node, self.source, prefix=name, kind=kind or self.kind):
@@ -54,20 +54,19 @@ class ScriptSettings:
                 self.settings.append((at or each.line, kept))
 
     def add_command(self, text: str, line: int, *, noted: bool = True) -> None:
-        """A command that the script holds."""
+        """Add the settings of a command in the script."""
         self.settings.extend((line, each) for each in settings_of_command(text, self.source, line))
         if noted:
             self.note(line, " ".join(text.split())[:2000])
 
     def note(self, line: int, text: str) -> None:
-        """A line of code as it stands."""
         if len(self.note_lines) < _MOST_NOTES:
             self.note_lines.append((line, text))
 
     def result(self, file_lines: list[int] | None = None, more: Iterable[Setting] = ()) -> Settings:
-        """In the order of the lines, which ``file_lines`` translates where text and file differ.
+        """The settings in line order, with ``file_lines`` mapping text lines to file lines.
 
-        ``more`` was read beside the script, with lines of the file.
+        ``more`` holds settings read elsewhere, with file lines.
         """
 
         def mapped(line: int) -> int:

@@ -1,4 +1,4 @@
-"""Python scripts, by their syntax tree alone. Nothing is executed."""
+"""Read Python scripts by their syntax tree; nothing is executed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from stayfinite.readers.configs.syntax import parse_python
 from stayfinite.readers.configs.tree import settings_of
 
 MOST_LINES = 20_000
-_MOST_LINES = 2_000
-"""Of a piece that does not parse."""
+_MOST_LINES = 2_000  # of a part that does not parse
 
 
 def read_script(
@@ -30,12 +29,12 @@ def read_script(
     more: Iterable[Setting] = (),
     surroundings: Surroundings = ANY_CARD,
 ) -> Settings:
-    """The settings of a script, and as notes the lines in which its loss is computed.
+    """The settings of a script, and as notes the lines that compute its loss.
 
     Arguments:
-        file_lines: the line of the file for each line of the text, where the two differ (a notebook).
-        more: settings that were read beside it, which are put in their places.
-        surroundings: the card and the command that it is read for.
+        file_lines: the file line of each text line, where they differ (a notebook).
+        more: settings read elsewhere, to be merged in line order.
+        surroundings: the assumed GPU and command.
     """
     found = ScriptSettings(source, kind)
     lines = text.split("\n", MOST_LINES)
@@ -56,7 +55,7 @@ def read_script(
 
 
 def settings_of_code(text: str, source: str, *, first_line: int = 1) -> list[Setting] | None:
-    """The settings of a few lines of code that somebody picked, so every argument counts; None where it is no code."""
+    """The settings of a code snippet, where every argument counts; None if it is not code."""
     parsed = parse_python(text)
     if parsed is None or parsed.lost:
         return None
@@ -67,7 +66,7 @@ def settings_of_code(text: str, source: str, *, first_line: int = 1) -> list[Set
 
 
 def _take_piece(found: ScriptSettings, first_line: int, piece: str) -> None:
-    """Text that is no Python: a call that was cut off, or single lines with `name=value` in them."""
+    """Read text that is not Python: a truncated call, or lines with `name=value`."""
     bracket = piece.find("(")
     start = max(piece.rfind(each, 0, bracket) for each in " \t=,;") + 1
     parsed = parse_literal(piece, start) if bracket > start else None

@@ -1,4 +1,4 @@
-"""Keys to other people's accounts, which configs hold and reports must not repeat."""
+"""Hide credentials, which configs contain and reports must not repeat."""
 
 from __future__ import annotations
 

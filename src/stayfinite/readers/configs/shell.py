@@ -1,4 +1,4 @@
-"""Shell scripts: the commands they run, the variables those use, the files they write on the way."""
+"""Shell scripts: their commands, variables, and the files they write."""
 
 from __future__ import annotations
 
@@ -25,11 +25,7 @@ _MODULE = re.compile(r"\s*[A-Za-z_]\w*(?:\.\w+)+\s+(?:\\\s*)?--?[A-Za-z]")
 
 
 def read_shell(text: str, source: str, read: Reader) -> Settings:
-    """Every command with options, every variable; the command lines themselves as notes.
-
-    Arguments:
-        read: reads the files that the script writes, which may be of any kind.
-    """
+    """Every command with options, and every variable; ``read`` reads the files that the script writes."""
     reader = _Script(source, read)
     lines = [line[:MOST_WIDTH] for line in text.split("\n")[:MOST_LINES]]
     index = 0
@@ -47,7 +43,7 @@ class _Script:
         self._variables: dict[str, str] = {}
 
     def take(self, lines: list[str], index: int) -> int:
-        """Read the statement that begins at a line; how many lines it took."""
+        """Read the statement that starts at a line; return the number of lines consumed."""
         line = lines[index]
         directive = _DIRECTIVE.match(line)
         if directive:
@@ -84,7 +80,7 @@ class _Script:
             self.notes.append((f"{self.source}:{line}", " ".join(text.split())[:4000]))
 
     def _heredoc(self, lines: list[str], start: int, mark: str) -> int:
-        """`cat > ds_config.json <<EOF`: the text up to the mark is a file of its own, or a module with its options."""
+        """`cat > ds_config.json <<EOF`: the text up to the mark is a separate file, or a module with its options."""
         end = next((index for index in range(start, len(lines)) if lines[index].strip() == mark), len(lines))
         text = "\n".join(lines[start:end])
         if _MODULE.match(text):  # read -r -d '' command <<EOF, and later: deepspeed --module $command
@@ -101,7 +97,7 @@ class _Script:
 
 
 def _statement(lines: list[str], index: int) -> tuple[str, int]:
-    """A statement with its continuation lines, an open quote and an open array among them."""
+    """A statement with its continuation lines, including open quotes and arrays."""
     text = lines[index]
     taken = 1
     while index + taken < len(lines) and taken < 500 and len(text) < MOST_WIDTH:
@@ -117,13 +113,13 @@ def _statement(lines: list[str], index: int) -> tuple[str, int]:
 
 
 def _without_comment(text: str) -> str:
-    """Without a comment at its end: one in front of a quote is none, and everything is looked at once."""
+    """Strip a trailing comment. One before the last quote is not recognized, so the text is scanned once."""
     found = _COMMENT.search(text, max(0, *(text.rfind(mark) for mark in "\n\"'")))
     return text if found is None else text[: found.start()]
 
 
 def _inside(text: str, line: str) -> str:
-    """A further line of an open array or text; in an array, lines may be comments."""
+    """A further line of an open array or string; arrays may contain comment lines."""
     found = _ASSIGNMENT.fullmatch(text)
     array = found is not None and found.group(2).lstrip().startswith("(")
     return "" if array and line.lstrip().startswith("#") else _without_comment(line)

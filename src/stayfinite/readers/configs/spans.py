@@ -1,4 +1,4 @@
-"""Where on a line the name and the value of a setting stand: what a finding points at, and what a fix replaces."""
+"""Locate the name and value of a setting on its line, for findings and fixes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _VALUE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Columns of a line, from 0; the end is one past the last."""
+    """Columns of a line, from 0, end exclusive."""
 
     start: int
     end: int
 
 
 def spans_of(line: str, name: str) -> tuple[Span, Span] | None:
-    """The spans of a setting's key and of its value, found by the last step of its name; None where it is not there.
+    """The spans of a setting's key and value, found by the last part of its name; None if not found.
 
     >>> spans_of("  lr: 1e-4  # peak", "optimizer.lr")
     (Span(start=2, end=4), Span(start=6, end=10))

@@ -1,4 +1,4 @@
-"""Python source -> its syntax tree, with what cannot be parsed cut out instead of given up on."""
+"""Parse Python source, leaving out what does not parse."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ import re
 import warnings
 from dataclasses import dataclass, field
 
-MOST_ATTEMPTS = 12
-"""Each bad line costs a parse of the whole text."""
+MOST_ATTEMPTS = 12  # each bad line costs a parse of the whole text
 
 _MOST_GUESSED = 200_000
 
 
 @dataclass(slots=True)
 class Parsed:
-    """A tree, and the lines that had to be left out of it."""
+    """A tree, and the lines left out of it."""
 
     tree: ast.Module
     lost: list[tuple[int, str]] = field(default_factory=list)
-    """``(line, text)`` from that line on, as far as it goes."""
+    """``(line, text)`` of each part left out."""
 
 
 def parse_python(text: str) -> Parsed | None:
-    """The tree of a script; None where nothing of it is Python.
+    """The tree of a script; None if none of it is Python.
 
-    A line that is no Python (a shell magic, Python 2's print) is replaced by `pass`; a bracket that is never closed
-    ends the tree, as in a file that was cut off.
+    A line that is not Python (a shell magic, a Python 2 print) is replaced by `pass`; an unclosed bracket ends the
+    tree, as in a truncated file.
     """
     lines = text.replace("\0", " ").split("\n")
     lost: list[tuple[int, str]] = []
@@ -53,7 +52,7 @@ def parse_python(text: str) -> Parsed | None:
 
 
 def open_bracket(text: str) -> tuple[int, str] | None:
-    """``(line, what is wrong)`` where a script's first error is a bracket that is never closed, in whatever Python."""
+    """``(line, problem)`` if the first error is an unclosed bracket, on any Python version."""
     try:
         _parse(text)
     except SyntaxError as error:
@@ -64,9 +63,9 @@ def open_bracket(text: str) -> tuple[int, str] | None:
 
 
 def is_python(text: str) -> bool:
-    """Whether a text without a telling name is a script: it parses, and does more than name things.
+    """Whether an unnamed text is a script: it parses, and does more than name things.
 
-    `fp16: true` parses as well, as an annotation; so does a single word.
+    `fp16: true` also parses, as an annotation; so does a single word.
     """
     if len(text) > _MOST_GUESSED or not ("=" in text or "(" in text):
         return False
@@ -82,5 +81,5 @@ def is_python(text: str) -> bool:
 
 def _parse(text: str) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # invalid escapes in other people's strings are not our user's concern
+        warnings.simplefilter("ignore")  # invalid escapes in other people's strings
         return ast.parse(text)

@@ -1,4 +1,4 @@
-"""TOML and INI. Both parsers forget the lines; a key's line is looked up in the text afterwards."""
+"""TOML and INI. Both parsers drop line numbers, so each key's line is looked up in the text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ _PAIR = re.compile(r"""([\w."'-][\w."' -]{0,200})[=:](.*)""")
 _KEY = re.compile(r"\s*(?:\[{1,2}[^\]=#]*\]|[^=#]*=)")
 _MOST_WIDTH = 4_000
 _MOST_LINES = 20_000
-MOST_NESTING = 64
-"""Steps of one key, `a.b.c`: the parser's time grows with their square."""
-MOST_STEPS = 200_000
-"""Of all keys together."""
+MOST_NESTING = 64  # parts of one key, `a.b.c`: the parser's time grows with their square
+MOST_STEPS = 200_000  # parts of all keys together
 
 
 class BrokenToml(Exception):
@@ -36,7 +34,7 @@ def parse_toml(text: str) -> Node:
 
 
 def _refuse_depth(text: str) -> None:
-    """Before the parser is given something that it would need minutes for."""
+    """Refuse keys that would take the parser minutes."""
     steps = 0
     for number, line in enumerate(text.split("\n"), 1):
         key = _KEY.match(line)
@@ -49,7 +47,7 @@ def _refuse_depth(text: str) -> None:
 
 
 def parse_ini(text: str) -> Node:
-    """Sections of `key = value`; a line that is neither a section nor a pair is passed over."""
+    """Sections of `key = value`; other lines are skipped."""
     root = Node({}, 1)
     section = root
     for number, line in enumerate(text.split("\n")[:_MOST_LINES], 1):
@@ -70,7 +68,7 @@ def parse_ini(text: str) -> Node:
 
 
 def _lines_of(text: str) -> dict[tuple[str, ...], int]:
-    """Where each key is set, by its full path."""
+    """The line of each key, by its full path."""
     lines: dict[tuple[str, ...], int] = {}
     path: tuple[str, ...] = ()
     for number, line in enumerate(text.split("\n"), 1):

@@ -1,4 +1,4 @@
-"""What every structured file becomes before it is settings: a tree of nodes that remember their lines."""
+"""The tree that every structured file becomes before its settings are listed; nodes know their lines."""
 
 from __future__ import annotations
 
@@ -9,36 +9,34 @@ from typing import Any
 
 from stayfinite.core.settings import Setting
 
-MOST_SETTINGS = 5_000
-"""Of one file: what an alias bomb or a vocabulary may become at most."""
+MOST_SETTINGS = 5_000  # per file; limits alias bombs and vocabularies
 
 MOST_DEPTH = 64
 MOST_NAME = 200
-"""Characters of a setting's name, counted from its end: keys inside keys of any length add up to no more."""
-MOST_ITEMS = 1_000
-"""Of one list that is kept as a value."""
+"""Characters of a setting's name, kept from its end: nested keys may be arbitrarily long."""
+MOST_ITEMS = 1_000  # of a list kept as a value
 MOST_PARTS = 20_000
-"""Of one value, with all that is inside of it: an alias may stand for the same list a thousand times."""
+"""Nested parts of one value: an alias may repeat the same list a thousand times."""
 MOST_WAITING = 4 * MOST_SETTINGS
-"""Nodes that wait for their turn: one that holds itself would add its children for ever."""
+"""Nodes in the queue: a node that contains itself would add its children forever."""
 
 
 @dataclass(slots=True)
 class Node:
-    """A value and the line it begins on: a plain value, a dict of nodes, or a list of nodes."""
+    """A scalar, a dict of nodes or a list of nodes, and the line it starts on."""
 
     value: Any
     line: int = 0
     label: str = ""
-    """The name of the call that holds it: `Namespace` of `Namespace(lr=1)`."""
+    """The name of the enclosing call: `Namespace` of `Namespace(lr=1)`."""
     source: str = ""
-    """The file that it is written in, where that is another one than its root's."""
+    """Its file, if different from the root's."""
     kind: str = ""
-    """The kind of its setting, where that is another one than its root's."""
+    """Its setting kind, if different from the root's."""
 
 
 def node_of(data: Any, line: int = 0) -> Node:
-    """Plain data as a node; the counterpart of ``plain_data``."""
+    """Convert plain data to a node; the inverse of ``plain_data``."""
     if isinstance(data, dict):
         return Node({str(key): node_of(each, line) for key, each in data.items()}, line)
     if isinstance(data, list):
@@ -47,7 +45,7 @@ def node_of(data: Any, line: int = 0) -> Node:
 
 
 def settings_of(node: Node, source: str, *, prefix: str = "", kind: str = "file") -> list[Setting]:
-    """A setting for every leaf, named by the path that leads to it; at most ``MOST_SETTINGS``."""
+    """A setting for every leaf, named by its path; at most ``MOST_SETTINGS``."""
     settings: list[Setting] = []
     items = 0
     for name, value, leaf in _leaves(node, prefix):
@@ -59,12 +57,12 @@ def settings_of(node: Node, source: str, *, prefix: str = "", kind: str = "file"
 
 
 def plain_data(node: Node) -> Any:
-    """The node as plain Python data, cut where it is deeper or longer than a setting may be."""
+    """Convert the node to plain data, cut at the depth and length limits."""
     return _plain(node, 0, iter(range(MOST_PARTS)))
 
 
 def _plain(node: Node, depth: int, left: Iterator[int]) -> Any:
-    """``left`` counts down what the value may still hold."""
+    """``left`` counts the parts that the value may still have."""
     if next(left, None) is None or depth >= 8:
         return "..."
     if isinstance(node.value, dict):
@@ -103,7 +101,7 @@ def _leaf_value(node: Node, depth: int) -> Any:
 
 
 def _is_plain_list(items: list[Node]) -> bool:
-    """Numbers, strings, and pairs or tables of such: `[0.9, 0.95]`, `[[0.9, 0.95], [0.9, 0.95]]`."""
+    """Numbers, strings, and pairs or tables of them: `[0.9, 0.95]`, `[[0.9, 0.95], [0.9, 0.95]]`."""
     for item in items[:MOST_ITEMS]:
         if isinstance(item.value, dict):
             return False
@@ -115,7 +113,7 @@ def _is_plain_list(items: list[Node]) -> bool:
 
 
 def _unwrapped(node: Node) -> Node:
-    """Weights & Biases writes `lr: {desc: null, value: 0.1}`."""
+    """Unwrap Weights & Biases' `lr: {desc: null, value: 0.1}`."""
     for _ in range(4):
         value = node.value
         if not (isinstance(value, dict) and "value" in value and value.keys() <= {"value", "desc"}):

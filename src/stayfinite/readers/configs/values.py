@@ -1,4 +1,4 @@
-"""From the text of a value to the value: `True (default)` is True, `[0.9, 0.95]` a list, `'5'` stays a text."""
+"""Parse the text of a value: `True (default)` is True, `[0.9, 0.95]` a list, `'5'` stays a string."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from stayfinite.readers.configs.scalars import NotPlain, number, strict_scalar
 from stayfinite.readers.configs.tree import plain_data
 
 _REMARK = re.compile(r"[(\[][^()\[\]]*[)\]]$|(?<=\s)#.*$|(?<=\s)//.*$")
-_MOST_TEXT = 4_000
-"""Longer ones are no value that a person wrote on a line."""
+_MOST_TEXT = 4_000  # longer texts are not hand-written values
 
 
 def value_in_text(text: str) -> Any:
-    """The value of a line that people wrote: quotes, brackets and a closing remark are understood.
+    """Parse a hand-written value, with quotes, brackets and a trailing remark.
 
     >>> value_in_text("True (default)"), value_in_text("[0.9, 0.95]"), value_in_text("'5'"), value_in_text("4x V100")
     (True, [0.9, 0.95], '5', '4x V100')

@@ -1,4 +1,4 @@
-"""Telling apart what a run measures and what it is told, by the words that logs use."""
+"""Tell measurements from settings by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MEASURED = re.compile(
     r"memory|mfu|tps|wps|ups|throughput|tokens_seen|num_tokens)",
     re.IGNORECASE,
 )
-"""Names of what a run measures, which are no settings when a number stands beside them."""
+"""Names of measurements, which are not settings when followed by a number."""
 
 _TOLD = re.compile(
     r"(?:.*[._/ ])?(?:use_?)?(?:fp16|bf16|fp32|fp8|tf32|half|amp|(?:mixed_)?precision|(?:\w+_)?dtype|"
@@ -27,7 +27,7 @@ _TOLD = re.compile(
     r"use_\w+|trainer\w*|stage|version)",
     re.IGNORECASE,
 )
-"""Names of what a run is told, which are settings wherever a value stands beside them."""
+"""Names of settings."""
 
 _MEASURING = re.compile(
     r"""loss\w*['"]?\s*[:=]?\s*['"]?[+-]?(?:\d|\.\d|nan\b|inf\b)|\b\d+(?:\.\d+)?(?:it/s|s/it)""", re.IGNORECASE
@@ -37,7 +37,7 @@ _NUMBER = re.compile(r"\s*['\"]?[+-]?(?:\d|\.\d|nan\b|inf\b)", re.IGNORECASE)
 
 
 def is_measuring(text: str) -> bool:
-    """Whether a line reports a loss or a speed, as most lines of a log do; it tells no setting."""
+    """Whether a line reports a loss or a speed, as most log lines do."""
     return len(text) < 1000 and _MEASURING.search(text) is not None
 
 
@@ -47,12 +47,12 @@ def is_measured(name: str, text: str) -> bool:
 
 
 def is_told(name: str) -> bool:
-    """Whether a value beside this name is a setting, wherever it stands."""
+    """Whether a value next to this name is always a setting."""
     return len(name) < _MOST_NAME and _TOLD.fullmatch(name) is not None
 
 
 def is_measurement(node: Node) -> bool:
-    """`{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 5e-05, 'epoch': 0.97}` is a line of the log, not a config."""
+    """Whether a dict is a log record: `{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 5e-05, 'epoch': 0.97}`."""
     entries = node.value if isinstance(node.value, dict) else {}
     if any(each.label == "tensor" or _holds_nan(each, 0) for each in entries.values()):
         return True
@@ -63,7 +63,7 @@ def is_measurement(node: Node) -> bool:
 
 
 def _holds_nan(node: Node, depth: int) -> bool:
-    """NaN is measured, never asked for."""
+    """Whether it contains NaN, which is measured, never set."""
     if isinstance(node.value, list) and depth < 4:
         return any(_holds_nan(each, depth + 1) for each in node.value[:100])
     return isinstance(node.value, float) and math.isnan(node.value)

@@ -1,4 +1,4 @@
-"""YAML, from the events of PyYAML's parser: nothing is constructed, aliases stay references, depth costs no stack."""
+"""YAML from PyYAML's parser events: nothing is constructed, aliases stay references, depth costs no stack."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from stayfinite.readers.configs.values import value_in_text
 
 MOST_EVENTS = 200_000
 MOST_NESTING = 200
-MOST_MERGED = 100_000
-"""Entries that `<<` brings, in all: merges of merges multiply."""
+MOST_MERGED = 100_000  # total entries merged by `<<`: nested merges multiply
 
 
 class BrokenYaml(Exception):
-    """PyYAML is missing, or cannot make sense of the text."""
+    """PyYAML is missing or cannot parse the text."""
 
 
 def parse_yaml(text: str) -> list[Node]:
-    """One node a document."""
+    """Return one node per document."""
     try:
         yaml: Any = importlib.import_module("yaml")
     except ImportError:
@@ -41,7 +40,7 @@ def parse_yaml(text: str) -> list[Node]:
 
 
 class _Builder:
-    """Puts events together. A key waits in ``keys`` until its value is whole."""
+    """Assembles events into nodes. A key waits in ``keys`` until its value is complete."""
 
     def __init__(self) -> None:
         self.documents: list[Node] = []
@@ -69,7 +68,7 @@ class _Builder:
             self._place(self._open.pop(), key="?")
 
     def close(self) -> None:
-        """What is still open when the bound is reached ends there."""
+        """Close what is still open when the limit is reached."""
         while self._open:
             self._keys.pop()
             self._place(self._open.pop())

@@ -1,1 +1,1 @@
-"""Training data on disk -> rows in chunks: csv, tsv, json, jsonl, parquet, arrow, txt, aligned texts; without torch."""
+"""Read training data as chunks of rows: csv, tsv, json, jsonl, parquet, arrow, txt, aligned texts. Needs no torch."""

@@ -1,4 +1,4 @@
-"""Rows of parquet and arrow files, through pyarrow; columns of bytes (pictures, audio) are left alone."""
+"""Rows of parquet and Arrow files, through pyarrow; binary columns (images, audio) are skipped."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def _chunks(source: Source, arrow: Any, batches: Iterator[Any], *, rows: int = 0
 
 
 def _sound(arrow: Any, batch: Any) -> None:
-    """Raise where offsets lead out of the file, which reading the values would not survive."""
+    """Raise if offsets point outside the file, which would crash the reader."""
     for column in batch.columns:
-        # As bytes, because text that is no UTF-8 is found and named later.
+        # Read as bytes: invalid UTF-8 is reported later, by row.
         if arrow.types.is_string(column.type):
             column = column.view(arrow.binary())
         elif arrow.types.is_large_string(column.type):

@@ -1,4 +1,4 @@
-"""The beginnings of files that are too large to be looked through whole."""
+"""Read only the beginnings of files that are too large to read in full."""
 
 from __future__ import annotations
 
@@ -7,22 +7,19 @@ from collections.abc import Iterator, Sequence
 from stayfinite.readers.data.chunk import Chunk, Source
 from stayfinite.readers.data.packed import PACKED
 
-LARGE = 1 << 30
-"""Bytes of text beyond which only the beginnings are read."""
-READ = 256 << 20
-"""Bytes on disk that are read of files that are larger."""
+LARGE = 1 << 30  # bytes of text above which only the beginnings are read
+READ = 256 << 20  # bytes on disk to read from larger files
 FILES = 256
-PACKS = 4
-"""Times that compressed text grows, about."""
+PACKS = 4  # typical compression ratio of text
 
 
 def text_size(sources: Sequence[Source]) -> int:
-    """Bytes of text in these files, about."""
+    """Approximate bytes of text in these files."""
     return sum(each.size * (PACKS if each.path.suffix.lower() in PACKED else 1) for each in sources)
 
 
 def beginnings(sources: Sequence[Source], *, large: int = LARGE, read: int = READ) -> list[Source]:
-    """The same files where they are small; else some, spread over all, each of which ends after its share of bytes."""
+    """Return small files as they are; from large ones a spread selection, each limited to its share of bytes."""
     if text_size(sources) <= large:
         return list(sources)
     chosen = list(sources)[:: -(-len(sources) // FILES)]
@@ -33,7 +30,7 @@ def beginnings(sources: Sequence[Source], *, large: int = LARGE, read: int = REA
 
 
 class _Beginning:
-    """The chunks of a file up to the one in which its share ends."""
+    """The chunks of a file up to its share of bytes."""
 
     def __init__(self, source: Source) -> None:
         self._source, self._all = source, source.chunks
@@ -46,7 +43,7 @@ class _Beginning:
 
 
 def told_beginnings(all_of_them: Sequence[Source], read: Sequence[Source]) -> str:
-    """What was read of files that are too large, for people; empty where all was."""
+    """Describe which part of large files was read; empty if everything was."""
     if not any(source.most for source in read):
         return ""
     size, looked = sum(source.size for source in all_of_them), sum(source.share for source in read)

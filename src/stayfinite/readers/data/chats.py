@@ -1,4 +1,4 @@
-"""Conversations: what is read, and what is learned."""
+"""Conversations: prompt, answers, and the text that is learned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ANSWERS = frozenset({"assistant", "gpt", "model", "bot", "chatgpt", "bing", "bar
 
 
 def is_from(value: Any) -> bool:
-    """Whether a chat is written as ShareGPT does: `from` and `value` instead of `role` and `content`."""
+    """Whether a chat uses ShareGPT keys: `from` and `value` instead of `role` and `content`."""
     return is_chat(value) and "from" in value[0]
 
 
@@ -19,22 +19,22 @@ def is_chat(value: Any) -> bool:
 
 
 class Conversation(NamedTuple):
-    """The parts of one conversation; all empty where a cell is none."""
+    """The parts of one conversation; all empty if the cell is not one."""
 
     prompt: str
-    """What stands before the first answer."""
+    """Text before the first answer."""
     answers: str
     whole: str
     spoken: str
-    """The whole without what every conversation begins with, the system's message."""
+    """The whole text without the system message."""
     before_last: str = ""
-    """All that stands before the last answer; with its speakers where there were answers before."""
+    """Text before the last answer, with speakers if there were earlier answers."""
     last: str = ""
     """The last answer."""
 
 
 def conversation(value: Any) -> Conversation:
-    """A cell's conversation; a mere text is a prompt."""
+    """Split a cell into its parts; plain text is a prompt."""
     if isinstance(value, str):
         return Conversation(value, "", value, value)
     if not is_chat(value):
@@ -59,7 +59,7 @@ def conversation(value: Any) -> Conversation:
 
 
 def _last_answer(turns: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    """What stands before the last answer, and that answer; what follows it has none and is left out."""
+    """Text before the last answer, and that answer; later turns are dropped."""
     at = next((at for at in range(len(turns) - 1, -1, -1) if turns[at][0] in ANSWERS), None)
     if at is None:
         return "\n".join(text for _, text in turns), ""
@@ -88,5 +88,5 @@ def _content(message: Mapping[str, Any]) -> str:
         return content
     if isinstance(content, list):
         return "\n".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
-    # A call of a tool is an answer without words of its own.
+    # A tool call is an answer without text.
     return str(message.get("tool_calls") or "")

@@ -1,4 +1,4 @@
-"""Rows on their way from a file: a few thousand at a time, column by column."""
+"""Chunks of a few thousand rows, stored by column."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 CHUNK_ROWS = 2048
-CHUNK_SIZE = 8 << 20
-"""A chunk ends at so many rows or so many characters, whichever comes first."""
+CHUNK_SIZE = 8 << 20  # a chunk ends at this many rows or characters, whichever comes first
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A place of a file that is no row, or only half of one."""
+    """A place in a file that is not a complete row."""
 
     line: int
     why: str
     ends: bool = False
-    """Whether nothing after this place can be read: the file is cut or damaged."""
+    """Whether nothing after this place can be read: the file is truncated or damaged."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,17 +27,17 @@ class Chunk:
 
     path: Path
     columns: dict[str, list[Any]]
-    """Values by column, all of the same length; None where a row has no value."""
+    """Values by column, of equal length; None if a row has no value."""
     lines: list[int]
-    """Where each row begins: the line of a text file, the number of the row in others; both from 1."""
+    """Where each row starts: line number in text files, row number in others; from 1."""
     broken: list[Broken] = field(default_factory=list)
     done: int = 0
-    """Bytes of the file that have been read."""
+    """Bytes of the file read so far."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Source:
-    """One file, or two aligned ones, that rows come from."""
+    """A file, or an aligned pair of files, to read rows from."""
 
     path: Path
     kind: str
@@ -46,15 +45,15 @@ class Source:
     size: int
     chunks: Callable[[], Iterator[Chunk]]
     remarks: list[str] = field(default_factory=list)
-    """What a person should know of how it was read: `read as cp1252`."""
+    """Notes for people about how it was read: `read as cp1252`."""
     encoding: str = ""
-    """Set while it is read, where it is not UTF-8: what it was read as, and why."""
+    """Set during reading if it is not UTF-8: the encoding used, and why."""
     files: tuple[Path, ...] = ()
     """The two files of an aligned pair."""
     most: int = 0
-    """Bytes after which reading stops; 0 for the whole file."""
+    """Bytes after which reading stops; 0 for no limit."""
 
     @property
     def share(self) -> int:
-        """Bytes of it that are read."""
+        """Bytes to be read."""
         return min(self.size, self.most) if self.most else self.size

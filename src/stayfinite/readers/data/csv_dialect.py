@@ -1,4 +1,4 @@
-"""How a table of text is written: delimiter, quotes, header."""
+"""Detect the delimiter, quoting and header of a text table."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 SAMPLE_LINES = 400
-SPAN = 1000
-"""Lines over which no honest quoted field runs."""
+SPAN = 1000  # most lines that a quoted field may span
 
 
 class NumberedRows(Protocol):
-    """What `csv.reader` gives: rows, and how many lines they have taken so far."""
+    """The interface of `csv.reader`: rows and the line count so far."""
 
     @property
     def line_num(self) -> int: ...
@@ -27,16 +26,15 @@ class NumberedRows(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How the cells of a line are told apart."""
+    """How a line is split into cells."""
 
     delimiter: str
     quoted: bool = True
-    """Quotes have a meaning; in many tsv files they have none."""
+    """Quotes are special; in many tsv files they are not."""
     escaped: bool = False
-    """A quote within a field is written with a backslash instead of twice."""
+    """A quote inside a field is escaped with a backslash instead of doubled."""
 
     def rows(self, lines: Iterable[str]) -> NumberedRows:
-        """The rows that these lines hold."""
         return csv.reader(
             lines,
             delimiter=self.delimiter,
@@ -47,22 +45,22 @@ class Dialect:
 
 
 class Evenness(NamedTuple):
-    """How some lines come out under a dialect."""
+    """How regularly some lines parse under a dialect."""
 
     share: float
-    """Of rows that are as wide as the header."""
+    """Share of rows as wide as the header."""
     width: int
     rows: int
 
     def beats(self, other: Evenness) -> bool:
-        """More even; else wider; else in more rows."""
+        """Compare by regularity, then width, then rows."""
         if abs(self.share - other.share) > 0.02:
             return self.share > other.share
         return (self.width, self.rows) > (other.width, other.rows)
 
 
 def dialect_of(lines: Sequence[str], *, ending: str) -> Dialect:
-    """The dialect under which the first lines come out most evenly."""
+    """The dialect under which the first lines parse most regularly."""
     delimiters = "\t,;|" if ending in (".tsv", ".tab") else ",\t;|"
     best, mark = Dialect(delimiter=delimiters[0]), Evenness(0.0, 0, 0)
     escapes = (False, True) if any('\\"' in line for line in lines) else (False,)
@@ -76,17 +74,17 @@ def dialect_of(lines: Sequence[str], *, ending: str) -> Dialect:
 
 
 def _likelihood(found: tuple[Evenness, Dialect]) -> tuple[float, bool, int, int]:
-    """What decides between ways of quoting under one delimiter: a single row more that comes out even is enough.
+    """Sort key between quoting styles of one delimiter: one more regular row is enough.
 
-    Where they are alike, quotes have a meaning, and a newline within them belongs to the field; but not where tabs
-    separate: there a quote is mostly a character, and two that mean nothing would glue rows into one.
+    On a tie, quotes are special and may contain newlines. With tabs they are mostly plain characters, and treating them
+    as special would merge rows.
     """
     evenness, dialect = found
     return evenness.share, dialect.quoted and dialect.delimiter != "\t", evenness.width, evenness.rows
 
 
 def _evenness(lines: Sequence[str], dialect: Dialect) -> Evenness:
-    """How evenly the lines come out; nothing for a table of one column."""
+    """How regularly the lines parse; 0 for a table of one column."""
     try:
         reader = dialect.rows(lines)
         widths, spans, before = [], [], 0
@@ -103,7 +101,7 @@ def _evenness(lines: Sequence[str], dialect: Dialect) -> Evenness:
 
 
 def header_of(first: Sequence[str], second: Sequence[str]) -> list[str] | None:
-    """The names of the columns, or None where the first row is data already."""
+    """The column names, or None if the first row is data."""
     cells = [cell.strip() for cell in first]
     if not any(cells) or any(len(cell) > 120 for cell in cells):
         return None
@@ -111,7 +109,7 @@ def header_of(first: Sequence[str], second: Sequence[str]) -> list[str] | None:
     if numbers and numbers * 2 >= len([cell for cell in cells if cell]):
         return None
     if len(cells) == 2 == len(second) and _prose(cells) and _prose(second):
-        # Two sentences side by side are a pair, not two names.
+        # Two sentences are a data row, not two names.
         return None
     return cells
 
@@ -129,7 +127,7 @@ def _number(cell: str) -> bool:
 
 
 def named(cells: Sequence[str]) -> list[str]:
-    """Names that are not empty and not twice the same."""
+    """Fill in empty names and make duplicates unique."""
     seen: Counter[str] = Counter()
     names = []
     for number, cell in enumerate(cells, 1):

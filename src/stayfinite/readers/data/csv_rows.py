@@ -1,4 +1,4 @@
-"""Rows of csv and tsv: quoted, with newlines in fields, ragged, with NUL bytes; nothing of it is a traceback."""
+"""Rows of csv and tsv, including quoted newlines, ragged rows and NUL bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def csv_chunks(source: Source) -> Iterator[Chunk]:
 
 
 def note_encoding(source: Source, file: TextFile) -> str:
-    """What to say of the file's encoding; a mark at its head goes to the remarks."""
+    """Describe the file's encoding; a byte order mark is added to the remarks."""
     if file.encoding.mark:
         source.remarks.append(f"{source.path.name} starts with a byte order mark")
     return f"{source.path.name}: {file.encoding.why}; read as {file.encoding.name}" if file.encoding.why else ""
@@ -62,7 +62,7 @@ class _Table:
 
     def _rows(self, reader: NumberedRows) -> Iterator[tuple[int, list[str]]]:
         numbered = self._numbered(reader)
-        # Blank lines may stand above the header.
+        # Blank lines may precede the header.
         first = next(((line, row) for line, row in numbered if row), None)
         if first is None:
             return

@@ -1,4 +1,4 @@
-"""Which encoding a text file is in, from its first bytes."""
+"""Detect the encoding of a text file from its first bytes."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _OUTSIDE_ASCII = re.compile(rb"[\x80-\xff]")
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """How to read a file, and why not as plain UTF-8."""
+    """The encoding, and the reason if it is not plain UTF-8."""
 
     name: str = "utf-8"
     mark: bool = False
-    """There is a byte order mark."""
+    """Has a byte order mark."""
     why: str = ""
-    """Why it cannot be UTF-8; empty when it is."""
+    """Why it cannot be UTF-8; empty if it is."""
 
     @property
     def wide(self) -> bool:
-        """Two or four bytes a character."""
+        """Whether a character takes two or four bytes."""
         return "16" in self.name or "32" in self.name
 
 
 def encoding_of(sample: bytes) -> Encoding:
-    """The encoding of a file that begins with these bytes."""
+    """The encoding of a file, from its first bytes."""
     for mark, name in _MARKS:
         if sample.startswith(mark):
             why = "" if name == "utf-8-sig" else f"starts with the byte order mark of {name.upper()}"
@@ -44,7 +44,7 @@ def encoding_of(sample: bytes) -> Encoding:
     bad = _undecodable(sample)
     outside = len(_OUTSIDE_ASCII.findall(sample))
     if not bad or len(bad) * 2 < outside:
-        # Single damaged places are found row by row.
+        # Isolated bad bytes are reported by row.
         return Encoding()
     first = bad[0]
     line = sample.count(b"\n", 0, first) + 1
@@ -64,7 +64,7 @@ def _without_mark(sample: bytes) -> str | None:
 
 
 def _undecodable(sample: bytes) -> list[int]:
-    """Places that are no UTF-8, at most a few thousand; a character that the sample's end cuts is none."""
+    """Offsets of invalid UTF-8, at most a few thousand; a character cut at the end of the sample does not count."""
     decoder, found, start = codecs.getincrementaldecoder("utf-8")(), list[int](), 0
     while start < len(sample) and len(found) < 4096:
         try:
@@ -78,7 +78,7 @@ def _undecodable(sample: bytes) -> list[int]:
 
 
 def _legacy(sample: bytes) -> str:
-    """The likeliest of the encodings that came before UTF-8."""
+    """The most likely legacy encoding."""
     text = sample[: 64 << 10]
     for name in ("gb18030", "shift_jis", "euc_kr"):
         try:
@@ -88,7 +88,7 @@ def _legacy(sample: bytes) -> str:
         wide = sum("\u3040" <= c <= "\u30ff" or "\u4e00" <= c <= "\u9fff" or "\uac00" <= c <= "\ud7a3" for c in decoded)
         outside = sum(c > "\x7f" for c in decoded)
         runs = sum(map(len, re.findall(rb"[\x80-\xff][\x40-\xff][\x80-\xff][\x40-\xff]+", text)))
-        # Western letters come alone, between ASCII ones; those of Asia in rows.
+        # Western accented letters occur singly between ASCII ones; Asian ones in runs.
         if wide > 0.9 * outside and runs > 0.6 * len(_OUTSIDE_ASCII.findall(text)):
             return name
     return "cp1252"

@@ -1,4 +1,4 @@
-"""Rows of the `datasets` library: an object of it, or a hub's name, read as a stream."""
+"""Rows of a `datasets` object, or of a hub dataset read as a stream."""
 
 from __future__ import annotations
 
@@ -15,23 +15,18 @@ from stayfinite.readers.data.nesting import unnested
 HUB = "hub:"
 _NAME = re.compile(r"hub:(?P<name>[\w.-]+(?:/[\w.-]+)?)(?::(?P<part>[\w.-]+))?(?:@(?P<split>[\w.\[\]:%+-]+))?")
 READABLE = (str, int, float, list, Mapping)
-"""What a column may hold; pictures and sounds are left alone."""
+"""Types that a column may hold; images and audio are skipped."""
 
 
 def is_hub(name: str) -> bool:
-    """Whether this is a hub's name, not a path."""
+    """Whether this is a hub name, not a path."""
     return name.startswith(HUB)
 
 
 def hub_source(name: str) -> Source:
-    """The rows of a data set on a hub; nothing is downloaded but what is read.
+    """The rows of a hub dataset, `hub:owner/name` or `hub:owner/name:tr@train`; only what is read is downloaded.
 
-    Arguments:
-        name: `hub:owner/name`, with a configuration and a split where there are several: `hub:owner/name:tr@train`.
-
-    Raises:
-        UsageError: no such data set, or the hub does not answer.
-        MissingExtra: `datasets` is not installed.
+    Raises UsageError if there is no such dataset or the hub does not answer, MissingExtra without `datasets`.
     """
     named = _NAME.fullmatch(name)
     if named is None:
@@ -44,7 +39,7 @@ def hub_source(name: str) -> Source:
         found = datasets.load_dataset(
             named["name"], named["part"], split=named["split"] or "train", streaming=True
         )  # fmt: skip
-    except Exception as error:  # its own errors, those of its HTTP client, and those of a file's parser
+    except Exception as error:  # errors of `datasets`, of its HTTP client and of file parsers
         words = (str(error) or type(error).__name__).splitlines()[0][:200]
         raise UsageError(
             f"cannot open {name}: {words}", fix="check the name, the split and the network; or download it first"
@@ -53,17 +48,17 @@ def hub_source(name: str) -> Source:
 
 
 def dataset_source(dataset: Any, name: str = "dataset") -> Source:
-    """The rows of a `datasets` object, also of one that is itself a stream."""
+    """The rows of a `datasets` object, streaming or not."""
     info = getattr(dataset, "info", None)
     size = getattr(info, "dataset_size", None) or getattr(info, "size_in_bytes", None)
-    size = size or getattr(getattr(dataset, "data", None), "nbytes", 0) or 0  # made in memory: what its table takes
+    size = size or getattr(getattr(dataset, "data", None), "nbytes", 0) or 0  # created in memory: the size of its table
     source = Source(path=Path(name), kind="hub", size=int(size), chunks=lambda: iter(()))
     source.chunks = partial(dataset_chunks, source, dataset)
     return source
 
 
 def dataset_chunks(source: Source, dataset: Any) -> Iterator[Chunk]:
-    """Its rows, some thousands at a time."""
+    """Yield its rows in chunks of a few thousand."""
     number = 0
     try:
         rows = len(dataset)

@@ -1,4 +1,4 @@
-"""What columns of translations are called: codes of languages, and their names in English."""
+"""Names of translation columns: language codes and English language names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CODES = (
     "kat kaz khm kor lao lat lav lit mar mkd mon msa mya nep nld nob nor pan pol por pus ron rus san sin slk slv som "
     "spa sqi srp sux swa swe tam tel tha tur ukr urd uzb vie xho yor yue zho zul"
 )
-"""Of languages, in two letters and in three."""
+"""Two-letter and three-letter language codes."""
 NAMES = (
     "afrikaans akkadian albanian amharic arabic armenian assyrian babylonian basque bengali bulgarian burmese catalan "
     "chinese croatian czech danish dutch egyptian english estonian farsi finnish french galician georgian german "
@@ -22,13 +22,12 @@ NAMES = (
     "sumerian swahili swedish tamil telugu thai tibetan turkish ugaritic ukrainian urdu uzbek vietnamese welsh yoruba "
     "zulu"
 )
-LANGUAGES = frozenset((*CODES.split(), *NAMES.split()))
-"""What columns of translations are called: codes, and names in English."""
+LANGUAGES = frozenset((*CODES.split(), *NAMES.split()))  # codes and English names
 LONGEST_CODE, LONGEST_REGION = 3, 4
 
 
 def is_a_language(cell: str) -> bool:
-    """`en`, `PT-br`, `French`; `No` and `El` are words as well."""
+    """Whether a cell is `en`, `PT-br`, `French`; `No` and `El` are also words."""
     code, _, region = cell.replace("_", "-").partition("-")
     if cell.lower() in LANGUAGES and len(cell) > LONGEST_CODE:
         return True

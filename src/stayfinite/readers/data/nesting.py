@@ -1,4 +1,4 @@
-"""Rows that are objects or lists: keys as columns, one level of nested objects too; values of lists are counted."""
+"""Convert JSON values to rows: keys become columns, nested objects are opened one level, list items are numbered."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ NO_ROW = "expected an object with fields, or a list such as [question, answer], 
 
 
 def counted(row: Sequence[Any]) -> dict[str, Any]:
-    """A row that is a list, under the names that a table without a header has."""
+    """Name list items like the columns of a table without a header."""
     return {f"column {number}": value for number, value in enumerate(row, 1)}
 
 
 class RowsAlike:
-    """Turns the values of a JSON file into rows: objects, or lists of one length, or mere texts; never two of them."""
+    """Converts JSON values to rows: all objects, all lists of one length, or all texts."""
 
     def __init__(self) -> None:
         self._width: int | None = None
 
     def row(self, value: Any) -> dict[str, Any] | str:
-        """The row, or why the value is none."""
+        """The row, or why the value is not one."""
         if isinstance(value, str):
             value = {"text": value}
         if isinstance(value, dict) and value:
@@ -43,7 +43,7 @@ def _kind(width: int) -> str:
 
 
 def as_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Columns of rows with keys of their own; None where a row has no such key."""
+    """Convert rows with different keys to columns; None if a row lacks a key."""
     if rows and all(row.keys() == rows[0].keys() for row in rows):
         columns = {str(name): [row[name] for row in rows] for name in rows[0]}
     else:
@@ -55,7 +55,7 @@ def as_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def unnested(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Columns of objects opened: `translation` of ``{"en": ..., "de": ...}`` as `translation.en`, `translation.de`."""
+    """Open columns of objects: ``{"en": ..., "de": ...}`` in `translation` fills `translation.en`, `translation.de`."""
     flat: dict[str, list[Any]] = {}
     for name, values in columns.items():
         first = next((value for value in values if value is not None), None)

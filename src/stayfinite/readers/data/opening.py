@@ -1,4 +1,4 @@
-"""From paths as people type them to files with a format."""
+"""Resolve paths typed by people to data files with a known format."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from stayfinite.errors import UsageError
 from stayfinite.readers.data.arrow_rows import arrow_chunks, parquet_chunks
 from stayfinite.readers.data.chunk import Chunk, Source
 from stayfinite.readers.data.csv_rows import csv_chunks
-from stayfinite.readers.data.json_arrays import json_chunks
-from stayfinite.readers.data.json_rows import jsonl_chunks
+from stayfinite.readers.data.json_rows import json_chunks, jsonl_chunks
 from stayfinite.readers.data.packed import PACKED, ZIP, archive_of, members_of, open_bytes, size_of
 from stayfinite.readers.data.shapes import Columns, shape_of
 from stayfinite.readers.data.tar_rows import tar_chunks
@@ -40,9 +39,9 @@ TOLD = {
     "txt": "plain text", "tmx": "TMX", "aligned": "Moses, two aligned texts", "texts": "Moses, two aligned texts",
     "hub": "data set of the hub", "tar": "WebDataset tar",
 }  # fmt: skip
-"""The formats, for people."""
+"""Format names for people."""
 NOTES = frozenset({"readme", "license", "licence", "copying", "notice", "changelog"})
-"""What lies in an archive beside the data."""
+"""Documentation files in an archive of data."""
 _MAGIC = (
     (b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"\xff\xff\xff\xff", "arrow"),
     (b"PK\x03\x04", "an Excel sheet or another zip archive"),
@@ -56,7 +55,7 @@ _OPPOSITES = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("input", "o
 
 
 def open_data(paths: Sequence[str | Path]) -> list[Source]:
-    """The files behind these paths, in the order of reading; nothing is read yet but their first bytes."""
+    """The files behind these paths, in reading order; only their first bytes are read."""
     files = [file for name in paths for path in matching(name) or [Path(name)] for file in _files(path)]
     if (pair := _aligned(files)) is not None:
         return [pair]
@@ -64,7 +63,7 @@ def open_data(paths: Sequence[str | Path]) -> list[Source]:
 
 
 def told(source: Source, columns: Columns) -> str:
-    """How a file is written, for people: `JSON lines, ShareGPT conversations`."""
+    """Describe the format of a file for people: `JSON lines, ShareGPT conversations`."""
     shape = shape_of(columns)
     inside = archive_of(source.path) is not None
     kind = TOLD["tsv" if source.kind == "csv" and ending(source.path) in (".tsv", ".tab") else source.kind]
@@ -72,14 +71,14 @@ def told(source: Source, columns: Columns) -> str:
 
 
 def matching(name: str | Path) -> list[Path]:
-    """The paths that a name stands for: itself, or what it is a pattern of (`part-*.jsonl.gz`); none where none is."""
+    """The paths that a name or a pattern (`part-*.jsonl.gz`) matches; [] if none."""
     path = Path(name)
     if path.exists() or archive_of(path) is not None:
         return [path]
     root = Path(path.anchor)
     try:
         return sorted(root.glob(str(path.relative_to(root)))) if set(str(path)) & set("*?[") else []
-    except ValueError:  # no pattern
+    except ValueError:  # not a pattern
         return []
 
 
@@ -99,13 +98,13 @@ def _files(path: Path) -> list[Path]:
 
 
 def _chosen(path: Path, files: Sequence[Path]) -> list[Path]:
-    """The files of data among those of a directory or archive: all of one kind, or two aligned texts."""
+    """The data files of a directory or archive: all of one kind, or two aligned texts."""
     found = sorted(file for file in files if not file.name.startswith("."))
     kinds = {
         file: FORMATS[ending(file)] for file in found if ending(file) in FORMATS and file.stem.lower() not in NOTES
     }
     if any(kind == "arrow" for kind in kinds.values()):
-        # What `datasets` saves has its notes in JSON beside the rows.
+        # `datasets` saves its metadata as JSON next to the rows.
         kinds = {file: kind for file, kind in kinds.items() if kind == "arrow"}
     if not kinds:
         return _moses(path, found)
@@ -118,7 +117,7 @@ def _chosen(path: Path, files: Sequence[Path]) -> list[Path]:
 
 
 def _moses(path: Path, found: Sequence[Path]) -> list[Path]:
-    """The two sides of a corpus as OPUS packs it: `NAME.de-en.de` and `NAME.de-en.en`, with notes beside them."""
+    """The two sides of an OPUS corpus: `NAME.de-en.de` and `NAME.de-en.en`, ignoring notes."""
     stems: dict[str, list[Path]] = {}
     for file in found:
         if _LANGUAGE.fullmatch(ending(file)) and ending(file) not in (".xml", ".ids", ".md", ".py"):
@@ -137,7 +136,7 @@ def _moses(path: Path, found: Sequence[Path]) -> list[Path]:
 
 
 def _plain(path: Path) -> Path:
-    """The name without what says that it is compressed."""
+    """The name without its compression suffix."""
     return path.with_suffix("") if path.suffix.lower() in PACKED else path
 
 
@@ -197,7 +196,7 @@ def _lines_of_json(path: Path) -> bool:
 
 
 def _aligned(files: Sequence[Path]) -> Source | None:
-    """Two files of plain text whose names say that their lines belong together: train.tr and train.en."""
+    """Two text files whose names mark their lines as aligned: train.tr and train.en."""
     if len(files) != 2 or any(FORMATS.get(ending(file), "txt") != "txt" for file in files):
         return None
     if any(_kind(file) != "txt" for file in files):

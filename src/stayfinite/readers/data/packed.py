@@ -1,6 +1,6 @@
-"""Bytes of a file of data: plain, compressed, or a member of a zip archive; cut files and bombs are errors.
+"""Open data files as bytes: plain, compressed, or in a zip archive; truncated files and zip bombs are errors.
 
-A member of an archive is named as if the archive were a directory: `corpus.zip/corpus.de-en.en`.
+A member of an archive is addressed like a file in a directory: `corpus.zip/corpus.de-en.en`.
 """
 
 from __future__ import annotations
@@ -19,30 +19,26 @@ from typing import IO, Any
 from stayfinite.errors import MissingExtra, UsageError
 
 ZIP = ".zip"
-FREE = 256 << 20
-"""Bytes that may always come out of a compressed file."""
+FREE = 256 << 20  # bytes that a compressed file may always unpack to
 RATIO = 250
-"""Times its own size that a file may unpack to beyond that. Text packs 3 to 20 times; only a bomb comes near 1,000."""
+"""Compression ratio allowed beyond that. Text reaches 3 to 20; only a bomb comes near 1,000."""
 MOST_MEMBERS = 100_000
-PIECE = 1 << 10
-"""Bytes of zstd that are unpacked at once: a block of 128 KiB may stand in four of them."""
+PIECE = 1 << 10  # bytes of zstd unpacked at once: four bytes can expand to a block of 128 KiB
 
 
 class Unpackable(OSError):
-    """A compressed file that is cut, damaged or a bomb."""
+    """A compressed file that is truncated, damaged or a bomb."""
 
 
 TORN = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError)
-"""What the libraries raise for one, beside OSError; `unpacked` turns them into `Unpackable`."""
+"""Errors of the libraries besides OSError; `unpacked` turns them into `Unpackable`."""
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
-    """A readable stream of what a path holds, unpacked, and a function that says how many bytes on disk are read.
+    """A stream of the unpacked contents, and a function that returns the bytes read from disk.
 
-    Raises:
-        UsageError: it cannot be opened.
-        MissingExtra: it is compressed with zstd, and `zstandard` is not installed.
+    Raises UsageError if it cannot be opened, MissingExtra for zstd without `zstandard`.
     """
     if (archive := archive_of(path)) is not None:
         with opened_zip(archive) as held, _member(held, archive, path) as stream:
@@ -63,7 +59,7 @@ def open_bytes(path: Path) -> Iterator[tuple[IO[bytes], Callable[[], int]]]:
 
 
 def unpacker(path: Path) -> Callable[[IO[bytes]], Any] | None:
-    """What unpacks a file of this name; None where it is not compressed."""
+    """The decompressor for this file name; None if it is not compressed."""
     known: dict[str, Callable[[IO[bytes]], Any]] = {
         ".gz": lambda raw: gzip.GzipFile(fileobj=raw),
         ".bz2": bz2.BZ2File,
@@ -77,7 +73,7 @@ PACKED = frozenset({".gz", ".bz2", ".xz", ".zst"})
 
 
 def size_of(path: Path) -> int:
-    """Bytes on disk; of a member of an archive, those that it unpacks to."""
+    """Bytes on disk; for an archive member, its unpacked size."""
     archive = archive_of(path)
     if archive is None:
         return path.stat().st_size
@@ -86,18 +82,14 @@ def size_of(path: Path) -> int:
 
 
 def archive_of(path: Path) -> Path | None:
-    """The zip archive that a path leads into; None for a path on disk."""
+    """The zip archive that contains this path; None for a path on disk."""
     if path.exists():
         return None
     return next((parent for parent in path.parents if parent.suffix.lower() == ZIP and parent.is_file()), None)
 
 
 def members_of(archive: Path) -> list[Path]:
-    """The files of an archive, as paths that lead into it.
-
-    Raises:
-        UsageError: it is damaged, encrypted, or unpacks to far more than its size.
-    """
+    """The files of an archive, as paths inside it. Raises UsageError if it is damaged, encrypted or a bomb."""
     with opened_zip(archive) as held:
         entries = [entry for entry in held.infolist() if not entry.is_dir()]
     if len(entries) > MOST_MEMBERS:
@@ -120,11 +112,7 @@ def members_of(archive: Path) -> list[Path]:
 
 @contextmanager
 def opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """An archive.
-
-    Raises:
-        UsageError: it is cut or damaged.
-    """
+    """Open a zip archive. Raises UsageError if it is truncated or damaged."""
     try:
         archive = zipfile.ZipFile(path)
     except (OSError, ValueError, *TORN) as error:
@@ -156,7 +144,7 @@ def _zstd(raw: IO[bytes], path: Path) -> Any:
 
 
 class _Whole(io.RawIOBase):
-    """A stream of zstd frames. The library's own reader takes a frame that is cut for one that has ended."""
+    """A stream of zstd frames. The library's own reader treats a truncated frame as complete."""
 
     def __init__(self, unpacker: Any, raw: IO[bytes]) -> None:
         self._new, self._raw = unpacker.decompressobj, raw
@@ -178,7 +166,7 @@ class _Whole(io.RawIOBase):
                 self._inner = self._new()
             try:
                 self._ready = self._inner.decompress(piece)
-            except Exception as error:  # zstandard.ZstdError, which only exists where it is installed
+            except Exception as error:  # zstandard.ZstdError, which exists only if it is installed
                 raise Unpackable(str(error)) from error
         count = min(len(buffer), len(self._ready))
         buffer[:count] = self._ready[:count]
@@ -191,7 +179,7 @@ def _bounded(stream: Any, size: int, path: Path) -> IO[bytes]:
 
 
 class _Torn(io.RawIOBase):
-    """A stream that ends in `Unpackable` where the one below it is damaged, or gives more than it may."""
+    """Raises `Unpackable` if the stream below is damaged or exceeds its limit."""
 
     def __init__(self, below: Any, most: int | None = None, name: str = "") -> None:
         self._below, self._most, self._given, self._name = below, most, 0, name

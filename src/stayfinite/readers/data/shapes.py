@@ -1,6 +1,6 @@
-"""The shape of rows, by the names and values of their columns: chats, Alpaca, preferences, translations, pairs.
+"""Recognize the layout of rows from column names and values: chats, Alpaca, preferences, translations, pairs.
 
-A shape says which columns are what. `sides` makes texts of them, so that every recipe reads every shape alike.
+A shape names the source and target columns; `sides` turns them into texts, so that every recipe reads every shape.
 """
 
 from __future__ import annotations
@@ -16,29 +16,27 @@ from stayfinite.readers.data.languages import is_a_language
 
 Columns = Mapping[str, Sequence[Any]]
 CHATS = ("messages", "conversations", "conversation", "dialog", "turns", "chat")
-COUNTED = re.compile(r"column \d+")
-"""The names that a reader gives to columns that have none."""
+COUNTED = re.compile(r"column \d+")  # names that readers give to unnamed columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A known way of writing rows."""
+    """A known row layout."""
 
     name: str
     """For people: `ShareGPT conversations`."""
     source: tuple[str, ...]
-    """Columns of the input; the first must not be empty, the others are put below it."""
+    """Input columns; the first must not be empty, the others are appended to it."""
     target: str | None = None
-    """The column of the output; None where source and target stand in one conversation."""
+    """The output column; None if source and target are in one conversation."""
 
     @property
     def chat(self) -> bool:
-        """Whether a row is a conversation."""
         return self.target is None
 
 
 def shape_of(columns: Columns) -> Shape | None:
-    """The shape of rows with these columns; None for a table of its own kind."""
+    """The shape of rows with these columns; None if unknown."""
     named = {name.strip().lower(): name for name in reversed(list(columns))}
     for name in (*(named[each] for each in CHATS if each in named), *columns):
         first = _first(columns[name])
@@ -65,7 +63,7 @@ def shape_of(columns: Columns) -> Shape | None:
 
 
 class Sides(NamedTuple):
-    """Source and target of each row; None where a row is broken."""
+    """Source and target of each row; None for a broken row."""
 
     source: list[Any]
     target: list[Any]
@@ -73,9 +71,9 @@ class Sides(NamedTuple):
 
 
 def sides(shape: Shape, columns: Columns, lines: Sequence[int]) -> Sides:
-    """The two sides of some rows of a shape.
+    """Extract source and target of some rows.
 
-    Of a conversation the source is all that was said before the last answer, and the target that answer.
+    In a conversation, the target is the last answer and the source is everything before it.
     """
     if shape.chat:
         return _of_chats(columns[shape.source[0]], lines)
@@ -83,7 +81,7 @@ def sides(shape: Shape, columns: Columns, lines: Sequence[int]) -> Sides:
     blank = [None] * len(lines)
     parts = [columns.get(name, blank) for name in shape.source]
     sources = [_joined(row) for row in zip(*parts, strict=True)]
-    targets = [_last(value) for value in columns.get(shape.target, blank)]
+    targets = [conversation(each).last if is_chat(each) else each for each in columns.get(shape.target, blank)]
     return Sides(sources, targets, [])
 
 
@@ -102,14 +100,10 @@ def _of_chats(values: Sequence[Any], lines: Sequence[int]) -> Sides:
 
 
 def _joined(row: Sequence[Any]) -> Any:
-    """A prompt, and below it what belongs to it."""
+    """A prompt followed by its other columns."""
     first = conversation(row[0]).whole if is_chat(row[0]) else row[0]
     more = [value.strip() for value in row[1:] if isinstance(value, str) and value.strip()]
     return "\n".join([first, *more]) if more and isinstance(first, str) else first
-
-
-def _last(value: Any) -> Any:
-    return conversation(value).last if is_chat(value) else value
 
 
 def _first(values: Sequence[Any]) -> Any:

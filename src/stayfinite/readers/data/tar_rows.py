@@ -1,8 +1,8 @@
-"""Rows of tar files as WebDataset writes them: members of one name but for their endings are a row.
+"""Rows of WebDataset tar files: members that differ only in their suffix form a row.
 
-`0001.jpg`, `0001.json` and `0001.txt` are one row with the columns `image`, those of the JSON object, and `text`. Of
-`0001.img1.jpg` and `0001.img2.jpg` the columns are `img1` and `img2`. A picture is not read: its value is a path that
-leads into the archive, `pairs.tar/0001.img1.jpg`, and `member_bytes` reads it when it is needed.
+`0001.jpg`, `0001.json` and `0001.txt` form one row with the columns `image`, the keys of the JSON object, and `text`;
+`0001.img1.jpg` and `0001.img2.jpg` fill `img1` and `img2`. Images are not read: their value is a path into the archive,
+`pairs.tar/0001.img1.jpg`, for `member_bytes`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from stayfinite.readers.data.text_lines import LONGEST
 
 TAR = ".tar"
 TEXTS = {"txt": "text", "text": "text", "caption": "caption", "cls": "label"}
-"""Endings of members that are read as they are, and the columns that they fill."""
+"""Suffixes of text members and the columns they fill."""
 PICTURES = frozenset({"jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm"})
-END = bytes(tarfile.BLOCKSIZE)
-"""What stands after the last member of a whole archive."""
+END = bytes(tarfile.BLOCKSIZE)  # the block after the last member of a complete archive
 
 
 def tar_chunks(source: Source) -> Iterator[Chunk]:
-    """The rows of an archive; one that is cut ends with a broken place."""
+    """The rows of an archive; a truncated one ends with a broken place."""
     rows: list[dict[str, Any]] = []
     lines: list[int] = []
     broken: list[Broken] = []
@@ -37,7 +36,7 @@ def tar_chunks(source: Source) -> Iterator[Chunk]:
     with source.path.open("rb") as file:
         for member in _members(file):
             if isinstance(member, str):
-                # What came before it in the same row may lack its other half: that row is left out.
+                # The current row may be incomplete, so it is dropped.
                 broken.append(Broken(number + 1, member, ends=True))
                 row = {}
                 break
@@ -60,7 +59,7 @@ def tar_chunks(source: Source) -> Iterator[Chunk]:
 
 
 def _members(file: IO[bytes]) -> Iterator[tarfile.TarInfo | str]:
-    """The files in an archive, in their order; at last a sentence where it is cut or damaged."""
+    """Yield the files of an archive in order; at the end, a sentence if it is truncated or damaged."""
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
             while (member := archive.next()) is not None:
@@ -78,7 +77,7 @@ def _take(
     row: dict[str, Any], path: Path, member: tarfile.TarInfo, ending: str, file: IO[bytes], number: int,
     broken: list[Broken],
 ) -> int:  # fmt: skip
-    """Put a member into its row; returns how many characters that took."""
+    """Add a member to its row; return the characters added."""
     before, _, kind = ending.rpartition(".")
     if kind in PICTURES:
         row[before or "image"] = f"{path / member.name}"
@@ -103,22 +102,18 @@ def _take(
 
 
 def tar_of(path: str | Path) -> Path | None:
-    """The archive that a path leads into; None for a path on disk."""
+    """The archive that contains this path; None for a path on disk."""
     return next((each for each in Path(path).parents if each.suffix.lower() == TAR and each.is_file()), None)
 
 
 def has_member(path: str | Path) -> bool:
-    """Whether a path leads to a file in an archive."""
+    """Whether a path names a file in an archive."""
     archive = tar_of(path)
     return archive is not None and Path(path).relative_to(archive).as_posix() in _index(archive)
 
 
 def member_bytes(path: str | Path) -> bytes:
-    """The bytes of a file in an archive.
-
-    Raises:
-        UsageError: the archive does not hold it, or no longer holds all of it.
-    """
+    """The bytes of a file in an archive. Raises UsageError if the archive lacks it or was truncated since."""
     archive = tar_of(path)
     place = None if archive is None else _index(archive).get(Path(path).relative_to(archive).as_posix())
     if archive is None or place is None:
@@ -133,7 +128,7 @@ def member_bytes(path: str | Path) -> bytes:
 
 @cache
 def _index(archive: Path) -> dict[str, tuple[int, int]]:
-    """Where each file of an archive stands, and how long it is."""
+    """Offset and size of each file of an archive."""
     with archive.open("rb") as file:
         members = _members(file)
         return {each.name: (each.offset_data, each.size) for each in members if not isinstance(each, str)}

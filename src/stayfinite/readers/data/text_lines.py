@@ -1,4 +1,4 @@
-"""Lines of a text file: plain or compressed, in any encoding, never more than a bounded piece in memory."""
+"""Lines of a text file: plain or compressed, in any encoding, with bounded memory."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from stayfinite.errors import UsageError
 from stayfinite.readers.data.encodings import SAMPLE, Encoding, encoding_of
 from stayfinite.readers.data.packed import PACKED, open_bytes
 
-LONGEST = 16 << 20
-"""Characters of a line beyond which it is taken in pieces."""
-UNTEXTLY = 0.04
-"""A share of control characters that no text has."""
+LONGEST = 16 << 20  # longer lines are split into pieces of this many characters
+UNTEXTLY = 0.04  # a share of control characters that text never reaches
 _CONTROLS = bytes([*range(1, 9), *range(14, 27), *range(28, 32)])
 
 
 class TextFile:
-    """An opened text file, and how far it has been read."""
+    """An open text file that tracks how far it was read."""
 
     def __init__(self, text: io.TextIOWrapper, done: Callable[[], int], encoding: Encoding) -> None:
         self.text = text
@@ -28,11 +26,11 @@ class TextFile:
 
     @property
     def done(self) -> int:
-        """Bytes on disk that have been read."""
+        """Bytes read from disk."""
         return self._done()
 
     def lines(self) -> Iterator[str]:
-        """Every line with its end; one that is longer than `LONGEST` in pieces."""
+        """Yield every line with its line end; lines longer than `LONGEST` in pieces."""
         readline = self.text.readline
         while line := readline(LONGEST):
             yield line
@@ -40,7 +38,7 @@ class TextFile:
 
 @contextmanager
 def text_file(path: Path, *, newline: str | None) -> Iterator[TextFile]:
-    """Open for reading. Bytes that cannot be decoded come as lone surrogates, so that they can be found and named."""
+    """Open for reading. Undecodable bytes become lone surrogates, so that they can be reported."""
     with open_bytes(path) as (sampled, _):
         try:
             sample = sampled.read(SAMPLE)
@@ -50,15 +48,12 @@ def text_file(path: Path, *, newline: str | None) -> Iterator[TextFile]:
     if not encoding.wide and len(sample) - len(sample.translate(None, _CONTROLS)) > UNTEXTLY * len(sample):
         raise UsageError(f"{path} is not text", fix="name a file of rows: csv, tsv, json, jsonl, parquet, arrow or txt")
     with open_bytes(path) as (stream, done):
-        text = io.TextIOWrapper(stream, encoding=encoding.name, errors=_errors(encoding), newline=newline)
+        errors = "surrogateescape" if encoding.name.startswith("utf-8") else "replace"
+        text = io.TextIOWrapper(stream, encoding=encoding.name, errors=errors, newline=newline)
         yield TextFile(text, done, encoding)
 
 
-def _errors(encoding: Encoding) -> str:
-    return "surrogateescape" if encoding.name.startswith("utf-8") else "replace"
-
-
 def ending(path: Path) -> str:
-    """The suffix that tells the format: `.csv` of `pairs.csv.gz`."""
+    """The suffix that gives the format: `.csv` of `pairs.csv.gz`."""
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     return name.suffix.lower()

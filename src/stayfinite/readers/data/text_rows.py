@@ -1,4 +1,4 @@
-"""Rows of plain text: a line is a row; two aligned files are two columns."""
+"""Rows of plain text: one per line; two aligned files give two columns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stayfinite.readers.data.text_lines import text_file
 
 
 def txt_chunks(source: Source) -> Iterator[Chunk]:
-    """The lines of a text; blank ones stand between paragraphs and are no rows."""
+    """The non-blank lines of a text."""
     texts: list[str] = []
     lines: list[int] = []
     size = 0
@@ -34,7 +34,7 @@ def txt_chunks(source: Source) -> Iterator[Chunk]:
 
 
 def aligned_chunks(source: Source, other: Path, names: tuple[str, str]) -> Iterator[Chunk]:
-    """Line n of one file belongs to line n of the other."""
+    """Pair line n of one file with line n of the other."""
     with ExitStack() as stack:
         one = stack.enter_context(text_file(source.path, newline=None))
         two = stack.enter_context(text_file(other, newline=None))

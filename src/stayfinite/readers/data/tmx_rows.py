@@ -1,4 +1,4 @@
-"""Rows of TMX translation memories: a unit is a row, a language a column. Read as a stream; no entity is expanded."""
+"""Rows of TMX translation memories: one row per unit, one column per language. Streamed; entities are not expanded."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from stayfinite.readers.data.packed import open_bytes
 from stayfinite.readers.data.text_lines import LONGEST
 
 PIECE = 1 << 18
-DEPTH = 64
-"""Elements within elements; a TMX has about eight."""
-CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})
-"""Inline elements that hold markup of the original document, not words."""
+DEPTH = 64  # nesting depth limit; a TMX has about eight levels
+CODES = frozenset({"bpt", "ept", "it", "ph", "ut"})  # inline elements that hold markup, not words
 LANG = ("xml:lang", "lang")
 
 
@@ -41,7 +39,7 @@ def tmx_chunks(source: Source) -> Iterator[Chunk]:
 
 
 class _Units:
-    """What the parser has found since the last chunk."""
+    """Units parsed since the last chunk."""
 
     def __init__(self, source: Source) -> None:
         self.parser = parser = expat.ParserCreate()
@@ -71,7 +69,7 @@ class _Units:
         return int(self.parser.CurrentLineNumber)
 
     def chunk(self, source: Source, done: int) -> Chunk:
-        """What there is so far, as a chunk."""
+        """Return the units so far as a chunk."""
         names = sorted(self._languages, key=lambda name: name.lower() != self._source_language)
         columns: dict[str, list[Any]] = {name: [row.get(name) for row in self.rows] for name in names}
         made = Chunk(path=source.path, columns=columns, lines=self.lines, broken=self.broken, done=done)
@@ -116,7 +114,7 @@ class _Units:
             elif self._length > LONGEST:
                 self.broken.append(Broken(self.line, f"a text of more than {LONGEST >> 20} MiB"))
             else:
-                # Other texts in the same language are variants.
+                # Further texts in the same language are variants.
                 self._unit.setdefault(self._language, " ".join("".join(self._text).split()))
             self._text = None
         elif name == "tu":

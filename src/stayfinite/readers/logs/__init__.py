@@ -1,4 +1,4 @@
-"""Logs of any training framework -> ``RunSeries``: sniffed, streamed, bounded."""
+"""Read logs of any training framework into ``RunSeries``. The format is detected, and memory is bounded."""
 
 from __future__ import annotations
 

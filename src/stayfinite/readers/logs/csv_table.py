@@ -1,4 +1,4 @@
-"""Tables: Lightning's metrics.csv, exports of wandb and TensorBoard, ultralytics' results.csv, any with a header.
+"""CSV metrics with a header: Lightning's metrics.csv, wandb and TensorBoard exports, ultralytics' results.csv.
 
 ::
 
@@ -21,7 +21,7 @@ _CELL = re.compile(r"\s*\"?[A-Za-z_#][\w ./@%():#\-\[\]$]{0,120}\"?\s*")
 
 
 def separator(line: str) -> str:
-    """What stands between the names of a header; empty where the line is none."""
+    """Return the delimiter of a CSV header line, or "" if the line is not a header."""
     for mark in (",", "\t", ";"):
         if mark not in line:
             continue
@@ -35,7 +35,7 @@ def separator(line: str) -> str:
 
 
 class CsvTable:
-    """Takes lines, the header first."""
+    """Reads CSV lines, header first."""
 
     def __init__(self, source: str) -> None:
         self._records = Records(source, "csv")
@@ -45,7 +45,6 @@ class CsvTable:
         self._lines = 0
 
     def feed(self, lines: Iterable[str]) -> None:
-        """Read rows."""
         for line in lines:
             self._lines += 1
             if not line.strip():
@@ -58,7 +57,7 @@ class CsvTable:
             cells = self._cells(line)
             values = [as_number(cell.strip()) for cell in cells]
             if all(value is None for value in values):
-                if separator(line) == self._separator:  # a second run was written behind the first
+                if separator(line) == self._separator:  # a second run appended to the same file
                     self._names = self._header(line)
                 else:
                     self._records.messages.add(line, self._lines)
@@ -69,11 +68,10 @@ class CsvTable:
             self._records.add(record, self._lines)
 
     def close(self) -> None:
-        """Nothing is left over."""
+        """Do nothing: no line is buffered."""
 
     @property
     def series(self) -> list[RunSeries]:
-        """The one series."""
         found = self._records.close()
         found[0].lines = self._lines
         return found
@@ -88,13 +86,13 @@ class CsvTable:
         return [self._value_name() if name == "value" else name for name in names]
 
     def _value_name(self) -> str:
-        """TensorBoard exports one scalar a file: its name is the file's."""
+        """Name the `value` column of a TensorBoard export, which has one scalar per file, after the file."""
         if "loss" in self._source:
             return "val_loss" if "val" in self._source else "loss"
         return "grad_norm" if "grad" in self._source else "value"
 
 
 def _name(cell: str) -> str:
-    """`"run 7 - train/loss"` -> `train/loss`; the extremes that wandb exports beside a value are not wanted."""
+    """`"run 7 - train/loss"` -> `train/loss`; "" for the __MIN and __MAX columns of wandb exports."""
     name = cell.strip().strip('"').rpartition(" - ")[2]
     return "" if name.endswith(("__MIN", "__MAX")) else plain(name)

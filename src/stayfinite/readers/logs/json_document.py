@@ -1,4 +1,4 @@
-"""JSON documents over many lines: trainer_state.json, arrays of records, a history of lists; also half-written ones.
+"""Multi-line JSON: trainer_state.json, arrays of records, a history of lists. Truncated files are fine.
 
 ::
 
@@ -12,7 +12,7 @@
         "max_steps": 500,
     }
 
-Read as it comes: each object that is an element of a list is one record, so memory does not grow with the file.
+Parsed as a stream: each object in a list is one record, so memory does not grow with the file.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BETWEEN = re.compile(r"[\s,]*")
 
 
 class JsonDocument:
-    """Takes text, keeps one series."""
+    """Reads JSON text into one series."""
 
     def __init__(self, source: str) -> None:
         self._records = Records(source, "trainer state" if source.endswith("trainer_state.json") else "json")
@@ -47,12 +47,11 @@ class JsonDocument:
         self._histories: dict[str, list[float]] = {}
 
     def feed(self, text: str) -> None:
-        """Read on."""
         self._text += text
         self._advance()
 
     def close(self) -> None:
-        """The document has ended, whole or not."""
+        """Read what is left; the document may be incomplete."""
         self._advance()
         self._outside(self._text)
         self._consume(len(self._text))
@@ -61,7 +60,6 @@ class JsonDocument:
 
     @property
     def series(self) -> list[RunSeries]:
-        """The one series."""
         found = self._records.close()
         found[0].lines = self._lines + bool(self._text.strip())
         return found
@@ -84,7 +82,7 @@ class JsonDocument:
             self._in_list = True
 
     def _element(self) -> bool:
-        """Read one element of a list; False where more text is needed."""
+        """Read one list element. Return False if more text is needed."""
         between = _BETWEEN.match(self._text)
         place = between.end() if between else 0
         if place >= len(self._text):
@@ -97,7 +95,7 @@ class JsonDocument:
         except (ValueError, RecursionError):
             if len(self._text) - place < _LONGEST_RECORD:
                 return False
-            self._consume(place + 1)  # no record, or a monster of one
+            self._consume(place + 1)  # not a record, or one that is too long
             self._in_list = False
             return True
         self._consume(place)
@@ -122,7 +120,7 @@ class JsonDocument:
             self._histories.setdefault(match[1], [value for value in values if value is not None])
 
     def _by_lists(self) -> None:
-        """`{"loss": [..], "val_loss": [..]}`: one record for each place in the lists."""
+        """`{"loss": [..], "val_loss": [..]}`: one record per list position."""
         longest = max(map(len, self._histories.values()))
         for place in range(longest):
             record = {name: values[place] for name, values in self._histories.items() if place < len(values)}

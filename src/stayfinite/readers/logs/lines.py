@@ -1,7 +1,7 @@
-"""Bytes in chunks of any size -> whole lines of text, bounded.
+"""Split a byte stream into lines of text, within a memory bound.
 
-Encoding by byte order mark, else UTF-8; what cannot be decoded becomes the replacement character. A line of more than
-``LONGEST`` characters keeps its head and its tail.
+The encoding comes from the byte order mark, else UTF-8; undecodable bytes become U+FFFD. Lines longer than ``LONGEST``
+characters keep their head and tail.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ _BACKSPACES = re.compile("\b+")
 
 
 class Decoder:
-    """Bytes -> text, however they are cut."""
+    """Incremental decoder that picks the encoding from the first four bytes."""
 
     def __init__(self) -> None:
         self._decoder: codecs.IncrementalDecoder | None = None
         self._head = b""
 
     def decode(self, chunk: bytes, *, final: bool) -> str:
-        """The text that is complete now."""
         if self._decoder is None:
             chunk = self._head + chunk
             self._head = b""
@@ -38,10 +37,10 @@ class Decoder:
 
 
 class LineSplitter:
-    """Takes chunks, gives lines without their ends, colors and NUL bytes.
+    """Turns chunks into lines, without line ends, ANSI colors and NUL bytes.
 
-    A line that ends in a carriage return is the part so far of one that goes on: progress bars draw themselves over and
-    over without ever ending their line.
+    A line that ends in a carriage return is an intermediate state of a progress bar, which redraws without ending its
+    line.
     """
 
     def __init__(self) -> None:
@@ -51,11 +50,11 @@ class LineSplitter:
         self._cut = False
 
     def feed(self, chunk: bytes) -> list[str]:
-        """The lines that are complete now."""
+        """Return the lines completed by this chunk."""
         return self._split(self._decoder.decode(chunk, final=False))
 
     def close(self) -> list[str]:
-        """What is left without a line end."""
+        """Return the last line if it has no line end."""
         lines = self._split(self._decoder.decode(b"", final=True))
         rest = self._release()
         if rest:
@@ -71,7 +70,7 @@ class LineSplitter:
             self._hold(pieces[0])
             pieces[0] = self._release()
             if len(text) > LONGEST:
-                pieces[1:] = [piece if len(piece) <= LONGEST else _shortened(piece) for piece in pieces[1:]]
+                pieces[1:] = [p if len(p) <= LONGEST else f"{p[:_HALF]} ... {p[-_HALF:]}" for p in pieces[1:]]
             if "\r" in text or "\r" in pieces[0]:
                 pieces = [piece.rstrip("\r") for piece in pieces]
         drawn = last.rfind("\r") + 1
@@ -84,7 +83,7 @@ class LineSplitter:
         return pieces
 
     def _hold(self, text: str) -> None:
-        """Add to the line that is not complete yet."""
+        """Append to the incomplete line."""
         if not self._cut:
             if len(self._rest) + len(text) <= LONGEST:
                 self._rest += text
@@ -99,14 +98,10 @@ class LineSplitter:
         return line
 
 
-def _shortened(line: str) -> str:
-    return f"{line[:_HALF]} ... {line[-_HALF:]}"
-
-
 def _cleaned(line: str) -> str:
     if "\x1b" in line:
         line = _COLOURS.sub("", line)
-    if "\b" in line:  # drawn over, as by a carriage return
+    if "\b" in line:  # treated like a carriage return
         line = _BACKSPACES.sub("\r", line)
     return line.replace("\0", "") if "\0" in line else line
 

@@ -1,4 +1,4 @@
-"""Lines that are no measurements, grouped with their like, and bounded."""
+"""Lines that are not measurements, grouped by their text without numbers, and bounded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from stayfinite.core.series import Message
 
 MOST_KINDS = 4_000
-"""Beyond this many kinds only lines that look like trouble are kept."""
+"""Beyond this many groups, only lines that look like errors or warnings are kept."""
 MOST_TROUBLE = 8_000
 LONGEST_TEXT = 8_192
 
@@ -21,7 +21,7 @@ _SHORT_TROUBLE = re.compile(r"\b(?:nan|inf|oom|xid|ecc)\b")
 
 
 def is_trouble(text: str) -> bool:
-    """Whether a line looks like one that somebody should read."""
+    """Whether a line looks like an error or a warning."""
     lowered = text.lower()
     for word in _TROUBLE:
         if word in lowered:
@@ -43,7 +43,7 @@ class Messages:
         self._kinds: dict[str, _Kind] = {}
 
     def known(self, text: str, line: int) -> int:
-        """Count a line whose like was met before, and how often; 0 for the first, and if its like is measured too."""
+        """Count a line if a similar one is stored; return the count, or 0 if it is new or also a measurement."""
         kind = self._kinds.get(_NUMBERS.sub("#", text[:LONGEST_TEXT]))
         if kind is None or kind.measured:
             return 0
@@ -52,7 +52,7 @@ class Messages:
         return kind.count
 
     def add(self, text: str, line: int, *, count: int = 1, last: int = 0, measured: bool = False) -> None:
-        """Keep a line, or count it where its like is kept."""
+        """Store a line, or count it if a similar one is stored."""
         text = shortened(text)
         key = _NUMBERS.sub("#", text)
         kind = self._kinds.get(key)
@@ -67,13 +67,13 @@ class Messages:
         kind.count, kind.last = count, last or line
 
     def listed(self, source: str, rank: int | None) -> list[Message]:
-        """As they are handed out, by line."""
+        """Return the messages in line order."""
         kinds = sorted(self._kinds.values(), key=lambda kind: kind.line)
         return [Message(kind.text, source, kind.line, kind.count, kind.last, rank) for kind in kinds]
 
 
 def shortened(text: str) -> str:
-    """At most ``LONGEST_TEXT`` characters: the head and the tail."""
+    """Cut to ``LONGEST_TEXT`` characters, keeping head and tail."""
     if len(text) <= LONGEST_TEXT:
         return text
     half = LONGEST_TEXT // 2 - 16

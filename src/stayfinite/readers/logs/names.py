@@ -1,4 +1,4 @@
-"""What frameworks call the same few things: loss, gradient norm, learning rate, loss scale, step, epoch, throughput."""
+"""Framework names for loss, gradient norm, learning rate, loss scale, step, epoch and throughput."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOSSES = (
     "loss_epoch", "moving_ave_loss", "minibatch_loss", "loss_train_total", "train_loss_train_total", "losses", "nll",
     "train_nll", "train_cost", "training_cost", "avg_cost", "cost",
 )  # fmt: skip
-"""Names of the training loss; where a line has several, the earlier of this list is the one."""
+"""Names of the training loss, in order of preference when a line has several."""
 
 GRAD_NORMS = {
     "grad_norm", "gnorm", "gradnorm", "gradient_norm", "gradients_norm", "grad_norms", "total_grad_norm", "total_norm",
@@ -53,7 +53,7 @@ NO_METRICS = {
     "eta", "time", "date", "v_num", "wall", "train_wall", "pid", "port", "rank", "line", "version", "timestamp",
     "eta_seconds", "wall_time", "datetime", "remaining", "elapsed", "elapsed_time", "at", "cuda",
 }  # fmt: skip
-"""Named numbers that say nothing of a training's health."""
+"""Numbers that do not reflect training health."""
 
 _TRAIN_PATHS = {
     "train",
@@ -88,13 +88,13 @@ def plain(name: str) -> str:
 
 
 def is_evaluation(name: str) -> bool:
-    """Whether a plain name speaks of an evaluation: `eval_loss`, `val/acc`, `validation_loss`."""
+    """Whether a normalized name belongs to an evaluation: `eval_loss`, `val/acc`, `validation_loss`."""
     return _EVALUATION.search(name) is not None
 
 
 @lru_cache(maxsize=4096)
 def column_of(name: str) -> str:
-    """The column of a ``Point`` for a plain name, else empty."""
+    """Return the ``Point`` column of a normalized name, or ""."""
     if is_evaluation(name):
         return ""
     path, _, last = name.rpartition("/")
@@ -121,7 +121,7 @@ def column_of(name: str) -> str:
 
 
 def name_rank(name: str) -> int:
-    """How sure it is that a plain name means its column; smaller is surer."""
+    """Rank how surely a normalized name means its column; smaller is surer."""
     last = name.rpartition("/")[2]
     if last in _SUREST:
         return 0
@@ -129,5 +129,5 @@ def name_rank(name: str) -> int:
 
 
 def is_loss_part(name: str) -> bool:
-    """Whether a plain name is that of a loss, be it a part of the whole: `loss_cls`, `d_loss`; not `best_loss`."""
+    """Whether a normalized name is a loss or a loss term: `loss_cls`, `d_loss`; not `best_loss`."""
     return _PART.search(name) is not None and _NO_PART.search(name) is None and not is_evaluation(name)

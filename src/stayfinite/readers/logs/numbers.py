@@ -1,4 +1,4 @@
-"""How logs write a number: `2.5`, `9.150E-06`, `1,234.5`, `nan`, `NaN`, `-inf`, `Infinity`, `nan.0`, `-nan(ind)`."""
+"""Number syntax in logs: `2.5`, `9.150E-06`, `1,234.5`, `nan`, `NaN`, `-inf`, `Infinity`, `nan.0`, `-nan(ind)`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ NUMBER = (
     r"(?:(?=(?:ms|s|m|h|x|it|K|k|M|MB|G|GB|GF|GiB|MiB|TFLOPs)(?![A-Za-z\d_]))|(?![\w]|\.\d|[.-][A-Za-z]))"
     r"|[-+]?(?i:nan|infinity|inf)(?:\.0++|\((?:s?nan|ind)\))?+(?!\w|[.-]\w))"
 )
-"""A regular expression without groups. A number ends at a word's end or before a unit: `819.72ms`, `14.12%`; there is
-none in `llama-7b` and `1.2.3`. Lightning appends `.0` to what has no digits, C libraries have names of their own."""
+"""A regular expression without groups. A number ends at a word boundary or before a unit (`819.72ms`, `14.12%`), so
+`llama-7b` and `1.2.3` do not match. Lightning writes `nan.0`; C libraries have their own spellings."""
 
 _ODD = re.compile(
     r"([-+]?)(?:(nan|inf(?:inity)?)(?:\.0+|\((?:s?nan|ind)\))|1\.#(?:(qnan|snan|ind)|inf)0*)", re.IGNORECASE
@@ -20,7 +20,7 @@ _ODD = re.compile(
 
 
 def number(text: str) -> float:
-    """The value; ``ValueError`` where it is none."""
+    """Parse a number. Raises ``ValueError`` if the text is not one."""
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""A path or chunks -> series: what kind of file it is is sniffed, never declared."""
+"""Open a log by path or feed it in chunks. The format is detected from the content."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from stayfinite.readers.logs.tensorboard import TensorBoard
 from stayfinite.readers.logs.text import TextReader
 
 CHUNK = 1 << 16
-MOST_PACKED = 4
-"""gzip inside gzip."""
-MOST_UNPACKED = 4 << 30
-"""Bytes that are read of a compressed log; the rest is left alone."""
+MOST_PACKED = 4  # nesting depth of gzip
+MOST_UNPACKED = 4 << 30  # bytes read from a compressed log; the rest is ignored
 
 
 class UnreadableLog(UsageError):
-    """The file cannot be opened or is no file."""
+    """The file cannot be opened or is not a regular file."""
 
 
 class _Reader(Protocol):
@@ -38,21 +36,21 @@ class _Reader(Protocol):
 
 
 class LogReader:
-    """Reads a log as it grows: feed it chunks of any size, look at ``series`` whenever you like."""
+    """Reads a growing log: feed it chunks of any size and look at ``series`` at any time."""
 
     def __init__(self, source: str, *, packed: int = 0) -> None:
         self.source = source
         self._packed = packed
-        """How many times what is read here was packed."""
+        """How many gzip layers enclose this content."""
         self._head = b""
         self._reader: _Reader | None = None
 
     def feed(self, chunk: str | bytes) -> None:
-        """Read on. A line that is not complete yet waits for its end."""
+        """Read a chunk. An incomplete last line waits for its end."""
         if isinstance(chunk, str):
             chunk = chunk.encode("utf-8", "replace")
         if self._reader is None:
-            # A log that was emptied while its writer went on begins with a hole.
+            # A log truncated while its writer kept its position starts with NUL bytes.
             self._head += chunk if self._head else chunk.lstrip(b"\0")
             if len(self._head) < HEAD:
                 return
@@ -61,7 +59,7 @@ class LogReader:
         self._reader.feed(chunk)
 
     def close(self) -> None:
-        """No more will come: a last line without an end is read as well."""
+        """Read the last line even if it has no line end."""
         if self._reader is None:
             self._reader = _reader(self._head, self.source, self._packed)
             self._reader.feed(self._head)
@@ -70,21 +68,21 @@ class LogReader:
 
     @property
     def series(self) -> list[RunSeries]:
-        """One for each rank that is told apart, the main one first."""
+        """One series per rank, the main one first."""
         if self._reader is not None:
             return self._reader.series
         so_far = _reader(
             self._head, self.source, self._packed
-        )  # too little to be sure of its kind: look at it anew each time
+        )  # too short to detect the format: try again at each call
         so_far.feed(self._head)
         return so_far.series
 
 
 def read_log(path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> list[RunSeries]:
-    """The series of a file, one for each rank that is told apart in it, the main one first.
+    """Return the series of a file, one per rank, the main one first.
 
-    A file in which nothing is recognized gives a series without points and with an empty kind.
-    ``progress(bytes_read, bytes_total)`` is called now and then. Raises ``UnreadableLog`` where it cannot be opened.
+    An unrecognized file gives one series without points and with an empty kind. ``progress(bytes_read, bytes_total)``
+    is called now and then. Raises ``UnreadableLog`` if the file cannot be opened.
     """
     place = Path(path)
     reader = LogReader(str(path))
@@ -126,7 +124,7 @@ def _reader(head: bytes, source: str, packed: int = 0) -> _Reader:
 
 
 class _Lines:
-    """Bytes -> lines -> a reader of lines."""
+    """Feeds a line reader."""
 
     def __init__(self, reader: TextReader | CsvTable) -> None:
         self._splitter, self._reader = LineSplitter(), reader
@@ -144,7 +142,7 @@ class _Lines:
 
 
 class _Decoding:
-    """Bytes -> text -> a reader of documents."""
+    """Feeds a reader of whole documents."""
 
     def __init__(self, reader: JsonDocument) -> None:
         self._decoder, self._reader = Decoder(), reader
@@ -162,7 +160,7 @@ class _Decoding:
 
 
 class _Unpacking:
-    """gzip -> a log, at most ``MOST_UNPACKED`` bytes of it; damage ends the reading."""
+    """Unpacks gzip, at most ``MOST_UNPACKED`` bytes; damage ends the reading."""
 
     def __init__(self, source: str, packed: int) -> None:
         self._inside = LogReader(source.removesuffix(".gz"), packed=packed)
@@ -181,7 +179,7 @@ class _Unpacking:
             self._left -= len(text)
             self._inside.feed(text)
             chunk = self._unpacker.unconsumed_tail
-            if self._unpacker.eof:  # files that were packed one by one and joined
+            if self._unpacker.eof:  # concatenated gzip files
                 chunk = self._unpacker.unused_data.lstrip(b"\0")
                 self._unpacker = zlib.decompressobj(wbits=31)
             self._done = self._left <= 0
@@ -195,7 +193,7 @@ class _Unpacking:
 
 
 class _Junk:
-    """No log: its lines are counted."""
+    """Not a log: only counts lines."""
 
     def __init__(self, source: str) -> None:
         self._series = RunSeries(source)
@@ -204,7 +202,7 @@ class _Junk:
         self._series.lines += chunk.count(b"\n")
 
     def close(self) -> None:
-        """Nothing is left over."""
+        """Do nothing: no line is buffered."""
 
     @property
     def series(self) -> list[RunSeries]:

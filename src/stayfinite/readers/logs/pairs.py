@@ -1,4 +1,4 @@
-"""Names and numbers side by side in a line: `loss: 2.5`, `lr=1e-4`, `lm loss: 2.5E+00`, `'loss': '3.8'`, `loss 2.6`."""
+"""Name and number pairs in a line: `loss: 2.5`, `lr=1e-4`, `lm loss: 2.5E+00`, `'loss': '3.8'`, `loss 2.6`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LONGEST_NAME = 64
 
 
 def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
-    """Every name with a number behind `:` or `=`, as ``(name, start, end)`` of the number."""
+    """Find every name followed by `:` or `=` and a number, as ``(name, start, end)`` of the number."""
     found: list[tuple[str, int, int]] = []
     last = start
     for match in _SEPARATED.finditer(line, start):
@@ -55,9 +55,9 @@ def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
 
 
 def _own_words(name: str, mark: str) -> str:
-    """`INFO trainer step` -> `step`: without words that belong to what stands before.
+    """`INFO trainer step` -> `step`: drop words that belong to the text before.
 
-    `best loss`, with a colon, is another thing than `loss`; names before `=` are mostly one word.
+    `best loss:` differs from `loss:`, so words before a colon stay; names before `=` are mostly one word.
     """
     words = name.split()
     if len(words) == 1 or column_of(plain(name)):
@@ -72,7 +72,7 @@ def _own_words(name: str, mark: str) -> str:
 
 
 def bare_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
-    """Every well-known name with a number behind nothing but space; `is` joins them where nothing stands before."""
+    """Find every well-known name followed by a number; `name is number` only at the start of the text."""
     return [
         (match[1], match.start(2), match.end(2))
         for match in _BARE.finditer(line, start)
@@ -84,7 +84,7 @@ _IN_LIST = re.compile(rf"\s*,\s*(?:[A-Za-z_][\w.]{{0,16}}\()?({NUMBER})\)?")
 
 
 def worst_of_list(line: str, begin: int, end: int) -> tuple[int, int] | None:
-    """Of a number that opens a list, the place of the first in it that is not finite, else its own; None for others."""
+    """The span of the first non-finite item of the list that a number opens, else its own; None if it opens none."""
     if "[" not in line[max(begin - 12, 0) : begin] or line[end : end + 2].lstrip(")")[:1] != ",":
         return None
     place, item = end + (line[end] == ")"), (begin, end)
@@ -97,7 +97,7 @@ def worst_of_list(line: str, begin: int, end: int) -> tuple[int, int] | None:
 
 
 def all_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
-    """Both, in the order of the line."""
+    """Both kinds of pairs, in line order."""
     found = {pair[1]: pair for pair in separated_pairs(line, start)}
     for pair in bare_pairs(line, start):
         found.setdefault(pair[1], pair)

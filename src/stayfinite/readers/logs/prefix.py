@@ -1,4 +1,4 @@
-"""What launchers and loggers put in front of a line: ranks, timestamps.
+"""Ranks and timestamps that launchers and loggers put before a line.
 
 ::
 
@@ -27,7 +27,7 @@ _STARTS = frozenset("0123456789[(IWEFRrJFMASONDTL")
 
 
 def split_prefix(line: str) -> tuple[int, tuple[int, int] | None, bool]:
-    """Where the line's own text begins, the place of its rank where one is told, and whether that is a process id."""
+    """Return the start of the line's own text, the span of its rank or None, and whether the rank is a process id."""
     if line[:1] not in _STARTS:
         return 0, None, False
     match = _PREFIX.match(line)

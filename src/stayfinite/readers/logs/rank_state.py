@@ -1,4 +1,4 @@
-"""What is known of one rank while its log is read: its series, and where the run stands."""
+"""The state of one rank while its log is read: its series and its position in the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LAST_COUNTS = frozenset({TOTAL})
 
 
 class RankState:
-    """One rank's series in the making."""
+    """One rank's series under construction."""
 
     def __init__(self, source: str) -> None:
         self.series = RunSeries(source)
@@ -46,13 +46,13 @@ class RankState:
 
     @property
     def kind(self) -> str:
-        """The format of most of its measurements, of losses above all; of two the one that was met first."""
+        """The most frequent format, preferring lines with a loss; ties go to the one seen first."""
         return max((kind for kind in self._kinds if kind), key=self._kinds.__getitem__, default="")
 
     def take(
         self, reading: Reading, names: Sequence[str], lines: Sequence[int], groups: Sequence[Sequence[str]]
     ) -> None:
-        """Add lines of one shape: their numbers, as text, by name."""
+        """Add lines of one shape; ``groups`` holds their numbers as text, by name."""
         columns: dict[str, Values] = {}
         for name, texts in zip(names, zip(*groups, strict=True), strict=True):
             if name in _LAST_COUNTS:
@@ -103,7 +103,7 @@ class RankState:
         return steps
 
     def _move(self, columns: dict[str, Values], steps: Values) -> None:
-        """A progress bar: believed if it is the longest that is not done yet, since evaluations have bars as well."""
+        """Update the position from a progress bar: the longest unfinished one, since evaluations have bars too."""
         totals = columns.get(TOTAL) or columns.get(BATCHES)
         step, total = steps[-1], totals[-1] if totals else None
         if step is None or total is None or not (math.isfinite(step) and math.isfinite(total)):
@@ -124,7 +124,7 @@ class RankState:
             if any(columns.get(name, ())):
                 counts = [value is not None and value > 0 for value in columns[name]]
                 if name == NANS_HERE and (scales := columns.get("loss_scale")):
-                    # A scale of 1 is bf16's or fp32's: there is no scaler that could leave out a step with a NaN.
+                    # A scale of 1 means bf16 or fp32: no scaler skips a step with a NaN.
                     counts = [one and scale != 1.0 for one, scale in zip(counts, scales, strict=True)]
                 skipped = [one or other for one, other in zip(counts, skipped or counts, strict=True)]
         if SKIPS_HERE in columns:
@@ -136,7 +136,7 @@ class RankState:
         self.series.extend(lines, columns, skipped)
 
     def _count(self, skips: Sequence[float | None], steps: Values) -> None:
-        """Lines that count skipped steps; of the first of a log it is not known how many steps it stands for."""
+        """Add reported skipped steps. The first line of a log covers an unknown number of steps."""
         for skipped, step in zip(skips, steps, strict=True):
             if step is None or skipped is None:
                 continue
@@ -153,7 +153,7 @@ class RankState:
         return rises
 
     def _summarise(self, columns: dict[str, Values], lines: Sequence[int]) -> None:
-        """An average over the run is a measurement only where the log holds no other."""
+        """Use the average over the run only if the log has no other loss."""
         losses = columns.pop("loss", None)
         step = columns.get("step", [self._step])[-1]
         if not losses or losses[-1] is None:

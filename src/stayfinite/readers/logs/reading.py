@@ -1,7 +1,7 @@
-"""What one line says: the places of its numbers and what each of them is.
+"""A parsed line: where its numbers are and what each one means.
 
-Places, not values: from them a regular expression for all lines of the same shape is made (``shapes``), so that a
-format's own parser sees only the first lines of each shape.
+Spans are kept instead of values: ``shapes`` turns them into a regular expression for all lines of that shape, so a
+format's parser sees only the first lines of each shape.
 """
 
 from __future__ import annotations
@@ -11,20 +11,14 @@ from dataclasses import dataclass, field
 
 from stayfinite.readers.logs.names import NO_METRICS, column_of, name_rank, plain
 
-BATCH = ".batch"
-"""The number of a batch within its epoch."""
-BATCHES = ".batches"
-"""How many an epoch has."""
-TOTAL = ".total"
-"""How many steps the run has."""
-SKIPS_HERE = ".skips"
-"""Steps skipped since the last line."""
+BATCH = ".batch"  # batch number within its epoch
+BATCHES = ".batches"  # batches per epoch
+TOTAL = ".total"  # steps in the run
+SKIPS_HERE = ".skips"  # steps skipped since the last line
 NANS_HERE = ".nans"
-"""Steps whose loss or gradient was not a number since the last line; frameworks leave them out."""
-SKIPS_EVER = ".skips_ever"
-"""Steps skipped since the start."""
-OTHER = ".other"
-"""A number that nobody wants to know."""
+"""Steps with a NaN loss or gradient since the last line, which frameworks leave out."""
+SKIPS_EVER = ".skips_ever"  # steps skipped since the start
+OTHER = ".other"  # a number that is ignored
 RANK = ".rank"
 _ETA = re.compile(r"\beta: (?:\d+ days?, )?[\d:]+")
 _TOTALS = {"total_steps", "max_steps", "total_iters", "max_iters", "num_training_steps"}
@@ -32,38 +26,38 @@ _TOTALS = {"total_steps", "max_steps", "total_iters", "max_iters", "num_training
 
 @dataclass(slots=True)
 class Reading:
-    """One line, understood."""
+    """One parsed line."""
 
     kind: str
-    """Of the log: `megatron`, ..."""
+    """The log format, such as `megatron`."""
     fields: list[tuple[str, int, int]] = field(default_factory=list)
-    """``(name, start, end)``: a column of a ``Point``, one of the dotted names above, or a metric's name."""
+    """``(name, start, end)``: a ``Point`` column, one of the dotted names above, or a metric name."""
     wild: list[tuple[int, int, str]] = field(default_factory=list)
-    """``(start, end, pattern)``: text that may differ in lines of this shape."""
+    """``(start, end, pattern)``: text that may differ between lines of this shape."""
     constants: dict[str, float] = field(default_factory=dict)
-    """Columns whose value the words of the line give: `Loss is nan`."""
+    """Columns whose value is implied by the words, as in `Loss is nan`."""
     skipped: bool = False
     is_point: bool = True
-    """Otherwise only its metrics, and where the run stands, are of use."""
+    """False: only its metrics and its position in the run are used."""
     is_message: bool = False
-    """Also kept as a message."""
+    """Whether the line is also kept as a message."""
     moves: bool = False
-    """Its step or batch says where the run stands, though there is no measurement beside it: a progress bar."""
+    """Its step or batch is the position in the run, without a measurement: a progress bar."""
     loss_is_expected: bool = False
-    """The framework leaves the loss out when it is not a number."""
+    """The framework omits the loss when it is NaN."""
     first_epoch: int = 1
-    """How the format counts epochs."""
+    """The number of the first epoch in this format."""
     epoch_is_step: bool = False
-    """There is one such line an epoch, unless steps are met elsewhere."""
+    """One such line per epoch, unless other lines have steps."""
     has_shape: bool = True
-    """Otherwise it depends on lines before, and each of its like is parsed anew."""
+    """False: the meaning depends on earlier lines, so each line is parsed again."""
     loss_is_sum: bool = False
-    """The line gives only parts of the loss; their sum stands for it, unless the log says the whole elsewhere."""
+    """The line has only terms of the loss; their sum is used unless the log has the total elsewhere."""
     is_summary: bool = False
     """An average over the whole run, at its end."""
 
     def take(self, pairs: list[tuple[str, int, int]], *, evaluation: bool = False) -> None:
-        """Give names as they are written their place: a column where they are known, else a metric."""
+        """Assign each written name to its column if known, else to a metric."""
         taken = {name for name, _, _ in self.fields}
         best: dict[str, str] = {}
         for raw, _, _ in pairs:
@@ -86,7 +80,7 @@ class Reading:
                 self.fields.append((name, start, end))
 
     def without_eta(self, pairs: list[tuple[str, int, int]], line: str, start: int) -> list[tuple[str, int, int]]:
-        """Leave the time to go open, which is written now with and now without days."""
+        """Mark the ETA as variable text, since it is printed with and without days."""
         eta = _ETA.search(line, start)
         if eta is None:
             return pairs
@@ -94,5 +88,5 @@ class Reading:
         return [pair for pair in pairs if not eta.start() <= pair[1] < eta.end()]
 
     def has(self, *names: str) -> bool:
-        """Whether one of these is among the fields."""
+        """Whether any of these fields is present."""
         return any(name in names for name, _, _ in self.fields)

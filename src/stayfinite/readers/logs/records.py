@@ -1,4 +1,4 @@
-"""Measurements that come as names and values, not as text: JSON records, table rows, TensorBoard scalars."""
+"""Measurements that arrive as names and values: JSON records, table rows, TensorBoard scalars."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEEPEST = 8
 
 
 class Records:
-    """A series in the making, a record at a time."""
+    """A series built from records."""
 
     def __init__(self, source: str, kind: str) -> None:
         self.series = RunSeries(source)
@@ -24,7 +24,7 @@ class Records:
         self._loss_seen = False
 
     def add(self, record: Mapping[str, Any], line: int) -> None:
-        """Take one record; what is no number is passed over, nested names are joined by `/`."""
+        """Add one record. Non-numbers are ignored; nested names are joined with `/`."""
         values = {plain(name): value for name, value in _numbers(record, "", 0)}
         columns: dict[str, float] = {}
         best: dict[str, str] = {}
@@ -41,7 +41,6 @@ class Records:
         self._take(columns, "train_runtime" in values, record.get("decision") == "veto", line)
 
     def close(self) -> list[RunSeries]:
-        """The series, with its messages."""
         series = self.series
         series.messages = self.messages.listed(series.source, series.rank)
         series.kind = self._kind if series.points_seen or series.metrics else ""
@@ -67,7 +66,7 @@ class Records:
 
 
 def as_number(value: Any) -> float | None:
-    """A number, also one in quotes; None for anything else, truth values among it."""
+    """A number, quoted or not; None for anything else, including bools."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

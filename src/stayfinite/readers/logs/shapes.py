@@ -1,8 +1,8 @@
-"""From one line that was understood to a regular expression for all of its shape.
+"""Generalize one parsed line into a regular expression for all lines of its shape.
 
-Logs repeat a few shapes a million times. A format's parser sees the first line of a shape; the rest are matched by one
-expression in which the numbers stand open, which takes about a microsecond. A number reaches to the character that
-follows it, so that the expression never has to go back.
+Logs repeat a few shapes a million times. A format's parser sees the first line of a shape; the rest match one
+expression with the numbers left open, at about a microsecond each. A number extends to the character after it, so the
+expression never backtracks.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from stayfinite.readers.logs.numbers import number
 from stayfinite.readers.logs.reading import BATCHES, RANK, TOTAL, Reading
 
-LONGEST_LINE = 4_096
-"""Longer lines have no shape: each is parsed by itself."""
+LONGEST_LINE = 4_096  # longer lines get no shape and are parsed one by one
 
 _OPEN = re.compile(r"(?<![A-Za-z_\d])\d[\w.+]*|[ \t]+")
 _DIGITS = re.compile(r"\d+")
@@ -23,22 +22,22 @@ _IN_NUMBERS = frozenset("0123456789.+-eEnNaAiIfFtTyY_")
 
 @dataclass(slots=True)
 class Shape:
-    """Lines that differ in their numbers alone."""
+    """Lines that differ only in their numbers."""
 
     pattern: re.Pattern[str]
     reading: Reading
-    """Of its first line."""
+    """From its first line."""
     names: tuple[str, ...]
-    """What the groups of the pattern hold."""
+    """What each group of the pattern holds."""
     rank_group: int = -1
     by_process: bool = False
     """The rank group holds a process id."""
     message: str = ""
-    """Its text where its lines are messages as well."""
+    """The text, if its lines are also messages."""
 
 
 def shape_of(line: str, reading: Reading, rank: tuple[int, int] | None, by_process: bool) -> Shape | None:
-    """The shape of a line; None where it has none that could be told from others."""
+    """Return the shape of a line, or None if it would be ambiguous."""
     if len(line) > LONGEST_LINE:
         return None
     spans = [(start, end, name, "") for name, start, end in reading.fields]
@@ -72,7 +71,7 @@ def shape_of(line: str, reading: Reading, rank: tuple[int, int] | None, by_proce
 
 
 def message_shape(line: str, start: int, rank: tuple[int, int] | None, by_process: bool) -> Shape:
-    """The shape of a message: strictly, the same line with other numbers."""
+    """The shape of a message: the same line with other numbers."""
     if rank is None:
         pattern = _digits(line)
     else:
@@ -87,7 +86,7 @@ def _digits(text: str) -> str:
 
 
 def _number(text: str, after: str) -> str:
-    """A pattern for a number that is followed by a certain character."""
+    """A pattern for a number followed by the given character."""
     if "," in text:
         return r"[-+.,\w]+"
     if not after:
@@ -98,7 +97,7 @@ def _number(text: str, after: str) -> str:
 
 
 def _opened(text: str, after: str) -> str:
-    """Literal text in which numbers may differ, and the width of the space in front of them."""
+    """Escape literal text, leaving numbers and the spaces before them variable."""
     parts: list[str] = []
     place = 0
     for match in _OPEN.finditer(text):
@@ -114,3 +113,69 @@ def _opened(text: str, after: str) -> str:
             parts.append(r"[ \t]++" if "\t" in found else " ++")
     parts.append(re.escape(text[place:]))
     return "".join(parts)
+
+
+MOST_SHAPES = 12
+MOST_KEYS = 2_000
+
+_NUMBERS = re.compile(r"(?<![A-Za-z_\d])\d[\w.+-]*|(?i:\bnan\b|\binf\b)")
+"""Numbers that may vary in a shape besides its fields. The 17 of `metric_17` is part of a name and stays fixed."""
+
+
+class ShapeBook:
+    """Finds the shape of a line and learns new ones."""
+
+    def __init__(self) -> None:
+        self._shapes: list[Shape] = []
+        self._met: set[str] = set()
+
+    def find(self, line: str) -> tuple[Shape, re.Match[str]] | None:
+        """Return the shape of a line and the match with its numbers."""
+        for place, shape in enumerate(self._shapes):
+            match = shape.pattern.fullmatch(line)
+            if match is not None:
+                if place > 1:
+                    self._shapes.insert(0, self._shapes.pop(place))
+                return shape, match
+        return None
+
+    def learn(
+        self, line: str, reading: Reading, rank: tuple[int, int] | None, by_process: bool
+    ) -> tuple[Shape, re.Match[str]] | None:
+        """Learn the shape of a measured line when its second example arrives."""
+        if reading.is_summary or not reading.has_shape or not reading.fields:
+            return None
+        key = _key(line, reading)
+        if key not in self._met:
+            if len(self._met) >= MOST_KEYS:
+                self._met.clear()
+            self._met.add(key)
+            return None
+        shape = shape_of(line, reading, rank, by_process)
+        match = shape.pattern.fullmatch(line) if shape else None
+        if shape is None or match is None:
+            return None
+        self._keep(shape)
+        return shape, match
+
+    def learn_message(self, line: str, start: int, rank: tuple[int, int] | None, by_process: bool) -> None:
+        self._keep(message_shape(line, start, rank, by_process))
+
+    def forget_messages(self) -> None:
+        """Forget message shapes, because such lines may be something else from here on."""
+        self._shapes = [shape for shape in self._shapes if shape.reading.kind]
+
+    def _keep(self, shape: Shape) -> None:
+        self._shapes.insert(0, shape)
+        del self._shapes[MOST_SHAPES:]
+
+
+def _key(line: str, reading: Reading) -> str:
+    """A line without its numbers, equal for all lines of one shape."""
+    parts, place = [], 0
+    for start, end in sorted((start, end) for _, start, end in reading.fields):
+        if start >= place:
+            parts.append(line[place:start])
+            place = end
+    parts.append(line[place:])
+    return "#".join(_NUMBERS.sub("#", part) for part in parts)

@@ -1,4 +1,4 @@
-"""What kind of file this is, by its first bytes."""
+"""Detect the kind of a log file from its first bytes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import re
 from stayfinite.readers.logs.csv_table import separator
 from stayfinite.readers.logs.tfrecord import is_header
 
-HEAD = 4_096
-"""So many bytes decide."""
+HEAD = 4_096  # bytes used to decide
 
 _NO_TEXT = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]|\xef\xbf\xbd")
 _MAGIC = (
@@ -21,7 +20,7 @@ _MAGIC = (
 
 
 def sniff(head: bytes, source: str) -> str:
-    """``gzip``, ``tensorboard``, ``json``, ``csv``, ``text`` or ``junk``."""
+    """Return ``gzip``, ``tensorboard``, ``json``, ``csv``, ``text`` or ``junk``."""
     if head.startswith(b"\x1f\x8b"):
         return "gzip"
     if is_header(head[:12]) or ("tfevents" in source and b"\0" in head[:16]):
@@ -58,5 +57,5 @@ def _is_document(text: str, source: str) -> bool:
         json.loads(first)
     except (ValueError, RecursionError):
         return source.endswith(".json")
-    # One whole object in the first line: the first of many, or all there is.
+    # A single object on the first line is either the first of many or the whole file.
     return source.endswith(".json") and not text[len(first) :].strip()

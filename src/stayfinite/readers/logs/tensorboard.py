@@ -1,19 +1,65 @@
-"""TensorBoard's event files, read without TensorFlow and without TensorBoard.
+"""TensorBoard event files, without TensorFlow or TensorBoard.
 
-``events.out.tfevents.*``: records (``tfrecord``) that hold a protocol buffer ``Event`` each: wall time 1, step 2, file
-version 3, summary 5; a summary's values: tag 1, simple value 2, tensor 8. A record's number stands for the line.
+``events.out.tfevents.*`` holds records (``tfrecord``) with one ``Event`` protobuf each: wall time 1, step 2, file
+version 3, summary 5. Summary values: tag 1, simple value 2, tensor 8. The record number serves as the line number.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from stayfinite.core.series import RunSeries
 from stayfinite.readers.logs.names import column_of, plain
-from stayfinite.readers.logs.protobuf import BYTES, FIXED32, FIXED64, VARINT, fields, signed, varint
 from stayfinite.readers.logs.records import Records
 from stayfinite.readers.logs.tfrecord import RecordSplitter
 from stayfinite.readers.malformed import Malformed
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Yield ``(number, wire type, integer, bytes)`` per field; varints fill the integer, all others the bytes."""
+    place, end = 0, len(data)
+    while place < end:
+        key, place = varint(data, place)
+        number, wire = key >> 3, key & 7
+        if number == 0:
+            raise Malformed("field 0")
+        if wire == VARINT:
+            value, place = varint(data, place)
+            yield number, wire, value, b""
+            continue
+        if wire == BYTES:
+            size, place = varint(data, place)
+        elif wire in {FIXED64, FIXED32}:
+            size = 8 if wire == FIXED64 else 4
+        else:
+            raise Malformed(f"wire type {wire}")
+        if size > end - place:
+            raise Malformed("a field reaches beyond its message")
+        yield number, wire, 0, data[place : place + size]
+        place += size
+
+
+def varint(data: bytes, place: int) -> tuple[int, int]:
+    """Decode a varint; return its value and the offset after it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= len(data):
+            raise Malformed("an integer is truncated")
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, place
+    raise Malformed("an integer is too long")
+
+
+def signed(value: int) -> int:
+    """Convert an unsigned varint to int64."""
+    return value - (1 << 64) if value >> 63 else value
+
 
 _FLOAT, _DOUBLE, _INT32, _HALF, _INT64 = 1, 2, 3, 19, 9
 _LAYOUTS = {_FLOAT: "<f", _DOUBLE: "<d", _INT32: "<i", _HALF: "<e", _INT64: "<q"}
@@ -21,7 +67,7 @@ _MOST_NAMES = 2_000
 
 
 class TensorBoard:
-    """Takes bytes, keeps one series; scalars of the same step make one point."""
+    """Reads bytes into one series; scalars of one step form one point."""
 
     def __init__(self, source: str) -> None:
         self._splitter = RecordSplitter()
@@ -32,7 +78,6 @@ class TensorBoard:
         self._line = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Read on."""
         for record in self._splitter.feed(chunk):
             self._count += 1
             try:
@@ -41,7 +86,6 @@ class TensorBoard:
                 self._splitter.damaged += 1
 
     def close(self) -> None:
-        """The last step is complete."""
         self._emit()
         if self._splitter.damaged:
             text = f"skipped {self._splitter.damaged} damaged records of the event file"
@@ -49,7 +93,6 @@ class TensorBoard:
 
     @property
     def series(self) -> list[RunSeries]:
-        """The one series."""
         found = self._records.close()
         found[0].lines = self._count
         return found

@@ -1,8 +1,8 @@
 """Text logs of any format, line by line.
 
-Each line is first matched against the shape of the line before, then against the others met last (``shape_book``).
-What has none of them is shown to the formats, the one that claimed a line last first; what none claims is a message.
-Lines of one shape that follow one another are a run, whose numbers are converted together.
+Each line is matched against the shape of the previous line, then other recent shapes (``shapes``), then the
+formats, most recently used first. A line that no format claims is a message. Consecutive lines of one shape form a run,
+and their numbers are converted together.
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ from stayfinite.readers.logs.messages import is_trouble
 from stayfinite.readers.logs.prefix import split_prefix
 from stayfinite.readers.logs.rank_state import RankState
 from stayfinite.readers.logs.reading import RANK, Reading
-from stayfinite.readers.logs.shape_book import ShapeBook
-from stayfinite.readers.logs.shapes import Shape
+from stayfinite.readers.logs.shapes import Shape, ShapeBook
 
-LONGEST_MEASURED = 16_384
-"""A longer line is a message, whatever it says."""
-OFTEN = 8
-"""A message that was met so often gets a shape."""
+LONGEST_MEASURED = 16_384  # longer lines are always messages
+OFTEN = 8  # a message seen this often gets a shape
 MOST_RANKS = 4_096
 
 _MEASURES = re.compile(r"\d|(?i:\bnan|\binf)")
@@ -36,7 +33,7 @@ _NOTHING = re.compile(r"(?!)").fullmatch
 
 
 class TextReader:
-    """Takes lines, keeps one series for each rank that is told apart."""
+    """Reads lines into one series per rank."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -52,7 +49,7 @@ class TextReader:
         self._run: list[tuple[str, ...]] = []
 
     def feed(self, lines: Iterable[str]) -> None:
-        """Read lines without their ends; one that ends in a carriage return goes on in the next."""
+        """Read lines without line ends; one that ends in a carriage return continues in the next."""
         fullmatch = _NOTHING if self._shape is None else self._shape.pattern.fullmatch
         number = self.lines
         add_line, add_groups = self._run_lines.append, self._run.append
@@ -77,7 +74,6 @@ class TextReader:
         self._flush()
 
     def close(self) -> None:
-        """The log has ended, for now."""
         self._flush()
         for state in self._ranks.values():
             block = state.traceback.close()
@@ -86,7 +82,7 @@ class TextReader:
 
     @property
     def series(self) -> list[RunSeries]:
-        """One a rank, the main one first."""
+        """One per rank, the main one first."""
         if not self._ranks:
             self._state(0)
         states = sorted(self._ranks.items(), key=lambda item: (not item[1].series.points_seen, item[0]))
@@ -98,7 +94,7 @@ class TextReader:
         return [state.series for _, state in states]
 
     def _split(self, line: str, number: int) -> None:
-        """A progress bar and what was printed behind it are two things."""
+        """Separate a progress bar from text printed after it."""
         while "%|" in line:
             bar = _BAR_BEFORE.search(line)
             if bar is None:
@@ -114,13 +110,13 @@ class TextReader:
             return
         self._flush()
         start, rank, by_process = split_prefix(line)
-        state = self._state(0) if rank is None else self._told(line[rank[0] : rank[1]], by_process)
+        state = self._state(0) if rank is None else self._named_rank(line[rank[0] : rank[1]], by_process)
         text = line[start:].rstrip()
         in_traceback = state.traceback.is_open
         block = state.traceback.feed(text, number)
         if block:
             state.messages.add(*block)
-        # The last line of a traceback may say more than that something failed: `Loss became infinite or NaN`.
+        # The last line of a traceback may report a value: `Loss became infinite or NaN`.
         if not state.traceback.is_open and not (in_traceback and not _NOT_FINITE.search(text)):
             measures = _MEASURES.search(line, start)
             if measures and not self._waiting:
@@ -160,16 +156,16 @@ class TextReader:
                     self._formats.insert(0, self._formats.pop(place))
                 break
         self._waiting = any(format_.is_open for format_ in self._waiters)
-        if self._waiting:  # its rows may look like what was a message so far
+        if self._waiting:  # table rows may look like earlier messages
             self._book.forget_messages()
             self._shape = None
         return reading
 
     def _take(self, reading: Reading, line: str, text: str, state: RankState, number: int) -> None:
-        """Add one line by itself."""
+        """Add a single line."""
         for name, begin, end in reading.fields:
             if name == RANK:
-                state = self._told(line[begin:end], by_process=False)
+                state = self._named_rank(line[begin:end], by_process=False)
         if reading.fields or reading.constants:
             names = [name for name, _, _ in reading.fields]
             state.take(reading, names, [number], [[line[begin:end] for _, begin, end in reading.fields]])
@@ -184,7 +180,6 @@ class TextReader:
         self._run.append(match.groups())
 
     def _flush(self) -> None:
-        """Add the lines of the run that has ended."""
         if not self._run:
             return
         shape, lines, run = self._shape, self._run_lines[:], self._run[:]
@@ -200,7 +195,7 @@ class TextReader:
             its_lines.append(line)
             its_run.append(groups)
         for rank, (its_lines, its_run) in ranks.items():
-            self._apply(self._told(rank, shape.by_process), shape, its_lines, its_run)
+            self._apply(self._named_rank(rank, shape.by_process), shape, its_lines, its_run)
 
     @staticmethod
     def _apply(state: RankState, shape: Shape, lines: list[int], run: list[tuple[str, ...]]) -> None:
@@ -209,18 +204,18 @@ class TextReader:
         if shape.message:
             state.messages.add(shape.message, lines[0], count=len(lines), last=lines[-1], measured=True)
 
-    def _told(self, rank: str, by_process: bool) -> RankState:
-        """The state of a rank that a line names; process ids become ranks in the order in which they are met."""
+    def _named_rank(self, rank: str, by_process: bool) -> RankState:
+        """The state of the rank named in a line; process ids are numbered in order of appearance."""
         if by_process:
-            told = self._processes.setdefault(rank, len(self._processes)) if len(self._processes) < MOST_RANKS else 0
+            index = self._processes.setdefault(rank, len(self._processes)) if len(self._processes) < MOST_RANKS else 0
         else:
-            told = int(rank) if rank.isascii() and rank.isdigit() else 0
-        state = self._state(told)
-        state.series.rank = told if state is self._ranks.get(told) else state.series.rank
+            index = int(rank) if rank.isascii() and rank.isdigit() else 0
+        state = self._state(index)
+        state.series.rank = index if state is self._ranks.get(index) else state.series.rank
         return state
 
     def _state(self, rank: int) -> RankState:
-        """Lines that name no rank are the first one's."""
+        """The state of a rank. Lines without a rank belong to the first one."""
         state = self._ranks.get(rank)
         if state is None:
             if rank and len(self._ranks) >= MOST_RANKS:
@@ -230,6 +225,6 @@ class TextReader:
 
 
 def _has_remark(reading: Reading, line: str) -> bool:
-    """Whether something is said behind the numbers, such as what another process printed into the same line."""
+    """Whether text follows the numbers, such as output of another process on the same line."""
     end = max((end for _, _, end in reading.fields), default=len(line))
     return len(line) - end > 12 and _REMARK.search(line, end) is not None

@@ -1,4 +1,4 @@
-"""TensorFlow's record files: length, checksum of it, data, checksum of them; read in chunks, damage survived."""
+"""TFRecord files: length, its checksum, data, data checksum. Read in chunks; damage is skipped."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Iterator
 
 _HEADER = struct.Struct("<QI")
 HEADER_BYTES = _HEADER.size
-LONGEST_RECORD = 64 << 20
-"""Images and histograms are passed over; a length beyond this is damage."""
-MOST_SEARCH = 1 << 20
-"""Bytes that are searched for the next record behind damage, in all."""
+LONGEST_RECORD = 64 << 20  # images and histograms are skipped; a longer length means damage
+MOST_SEARCH = 1 << 20  # total bytes searched for the next record after damage
 
 
 def _table() -> list[int]:
@@ -26,7 +24,7 @@ _TABLE = _table()
 
 
 def masked_crc(data: bytes) -> int:
-    """CRC-32C, masked as the format demands."""
+    """CRC-32C, masked as TFRecord requires."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -35,7 +33,7 @@ def masked_crc(data: bytes) -> int:
 
 
 def is_header(data: bytes) -> bool:
-    """Whether a record begins here."""
+    """Whether a record starts here."""
     if len(data) < HEADER_BYTES:
         return False
     length, crc = _HEADER.unpack_from(data)
@@ -43,17 +41,17 @@ def is_header(data: bytes) -> bool:
 
 
 class RecordSplitter:
-    """Takes bytes, gives whole records."""
+    """Splits bytes into whole records."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self._searched = 0
         self._lost = False
         self.damaged = 0
-        """Places at which bytes had to be passed over."""
+        """Number of damaged places skipped."""
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The records that are complete now and whose checksum is right, small ones; large ones are not checked."""
+        """Yield complete records. Small ones are checked against their checksum; large ones are not."""
         self._data += chunk
         data, place = self._data, 0
         while len(data) - place >= HEADER_BYTES:
@@ -79,11 +77,11 @@ class RecordSplitter:
         del data[:place]
 
     def _search(self, place: int) -> int:
-        """The next place at which a header stands; -1 where there is none so far."""
+        """Return the offset of the next header, or -1."""
         last = len(self._data) - HEADER_BYTES
         while place <= last and self._searched < MOST_SEARCH:
             self._searched += 1
-            # A length below 2^26 has zeros in its upper bytes; most places are told apart without a checksum.
+            # A length below 2^26 has zero upper bytes, which rules out most offsets without a checksum.
             if self._data[place + 4 : place + 8] == b"\0\0\0\0" and is_header(
                 bytes(self._data[place : place + HEADER_BYTES])
             ):

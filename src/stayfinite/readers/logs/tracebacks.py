@@ -1,4 +1,4 @@
-"""Python tracebacks: besides its lines, each becomes one text, so that the error and its place are seen together."""
+"""Python tracebacks: joined into one text, so that the error and its location stay together."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ _MOST_LINES = 400
 
 
 class Traceback:
-    """The block that is being read, if any."""
+    """The traceback being read, if any."""
 
     def __init__(self) -> None:
         self._block: list[str] = []
         self._begun = 0
         self._chained = ""
-        self._awaited = ""  # a notebook names the exception first, and its frames are not indented
+        self._awaited = ""  # notebooks print the exception first and do not indent frames
 
     @property
     def is_open(self) -> bool:
-        """Whether the next line may belong to it."""
         return bool(self._block)
 
     def feed(self, text: str, line: int) -> tuple[str, int] | None:
-        """Take a line without its prefix; the whole block with the number of its first line once it has ended."""
+        """Read a line without its prefix. Return the finished traceback and its first line number, or None."""
         head = _HEAD.match(text)
         if head:
             done = self._finish() if self._block else None
@@ -46,11 +45,11 @@ class Traceback:
         return self._finish()
 
     def close(self) -> tuple[str, int] | None:
-        """The block at the end of the log."""
+        """Return the traceback at the end of the log, if any."""
         return self._finish() if self._block else None
 
     def _finish(self) -> tuple[str, int] | None:
-        if len(self._block) == 1:  # nothing but its first line
+        if len(self._block) == 1:  # only its first line
             self._block = []
             return None
         block, begun = "\n".join(self._block), self._begun

@@ -1,1 +1,1 @@
-"""Pickles, bare and in torch's files, as inert data: nothing that they name is imported, called or hashed."""
+"""Read pickles, bare or in torch files, as inert data: nothing is imported, called or hashed."""

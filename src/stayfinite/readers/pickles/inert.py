@@ -1,4 +1,4 @@
-"""A pickle read as data. Nothing in it is imported, called or built; a hostile one can at worst be refused."""
+"""Read a pickle as data. Nothing is imported, called or built; a hostile one is at worst refused."""
 
 from __future__ import annotations
 
@@ -9,49 +9,44 @@ from stayfinite.readers.malformed import Malformed
 from stayfinite.readers.pickles.machine import Global, Machine
 
 LONGEST_LINE = 1 << 16
-# An escape that nobody writes is a warning, which is an error under `python -W error`.
+# An invalid escape raises a warning, which is an error under `python -W error`.
 _SENSELESS = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, MemoryError, Warning)
 
 
 class Bytes(Protocol):
-    """A file, as far as a pickle needs one."""
+    """The file interface that a pickle needs."""
 
     def read(self, size: int, /) -> bytes:
-        """So many bytes."""
+        """Return ``size`` bytes."""
 
     def readline(self, size: int, /) -> bytes:
-        """A line, or so many bytes of it."""
+        """Return a line, or ``size`` bytes of it."""
 
     def tell(self) -> int:
-        """Where it stands."""
+        """Return the position."""
 
 
 class Bounds(NamedTuple):
-    """What an honest pickle stays within."""
+    """Limits that honest pickles stay within."""
 
     longest: int
-    """Bytes of any string in it."""
+    """Bytes of any string."""
 
     operations: int
 
 
 class Inert(NamedTuple):
-    """A pickle that was read."""
+    """A parsed pickle."""
 
     value: Any
     globals: tuple[Global, ...]
-    """Everything that it would have imported, in the order in which it asked."""
+    """Everything it would have imported, in order."""
 
 
 def read_inert(file: Bytes, bounds: Bounds) -> Inert:
-    """Read one pickle from where the file stands, and leave it standing behind that.
+    """Read one pickle from the current position and stop right after it.
 
-    Arguments:
-        file: opened for reading bytes.
-        bounds: where it is refused.
-
-    Raises:
-        Malformed: it is no pickle, is cut off, or is larger than any honest one.
+    Raises Malformed if it is not a pickle, is truncated, or exceeds the bounds.
     """
     machine = Machine()
     bounded = cast(IO[bytes], _Bounded(file, bounds.longest))
@@ -68,7 +63,7 @@ def read_inert(file: Bytes, bounds: Bounds) -> Inert:
 
 
 class _Bounded:
-    """A file of which no single read is larger than an honest pickle needs."""
+    """A file that refuses reads larger than an honest pickle needs."""
 
     def __init__(self, file: Bytes, longest: int) -> None:
         self._file = file

@@ -1,7 +1,7 @@
-"""The stack machine that a pickle is a program for, with inert values only.
+"""The pickle stack machine, with inert values only.
 
-A call becomes a ``Made``, a dict a list of pairs: nothing is imported, called, built or even hashed (hashing nested
-tuples can take for ever).
+A call becomes a ``Made``, a dict a list of pairs. Nothing is imported, called, built or even hashed: hashing nested
+tuples can take forever.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ class Global(NamedTuple):
 
 
 class Member(NamedTuple):
-    """A member of an enum, by its name alone: Python 3.11.2 and its neighbors write ``getattr`` of class and name."""
+    """An enum member, by name only: some Python 3.11 releases pickle ``getattr`` of class and name."""
 
     kind: Global
     name: str
 
 
 class Persistent(NamedTuple):
-    """A reference to something outside of the pickle: in torch files, a storage."""
+    """A reference to something outside the pickle: in torch files, a storage."""
 
     key: Any
 
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """What a call would have returned, and what was put into it afterwards."""
+    """The result of a call that was not made, with the state set on it later."""
 
     callee: Any
     args: Any
     names: Any = None
-    """Named arguments, where it has some."""
+    """Keyword arguments, if any."""
 
     state: Any = None
     items: list[Any] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Made:
 
 @dataclass(slots=True, eq=False)
 class Pairs:
-    """A dict, as the pairs that were put into it."""
+    """A dict as a list of pairs."""
 
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
 
@@ -60,22 +60,22 @@ _GETATTR = (Global("builtins", "getattr"), Global("__builtin__", "getattr"))
 
 
 class Machine:
-    """The stack, the memo, and the names asked for. ``ValueError`` and its like if it makes no sense."""
+    """Stack, memo and referenced names. Raises ``ValueError`` and similar for nonsense."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.globals: dict[Global, None] = {}
         self._lookups = 0
-        """How often ``getattr`` was put on the stack, less how often it was only asked for a member of an enum."""
+        """Uses of ``getattr`` other than to look up an enum member."""
 
     @property
     def asked(self) -> tuple[Global, ...]:
-        """The globals; ``getattr`` only if it was used for more than members of enums."""
+        """The referenced globals; ``getattr`` only if it was used for more than enum members."""
         return tuple(each for each in self.globals if self._lookups or each not in _GETATTR)
 
     def run(self, operation: str, argument: Any) -> None:
-        """Carry out one operation."""
+        """Execute one opcode."""
         if operation in _PUSHED:
             self.stack.append(argument)
         elif (plain := _PLAIN.get(operation)) is not None:
@@ -84,7 +84,7 @@ class Machine:
             _WITH_ARGUMENT[operation](self, argument)
 
     def since_mark(self) -> list[Any]:
-        """Take everything above the last mark, and the mark."""
+        """Pop everything above the last mark, and the mark."""
         for at in range(len(self.stack) - 1, -1, -1):
             if self.stack[at] is _MARK:
                 taken = self.stack[at + 1 :]
@@ -93,7 +93,6 @@ class Machine:
         raise ValueError("a mark is missing")
 
     def take(self, count: int) -> list[Any]:
-        """Take the topmost values."""
         taken = self.stack[-count:]
         if len(taken) < count:
             raise ValueError("a value is missing")
@@ -101,17 +100,15 @@ class Machine:
         return taken
 
     def push(self, value: Any) -> None:
-        """Put a value on the stack."""
         if isinstance(value, Global) and value in _GETATTR:
             self._lookups += 1
         self.stack.append(value)
 
     def push_named(self, module: Any, name: Any) -> None:
-        """Put a global on the stack, and note it down."""
         self.push(self.named(module, name))
 
     def named(self, module: Any, name: Any) -> Global:
-        """A global, noted down."""
+        """Record a global and return it."""
         if not isinstance(module, str) or not isinstance(name, str):
             raise ValueError("a global without a name")
         found = Global(module, name)
@@ -119,58 +116,57 @@ class Machine:
         return found
 
     def put(self, flat: list[Any]) -> None:
-        """Put keys and values into the dict on top, or what stands for one."""
+        """Add keys and values to the dict on top, or its stand-in."""
         self.stack[-1].pairs.extend(zip(flat[::2], flat[1::2], strict=True))
 
     def make_dict(self) -> None:
-        """Make a dict of everything above the mark."""
         flat = self.since_mark()
         self.push(Pairs())
         self.put(flat)
 
     def append(self, values: list[Any]) -> None:
-        """Put values into the list on top, or what stands for one."""
+        """Append values to the list on top, or its stand-in."""
         target = self.stack[-1]
         (target.items if isinstance(target, Made) else target).extend(values)
 
     def call(self) -> None:
-        """Replace a callee and its arguments by what the call would have made."""
+        """Replace a callee and its arguments by a ``Made``."""
         callee, args = self.take(2)
         if isinstance(callee, Global) and callee in _GETATTR and (member := _member(args)) is not None:
             self._lookups -= 1
             self.push(member)
             return
         if isinstance(callee, Member):
-            self._lookups += 1  # what is called is no member of an enum
+            self._lookups += 1  # this call is not an enum lookup
         self.push(Made(callee, args))
 
     def call_with_names(self) -> None:
-        """The same with named arguments."""
+        """Like ``call``, with keyword arguments."""
         callee, args, names = self.take(3)
         self.push(Made(callee, args, names))
 
     def call_since_mark(self) -> None:
-        """The same where callee and arguments lie above a mark."""
+        """Like ``call``, with callee and arguments above a mark."""
         callee, *args = self.since_mark()
         self.push(Made(callee, tuple(args)))
 
     def instance(self, module: str, name: str) -> None:
-        """The same where the arguments lie above a mark and the callee is named."""
+        """Like ``call``, with the arguments above a mark and the callee by name."""
         self.push(Made(self.named(module, name), tuple(self.since_mark())))
 
     def build(self) -> None:
-        """Give what is below the top the state on top."""
+        """Set the state on top on the object below it."""
         state = self.stack.pop()
         if isinstance(self.stack[-1], Made):
             self.stack[-1].state = state
 
     def remember(self, number: int) -> None:
-        """Keep what is on top under a number."""
+        """Store the top value in the memo."""
         self.memo[number] = self.stack[-1]
 
 
 def _member(args: Any) -> Member | None:
-    """What is asked for, if that is how a member of an enum is written: a class and a name in capitals."""
+    """The enum member, if the arguments are a class and a name in capitals."""
     if not isinstance(args, tuple) or len(args) != 2:
         return None
     kind, name = args

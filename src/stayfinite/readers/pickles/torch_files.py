@@ -1,4 +1,4 @@
-"""The pickle in a file that torch.save wrote: since 1.6 a member of a zip archive, before that the fourth of five."""
+"""The pickle in a torch.save file: a zip member since 1.6, before that the fourth of five pickles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERSION = 1001
 
 
 def part_reader(file: BinaryIO, start: int, size: int) -> Read:
-    """Reads parts of an archive that lies in so many bytes of a file."""
+    """Return a function that reads parts of an archive embedded in a file."""
 
     def part(offset: int, length: int) -> bytes:
         if offset < 0 or offset >= size:
@@ -26,11 +26,7 @@ def part_reader(file: BinaryIO, start: int, size: int) -> Read:
 
 
 def read_zipped(part: Read, members: dict[str, Entry], bounds: Bounds) -> tuple[str, Inert]:
-    """What goes before the names of an archive's members, and its pickle.
-
-    Raises:
-        Malformed: there is none, it is compressed, longer than any string in it may be, cut off, or makes no sense.
-    """
+    """The common prefix of the member names, and the pickle. Raises Malformed if there is no valid one."""
     names = [name for name in members if name == "data.pkl" or name.endswith("/data.pkl")]
     if not names:
         raise Malformed(f"it is a zip archive of {len(members)} members without data.pkl: not from torch.save")
@@ -46,18 +42,14 @@ def read_zipped(part: Read, members: dict[str, Entry], bounds: Bounds) -> tuple[
 
 
 def looks_old(head: bytes) -> bool:
-    """Whether a file that begins so is of the older form: its first pickle is the magic number."""
+    """Whether this is the head of a legacy file: its first pickle is the magic number."""
     return MAGIC.to_bytes(10, "little") in head[:32]
 
 
 def read_old(file: Bytes, bounds: Bounds) -> Inert:
-    """The pickle that matters of the older form; the file is left standing behind it.
-
-    Raises:
-        Malformed: it is of another version, cut off, or makes no sense.
-    """
+    """The main pickle of a legacy file; stops right behind it. Raises Malformed if it is not a valid one."""
     magic, version = (read_inert(file, bounds).value for _ in range(2))
     if magic != MAGIC or version != VERSION:
         raise Malformed(f"it starts like an old torch file but is not version {VERSION}")
-    read_inert(file, bounds)  # the writer's machine
+    read_inert(file, bounds)  # system info of the writer
     return read_inert(file, bounds)

@@ -1,4 +1,4 @@
-"""The table of contents of a zip archive, which may lie inside a larger file. Nothing is unpacked."""
+"""The central directory of a zip archive, possibly embedded in a larger file. Nothing is unpacked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from stayfinite.readers.malformed import Malformed
 
 Read = Callable[[int, int], bytes]
-"""``read(offset, length)``: bytes of the archive; fewer at its end."""
+"""``read(offset, length)`` returns bytes of the archive; fewer at its end."""
 
 LARGEST_TABLE = 128 << 20
 
@@ -19,19 +19,15 @@ class Entry(NamedTuple):
 
     name: str
     stored: bool
-    """Whether its bytes lie there as they are; torch never compresses."""
+    """Whether it is uncompressed; torch never compresses."""
 
     size: int
     header: int
-    """Where its own header begins."""
+    """Offset of its local header."""
 
 
 def read_directory(read: Read, size: int) -> dict[str, Entry]:
-    """All members by their name.
-
-    Raises:
-        Malformed: the table is missing, which it is in every archive that was cut off, or makes no sense.
-    """
+    """All members by name. Raises Malformed if the directory is invalid or missing, as in a truncated archive."""
     tail_at = max(0, size - 65_557)
     tail = read(tail_at, size - tail_at)
     at = tail.rfind(b"PK\x05\x06")
@@ -51,11 +47,7 @@ def read_directory(read: Read, size: int) -> dict[str, Entry]:
 
 
 def data_offset(read: Read, entry: Entry) -> int:
-    """Where the bytes of a member begin.
-
-    Raises:
-        Malformed: its own header is not there.
-    """
+    """Offset of a member's data. Raises Malformed if its local header is missing."""
     header = read(entry.header, 30)
     if len(header) < 30 or header[:4] != b"PK\x03\x04":
         raise Malformed(f"{entry.name} is listed at byte {entry.header:,} but is not there")
@@ -91,7 +83,7 @@ def _entries(table: bytes, count: int) -> dict[str, Entry]:
 
 
 def _wide(extra: bytes, packed: int, size: int, header: int) -> tuple[int, int, int]:
-    """Sizes and place of a member, from the field that has room for large ones, where they do not fit."""
+    """Sizes and offset of a member, from the zip64 field where they exceed 32 bits."""
     at = 0
     while at + 4 <= len(extra):
         tag, length = struct.unpack_from("<HH", extra, at)

@@ -1,1 +1,1 @@
-"""Run directories that are being written: read what is new, and nothing twice."""
+"""Read growing run directories incrementally."""

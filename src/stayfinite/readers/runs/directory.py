@@ -1,4 +1,4 @@
-"""A guarded run's directory as it grows: steps, events, what was launched."""
+"""A guarded run's directory as it grows: steps, events, and the launch record."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from stayfinite.readers.runs.growing import GrowingFile, GrowingLines, number
 STEPS, EVENTS, RUN = "steps.jsonl", "events.jsonl", "run.json"
 OTHER_RANKS = "events-rank*.jsonl"
 MOST_RANKS = 64
-LARGEST_RECORD = 8 << 20
-"""Bytes of a run.json that is read."""
+LARGEST_RECORD = 8 << 20  # largest run.json to read, in bytes
 _TOTALS = ("steps", "max_steps", "total_steps", "num_steps", "max_train_steps")
 
 
@@ -35,41 +34,40 @@ class Step:
 
     @property
     def refused(self) -> bool:
-        """Whether it was kept from the weights."""
+        """Whether the update was withheld."""
         return self.decision in REFUSING
 
 
 @dataclass(slots=True)
 class News:
-    """What is new in a run directory."""
+    """New content of a run directory."""
 
     anew: bool = False
-    """What was read before is void: the files are another run's."""
+    """The files belong to another run: discard what was read before."""
     steps: list[dict[str, Any]] = field(default_factory=list)
-    """Lines of steps.jsonl; :func:`step_of` reads one."""
+    """Lines of steps.jsonl; parse them with :func:`step_of`."""
     events: list[dict[str, Any]] = field(default_factory=list)
     beside: bool = False
-    """Whether other files of the run have changed, where they are read: layers, incidents, run.json."""
+    """Whether other files of the run have changed, if watched: layers, incidents, run.json."""
     there: bool = True
     more: bool = False
     modified: float = 0.0
-    """When steps.jsonl was written to last."""
+    """Modification time of steps.jsonl."""
 
     @property
     def any(self) -> bool:
-        """Whether there is anything new."""
         return bool(self.anew or self.steps or self.events or self.beside)
 
 
 class RunDirectory:
-    """Reads a run directory piece by piece. Nothing in it is trusted; what is not as expected is passed over."""
+    """Reads a run directory incrementally. Its content is not trusted; anything unexpected is skipped."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._run = GrowingFile(path / RUN, rewritten=True)
         self._open()
         self.launch: dict[str, Any] = {}
-        """run.json, as it was read last."""
+        """run.json, as last read."""
 
     def _open(self) -> None:
         self._steps = GrowingLines(self.path / STEPS)
@@ -77,11 +75,11 @@ class RunDirectory:
 
     def news(self) -> News:
         """Steps and events since the last call."""
-        # Events first: each is written after the steps that it is about, so whoever has read of it finds them.
+        # Events first: each is written after its steps, so the steps of every event read here are present.
         news = self._events_since()
         steps, lines = self._steps.look()
         if steps.anew:
-            # Another run's steps: its events are read from their beginning as well.
+            # The steps are another run's, so read its events from the start too.
             self._open()
             news = self._events_since()
             steps, lines = self._steps.look()
@@ -111,7 +109,7 @@ class RunDirectory:
 
     @property
     def total_steps(self) -> int | None:
-        """How many steps the run is to have, where run.json says so: `steps`, or a setting of that meaning."""
+        """Planned steps of the run from run.json: `steps`, or an equivalent setting."""
         launches = self.launch.get("launches")
         last = launches[-1] if isinstance(launches, list) and launches else {}
         for part in (self.launch, last, self.launch.get("config"), _get(last, "config")):
@@ -123,13 +121,13 @@ class RunDirectory:
 
     @property
     def ends(self) -> float | None:
-        """When the time of the run is over, in seconds since 1970, where run.json says so: a run of so many minutes."""
+        """When a time-limited run ends, in seconds since 1970; None if run.json does not say."""
         ends = self.launch.get("ends")
         return moment(ends) if isinstance(ends, str) else None
 
     @property
     def minutes(self) -> float | None:
-        """How many minutes the run is to have, where run.json says so."""
+        """Planned minutes of the run; None if run.json does not say."""
         minutes = number(self.launch.get("minutes"))
         return minutes if minutes is not None and math.isfinite(minutes) and minutes > 0 else None
 
@@ -142,7 +140,7 @@ class RunDirectory:
 
 
 def moment(text: str) -> float | None:
-    """A time in ISO 8601, in seconds since 1970."""
+    """Parse an ISO 8601 time to seconds since 1970."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
@@ -164,7 +162,7 @@ def _record(line: bytes) -> dict[str, Any]:
 
 
 def step_of(record: Mapping[str, Any]) -> Step:
-    """One line of steps.jsonl, each value of which may be anything."""
+    """Parse one line of steps.jsonl, whose values may be of any type."""
     step = number(record.get("step"))
     return Step(
         int(step) if step is not None and math.isfinite(step) else None,

@@ -1,10 +1,13 @@
-"""events.jsonl as marks on the time axis, with what the guard recognized."""
+"""events.jsonl as marks on the time axis, with the guard's diagnoses."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from stayfinite.core.curve import Spans
@@ -17,54 +20,51 @@ KINDS = {
     "failed": "error", "stopped": "stop", "bound": "bound", "new-phase": "phase",
     "stall": "error", "sign": "finding", "kl-raised": "finding",
 }  # fmt: skip
-"""What is marked, and as what. Anything else that failed is an error; the rest is no mark."""
+"""Events to mark, and their kind. Other failed events are errors; the rest get no mark."""
 
 BAD = frozenset({"loss-not-finite", "gradient-not-finite", "loss-spike", "gradient-spike", "replay-mismatch"})
-"""Codes of a step that should not have been taken."""
+"""Codes of bad steps."""
 
 MOST_TIMES = 1_000
-MOST_MARKS = 400
-"""Of one kind."""
+MOST_MARKS = 400  # per kind
 
 _KIND = re.compile(r"ended with (\w{1,80})$")
 
-LONGEST = 400
-"""Characters of a reason that are kept."""
+LONGEST = 400  # characters kept of a reason
 
 
 class Events:
-    """Takes the lines of events.jsonl one by one."""
+    """Reads events.jsonl line by line."""
 
     def __init__(self) -> None:
         self.marks: dict[str, Spans] = {}
         self.counts: Counter[str] = Counter()
         self.codes: Counter[str] = Counter()
-        """Refused steps by what was wrong with them."""
+        """Refused steps by code."""
         self.watched = 0
-        """Bad steps that were taken all the same, because the guard only watched."""
+        """Bad steps that were applied because the guard only monitored."""
         self.last: dict[str, Any] = {}
         """The newest event."""
         self.begun = ""
         self.ended = ""
-        """How the run ended, if it did: closed, stopped, failed."""
+        """How the run ended: closed, stopped, failed; "" if it did not."""
         self.error = ""
-        """What the training loop failed with: `RuntimeError: disk full`; `KeyboardInterrupt` by hand."""
+        """The error of the training loop: `RuntimeError: disk full`; `KeyboardInterrupt` if interrupted."""
         self._stop: float | None = None
         """The step at which the guard last decided to stop."""
         self.times: list[tuple[float, float]] = []
-        """Steps and when they were reached, in seconds since the first event; of a long run some of them."""
+        """Steps and seconds since the first event; thinned out for long runs."""
         self._began: float | None = None
         self._resumed: float | None = None
-        """The step at which a launch was resumed, until the launch itself is told."""
+        """The step at which the current launch resumed, until the launch event arrives."""
         self.memory: dict[str, Any] = {}
-        """Peaks, by where."""
+        """Peak memory, from the latest event that reports it."""
         self.slowest: dict[str, Any] = {}
-        """Of several ranks the one that takes most of a step, as it was found last."""
+        """The rank that takes most of a step, as last measured."""
         self.stall: dict[str, Any] = {}
-        """The last time that a rank did not arrive."""
+        """The last time a rank failed to arrive."""
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Take in one line."""
         event = record.get("event")
         if not isinstance(event, str):
             return
@@ -86,19 +86,19 @@ class Events:
         if step is not None and abs(step) < 1e15:
             self._note_time(step, record.get("time"))
         kind = KINDS.get(event) or ("error" if event.endswith("-failed") else None)
-        # A level that was accepted and a bad step that was only watched are no refusals, but nobody should miss them.
+        # Accepted phases and monitored bad steps are not refusals, but still deserve a mark.
         if kind is None and event in ("accept", "clip"):
             kind = "notice"
             self.watched += record.get("code") in BAD
         if kind is None or step is None or not abs(step) < 1e15:
             return
         if event == "stopped" and self._stop == step:
-            return  # the decision to stop is marked there already
+            return  # the decision to stop is already marked there
         if event == "stop":
             self._stop = step
         if event == "restart" and self._resumed == step:
             self._resumed = None
-            return  # resuming is marked there already
+            return  # the resume is already marked there
         if event == "resume":
             self._resumed = step
         if kind == "veto":
@@ -112,14 +112,14 @@ class Events:
             return
         self._began = when if self._began is None else self._began
         while self.times and self.times[-1][0] >= step:
-            self.times.pop()  # a run that was taken up again reaches these steps later
+            self.times.pop()  # a resumed run reaches these steps later
         self.times.append((step, when - self._began))
         if len(self.times) > MOST_TIMES:
             self.times = self.times[::2]
 
 
 def error_of(record: Mapping[str, Any]) -> str:
-    """What a training loop failed with, by its `failed` event: `RuntimeError: disk full`."""
+    """The error in a `failed` event: `RuntimeError: disk full`."""
     kind = _KIND.search(str(record.get("reason") or "")[:LONGEST])
     words = " ".join(str(record.get("error") or "")[:LONGEST].split())
     return ": ".join(filter(None, (kind[1] if kind else "", words)))
@@ -131,3 +131,45 @@ def _text(record: Mapping[str, Any]) -> str:
         if isinstance(value, str) and value:
             return value if len(value) <= LONGEST else f"{value[: LONGEST - 1]}…"
     return ""
+
+
+EVENT_FILES = "events*.jsonl"
+TAIL = 1 << 16  # bytes read from the end of a file: a stop is among the last lines
+
+
+def stopped_since(directory: Path, since: float) -> dict[str, Any] | None:
+    """The newest `stopped` event of any rank since a time in seconds since 1970; None if there is none.
+
+    Every rank that stops writes one, so losing some files hides nothing. The content is not trusted.
+    """
+    found: tuple[float, dict[str, Any]] | None = None
+    try:
+        files = sorted(directory.glob(EVENT_FILES))
+    except OSError:
+        return None
+    for path in files:
+        for line in _last_lines(path):
+            event = _stopped(line)
+            when = moment(str(event.get("time"))) if event else None
+            if event and when is not None and when >= since and (found is None or when > found[0]):
+                found = (when, event)
+    return None if found is None else found[1]
+
+
+def _stopped(line: bytes) -> dict[str, Any]:
+    if b'"stopped"' not in line:
+        return {}
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) and event.get("event") == "stopped" else {}
+
+
+def _last_lines(path: Path) -> list[bytes]:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL))
+            return file.read(TAIL).splitlines()
+    except OSError:
+        return []

@@ -1,7 +1,7 @@
-"""A file that grows: what was appended since the last look, whatever happens to the file in between.
+"""Read what was appended to a file since the last look.
 
-It may not exist yet, be rotated, cut off, deleted and come back, or be replaced by another one. The last bytes that
-were read are remembered and compared: a file that was emptied and has grown past the old place is still told apart.
+The file may not exist yet, or be rotated, truncated, deleted and recreated, or replaced. The last bytes read are
+compared, so a file that was emptied and has outgrown the old position is still detected.
 """
 
 from __future__ import annotations
@@ -13,36 +13,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BLOCK = 4 << 20
-"""Bytes read at one look, so that a huge file is taken in pieces and others get their turn."""
+BLOCK = 4 << 20  # bytes per look, so that one huge file does not starve the others
 
-REMEMBERED = 64
-"""Bytes before the place read up to that must still be there."""
+REMEMBERED = 64  # bytes before the current position that must be unchanged
 
-LONGEST = 1 << 20
-"""A line without an end of more bytes than this is passed over."""
+LONGEST = 1 << 20  # incomplete lines longer than this are skipped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What one look brought."""
+    """The result of one look."""
 
     anew: bool = False
-    """The file is another one than before: what was read of it is void."""
+    """The file was replaced: discard what was read before."""
     content: bytes = b""
     there: bool = True
-    """Whether there is such a file now."""
+    """Whether the file exists."""
     more: bool = False
-    """Whether there is more to read at once."""
+    """Whether more can be read at once."""
     modified: float = 0.0
-    """When it was written to last, seconds since the epoch."""
+    """Modification time, in seconds since the epoch."""
 
 
 class GrowingFile:
     """Remembers how far a file was read."""
 
     def __init__(self, path: Path, *, rewritten: bool = False) -> None:
-        """``rewritten``: it is always written as a whole, and void whenever it is another file or was written to."""
+        """``rewritten``: the file is always written as a whole, so any change invalidates what was read."""
         self.path = path
         self._rewritten = rewritten
         self._identity: tuple[int, int] | None = None
@@ -51,7 +48,6 @@ class GrowingFile:
         self._stamp = -1
 
     def look(self) -> Piece:
-        """Read on."""
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_CLOEXEC", 0))
         except OSError:
@@ -65,7 +61,7 @@ class GrowingFile:
 
     def _read(self, descriptor: int) -> Piece:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):  # a pipe would make everybody wait
+        if not stat.S_ISREG(status.st_mode):  # a pipe would block
             return Piece(there=False)
         modified = status.st_mtime
         unchanged = status.st_mtime_ns == self._stamp and status.st_size == self._position
@@ -93,14 +89,14 @@ class GrowingFile:
 
 
 class GrowingLines:
-    """The whole lines of a growing file; one without an end waits for it."""
+    """Complete lines of a growing file; an incomplete one waits for its end."""
 
     def __init__(self, path: Path) -> None:
         self._file = GrowingFile(path)
         self._torn = b""
 
     def look(self) -> tuple[Piece, list[bytes]]:
-        """What the look brought, and the lines that are whole now."""
+        """Return the look and the lines completed by it."""
         piece = self._file.look()
         if piece.anew:
             self._torn = b""
@@ -112,12 +108,12 @@ class GrowingLines:
 
 
 def number(value: Any) -> float | None:
-    """A number as it stands, NaN and infinity among them; None for anything else."""
-    if type(value) is float:  # nearly always, and asked millions of times
+    """A number, including NaN and infinity; None for anything else."""
+    if type(value) is float:  # the common case, called millions of times
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
         return float(value)
-    except OverflowError:  # a whole number of more than 308 digits
+    except OverflowError:  # an integer of more than 308 digits
         return math.inf if value > 0 else -math.inf

@@ -1,4 +1,4 @@
-"""layers.npz read back without numpy: which parameter, which step, which number."""
+"""Read layers.npz without numpy: values by parameter, step and field."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 FIELDS = ("norm", "zero_share", "update_ratio", "nonfinite", "abs_max")
-LARGEST = 512 << 20
-"""Bytes of one table; what is larger was not written by a guard."""
+LARGEST = 512 << 20  # bytes of one table; larger ones were not written by a guard
 
-MOST_PARTS = 20
-"""Launches whose looks are shown; the newest ones."""
+MOST_PARTS = 20  # launches to show, newest first
 
 _PART = re.compile(r"layers-(\d{1,9})\.npz")
 _NAMES = re.compile(r"<U(\d{1,5})")
@@ -26,31 +24,31 @@ _NAMES = re.compile(r"<U(\d{1,5})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTable:
-    """The closer looks at every parameter, over time."""
+    """Statistics of every parameter over time."""
 
     names: tuple[str, ...]
     steps: tuple[int, ...]
     tables: Mapping[str, array[float]]
-    """For each field the numbers of all parameters at the first look, then at the second, and so on."""
+    """Per field, the values of all parameters at the first look, then at the second, and so on."""
 
     def column(self, field: str, place: int) -> array[float]:
-        """One field of one parameter over time; empty where the file does not hold it."""
+        """One field of one parameter over time; empty if missing."""
         table = self.tables.get(field)
         return array("f") if table is None else table[place :: len(self.names)]
 
 
 def layer_files(directory: Path) -> list[Path]:
-    """Those of a run, oldest first: each launch writes one of its own, and the newest has the plain name."""
+    """The layer files of a run, oldest first: one per launch, the newest with the plain name."""
     older = [(int(found[1]), path) for path in directory.glob("layers-*.npz") if (found := _PART.fullmatch(path.name))]
     return [path for _, path in sorted(older)[-MOST_PARTS:]] + [directory / "layers.npz"]
 
 
 def all_layers(paths: Sequence[Path]) -> LayerTable | None:
-    """The tables of all launches as one; None where there is none, or none can be read."""
+    """The tables of all launches merged; None if there is none."""
     parts = [table for path in paths if (table := read_layers(path)) is not None]
     if not parts:
         return None
-    # The latest set of parameters counts, and of a step that was taken twice the second time.
+    # Use the latest set of parameters; a repeated step counts the second time.
     parts = [part for part in parts if part.names == parts[-1].names and part.tables.keys() == parts[-1].tables.keys()]
     joined = parts[-1]
     for part in reversed(parts[:-1]):
@@ -61,7 +59,7 @@ def all_layers(paths: Sequence[Path]) -> LayerTable | None:
 
 
 def read_layers(path: Path) -> LayerTable | None:
-    """One table; None where there is none, or it cannot be read."""
+    """One table; None if missing or unreadable."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = _names(*_array(archive, "names.npy"))
@@ -74,7 +72,7 @@ def read_layers(path: Path) -> LayerTable | None:
                     if kind == "<f4" and shape == (len(steps), len(names)):
                         tables[field] = _floats(content)
     except (OSError, ValueError, KeyError, SyntaxError, struct.error, zipfile.BadZipFile, EOFError, RuntimeError):
-        return None  # half a file, or somebody else's
+        return None  # truncated or foreign
     return LayerTable(names=names, steps=steps, tables=tables) if names and steps and tables else None
 
 

@@ -1,4 +1,4 @@
-"""What run directories tell of the machines that the runs were on, over restarts and ranks."""
+"""The machines that runs used, across restarts and ranks, from their directories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_FINITE = ("loss-not-finite", "gradient-not-finite")
 
 @dataclass(slots=True)
 class _Launch:
-    """One start of a run: who was where, and how often each rank has looked."""
+    """One launch of a run: the machine of each rank, and its number of checks."""
 
     time: float
     ranks: list[tuple[str, str]]
@@ -24,7 +24,7 @@ class _Launch:
 
 
 def runs_in(paths: Sequence[Path]) -> list[Path]:
-    """The run directories among these and below them, each once."""
+    """The run directories among these paths and below them, without duplicates."""
     found: dict[Path, None] = {}
     for path in paths:
         files = [path / EVENTS] if (path / EVENTS).is_file() else sorted(path.rglob(EVENTS))
@@ -33,11 +33,7 @@ def runs_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def machines_of(runs: Sequence[Path]) -> list[Machine]:
-    """Every machine that is named in these runs, with what was seen on it.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Every machine named in these runs, with its checks. Raises OSError if a file cannot be read."""
     machines: dict[tuple[str, str], Machine] = {}
     for run in runs:
         _read(run, machines)
@@ -66,7 +62,7 @@ def _take(record: dict[str, Any], launch: _Launch, run: Path, machines: dict[tup
     if event in ("replays", "replay-mismatch", "replay-suspect") and all(place):
         machine, rank, count = _at(machines, place), record.get("rank"), record.get("replayed")
         if isinstance(rank, int) and isinstance(count, int):
-            # Counted on within a launch; a run that crashed has told only up to its last mismatch.
+            # The count grows within a launch; a crashed run reported it only up to its last mismatch.
             launch.replayed[rank, place] = max(count, launch.replayed.get((rank, place), 0))
         if event == "replay-mismatch":
             machine.persistent += record.get("kind") == "persistent"
@@ -90,11 +86,11 @@ def _in_force(launches: list[_Launch], record: dict[str, Any]) -> _Launch:
 
 def _launches(run: Path) -> list[_Launch]:
     try:
-        told = json.loads((run / RUN).read_bytes()).get("launches")
+        recorded = json.loads((run / RUN).read_bytes()).get("launches")
     except (OSError, ValueError, AttributeError):
-        told = None
+        recorded = None
     found = []
-    for launch in told if isinstance(told, list) else []:
+    for launch in recorded if isinstance(recorded, list) else []:
         ranks = launch.get("ranks") if isinstance(launch, dict) else None
         if isinstance(ranks, list):
             places = [(str(each.get("host")), str(each.get("device"))) for each in ranks if isinstance(each, dict)]

@@ -1,16 +1,48 @@
-"""A run directory, read piece by piece while it grows."""
+"""Read a run directory incrementally while it grows."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from stayfinite.readers.runs.directory import EVENTS, RUN, STEPS, News, RunDirectory
 from stayfinite.readers.runs.events import Events
-from stayfinite.readers.runs.incidents import read_incidents, read_object
 from stayfinite.readers.runs.layers import LayerTable, all_layers, layer_files
 from stayfinite.readers.runs.steps import Steps
+
+MOST = 16
+LARGEST = 8 << 20  # bytes; larger files are not ours
+
+_NUMBERED = re.compile(r"\d{4,12}")
+
+
+def read_incidents(directory: Path) -> list[dict[str, Any]]:
+    """Each incident with its name, incident.json and autopsy.json, oldest first."""
+    try:
+        found = [path for path in directory.iterdir() if _NUMBERED.fullmatch(path.name) and path.is_dir()]
+    except OSError:
+        return []
+    incidents = []
+    for path in sorted(found, key=lambda path: int(path.name))[:MOST]:
+        record = read_object(path / "incident.json")
+        if record is not None:
+            incidents.append({"name": path.name, "record": record, "autopsy": read_object(path / "autopsy.json")})
+    return incidents
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None if there is none."""
+    try:
+        if path.stat().st_size > LARGEST:
+            return None
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
 
 LAYERS, INCIDENTS, LEDGER, EVALUATIONS = "layers.npz", "incidents", "ledger.json", "evaluations.json"
 
@@ -21,11 +53,10 @@ def is_run_directory(path: Path) -> bool:
 
 
 class RunReader:
-    """Holds what was read of a run directory; :meth:`refresh` reads what is new.
+    """The content of a run directory; :meth:`refresh` reads what is new.
 
-    A file that was replaced or cut is read from its beginning; of one that was deleted the last is kept until there is
-    another. Nothing that is in the directory raises: what
-    cannot be read is left out.
+    A replaced or truncated file is read from the start; the content of a deleted one is kept until it reappears.
+    Nothing in the directory raises: unreadable parts are left out.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -33,18 +64,18 @@ class RunReader:
         self.steps = Steps()
         self.events = Events()
         self.launches: list[dict[str, Any]] = []
-        """run.json, a record a launch."""
+        """Records of run.json, one per launch."""
         self.layers: LayerTable | None = None
         self.incidents: list[dict[str, Any]] = []
         self.ledger: dict[str, Any] = {}
         self.evaluations: list[dict[str, Any]] = []
-        """Of a recipe: each with its step and its scores by name."""
+        """Evaluations of a recipe, each with its step and scores by name."""
         self._growing = RunDirectory(directory)
-        self._told = self._growing.launch
+        self._seen_launch = self._growing.launch
         self._stamps: dict[str, tuple[int, ...]] = {}
 
     def refresh(self) -> bool:
-        """Read all that is new; whether there was anything."""
+        """Read all that is new; return whether there was anything."""
         changed = False
         while True:
             news = self.news()
@@ -53,44 +84,42 @@ class RunReader:
                 return changed
 
     def news(self) -> News:
-        """Read on, a bounded piece of each file, and return what was new in it."""
+        """Read a bounded piece of each file and return what is new."""
         news = self._growing.news()
         if news.anew:
             self.steps, self.events = Steps(), Events()
         for record in news.steps:
             self.steps.add(record)
         for record in news.events:
-            if not record.get("rank"):  # what other ranks have to say is written in files of their own
+            if not record.get("rank"):  # other ranks write their own files
                 self.events.add(record)
         news.beside = self._look_beside()
         return news
 
     @property
     def launch(self) -> dict[str, Any]:
-        """run.json, as it was read last."""
+        """run.json, as last read."""
         return self._growing.launch
 
     @property
     def total_steps(self) -> int | None:
-        """How many steps the run is to have, where run.json says so."""
         return self._growing.total_steps
 
     @property
     def ends(self) -> float | None:
-        """When the time of the run is over, where run.json says so."""
+        """When a time-limited run ends, if run.json says so."""
         return self._growing.ends
 
     @property
     def minutes(self) -> float | None:
-        """How many minutes the run is to have, where run.json says so."""
         return self._growing.minutes
 
     def _look_beside(self) -> bool:
-        """Read the files that are written as a whole, where they have changed."""
+        """Read the files that are written as a whole, if they changed."""
         changed = False
-        # What was read counts: the file may have been replaced since.
-        if self.launch is not self._told:
-            self._told = self.launch
+        # Compare with what was read: the file may have been replaced since.
+        if self.launch is not self._seen_launch:
+            self._seen_launch = self.launch
             launches = self.launch.get("launches")
             self.launches = [each for each in launches if isinstance(each, dict)] if isinstance(launches, list) else []
             changed = True
@@ -98,8 +127,10 @@ class RunReader:
             self.layers = all_layers(layers)
             changed = True
         if self._touched(EVALUATIONS, [self.directory / EVALUATIONS]):
-            told = (read_object(self.directory / EVALUATIONS) or {}).get("evaluations")
-            self.evaluations = [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+            recorded = (read_object(self.directory / EVALUATIONS) or {}).get("evaluations")
+            self.evaluations = (
+                [each for each in recorded if isinstance(each, dict)] if isinstance(recorded, list) else []
+            )
             changed = True
         if self._touched(LEDGER, [self.directory / LEDGER]):
             self.ledger = read_object(self.directory / LEDGER) or {}
@@ -111,7 +142,7 @@ class RunReader:
         return changed
 
     def _touched(self, name: str, paths: Iterable[Path]) -> bool:
-        """Whether any of these is another one than at the last reading, or was written since."""
+        """Whether any of these files was replaced or written since the last reading."""
         stamp: list[int] = []
         for path in paths:
             try:

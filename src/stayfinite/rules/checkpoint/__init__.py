@@ -1,1 +1,1 @@
-"""What is saved and what is read back."""
+"""Saving and loading."""

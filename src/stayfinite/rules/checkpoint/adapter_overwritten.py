@@ -54,7 +54,7 @@ _SECOND = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A file that was not found, keys that were not loaded, or a loss that begins again."""
+    """Clues: a missing file, keys that were not loaded, or a loss that starts over."""
     gone = facts.said(_NOT_FOUND)
     if gone:
         yield Clue(gone.text.strip(), PROOF - HINT / 2, gone.where)

@@ -77,13 +77,13 @@ _HEAD = re.compile(
     r"size mismatch for [\w.]*(?:head|class|\bfc\b|clf|logit)[\w.]*: .{0,60}\[\d+(,[^\]]*)?\].{0,80}\[\d+(?(1)\1|)\]",
     re.IGNORECASE,
 )
-"""A head of which only the number of rows differs."""
+"""A head that differs only in its number of rows."""
 
 _LOADED = r"load_state_dict\(|torch\.load\(|from_pretrained|pre-?trained|\bcheckpoint\b|\bckpt\b|load_weights|\.pth\b"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The loader's list of names and shapes; shapes that clash in the forward pass are the same thing later."""
+    """Clues: the loader's list of names and shapes, or a shape mismatch in the forward pass."""
     shapes = _refusal(facts, _SHAPES)
     keys = _refusal(facts, _KEYS)
     vocabulary = other_vocabulary(facts)
@@ -111,7 +111,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _refusal(facts: Facts, pattern: str) -> Message | None:
-    """The first such line that does not say that the tensor is left out."""
+    """The first such line that does not say that the tensor is skipped."""
     return next((one for one in facts.all_said(pattern) if not re.search(LEFT_OUT, one.text, re.IGNORECASE)), None)
 
 

@@ -66,7 +66,7 @@ _NO_ROOM = r"no space left on device|disk quota exceeded|errno 28|disk (?:is )?f
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The reader's complaint is proof; so is the writer's."""
+    """Clues: an error of the reader or the writer, which is proof."""
     reading = facts.said(_READING)
     if reading:
         yield Clue(reading.text, PROOF, reading.where)

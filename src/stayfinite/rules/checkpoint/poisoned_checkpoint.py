@@ -55,7 +55,7 @@ _SAYS = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A scan proves it; a resumed run that is NaN from its first step suggests it."""
+    """Clues: a scan is proof; a resumed run that is NaN from its first step is a hint."""
     scan = facts.seen("checkpoint.nonfinite")
     if scan is not None:
         if scan.value:

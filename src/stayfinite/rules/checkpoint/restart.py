@@ -1,4 +1,4 @@
-"""Where a log was taken up again, and what its loss did there."""
+"""Find where a run was resumed in its log, and what the loss did there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESUMED = (
     r"continu(?:ing|ed)|re-?start(?:ing|ed)?)\b.{0,60}"
     r"\b(?:checkpoint|ckpt|epoch \d|step \d|iteration \d)|continuing training from"
 )
-"""Messages with which programs say that they go on from a checkpoint."""
+"""Messages that announce a resume from a checkpoint."""
 
 SWITCH = (
     "resume_from_checkpoint",
@@ -29,31 +29,31 @@ SWITCH = (
     "ckpt_path",
     "finetune_from",
 )
-"""Settings that ask for it."""
+"""Settings that request it."""
 
 WINDOW = 5
-"""Losses on either side that are compared."""
+"""Losses compared on each side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A run taken up again within one log."""
+    """A resume within one log."""
 
     before: float
-    """The median loss before it."""
+    """Median loss before it."""
     after: float
-    """The first losses after it, their median."""
+    """Median of the first losses after it."""
     first: float | None
-    """The loss that the log began with."""
+    """First loss of the log."""
     points: int
-    """Losses on the side that has fewer."""
+    """Losses on the shorter side."""
     lr_before: float | None
     lr_after: float | None
     where: str
 
 
 def resumed(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` that says that this run goes on from a checkpoint."""
+    """``(text, where)`` that shows that this run resumed from a checkpoint."""
     for name in SWITCH:
         for setting in facts.settings.all(name):
             if setting.value not in (None, False, "", "None", "none", "False", "false", "null", 0):
@@ -69,7 +69,7 @@ def resumed(facts: Facts) -> tuple[str, str] | None:
 
 
 def restart(facts: Facts) -> Restart | None:
-    """The restart inside a log: where a message stands between two losses, else where the level of the loss jumps."""
+    """The resume inside a log: a message between two losses, else a jump of the loss level."""
     for run in facts.runs:
         losses = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
         cut = _message_between(run, losses)
@@ -103,7 +103,7 @@ def _message_between(run: RunSeries, losses: list[tuple[float, int]]) -> int | N
 
 
 def _new_level(losses: list[tuple[float, int]]) -> int | None:
-    """Where the loss rises at once by half or more, above all that came just before, and stays there."""
+    """Where the loss jumps by half or more above everything just before, and stays there."""
     for cut in range(1, len(losses)):
         before = [value for value, _ in losses[max(0, cut - WINDOW) : cut]]
         after = [value for value, _ in losses[cut : cut + WINDOW]]

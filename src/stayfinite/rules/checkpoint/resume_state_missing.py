@@ -76,11 +76,11 @@ _LOSS_BEFORE = re.compile(
     re.IGNORECASE,
 )
 SMALL_JUMP, CLEAR_JUMP, BEYOND_NOISE = 1.1, 1.3, 1.4
-"""Loss after a restart over that before it: what wants a second sign, what several points prove, what one proves."""
+"""Loss after over before a resume: needs a second sign, proved by several points, proved by one."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A library that misses a part, or a loss that jumps where the run was taken up again."""
+    """Clues: a library that reports a missing part, or a loss that jumps at the resume."""
     groups = facts.said(_GROUPS)
     if groups:
         yield Clue(groups.text, STRONG + HINT, groups.where)
@@ -117,7 +117,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
-    """A run that goes on in a late epoch, at the rate that it began with, where the rate is meant to fall."""
+    """A run that resumes in a late epoch at its initial rate although the rate should decay."""
     late = facts.said(r"\bepoch\W{0,4}(?:[2-9]|\d{2,})\b|\b(?:step|iter\w*)\W{0,3}\d{4,}")
     falls = facts.mentioned(
         r"\bdecay(?:ed|s)?\b(?! ?[:=] ?0)(?<!weight decay)(?<!weight_decay)|lr_?schedul|milestones|\bcosine|step_size|"
@@ -136,7 +136,7 @@ def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
 
 
 def _told_before(facts: Facts) -> tuple[float, str] | None:
-    """``(loss, where)`` that a note gives for the time before the restart."""
+    """``(loss, where)`` that a note gives for the time before the resume."""
     for where, text in [*facts.settings.notes, *((message.where, message.text) for message in facts.messages)]:
         found = _LOSS_BEFORE.search(text)
         if found:

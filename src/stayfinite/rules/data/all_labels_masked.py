@@ -84,15 +84,15 @@ _BY_COUNT = (
     r"(?:\.sum\(|\.item\(|\)|,|\s*$|\.shape|\b)"
 )
 SOME = 0.001
-"""A share of wholly masked rows above which batches of nothing else are to be met."""
+"""Share of fully masked rows above which fully masked batches occur."""
 FEW = 5
-"""Points of a healthy course that show that most rows have something to learn from."""
+"""Healthy points that show that most rows have labels."""
 SHORT = 256
-"""Tokens. Few conversations fit into so short a limit with prompt and answer."""
+"""Tokens. Few conversations fit their prompt and answer into such a limit."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A loss of 0 or NaN with nothing learned from the start, and settings that mask."""
+    """Clues: a loss of 0 or NaN from the start, and settings that mask."""
     yield from _observed(facts)
     yield from planned(facts, "plan.no_room_for_answer", STRONG + HINT)
     said = facts.said(_SAID)
@@ -110,7 +110,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _divided(facts: Facts) -> Iterator[Clue]:
-    """A division by the number of tokens that count, which was 0."""
+    """A division by the number of unmasked tokens, which was 0."""
     zero = facts.said(r"ZeroDivisionError|divi\w+ by zero")
     count = facts.said(_BY_COUNT)
     if zero is not None and count is not None:
@@ -154,7 +154,7 @@ def _settings(facts: Facts) -> Iterator[Clue]:
 
 
 def _empty_means(facts: Facts) -> list[Clue]:
-    """Means over the answers' tokens that are NaN, while no loss is."""
+    """NaN means over answer tokens although no loss is NaN."""
     if facts.symptoms.bad_losses or facts.symptoms.bad_norms:
         return []
     for run in facts.runs:

@@ -157,7 +157,7 @@ _ONE_PLACE = (
     r"(?:the )?(?:same|step|batch|iteration)\b|\b(?:batch|step|iteration) \d+ (?:in|of) (?:every|each)|"
     r"\bregularly\b|\bonce (?:per|an|every) epoch"
 )
-"""What comes back at one place comes from what is read there."""
+"""A failure that recurs at one position comes from the data there."""
 _SKIPPED = r"grad norm is nan\. ?(?:skipping|do not) updat"
 _PAIR = re.compile(
     r"\b(\w{1,40}(?:[ _][Ll]oss)?)\s?[:=]?\s{1,4}\(?(nan|-?inf|-?\d+\.?\d*(?:e[-+]?\d+)?)\b", re.IGNORECASE
@@ -169,11 +169,11 @@ _CLASSIFIES = re.compile(
     r"(?:cls|class|classifier|classification|ce|conf|obj|objectness|att|hm|heatmap)(?:[_ ]loss)?$", re.IGNORECASE
 )
 ORDINARY = 100.0
-"""A part of a loss that never was above this had not exploded."""
+"""A loss term that never exceeded this did not explode."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Messages of loader and loss; else a sudden NaN without a climb, where data of the outside world goes in."""
+    """Clues: messages of loader and loss; else a sudden NaN without a climb, with external data."""
     yield from _observed(facts)
     refused, skipped = facts.said(_REFUSED), facts.said(_SKIPPED)
     if refused is not None:
@@ -233,7 +233,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _weight_of_own_data(facts: Facts) -> float:
-    """Data that nobody else has used is the first suspect, above all where the very first numbers are lost."""
+    """Unpublished data is the first suspect, especially if the first numbers are already bad."""
     if facts.context.half is not None or facts.symptoms.explodes:
         return HINT
     return 3.2 if facts.symptoms.from_start else 1.7
@@ -257,7 +257,7 @@ def _course(facts: Facts) -> Iterator[Clue]:
 
 
 def _only_regression(facts: Facts) -> str | None:
-    """Says so when a regression part of the loss is not finite while classification parts are ordinary."""
+    """Reports a non-finite regression term next to ordinary classification terms."""
     values: dict[str, list[float]] = {}
     for run in facts.runs:
         for name, track in run.metrics.items():

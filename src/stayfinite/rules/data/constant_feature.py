@@ -40,11 +40,11 @@ _BY_SPREAD = (
     r"/ ?\(?.{0,30}max\w*.{0,12}- ?.{0,20}min|"
     r"\.std\(|z-?score|StandardScaler|MinMaxScaler|standardi[sz]e"
 )
-"""A standardization: a column of one value has a spread of 0."""
+"""A standardization: a constant column has a standard deviation of 0."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Measured columns; or warnings of a spread of 0, with NaN after them."""
+    """Clues: measured columns, or warnings of zero deviation followed by NaN."""
     seen = facts.seen("data.constant_features")
     if seen is not None and seen.value:
         yield Clue(f"constant columns: {', '.join(map(str, seen.value))}", PROOF, seen.where)

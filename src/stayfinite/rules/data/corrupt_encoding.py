@@ -40,7 +40,7 @@ from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A codec's refusal is proof, as are replacement characters that a probe counted."""
+    """Clues: a codec error or counted replacement characters, which are proof."""
     seen = facts.seen("data.damaged_text_share")
     if seen is not None and seen.value > 0.001:
         yield Clue(

@@ -36,11 +36,11 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 MANY = 0.1
-"""A share of copies above which they weigh; records and letters repeat their formulas without any mistake."""
+"""Share of duplicates that matters; records and letters repeat phrases legitimately."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A measured share of copies."""
+    """Clues: the measured share of duplicates."""
     seen = facts.seen("data.duplicate_share")
     if seen is not None and seen.value > MANY:
         yield Clue(f"{seen.value:.0%} of the rows are duplicates", PROOF if seen.value > 0.3 else STRONG, seen.where)

@@ -59,7 +59,7 @@ _NOTHING = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Words for "nothing there" are proof; a division by zero at the number of batches is not far from it."""
+    """Clues: messages about missing data are proof; a division by zero batches is nearly proof."""
     seen = facts.seen("data.rows")
     if seen is not None and seen.value == 0:
         yield Clue("the dataset has no rows", PROOF, seen.where)

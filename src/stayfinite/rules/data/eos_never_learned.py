@@ -33,7 +33,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """What a plan's code says: padding is the end token, one is added to each text, and padding is masked by its id."""
+    """Clues: the plan's code pads with the end token, appends it to each text, and masks padding by id."""
     yield from planned(facts, "plan.end_masked")
 
 

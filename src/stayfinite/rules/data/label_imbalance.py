@@ -39,7 +39,7 @@ from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A measured share of the largest class; or metrics that are 0 beside a high and constant accuracy."""
+    """Clues: the measured share of the largest class, or metrics of 0 next to a high constant accuracy."""
     seen = facts.seen("labels.largest_share")
     if seen is not None and seen.value >= 0.9:
         yield Clue(f"{seen.value:.1%} of the labels are one class", PROOF if seen.value >= 0.97 else STRONG, seen.where)

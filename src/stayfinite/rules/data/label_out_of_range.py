@@ -63,22 +63,22 @@ _PICTURES = (
     r"\byolo\w*|"
     r"\bu-?net\b|\bresnet|\bdeeplab|\bimage|\bclassif|\bcifar|\bimagenet|\blanes?\b|\bmask\b|\bface"
 )
-"""Work in which an index that fails is that of a class."""
+"""Tasks in which a failing index is a class."""
 
 
 _BOUNDED = r"\bbce\w*|binary_?cross_?entropy\w*|(?<!nll_)cross[ _]?entropy\w*|\bfocal|\bsigmoid_focal|soft_?margin"
-"""Losses that are 0 or more for every label they are made for; an overlap is written as a negative loss by many."""
+"""Losses that are never negative for valid labels; overlap losses are often negative."""
 _UNBOUNDED = (
     r"\belbo\b|\bvae\b|variational|log[-_ ]?likelihood|\bnll|\bflow\b|\bglow\b|"
     r"entropy[-_ ]?(?:bonus|reg|coef|loss_coef)|"
     r"\bppo\b|\breward|policy|\bwgan|adversarial|\bcosine|\bmixture|\bmdn\b|\bgaussian|dice|jaccard|\biou|uncertainty|"
     r"si-?s[nd]r|\bssim\b|\bkl\b|\bmutual|contrastive"
 )
-"""Terms that may be below 0 in a healthy run."""
+"""Terms that may be negative in a healthy run."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The loss's own words; else a failed gather or a bare assert where classes are about."""
+    """Clues: the loss's own error; else a failed gather or a bare assert in a classification task."""
     seen = facts.seen("data.labels_out_of_range")
     if seen is not None and seen.value:
         yield Clue(f"labels outside the classes: {seen.value}", PROOF, seen.where)
@@ -110,7 +110,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
-    """Which table it was, where its size is one that the settings give."""
+    """Identify the table if the settings give its size."""
     asked = asked_and_rows(scatter)
     if asked is None:
         return
@@ -121,7 +121,7 @@ def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
 
 
 def _below_zero(facts: Facts) -> Iterator[Clue]:
-    """A loss that no label within the classes can bring below 0, below 0."""
+    """A negative loss where valid labels cannot cause one."""
     best = facts.symptoms.best_loss
     if best is None or best >= -0.01:
         return

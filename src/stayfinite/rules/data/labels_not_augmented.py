@@ -30,7 +30,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Rows of a dataset whose inputs were seen mirrored over unchanged labels."""
+    """Clues: rows with mirrored inputs over unchanged labels."""
     seen = facts.seen("data.labels_not_augmented")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)

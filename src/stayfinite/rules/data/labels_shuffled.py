@@ -31,7 +31,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Two orders that were seen for inputs and labels."""
+    """Clues: inputs and labels in different orders."""
     seen = facts.seen("labels.own_order")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)

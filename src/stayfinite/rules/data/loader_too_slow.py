@@ -36,11 +36,11 @@ from stayfinite.rules.rule import STRONG, Clue, Rule
 SLOWER = 2.0
 """Time of a batch over time of a step."""
 LONG = 0.1
-"""Seconds a batch, below which it is not worth a word."""
+"""Seconds per batch below which it does not matter."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Only a measurement can tell."""
+    """Clues: measured times."""
     batch, step = facts.seen("loader.seconds_per_batch"), facts.seen("loader.seconds_per_step")
     if batch is None or step is None or not batch.value > LONG or not batch.value > SLOWER * step.value:
         return

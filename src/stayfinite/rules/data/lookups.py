@@ -1,6 +1,6 @@
-"""Crashes of a look-up with an index that is not there: what torch says of them, and which table was meant.
+"""Lookups with an index out of range: torch's messages, and which table was meant.
 
-Embeddings, position tables and class targets fail with much the same words; the rules for each share these readings.
+Embeddings, position tables and class targets fail with similar messages; their rules share this module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EMBEDDING = (
     r"(?:token|input|word|vocab\w*)[_ ]?(?:ids?|index|indices)\b.{0,40}\b(?:out of (?:range|bounds|vocab\w*)|"
     r"(?:exceeds?|greater|larger|>=?) .{0,24}vocab)"
 )
-"""What torch (CPU and CUDA, old and new), TensorFlow and others say of a table that lacks the row asked for."""
+"""Errors of torch (CPU and CUDA, old and new), TensorFlow and others for a missing row of a table."""
 
 TARGET = (
     r"(?:\bt|cur_target|target_val|target) ?>= ?0 ?&& ?(?:t|cur_target|target_val|target) ?< ?n_?classes|"
@@ -34,7 +34,7 @@ TARGET = (
     r"y contains previously unseen labels|"
     r"(?:invalid|expected:?) (?:classes|class(?:es)? inferred).{0,60}(?:got|expected)"
 )
-"""What torch and others say when a class index lies outside the classes."""
+"""Errors for a class index outside the classes."""
 
 SCATTER = (
     r"index out of bounds[\"'`]* ?\)?[`'\"]? failed|idx_dim >= 0 && idx_dim < index_size|-sizes\[i\] <= index|"
@@ -43,13 +43,13 @@ SCATTER = (
     r"index -?\d+ is out of range for (?:dimension|axis|dim) \d+|"
     r"(?:invalid|wrong) index in (?:gather|scatter)|index(?:es)? (?:must be|should be) (?:smaller|less) than"
 )
-"""An index of a gather, a scatter or a subscript that is out of bounds: labels more often than tokens."""
+"""An index of a gather, scatter or subscript out of bounds: labels more often than tokens."""
 
 ASSERT = (
     r"device-side assert triggered|cuda (?:runtime )?error ?\((?:59|710)\)|cudaErrorAssert|"
     r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED) when calling"
 )
-"""A kernel refused an index; which one, this line does not say."""
+"""A kernel refused an index, but does not say which."""
 
 _POSITION_TABLES = {
     r"\bbertweet-large": 512,
@@ -118,36 +118,36 @@ _WRITTEN_CLASSES = re.compile(r"\b(\d+) (?:classes|labels|categories)\b", re.IGN
 
 
 def lookup_failure(facts: Facts) -> Message | None:
-    """The line that says a row was asked for that a table does not have."""
+    """The line that reports a row missing from a table."""
     return facts.said(EMBEDDING)
 
 
 def target_failure(facts: Facts) -> Message | None:
-    """The line that says a class was named that does not exist."""
+    """The line that reports a class that does not exist."""
     return facts.said(TARGET)
 
 
 def bare_assert(facts: Facts) -> Message | None:
-    """A device-side assert of which nothing says what it was about."""
+    """A device-side assert without any explanation."""
     if facts.said(rf"{EMBEDDING}|{TARGET}|{SCATTER}|Assertion .+ failed|probability tensor contains") is not None:
         return None
     return facts.said(ASSERT)
 
 
 def table_rows(message: Message) -> int | None:
-    """The rows of the table, where the message tells them (old versions of torch give the last index)."""
+    """Rows of the table, if the message gives them (old torch gives the last index)."""
     found = _TABLE.search(message.text)
     return int(found.group(2)) if found else None
 
 
 def first_missing(message: Message) -> int | None:
-    """The rows of the table, where the row asked for is the very next one: what counts up meets that one first."""
+    """Rows of the table if the missing row is the very next one, which a counter hits first."""
     asked = asked_and_rows(message)
     return asked[1] if asked is not None and asked[0] == asked[1] else None
 
 
 def asked_and_rows(message: Message) -> tuple[int | None, int] | None:
-    """``(row asked for, rows of the table)``, where the message tells the rows; not every one tells what was asked."""
+    """``(requested row or None, rows of the table)``, if the message gives the rows."""
     old, new = _TABLE.search(message.text), _OF_SIZE.search(message.text)
     if old is not None:
         return int(old.group(1)), int(old.group(2)) + 1
@@ -159,12 +159,12 @@ def asked_and_rows(message: Message) -> tuple[int | None, int] | None:
 
 
 def is_vocabulary(facts: Facts, rows: int) -> tuple[str, str] | None:
-    """``(where, text)`` that gives the vocabulary this very number of rows."""
+    """``(where, text)`` that gives the vocabulary exactly this size."""
     return _of_this_number(facts, rows, _VOCABULARY, _WRITTEN_ROWS)
 
 
 def is_class_count(facts: Facts, rows: int) -> tuple[str, str] | None:
-    """``(where, text)`` that gives the model this very number of classes."""
+    """``(where, text)`` that gives the model exactly this number of classes."""
     return _of_this_number(facts, rows, _CLASS_COUNT, _WRITTEN_CLASSES)
 
 
@@ -181,7 +181,7 @@ def _of_this_number(
 
 
 def longest_input(facts: Facts) -> tuple[int, str, str] | None:
-    """The largest length that inputs are cut or padded to: its value, as written, and where."""
+    """The largest length that inputs are cut or padded to: value, text and location."""
     found = []
     for setting in facts.settings.all(*_LENGTHS):
         value = number_in(setting.value)
@@ -195,7 +195,7 @@ def longest_input(facts: Facts) -> tuple[int, str, str] | None:
 
 
 def position_limit(facts: Facts) -> tuple[int, str] | None:
-    """How many tokens the model's position table holds, and what says so."""
+    """Size of the model's position table, and its source."""
     setting = facts.settings.find("max_position_embeddings", "n_positions", "n_ctx")
     if setting is None and is_roberta(facts) and _from_scratch(facts):
         return 510, "RobertaConfig's own max_position_embeddings of 512 (510 usable)"
@@ -214,12 +214,12 @@ def position_limit(facts: Facts) -> tuple[int, str] | None:
 
 
 def _from_scratch(facts: Facts) -> bool:
-    """Whether a model is made from a type's default config and not loaded."""
+    """Whether a model is created from a default config instead of loaded."""
     named = facts.settings.find("model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_id")
     made = facts.settings.find("model_type") or facts.settings.search(r"\bfrom_config\(|Config\(\)|\bfrom scratch\b")
     return named is None and made is not None and facts.settings.search(r"from_pretrained\(['\"][\w/-]*roberta") is None
 
 
 def is_roberta(facts: Facts) -> bool:
-    """Whether the model numbers its positions from padding_idx + 1 on, so that two rows of its table are never used."""
+    """Whether the model numbers positions from padding_idx + 1, so two rows of its table are never used."""
     return facts.mentioned(r"\b(?:xlm-?)?roberta|camembert|longformer|\bbertweet|\bphobert") is not None

@@ -70,7 +70,7 @@ _OTHER_SHAPE = (
     r"inconsistent numbers? of samples|"
     r"weight tensor should be defined either for all|target\.?(?:dim|size)\(?\)? .{0,12}(?:==|must)"
 )
-"""How torch, Keras and scikit-learn refuse a target whose shape the loss or the metric does not take."""
+"""Errors of torch, Keras and scikit-learn for a target of the wrong shape."""
 _OTHER_KIND = (
     r"expected floating point type for target|"
     r"expected (?!.*(?:half|bfloat))(?:object of )?(?:scalar )?(?:d?type )(?:torch\.)?(?:Long|Double|Float|Byte)"
@@ -78,11 +78,11 @@ _OTHER_KIND = (
     r"not implemented for '(?:int|long|bool|byte|short)'|"
     r"result type (?:float|double|half|bfloat16) can'?t be cast to (?:the desired output type )?(?:long|int|byte|bool)"
 )
-"""How a loss refuses integers where it wants fractions, or fractions where it wants class numbers."""
+"""Errors of a loss for integers instead of floats, or floats instead of class numbers."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The loss's own warning, or shapes that a probe saw."""
+    """Clues: the loss's own warning, or observed shapes."""
     warned = facts.said(
         r"using a target size .{0,60}different to the input size|lead to incorrect results due to broadcasting"
     )
@@ -112,10 +112,10 @@ def _of_the_loss(facts: Facts) -> bool:
 
 
 def _harmless(text: str) -> bool:
-    """Whether no element meets one that it should not.
+    """Whether no element meets a wrong one.
 
-    Either broadcasting makes nothing larger, (1,) with () or (1, 64) with (64,), or each is compared with every other
-    on purpose, (32, 64, 1) with (32, 1, 64).
+    Broadcasting enlarges nothing, as with (1,) and () or (1, 64) and (64,), or compares all pairs on purpose, as with
+    (32, 64, 1) and (32, 1, 64).
     """
     shapes = [[int(part) for part in size.split(",") if part.strip()] for size in _SIZES.findall(text)]
     if len(shapes) != 2:

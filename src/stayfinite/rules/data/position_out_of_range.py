@@ -97,11 +97,11 @@ TABLES = frozenset(
         5000,
     }
 )
-"""Rows that tables of positions have (and the last index of each, which old versions of torch print)."""
+"""Usual sizes of position tables, and their last index, which old torch prints."""
 
 
 VOCABULARY = 5_001
-"""A table with at least so many rows is a vocabulary."""
+"""A table of at least this many rows is a vocabulary."""
 
 POSITIONS = (
     r"\b(?:position_embeddings?|embed_positions|wpe|position_ids|pos_embed\w*|positional|pos_embeddings?|pos_emb|"
@@ -110,7 +110,7 @@ POSITIONS = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A failed look-up or a refusal, and lengths beyond the table."""
+    """Clues: a failed lookup or an error, and lengths beyond the table."""
     yield from planned(facts, "plan.too_long")
     asked = facts.seen("data.positions_out_of_range")
     if asked is not None and asked.value:

@@ -1,4 +1,4 @@
-"""What numpy, the kind of loss and the reporter's own trials say of the data, when a run is not finite."""
+"""Clues about the data of a non-finite run: numpy's warnings, the loss, and the reporter's own trials."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue
 _PREPARED = (
     r"RuntimeWarning: (?:invalid value|divide by zero|overflow|mean of empty|degrees of freedom)(?! encountered in exp)"
 )
-"""numpy's own warning. It is not part of the graph: what it computes are inputs and targets."""
+"""numpy's own warnings. numpy is outside the graph: it computes inputs and targets."""
 _TARGETS = re.compile(
     r"bbox|box_|_box|boxes|\bgt_|anchor|targets?_?d?[wh]?\b|widths?\b|heights?\b|area|dataset|data_|preprocess|loader|"
     r"transform|augment|normali[sz]e|\.mean\(|\.std\(|feature|\bmel\b|spectr|librosa|log10?\(",
     re.IGNORECASE,
 )
 _BY_SPREAD = re.compile(r"/ ?\(?[\w.]*(?:std|sigma|scale|stddev)", re.IGNORECASE)
-"""That is a column of one value, not a bad row."""
+"""A constant column, not a bad row."""
 _UNALIGNABLE = (
     r"(?:\b|_)ctc(?:\b|_)|\bk2\b|icefall|wenet|espnet|deepspeech|wav2vec|hubert|\bcrnn\b|\brnn-?t\b|transducer|captcha|"
     r"\b(?:aishell|thchs|librispeech|wenetspeech|gigaspeech|tedlium|switchboard|timit|st-?cmd)\w*"
 )
 ABSURD = 1e6
-"""No utterance costs so much; and the negative logarithm of a probability is never below 0."""
+"""No utterance costs this much, and a negative log-probability is never below 0."""
 
 _DETECTS = (
     r"object[-_ ]?detect|\bdetector\b|faster[-_ ]?r-?cnn|mask[-_ ]?r-?cnn|\bssd\w*|\bssd_|\byolo\w*|retinanet|"
@@ -35,7 +35,7 @@ _DETECTS = (
 
 
 def remarks(facts: Facts) -> Iterator[Clue]:
-    """Clues for and against a bad row, other than the loader's messages and the course of the loss."""
+    """Clues for and against a bad row besides loader messages and the loss curve."""
     prepared = facts.said(_PREPARED)
     if prepared is not None and (facts.symptoms.trouble or not facts.messages[1:]):
         near = " ".join(message.text for message in facts.messages if 0 <= message.line - prepared.line <= 1)
@@ -49,7 +49,7 @@ def remarks(facts: Facts) -> Iterator[Clue]:
 
 
 def _alignment(facts: Facts) -> Iterator[Clue]:
-    """CTC is infinite, by its definition, for a row that has fewer frames than symbols."""
+    """CTC is infinite by definition for a row with fewer frames than symbols."""
     measured = any("ctc" in name.lower() for run in facts.runs for name in run.metrics)
     if not measured and facts.mentioned(_UNALIGNABLE) is None:
         return
@@ -62,7 +62,7 @@ def _alignment(facts: Facts) -> Iterator[Clue]:
 
 
 def impossible_alignment(facts: Facts) -> Iterator[Clue]:
-    """A CTC loss that is below 0 or beyond all bounds: what implementations return for a row without an alignment."""
+    """A negative or absurdly large CTC loss: what implementations return for an impossible alignment."""
     for run in facts.runs:
         for name, track in run.metrics.items():
             if "ctc" not in name.lower():

@@ -31,7 +31,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Mean and spread on both sides, as they were seen."""
+    """Clues: mean and standard deviation of both splits."""
     seen = facts.seen("data.splits_scaled")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)

@@ -35,7 +35,7 @@ from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Only a comparison of the two files tells."""
+    """Clues: a comparison of the two files."""
     share, characters = facts.seen("data.foreign_rows_share"), facts.seen("data.foreign_characters")
     if share is not None and characters is not None and share.value > 0.01:
         named = " ".join(characters.value)

@@ -56,12 +56,11 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 VOCABULARY = 5000
-"""A table with at least so many rows is a vocabulary, not a table of positions (longest in common use before RoPE: "
-"4,098)."""
+"""A table of at least this many rows is a vocabulary; position tables had at most 4,098 before RoPE."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A failed look-up, and what says that it was the vocabulary's."""
+    """Clues: a failed lookup, and signs that it was the vocabulary's."""
     yield from _observed(facts)
     failure, vague, scatter = lookup_failure(facts), bare_assert(facts), facts.said(SCATTER)
     told = failure or scatter

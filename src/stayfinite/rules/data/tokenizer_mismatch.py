@@ -50,13 +50,11 @@ from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.loaded_shapes import other_vocabulary
 
 UNKNOWN = 0.01
-"""A share of unknown tokens above which the tokenizer was not made for the text; else there are next to none."""
+"""Share of unknown tokens above which the tokenizer does not fit the text."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Counts that do not agree are proof; a tokenizer of another kind, or a first loss of a fresh model, speak for
-    it.
-    """
+    """Clues: mismatched sizes are proof; another kind of tokenizer or a fresh model's loss are hints."""
     seen = facts.seen("data.unknown_token_share")
     if seen is not None and seen.value > UNKNOWN:
         yield Clue(

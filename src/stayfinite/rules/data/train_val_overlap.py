@@ -47,11 +47,11 @@ _SAME = (
 )
 
 FEW = 0.005
-"""A share of shared rows that moves no score; single ones coincide in any large corpus."""
+"""Share of common rows that does not affect scores; a few coincide in any large corpus."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A measured overlap, or settings and notes that name one set for both."""
+    """Clues: a measured overlap, or settings and notes that use one dataset for both."""
     seen = facts.seen("data.overlap_share")
     if seen is not None and seen.value > FEW:
         yield Clue(
@@ -66,7 +66,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             PROOF if by_id.value >= 0.01 else STRONG,
             by_id.where,
         )
-    # It breaks no loss: where something else is wrong, one set for both is not why.
+    # It breaks no loss, so it does not explain other trouble.
     trouble = bool(facts.symptoms.trouble)
     same = facts.mentioned(_SAME) or _one_file(facts)
     if same is not None:

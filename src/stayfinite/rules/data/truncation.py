@@ -37,11 +37,11 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 CUT = 0.05
-"""A share of cut rows above which something is lost."""
+"""Share of truncated rows that matters."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A measured share of cut rows."""
+    """Clues: the measured share of truncated rows."""
     seen = facts.seen("data.truncated_share")
     if seen is not None and seen.value > CUT:
         yield Clue(

@@ -54,11 +54,11 @@ _SCALES = (
     "scale_data", "normalize_inputs", "normalize_targets", "scaler", "input_norm", "norm_data",
 )  # fmt: skip
 LARGE = 1e3
-"""A first loss above this is not that of standardized targets."""
+"""Standardized targets never start with a loss above this."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Measured scales; or a huge first loss in a regression, or notes that nothing was scaled."""
+    """Clues: measured scales, a huge first loss in a regression, or notes that nothing was scaled."""
     seen = facts.seen("data.input_scale")
     if seen is not None and seen.value > 30:
         yield Clue(
@@ -95,7 +95,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _switched_off(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a setting that leaves the data as it is."""
+    """``(where, text)`` of a setting that disables scaling."""
     for setting in facts.settings.all(*_SCALES):
         if setting.value is not None and is_on(setting.value) is False:
             return setting.where, f"{setting.name}: {setting.value}"

@@ -41,7 +41,7 @@ from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Measured runs of one label."""
+    """Clues: measured runs of one label."""
     seen = facts.seen("labels.batch_purity")
     if seen is not None and seen.value >= 0.9:
         yield Clue(

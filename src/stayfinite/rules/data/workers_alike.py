@@ -40,7 +40,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Only a look at the loader can tell."""
+    """Clues: a probe of the loader."""
     repeats, alike = facts.seen("loader.workers_repeat"), facts.seen("loader.workers_draw_alike")
     if repeats is not None and repeats.value:
         yield Clue(f"the first batches of all {repeats.value} workers are equal", PROOF, repeats.where)

@@ -48,7 +48,7 @@ from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """DDP's own words; unused parameters that a probe has found are a risk once there are several ranks."""
+    """Clues: DDP's error; unused parameters found by a probe are a risk with several ranks."""
     refusal = facts.said(
         r"expected to have finished reduction in the prior iteration|"
         r"parameters that were not used in producing (?:the )?loss"

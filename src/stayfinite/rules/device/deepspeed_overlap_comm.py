@@ -41,7 +41,7 @@ from stayfinite.rules.signs.witness import not_finite
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The switch makes it possible; a NaN gradient beside a finite loss, not in fp16, makes it likely."""
+    """Clues: the switch is a risk; a NaN gradient with a finite loss outside fp16 makes it likely."""
     overlap = facts.settings.find("overlap_comm")
     if overlap is None or is_on(overlap.value) is None:
         yield from _of_stage_two(facts)
@@ -64,7 +64,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _of_stage_two(facts: Facts) -> Iterator[Clue]:
-    """ZeRO 2 by the name of a file: the templates that frameworks ship with have the switch on."""
+    """ZeRO 2 by file name: framework templates have the switch on."""
     stage = facts.mentioned(
         r"\b(?:ds_)?(?:z|zero|stage)[-_ ]?2(?:\b|_)(?!.{0,12}offload)|zero_?stage\W{1,3}2\b|ds_z2|"
         r"zero_optimization.{0,24}2"

@@ -84,7 +84,7 @@ _CONVERSION = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """torch's refusal is proof; where it was raised says which tensor was left behind."""
+    """Clues: torch's error is proof; its location says which tensor was not moved."""
     refusal = facts.said(_REFUSAL) or (None if facts.symptoms.healthy else _two_places(facts))
     if refusal:
         yield Clue(refusal.text, PROOF, refusal.where)
@@ -104,10 +104,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _two_places(facts: Facts) -> Message | None:
-    """An error that wants one place and got another: two devices, or a tensor type of the CPU and one of CUDA."""
+    """An error about two devices, or about a CPU and a CUDA tensor type."""
     given = facts.said(r"invalid combination of arguments - got \([^)]*\btorch\.cuda\.\w+Tensor")
     if given is not None and facts.said(r"\btorch\.(?!cuda|Sparse)\w+Tensor\b") is not None:
-        return given  # the signatures that were possible, one a line, are those of the CPU
+        return given  # the listed signatures are those of the CPU
     for message in facts.all_said(_WANTED):
         if _HEADLINE.search(message.text) and len({_place(found) for found in _PLACE.findall(message.text)}) > 1:
             return message
@@ -115,7 +115,7 @@ def _two_places(facts: Facts) -> Message | None:
 
 
 def _place(word: str) -> str:
-    """The device that a word stands for: `torch.FloatTensor` and `cpu` are one place."""
+    """The device of a word: `torch.FloatTensor` and `cpu` are the same."""
     lowered = word.lower().strip("'\"( ")
     if lowered.startswith("torch."):
         return "cuda" if "cuda" in lowered else "cpu"

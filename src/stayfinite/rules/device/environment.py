@@ -92,7 +92,7 @@ _SICKLY_CARD = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Messages of loaders and kernels name it; otherwise a remark that another environment is healthy."""
+    """Clues: messages of loaders and kernels, or a remark that another environment works."""
     for pattern, weight in ((_REFUSAL, PROOF), (_CHANGED_INTERFACE, STRONG + HINT), (_LIBRARY_STATUS, STRONG)):
         message = facts.said(pattern)
         if message:

@@ -63,17 +63,17 @@ _SAME_ELSEWHERE = (
     r"\b(?:defective|dying|broken|faulty|damaged) (?:gpu|card|board|memory|vram)|\bRMA(?:'d|ed)?\b|memtest|"
     r"gpu[-_ ]burn\b.{0,40}\b(?:error|fault|fail)|\bswapp?(?:ed|ing) (?:the )?(?:gpu|card)s?\b"
 )
-"""All else equal, another card is healthy: software is ruled out."""
+"""All else equal, another GPU works: software is ruled out."""
 _FRAGILE = (
     r"\bpci-?e? ?(?:extender|extension|riser)|\brisers?\b|\boverheat\w*|\bthermal(?:ly)? throttl|\bundervolt|\begpu\b|"
     r"\bthunderbolt\b|\bmining (?:rig|card|gpu)s?\b|\bused (?:gpu|card)|"
     r"\bgpu temperature|\b(?:9[0-9]|1[01]\d) ?°C\b|\bPSU\b|\d+ ?W power"
 )
-"""How the card is powered, cooled or plugged in is told only where it is unusual."""
+"""People mention power, cooling or slots only if they are unusual."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The driver's report, a result that a re-run does not repeat, or trouble on one device only."""
+    """Clues: the driver's report, a result that a rerun does not reproduce, or trouble on one device only."""
     driver = facts.said(_DRIVER)
     if driver:
         yield Clue(driver.text, PROOF, driver.where)

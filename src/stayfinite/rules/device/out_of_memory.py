@@ -61,14 +61,14 @@ _FULL = (
     r"\bMemoryError\b|cudaErrorMemoryAllocation|memory (?:limit|quota) (?:was |has been )?(?:exceeded|reached)|"
     r"exceed\w* .{0,24}memory limit|cuda error ?\(?2\b"
 )
-"""Whatever allocates says so: CUDA, cuDNN, the host, numpy, TensorFlow, a cluster's scheduler."""
+"""Errors of CUDA, cuDNN, the host, numpy, TensorFlow and cluster schedulers."""
 _ONLY_TALK = (
     r"\b(?:if (?:you|the|it|there|training)|in case|avoid\w*|prevent\w*|may|might|can (?:cause|lead|run)|risk|"
     r"without|no|reduc\w+|sav\w+|less|until|handle\w*|recover\w*|skip\w*|ignor\w*|retry\w*)\b[^.\n]{0,40}"
     r"(?:out[-_ ]?of[-_ ]?memory|\boom\b)|\boom\w*\W{1,3}(?:0|none|false|true)\b|"
     r"out[-_ ]?of[-_ ]?memory\W{0,3}(?:checks?|handl\w+|policy|\w+ing\b)"
 )
-"""Advice, a switch, a count of none."""
+"""Advice, a switch, or a count of zero."""
 _TOLD = (
     r"\b(?:runs?|ran|running|goes|went|gets?|getting|got|throws?|gives?|fails? with|crash\w*|error)\b.{0,30}"
     r"\b(?:out[- ]of[- ]memory|OOM)\b|\bOOM(?:s|ed)\b"
@@ -81,7 +81,7 @@ _KILLED = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The allocator says so; a process that was killed from outside was probably over the host's memory."""
+    """Clues: the allocator's error; a killed process probably exceeded the host's memory."""
     yield from planned(facts, "plan.too_large_for_card")
     full = next((one for one in facts.all_said(_FULL) if not re.search(_ONLY_TALK, one.text, re.IGNORECASE)), None)
     if full:
@@ -108,7 +108,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the loader's shared memory is full (docker: --shm-size): {shared.text}", STRONG, shared.where)
     estimate = measured(facts, "memory.estimate_share")
     if estimate is not None and estimate[0] > 1.0:
-        # The estimate is right to a few percent, and 15 at worst: a little too much may still fit.
+        # The estimate is accurate to a few percent, 15 at worst: a slight excess may still fit.
         weight = STRONG + HINT if estimate[0] > 1.2 else FAIR + HINT
         yield Clue(f"a training step needs {estimate[0]:.2f} times the GPU's memory", weight, estimate[1])
 

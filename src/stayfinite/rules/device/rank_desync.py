@@ -68,7 +68,7 @@ _LOCAL_DECISION = r"\bif\b.{0,30}\b(?:is_?nan|isinf|isfinite)\b.{0,40}\bcontinue
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Libraries that compare the ranks name it; a timeout alone may have other reasons."""
+    """Clues: libraries that compare ranks report it; a timeout alone may have other reasons."""
     differ = facts.said(_DIFFER)
     if differ:
         yield Clue(differ.text, PROOF, differ.where)

@@ -31,7 +31,7 @@ from stayfinite.rules.rule import STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """An error that a probe met. Weaker than any rule that knows its words."""
+    """Clues: an error in a probe. Weaker than any rule that knows the message."""
     error = facts.seen("step.error")
     if error is not None and error.value:
         yield Clue(str(error.value), STRONG + 0.5, error.where)

@@ -46,7 +46,7 @@ from stayfinite.rules.signs.numbers import finite_metric
 from stayfinite.rules.signs.witness import not_finite
 
 _KERNEL_LIBRARIES = frozenset({"bitsandbytes", "triton", "liger", "ligerkernel", "apex", "unsloth", "mlx", "mlxlm"})
-"""Libraries of kernels: whoever names the version of one has it under suspicion, and is mostly right."""
+"""Kernel libraries: a report that names the version of one suspects it, usually rightly."""
 _INTERNAL = (
     r"internal assert failed|please report a bug to pytorch|internaltorchdynamoerror|backendcompilerfailed|"
     r"if capturable=false, state_steps should not be cuda tensors|"
@@ -73,7 +73,7 @@ _ONE_PATH = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A library's own confession, a version on record, or a remark that another version is right."""
+    """Clues: a library's own admission, a version on record, or a remark that another version works."""
     internal = facts.said(_INTERNAL)
     if internal:
         yield Clue(internal.text, PROOF, internal.where)

@@ -1,4 +1,4 @@
-"""Library versions that a run names: which are known to break training, and what is said of others."""
+"""Library versions that a run names: known bad ones, and remarks about others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OTHER_VERSION = (
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A library and the version that a run names."""
+    """A library and its version."""
 
     library: str
     text: str
@@ -57,7 +57,7 @@ class Version:
 
 
 def named_versions(facts: Facts) -> list[Version]:
-    """Every library version that the settings or the log name, a library once."""
+    """Every library version in the settings or the log, one per library."""
     found: dict[str, Version] = {}
     for where, text in _lines(facts):
         for match in _VERSION.finditer(text):
@@ -81,7 +81,7 @@ KNOWN = (
     ("torch", (1, 12, 0), (1, 12, 1), "Adam's `capturable` check breaks every resumed optimizer"),
     ("transformers", (4, 46, 0), (4, 46, 3), "its loss was not divided by the accumulation steps for many models"),
 )
-"""Library, first bad version, first good version, what it did. Each is on record in that library's own issues."""
+"""Library, first bad version, first good version, effect. Each is on record in the library's own issues."""
 
 
 GENERATIONS = (
@@ -89,11 +89,11 @@ GENERATIONS = (
     (r"\bRTX ?40[5-9]0\b|\b4090\b|\bL40S?\b|\bH[12]00\b|\bH20\b|\bH800\b|\bGH200\b", "Ada and Hopper", (2, 0)),
     (r"\bRTX ?30[5-9]0\b|\b3090\b|\bA100\b|\bA40\b|\bA10G?\b|\bA6000\b|\bA800\b", "Ampere", (1, 8)),
 )
-"""A card's generation, and the first release of torch that had a version behind it in which it was new."""
+"""A GPU generation, and the first torch release that followed its introduction."""
 
 
 def card_too_new(facts: Facts, versions: list[Version]) -> tuple[str, str] | None:
-    """``(what, where)`` when the card is of a generation that the named torch hardly knows."""
+    """``(what, where)`` if the GPU generation is too new for the named torch."""
     torch = next((version for version in versions if version.library == "torch" and version.numbers), None)
     if torch is None:
         return None
@@ -120,7 +120,7 @@ TOOLKITS = (
     (r"\bV100\b|\bsm_?70\b|compute_capability ?= ?700", (9, 0)),
     (r"\bGTX ?10[5-8]0\b|\bP100\b|\bP40\b|\btitan xp\b|\bsm_?6[01]\b|compute_capability ?= ?6[01]0", (8, 0)),
 )
-"""A card, and the first CUDA toolkit that compiles for it."""
+"""A GPU, and the first CUDA toolkit that compiles for it."""
 
 _CUDA = re.compile(
     r"\bcuda[-_ ]?(?:toolkit|runtime|version|compilation tools)?\W{0,4}(?:version|release|v)?\W{0,3}(\d{1,2})\.(\d)|"
@@ -130,7 +130,7 @@ _CUDA = re.compile(
 
 
 def toolkit_too_old(facts: Facts) -> tuple[str, str] | None:
-    """``(what, where)`` when the CUDA in use cannot compile for the card."""
+    """``(what, where)`` if the CUDA in use cannot compile for the GPU."""
     told = next(
         ((where, text, found) for where, text in _lines(facts) if (found := _CUDA.search(text)) is not None), None
     )
@@ -149,7 +149,7 @@ def toolkit_too_old(facts: Facts) -> tuple[str, str] | None:
 
 
 def known_bad(versions: list[Version]) -> Iterator[tuple[Version, str]]:
-    """Those of the versions that are known to break training, and how."""
+    """Versions that are known to break training, and how."""
     for version in versions:
         for library, first, fixed, what in KNOWN:
             padded = (*version.numbers, 0, 0, 0)[:3]

@@ -1,1 +1,1 @@
-"""Metrics that say something else than they seem to."""
+"""Misleading metrics."""

@@ -40,7 +40,7 @@ _GENERATES = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Healthy training beside NaN in evaluation or generation, and two dtypes in the settings."""
+    """Clues: healthy training, NaN in evaluation or generation, and two dtypes in the settings."""
     symptoms, context = facts.symptoms, facts.context
     sampling = facts.said(
         r"probability tensor contains either .{0,6}inf.{0,6}nan|element < 0.{0,40}probability tensor|"

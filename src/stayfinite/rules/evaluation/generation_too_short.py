@@ -37,23 +37,23 @@ from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite, finite_metric
 
 DEFAULT_LENGTHS = frozenset({18.0, 19.0, 20.0})
-"""What the library's default of 20 shows as, with and without the special tokens."""
+"""Lengths that the library's default of 20 produces, with and without special tokens."""
 
 
 LIMITS = ("generation_max_length", "max_new_tokens", "val_max_target_length", "max_completion_length", "max_length")
 FEW = 3
-"""Points that cannot vouch for a run that somebody complains of."""
+"""Too few points to vouch for a run."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The library's warning about its default; lengths that never change; completions that are all cut."""
+    """Clues: the library's warning about its default, constant lengths, or only truncated completions."""
     yield from planned(facts, "plan.generation_limit", STRONG + HINT)
     warned = facts.said(
         r"model-agnostic default `?max_length`?|input length of .{0,30}is \d+, but `?max_length`? is set to|"
         r"`?max_length`? is set to 20|neither `?max_length`? nor `?max_new_tokens`? has been set"
     )
     if warned:
-        # A limit below the input's length leaves nothing to generate; the mere default may suit the task.
+        # A limit below the input length leaves nothing to generate; the default may suit the task.
         nothing_left = "input length of" in warned.text.lower()
         yield Clue(
             warned.text.strip()[:200], STRONG + HINT if nothing_left else STRONG, warned.where, risk=not nothing_left

@@ -53,7 +53,7 @@ _SKIPPED = r"if\b.{0,30}\b(?:is_?nan|isinf|isfinite)\b.{0,40}\b(?:continue|pass)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Code that replaces the NaN; losses and gradient norms that cannot both be true."""
+    """Clues: code that replaces NaN, or losses and gradient norms that contradict each other."""
     replaced = facts.mentioned(_REPLACED)
     symptoms = facts.symptoms
     if replaced:
@@ -73,7 +73,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _repeated(facts: Facts) -> tuple[float, str] | None:
-    """A loss other than 0 that is logged with the same digits at least four times in a row."""
+    """A nonzero loss that is logged with the same digits at least four times in a row."""
     for run in facts.runs:
         count, before = 0, math.nan
         for _, value, line in run.column("loss"):

@@ -36,11 +36,11 @@ _SHARE = re.compile(
     r"(?:^|[_/ ])(?:acc|accuracy|top[-_]?[15]|f1|dice|iou|miou|recall|auc|auroc)(?:$|[_/@ ])", re.IGNORECASE
 )
 HIGHEST = 100.0
-"""A share in percent. A whole number above it may be a count of rows."""
+"""In percent. An integer above it may be a count of rows."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A metric that was seen above what it can reach."""
+    """Clues: a metric above its maximum."""
     seen = facts.seen("metric.impossible")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)

@@ -31,11 +31,11 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 FEWEST = 6
-"""Epochs before an even growth says something."""
+"""Fewest epochs to judge steady growth."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A printed number that was seen to be a sum since the beginning."""
+    """Clues: a printed number that is a sum since the start."""
     seen = facts.seen("metric.sum_since_start")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)
@@ -49,7 +49,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _even_gain(losses: list[float]) -> float | None:
-    """What is added at each line where each adds about the same, the first one too; None for another course."""
+    """The gain per line if every line adds about the same, including the first; None otherwise."""
     if len(losses) < FEWEST:
         return None
     gains = [later - earlier for earlier, later in pairwise([0.0, *losses])]

@@ -32,7 +32,7 @@ from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A metric that is the same for different models, or at every evaluation."""
+    """Clues: a metric that is equal for different models, or at every evaluation."""
     seen = facts.seen("metric.stuck")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)

@@ -51,11 +51,11 @@ _LEFT_OUT = (
 
 
 FEW = 3
-"""Points that cannot vouch for a run that somebody complains of."""
+"""Too few points to vouch for a run."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A tokenizer without a template, or two formats in the settings."""
+    """Clues: a tokenizer without a template, or two formats in the settings."""
     differs = facts.mentioned(
         r"\b(?:prompt|template|format)\b.{0,40}\b(?:differs?|different|mismatch|not the same|"
         r"other than)\b.{0,40}\b(?:training|inference|evaluation|eval|test|serving|generation)\b|"

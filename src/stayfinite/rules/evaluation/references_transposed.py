@@ -49,7 +49,7 @@ _OTHER_CONVENTION = r"\bnltk\b|evaluate\.load|load_metric|torchmetrics"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The call as written; sacrebleu's complaint about lengths."""
+    """Clues: the call as written, or sacrebleu's error about lengths."""
     if facts.mentioned(_OWN_CONVENTION) and not facts.mentioned(_OTHER_CONVENTION):
         call, flat = facts.mentioned(_CALL), facts.mentioned(_FLAT_CALL)
         if call:

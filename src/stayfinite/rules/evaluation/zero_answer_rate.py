@@ -41,7 +41,7 @@ from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Scores of exactly 0 throughout, beside losses that are finite and fall."""
+    """Clues: scores of exactly 0 throughout, while losses are finite and fall."""
     symptoms = facts.symptoms
     if symptoms.bad or symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss:
         return

@@ -1,1 +1,1 @@
-"""What runs like this one had: causes weighed by the labelled public cases, for a text that names nothing better."""
+"""Causes of similar runs, weighted by the labeled public cases, for reports without clearer evidence."""

@@ -1,4 +1,4 @@
-"""What a run is compared by: what its numbers show, what is known of its set-up, what was tried, and its words."""
+"""Features of a run: symptoms, setup, experiments and words."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.symptoms import Symptoms
 
 MOST = 200_000
-"""Characters of a run that are looked at."""
+"""Characters read per run."""
 LONGEST = 2_000
-"""Characters of one line."""
+"""Characters per line."""
 
 _WORD = re.compile(r"[a-z]+[0-9]*|[a-z]*[0-9]+[a-z]+")
 _HUMPS = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -22,13 +22,13 @@ _SHORTEST_STEM = 4
 
 
 def features(facts: Facts) -> set[str]:
-    """All of them. Those of facts are phrases, those of words are single words."""
+    """All features. Facts give phrases, texts give single words."""
     texts = [text for _, text in facts.settings.texts()] + [message.text for message in facts.messages]
     return {*_shown(facts.symptoms), *_known(facts.context), *_tried(facts), *words(texts)}
 
 
 def words(texts: Iterable[str]) -> set[str]:
-    """The words of these lines, those of names like ``CrossEntropyLoss`` too, without their endings."""
+    """The stemmed words of these lines, including parts of names like ``CrossEntropyLoss``."""
     found: set[str] = set()
     room = MOST
     for text in texts:
@@ -106,5 +106,5 @@ def _known(context: Context) -> Iterator[str]:
 def _tried(facts: Facts) -> Iterator[str]:
     for world in facts.reported_experiments:
         if world in facts.tried:
-            continue  # counted by what the experiment says of each cause
+            continue  # counted by what the experiment says about each cause
         yield f"{'fine' if world.good else 'no better'} with {world.subject}"

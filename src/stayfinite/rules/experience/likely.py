@@ -1,7 +1,7 @@
-"""Which causes the labelled cases speak for: a linear model over a run's features, kept as data.
+"""Causes of similar labeled cases: a linear model over a run's features, stored as data.
 
-`benchmarks/failures/learning.py` makes `weights.json` from the known cases and says how well it does on sets that it
-was not made of. Words of a text are weak evidence one by one: the rules' clues, which say why, come first.
+`benchmarks/failures/learning.py` trains `weights.json` on the known cases and reports its accuracy on held-out sets.
+Single words are weak evidence: the rules' clues, which give reasons, come first.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ SAME = {
     "environment": "versions",
     "upstream-bug": "versions",
 }
-"""Names of one thing, which cases cannot tell apart: their shares are added, and the likelier one is named."""
+"""Causes that cases cannot separate: their shares are added, and the likelier one is named."""
 
 NAMED = 3
-"""Features that are named as the reason."""
+"""Features named as the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The model."""
+    """The linear model."""
 
     bias: Mapping[str, float]
     """By cause."""
     by_feature: Mapping[str, Mapping[str, float]]
-    """By feature, then by cause; what is left out is 0."""
+    """By feature, then by cause; missing entries are 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """A cause that runs like this one had."""
+    """A cause of similar runs."""
 
     cause: str
     share: float
-    """Of such runs, 0 to 1."""
+    """Share of such runs, 0 to 1."""
     because: tuple[str, ...]
-    """The features that speak most for it."""
+    """The features with the most weight."""
 
 
 def likely_causes(facts: Facts) -> list[Likely]:
-    """The causes of runs like this one, the commonest first."""
+    """The causes of similar runs, most common first."""
     return judged(features(facts), weights())
 
 
 def judged(found: Collection[str], model: Weights) -> list[Likely]:
-    """What a model says of these features."""
+    """Apply a model to these features."""
     known = [(feature, model.by_feature[feature]) for feature in sorted(found) if feature in model.by_feature]
     sums = {cause: bias + sum(row.get(cause, 0.0) for _, row in known) for cause, bias in model.bias.items()}
     highest = max(sums.values())
@@ -75,13 +75,13 @@ def judged(found: Collection[str], model: Weights) -> list[Likely]:
 
 @cache
 def weights() -> Weights:
-    """The model that is shipped."""
+    """The shipped model."""
     text = files("stayfinite.rules.experience").joinpath("weights.json").read_text(encoding="utf-8")
     return from_json(json.loads(text))
 
 
 def from_json(kept: Mapping[str, Any]) -> Weights:
-    """Read what `to_json` wrote: a feature's row alternates the cause's number and its weight."""
+    """Read the output of `to_json`: a feature's row alternates cause number and weight."""
     bias: Mapping[str, float] = kept["bias"]
     causes = list(bias)
     rows: Mapping[str, list[float]] = kept["features"]

@@ -1,1 +1,1 @@
-"""Gradients that do not arrive, or arrive wrong."""
+"""Missing or wrong gradients."""

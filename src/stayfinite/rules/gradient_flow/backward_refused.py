@@ -1,4 +1,4 @@
-"""Backward found no graph: torch's words for it, which three causes share, and what tells those apart."""
+"""Backward without a graph: torch's messages, shared by three causes, and how to separate these."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ NO_GRAPH = (
     r"no gradients? provided for any variable|an operation has `?none`? for gradient|"
     r"cannot register a hook on a tensor that doesn'?t require grad"
 )
-"""torch's refusals, old and new, and those of TensorFlow and Keras."""
+"""Errors of torch, old and new, and of TensorFlow and Keras."""
 TRAINS_A_PART = (
     r"\btrain(?:able|ed|ing|s)?\b(?: (?:part|module|layer|param\w*)s?)?: ?"
     r"(?!0\b|none|null|false|\[\])(?:\w+[./]\w|only|the )|"
     r"\bunfr(?:eez|oz)e?\w*|requires_grad(?:_\(| ?= ?)True|requires_grad_\(\)"
 )
-"""Somebody says what is to learn."""
+"""A remark on what is trained."""
 CHECKPOINTED_NOTHING = r"none of the inputs have requires_grad"
 
 
 def no_graph(facts: Facts) -> Message | None:
-    """The line with which backward refused a loss that hangs on no parameter."""
+    """The error of backward for a loss that depends on no parameter."""
     return facts.said(NO_GRAPH)
 
 
 def nothing_trainable(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a count of trainable parameters that is zero."""
+    """``(where, text)`` of a trainable parameter count of zero."""
     return facts.mentioned(
         r"(?<!non-)(?<!un)(?<!not )trainable(?: model)? param\w*\s*[:=]+\s*0(?:\.0*)?\s*(?:[|M,]|B?\s*$|\()|"
         r"(?:^|[|\s])0\s+trainable param\w*|\b(?:all|every) (?:param\w*\W{1,3})?requires_grad\W{1,3}false\b|"
@@ -62,11 +62,11 @@ _LISTED = re.compile(
     r"\b\w+(?:\.\w+)+(?:\.(?:weight|bias)\w*)?['\"]?[\s:=,(|]+(?:requires_grad\W{0,3})?(True|False)\b", re.IGNORECASE
 )
 SEVERAL = 3
-"""Names in a list of parameters that show what the others are like."""
+"""Names in a parameter list that suffice to judge the rest."""
 
 
 def all_switched_off(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a list of parameters, each with False behind its name and none with True."""
+    """``(where, text)`` of a parameter list in which every name has False."""
     listed = [
         (message.where, message.text.strip(), found.group(1).lower() == "true", message.count)
         for message in facts.messages

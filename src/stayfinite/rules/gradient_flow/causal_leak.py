@@ -38,11 +38,11 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 from stayfinite.rules.signs.numbers import measured
 
 SEEN = 1e-3
-"""Change before the token over the change after it; below it is rounding."""
+"""Change before the token over change after it; smaller is rounding."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A probe that changed one token and looked at the predictions before it."""
+    """Clues: a probe that changed one token and compared earlier predictions."""
     leak = measured(facts, "tokens.leak")
     if leak is not None and leak[0] > SEEN:
         text = f"changing one token changes earlier predictions by {leak[0]:.1%} of the later ones"

@@ -40,11 +40,11 @@ from stayfinite.rules.gradient_flow.standstill import stands_still
 from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Rule
 
 MANY = 0.8
-"""Of deep plain nets at their start up to half of the units are silent on a batch of alike inputs, and come to life."""
+"""At initialization, up to half of a deep plain net's units may be silent on similar inputs."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A measured share of dead units; from a log only what it says itself."""
+    """Clues: a measured share of dead units, or what the log says."""
     seen = facts.seen("activations.dead_share")
     if seen is not None:
         if seen.value >= MANY:

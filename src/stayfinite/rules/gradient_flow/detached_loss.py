@@ -66,7 +66,7 @@ _CUT_OFF = (
     r"loss\w*\.requires_grad_?\s*(?:\(True|\(\)|=\s*True)|loss (?:is |was )?detached|"
     r"detach(?:es|ed|ing)? (?:the )?loss"
 )
-"""A loss that is put in the place of itself without its history, or made to look as if it had one."""
+"""A loss replaced by itself without its graph, or made to look as if it had one."""
 
 _ASSIGNED = re.compile(r"\s*(\w+)\s*([-+*/]?)=(?!=)\s*(.+)")
 _BACKWARD = re.compile(r"\b(\w+)\.backward\(|\bbackward\((\w+)\)")
@@ -74,11 +74,11 @@ _NUMBERS = re.compile(
     r"\.(?:item|numpy|tolist|detach)\(\)\s*$|\.data\s*$|\.argmax\([^)]*\)(?:\.\w+\(\))*\s*$|^(?:float|int|round)\(|"
     r"\.numpy\(\)(?!.*(?:torch\.|loss|criterion|\bF\.))"
 )
-"""An expression that is a number or a tensor without history as a whole; a target may be detached, a loss may not."""
+"""An expression that is a number or a detached tensor as a whole; a target may be detached, a loss may not."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Backward's refusal, less what says that the parameters were frozen or checkpointing swallowed the gradient."""
+    """Clues: backward's error, minus signs of frozen parameters or checkpointing."""
     seen = facts.seen("loss.requires_grad")
     if seen is not None:
         hangs = "depends on parameters" if seen.value else "depends on no parameter"
@@ -106,9 +106,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _made_of_numbers(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of the line that makes what backward is called on from numbers, as the code is written."""
+    """``(where, text)`` of the line that makes the loss from plain numbers."""
     made: dict[str, tuple[str, str] | None] = {}
-    """By name: the line that cut it off, or None for a plain number; what hangs on a graph is not in it."""
+    """By name: the detaching line, or None for a plain number; values with a graph are absent."""
     met: set[str] = set()
     for where, text in facts.statements:
         called = _BACKWARD.search(text)
@@ -129,7 +129,7 @@ def _made_of_numbers(facts: Facts) -> tuple[str, str] | None:
 
 
 def _is_a_number(value: str) -> bool:
-    """Whether an expression has no history as a whole; in a sum or a product only if nothing of it can have one."""
+    """Whether an expression has no graph; a sum or product only if no operand can have one."""
     flat = value
     while (inner := re.sub(r"\([^()]*\)", "", flat)) != flat:
         flat = inner
@@ -139,7 +139,7 @@ def _is_a_number(value: str) -> bool:
 
 
 def _falls(facts: Facts) -> bool:
-    """Whether the loss is seen to fall, which a loss without a graph cannot."""
+    """Whether the loss falls, which a loss without a graph cannot."""
     first, best = facts.symptoms.first_loss, facts.symptoms.best_loss
     return first is not None and best is not None and best < 0.95 * first
 

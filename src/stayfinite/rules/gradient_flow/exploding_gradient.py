@@ -42,12 +42,12 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 HUGE = 1e8
-"""A first gradient of this norm is none that a step could be taken with, whatever the loss is."""
+"""No step can use a first gradient of this norm."""
 GROWN = 30.0
-"""Times its lowest: a gradient norm that climbs so far is no noise."""
+"""A gradient norm that grows by this factor is not noise."""
 
 DECADES = 4.0
-"""Orders of magnitude between the last layer's gradient and the first one's."""
+"""Orders of magnitude between the first and last layer's gradient."""
 _RECURRENT = r"(?:\b|_)(?:Bi)?(?:LSTM\w*|GRUs?|RNNs?|recurrent)(?:\b|_)"
 _LONG = (
     r"\blong(?:er)? (?:sequence|input|document|text|time ?series|signal|context|episode)s?|"
@@ -57,7 +57,7 @@ _LONG = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A climb of the norm before the loss turned, or a slope over depth that a probe measured."""
+    """Clues: a rising norm before the loss turned, or a measured slope over depth."""
     slope = facts.seen("gradient.depth_slope")
     if slope is not None and slope.value >= 0.5:
         yield Clue(

@@ -58,11 +58,11 @@ _UNTRAINED = (
     r"after (?:training|step).{0,60}\blora\b.{0,40}\[ ?0\.?0*, ?0\.?0*, ?0|"
     r"lora\w*.{0,40}(?:are not|not|never|un)[ -]?(?:updated|changed|trained)"
 )
-"""Adapters that got no gradient, or are after training what they were before."""
+"""Adapters without a gradient, or unchanged after training."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """torch's warning with a refused backward is proof; the settings with a refused backward nearly so."""
+    """Clues: torch's warning with a failed backward is proof; the settings with one nearly so."""
     warned, refusal, context = facts.said(CHECKPOINTED_NOTHING), no_graph(facts), facts.context
     probed = facts.seen("checkpointing.warned")
     if probed is not None and probed.value:
@@ -101,7 +101,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _in_vain(facts: Facts) -> Iterator[Clue]:
-    """What says that the warning alone means something, or nothing."""
+    """Whether the warning alone matters."""
     tower = facts.mentioned(
         r"(?:un)?freez\w*.{0,24}(?:vi(?:sion|t)|tower|encoder|image)|"
         r"(?:vision|vit|tower|encoder|image)\w*.{0,24}(?:frozen|freez)|tune_?(?:vision|mm|vit)\w*: ?false"

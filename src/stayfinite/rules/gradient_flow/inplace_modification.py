@@ -50,7 +50,7 @@ _REFUSED = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """torch's refusal is proof."""
+    """Clues: torch's error, which is proof."""
     refused = facts.said(_REFUSED)
     if refused is None:
         return

@@ -35,7 +35,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A probe that emptied the input and saw the same loss."""
+    """Clues: a probe that emptied the input and got the same loss."""
     seen = facts.seen("loss.ignores_input")
     if seen is not None and seen.value:
         yield Clue("the loss is identical when these inputs are zeroed", PROOF, seen.where)

@@ -62,9 +62,7 @@ _NOTHING_CHOSEN = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A count of zero is proof; an empty optimizer or a refused backward with an adapter loaded for inference is
-    nearly so.
-    """
+    """Clues: a count of zero is proof; an empty optimizer or an inference adapter nearly so."""
     seen = facts.seen("parameters.trainable")
     if seen is not None and seen.value == 0:
         yield Clue("no parameter is trainable", PROOF, seen.where)
@@ -110,7 +108,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _trains(facts: Facts) -> bool:
-    """Whether a training with trainable parameters is told of: a later count of 0 is that of an export or a test."""
+    """Whether trainable parameters are reported: a later count of 0 is from an export or a test."""
     return facts.said(r"(?<!non-)(?<!non )trainable (?:model )?param\w*\s*[:=]+\s*[1-9]") is not None or (
         facts.mentioned(r"\b(?:export|merge|inference|generat|evaluat|predict)\w*") is not None
         and facts.symptoms.points == 0

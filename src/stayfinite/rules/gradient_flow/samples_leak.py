@@ -37,11 +37,11 @@ from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import measured
 
 SEEN = 0.01
-"""Change of the others over the row's own change; below it is rounding."""
+"""Change of other rows over the row's own change; smaller is rounding."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A probe that changed one row and looked at the others."""
+    """Clues: a probe that changed one row and compared the others."""
     leak = measured(facts, "samples.leak")
     if leak is not None and leak[0] > SEEN:
         text = f"changing one row changes other rows by {leak[0]:.0%} as much"

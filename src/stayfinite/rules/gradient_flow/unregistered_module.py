@@ -66,7 +66,7 @@ _LAYER = re.compile(r"^\s*(\w+)\s*=\s*(?:torch\.)?nn\.(?!functional\b|utils\b|in
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Layers in a plain list in the code that is shown, and a symptom that fits."""
+    """Clues: layers in a plain list in the code, and a matching symptom."""
     seen = facts.seen("modules.unregistered")
     if seen is not None and seen.value:
         yield Clue(f"trained but not in parameters(): {in_short(seen.value)}", PROOF, seen.where)
@@ -96,7 +96,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _left_behind(facts: Facts) -> Iterator[Clue]:
-    """The input is on the GPU and a layer's weight is not, though the model was moved: nobody knew of that layer."""
+    """A weight that stays on the CPU although the model was moved: its layer is not registered."""
     behind = facts.said(_WEIGHT_ON_CPU)
     if behind is None:
         return
@@ -107,7 +107,7 @@ def _left_behind(facts: Facts) -> Iterator[Clue]:
 
 
 def _filled_later(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a plain list or dict of the model that layers are put into on another line."""
+    """``(where, text)`` of a plain list or dict of the model that gets layers on another line."""
     plain: set[str] = set()
     layers: set[str] = set()
     for where, text in facts.statements:

@@ -41,7 +41,7 @@ from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """torch's refusal, or a list of parameters without a gradient."""
+    """Clues: torch's error, or a list of parameters without a gradient."""
     seen = facts.seen("gradient.none_parameters")
     if seen is not None and seen.value:
         yield Clue(f"trainable parameters without a gradient: {in_short(seen.value)}", PROOF, seen.where)
@@ -62,7 +62,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"gradients do not exist for variables"
     )
     if told is not None:
-        # Under DDP the same words belong to a run that stopped for them.
+        # Under DDP the same message belongs to a run that it stopped.
         stopped = facts.said(r"finished reduction in the prior iteration")
         yield Clue(told.text, HINT if stopped is not None else STRONG, told.where)
 

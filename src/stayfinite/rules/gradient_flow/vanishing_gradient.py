@@ -40,14 +40,14 @@ from stayfinite.rules.gradient_flow.standstill import stands_still
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 FADED = 1e-6
-"""A gradient norm below this, with a loss above 0.1, moves no weight that fp32 would notice at usual learning rates."""
+"""With a loss above 0.1, a smaller gradient norm changes no fp32 weight at usual learning rates."""
 
 DECADES = 5.0
-"""Orders of magnitude between the last layer's gradient and the first one's that no optimizer makes good."""
+"""Orders of magnitude between the first and last layer's gradient that no optimizer compensates."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Tiny norms with a loss that is not tiny, or a slope over depth that a probe measured."""
+    """Clues: tiny norms with a substantial loss, or a measured slope over depth."""
     slope = facts.seen("gradient.depth_slope")
     if slope is not None and slope.value <= -0.5:
         yield Clue(

@@ -30,7 +30,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Two parameters that began alike."""
+    """Clues: two parameters that started equal."""
     seen = facts.seen("model.weights_untied")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)

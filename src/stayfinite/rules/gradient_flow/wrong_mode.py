@@ -49,11 +49,11 @@ from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 _MODE = re.compile(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b")
 _SCORE = re.compile(r"\b(?:acc\w*|loss|f1|score|error|dice|m?iou|psnr|auc)\b\D{0,16}(\d+(?:\.\d+)?)", re.IGNORECASE)
 FAR_APART = 1.5
-"""A score of one mode over that of the other, on the same weights, that dropout does not explain."""
+"""Ratio of scores in both modes, on the same weights, that dropout does not explain."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Refusals that name the mode are proof; a forgotten switch in the notes speaks for it where something is wrong."""
+    """Clues: errors that name the mode are proof; a forgotten switch in the notes counts if there is trouble."""
     refused = (
         None
         if facts.symptoms.healthy
@@ -94,7 +94,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _measured_in_both(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a score in evaluation mode that is far from that in training mode, a line each."""
+    """``(where, text)`` of scores in evaluation and training mode that are far apart, one per line."""
     scores: dict[str, tuple[float, str, str]] = {}
     for where, text in [*facts.settings.notes, *((message.where, message.text) for message in facts.messages)]:
         named = set(_MODE.findall(text.lower()))

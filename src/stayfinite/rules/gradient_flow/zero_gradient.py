@@ -42,7 +42,7 @@ from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Norms that are exactly 0 in most points."""
+    """Clues: norms of exactly 0 at most points."""
     share = facts.seen("gradient.zero_share")
     if share is not None and share.value == 1.0:
         yield Clue("every gradient of a step is exactly 0", PROOF, share.where)

@@ -1,1 +1,1 @@
-"""What looks bad and is not."""
+"""Alarming but harmless."""

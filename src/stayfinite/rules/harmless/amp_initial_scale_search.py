@@ -39,7 +39,7 @@ MOST_SKIPS_IN_A_ROW = 12
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Few skips that end, or bad norms at the start beside good losses."""
+    """Clues: few skips that end, or bad norms at the start with good losses."""
     symptoms = facts.symptoms
     if symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss or symptoms.crash or symptoms.never_updates:
         return

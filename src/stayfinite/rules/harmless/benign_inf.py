@@ -45,11 +45,11 @@ _STATISTIC = re.compile(
 )
 
 GROWN = 4.0
-"""A loss that has grown so far is no background for a harmless infinity."""
+"""A loss that grew by this factor is not harmless."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A number that is infinite or NaN and no loss, in a run that is otherwise fine."""
+    """Clues: a non-finite number other than a loss, in an otherwise healthy run."""
     symptoms = facts.symptoms
     if symptoms.trouble or symptoms.loss_growth >= GROWN:
         return
@@ -70,7 +70,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _over_nothing(name: str, values: Sequence[float]) -> str:
-    """Why a statistic is NaN while the run is fine: nothing was there yet, or a class has no example."""
+    """Why a statistic is NaN in a healthy run: no data yet, or a class without examples."""
     if not any(map(math.isnan, values)) or "loss" in name:
         return ""
     first = next((index for index, value in enumerate(values) if not math.isnan(value)), None)

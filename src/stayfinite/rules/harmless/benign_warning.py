@@ -73,11 +73,11 @@ _KINDS = {
     "a statistic over nothing": _OF_NOTHING,
     "housekeeping of a library": _KEEPING_HOUSE,
 }
-"""What such warnings are about: none of it touches the values that are trained."""
+"""Topics of such warnings: none affects training."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A known harmless warning, in a run with nothing else wrong."""
+    """Clues: a known harmless warning in a run without other trouble."""
     if facts.symptoms.trouble:
         return
     for kind, pattern in _KINDS.items():

@@ -29,11 +29,11 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import STRONG, Clue, Rule
 
 HIGH = 12.0
-"""ln(vocabulary) of the largest vocabularies in use: a start above it makes people ask."""
+"""ln of the largest vocabularies: a higher start raises questions."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """High at first, much lower later, and nothing else wrong."""
+    """Clues: high at first, much lower later, and no other trouble."""
     symptoms = facts.symptoms
     first, best, last = symptoms.first_loss, symptoms.best_loss, symptoms.last_loss
     if symptoms.trouble or first is None or best is None or last is None or symptoms.points < 3:

@@ -30,7 +30,7 @@ from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Zero first and more than zero later; or the library's remark with nothing else wrong."""
+    """Clues: zero first and positive later, or the library's warning without other trouble."""
     symptoms = facts.symptoms
     remark = facts.said(r"tried to get lr value before scheduler")
     if remark and not symptoms.trouble:

@@ -1,1 +1,1 @@
-"""Losses and models whose arithmetic fails by itself."""
+"""Losses and models with unstable arithmetic."""

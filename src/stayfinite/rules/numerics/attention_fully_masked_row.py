@@ -80,16 +80,16 @@ _READY_MADE = (
 )
 _PADDED = r"\bpad(?:ded|ding|s)?\b|pad_sequence|different (?:lengths?|sizes?)|variable[- ]length|\bragged\b"
 _ROW_OF_MINUS_INF = r"(?:^|\[)\s*\[?\s*-inf\b(?:\s*,?\s+-inf\b)+\s*,?\s*(?:\.\.\.[^\]\d]*)?\]"
-"""A printed row of scores in which nothing else stands."""
+"""A printed row of scores that are all -inf."""
 _ROW_OF_NAN = r"\[?\s*nan\s*,\s+nan\s*,\s+nan|\[\s*nan,\s*nan"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A mask in the code, rows of NaN, or a softmax that anomaly detection blames."""
+    """Clues: a mask in the code, rows of NaN, or a softmax named by anomaly detection."""
     bad = not_finite(facts)
     blamed = anomaly(facts)
     if blamed and re.search(r"softmax|scaleddotproduct", blamed[0], re.IGNORECASE):
-        # The softmax of a loss gets a NaN from anywhere; that of attention has its own way to make one.
+        # The softmax of a loss may get a NaN from anywhere; attention's own can create one.
         weight = HINT if re.match(r"log", blamed[0], re.IGNORECASE) else FAIR + HINT
         yield Clue(f"{blamed[1]} (a row without keys is 0/0)", weight, blamed[2])
     if bad or blamed:
@@ -126,7 +126,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _own_attention(facts: Facts) -> Iterator[Clue]:
-    """A transformer of one's own that is not finite from the start: its mask is the first suspect."""
+    """A custom transformer that is non-finite from the start: its mask is the first suspect."""
     attends = facts.mentioned(_ATTENDS)
     symptoms = facts.symptoms
     if attends is None or facts.mentioned(_READY_MADE) is not None or facts.context.half is not None:

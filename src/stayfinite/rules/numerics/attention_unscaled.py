@@ -41,11 +41,11 @@ _PRODUCT = re.compile(
 )
 _SCALED = re.compile(r"sqrt|\*\*\s*-?\s*0?\.5|scal(?:e|ing)|/\s*\w+|temperature|norm", re.IGNORECASE)
 WIDE = 4.0
-"""Standard deviation of raw scores at the start beyond which a softmax is nearly an argmax."""
+"""Standard deviation of initial raw scores above which a softmax is nearly an argmax."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A probe's spread of the scores, or a product of queries and keys with nothing that scales it anywhere."""
+    """Clues: the measured spread of the scores, or a query-key product that nothing scales."""
     spread = measured(facts, "attention.score_std")
     if spread is not None and spread[0] > WIDE:
         text = f"raw attention scores have a standard deviation of {spread[0]:.3g} before training"

@@ -53,11 +53,11 @@ _CODE = (
     r"random_normal_initializer\(\s*\)"
 )
 GEOMETRIC = 0.2
-"""Mean change of log10(std) a layer beyond which depth does not stay in range."""
+"""Mean change of log10(std) per layer that leaves the range over depth."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A probe's slope over depth, or an init in the code beside a huge first loss."""
+    """Clues: a measured slope over depth, or an init in the code with a huge first loss."""
     slope = measured(facts, "activation.slope")
     if slope is not None and abs(slope[0]) > GEOMETRIC:
         word = "grow" if slope[0] > 0 else "shrink"

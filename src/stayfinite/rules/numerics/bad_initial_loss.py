@@ -39,11 +39,11 @@ from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import measured
 
 FAR_ABOVE = 3.0
-"""Times ln(classes). Large models at their usual init, and pre-trained ones on other data, start at up to twice."""
+"""Multiple of ln(classes). Large models at their usual init, and pre-trained ones on other data, start at up to 2."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A probe's comparison; from logs alone only where the number of classes is told and the run is in trouble."""
+    """Clues: a probe's comparison; from logs only if the number of classes is known and the run is in trouble."""
     initial, expected = measured(facts, "loss.initial"), measured(facts, "loss.expected_initial")
     if initial is not None and expected is not None and expected[0] > 0:
         ratio = initial[0] / expected[0]

@@ -51,7 +51,7 @@ _NAMES = (
     "hidden_dropout",
 )
 DROWNS = 0.95
-"""As this share is dropped, what is left is noise, whatever the model learns."""
+"""Dropping this share leaves only noise."""
 HIGH = 0.6
 
 
@@ -61,7 +61,7 @@ _IN_CODE = re.compile(
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A rate beyond what signals survive, in a run that does not learn."""
+    """Clues: an extreme rate in a run that does not learn."""
     for setting in facts.settings.all(*_NAMES):
         rate = finite(setting.value)
         if rate is not None and HIGH <= rate <= 1.0:
@@ -77,7 +77,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _written(facts: Facts) -> Iterator[Clue]:
-    """A rate in a line of code: `nn.Dropout(0.9)`, `keep_prob=0.1`."""
+    """A rate in code: `nn.Dropout(0.9)`, `keep_prob=0.1`."""
     for where, text in facts.settings.notes:
         for name, number in _IN_CODE.findall(text):
             rate = 1.0 - float(number) if "keep" in name.lower() else float(number)

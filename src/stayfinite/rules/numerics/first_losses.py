@@ -1,4 +1,4 @@
-"""What an untrained model's first loss should be, and whether a log's first one is out of all proportion."""
+"""The expected first loss of an untrained model, and whether a log's first loss is far above it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ BENCHMARKS = {
     r"\bcifar[-_ ]?100\b": 100,
     r"\bimagenet(?:[-_ ]?1k)?\b": 1000,
 }
-"""Data that everybody knows, by number of classes."""
+"""Well-known datasets by number of classes."""
 OUT_OF_PROPORTION = 100.0
-"""Times the loss of a guess: no batch is so hard."""
+"""Multiple of the guessing loss that no batch reaches."""
 EARLY_STEP = 20
-"""A loss logged later than this is no longer that of the initial weights."""
+"""A later loss is no longer that of the initial weights."""
 
 _COUNTED = re.compile(
     r"\b(\d{1,6})[- ](?:way|class(?:es)?|labels?|categories|symbols?)\b|\bln\((\d{1,6})\)", re.IGNORECASE
@@ -27,7 +27,7 @@ _SUMMED = r"reduction\W{1,3}['\"]?sum\b|size_average\s*=\s*False|\bctc\b|\bvae\b
 
 
 def classes_of(facts: Facts) -> float | None:
-    """The number of classes, as set, said, or known of the data; None where nothing tells."""
+    """The number of classes from settings, text or a known dataset; None if unknown."""
     told = finite(facts.settings.value(*CLASSES))
     if told is not None and told >= 2:
         return told

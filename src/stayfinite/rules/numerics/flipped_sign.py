@@ -47,16 +47,16 @@ _GAIN = re.compile(
     r"\bloss\s*=\s*['\"]?(?:dice_coef\w*|iou_score|accuracy|ssim|psnr)\b",
     re.IGNORECASE,
 )
-"""What should grow stands where a loss should, and no minus is near."""
+"""A quantity to maximize used as a loss, without a minus."""
 _TURNED = re.compile(
     r"=\s*\(?\s*-|-\s*(?:torch|tf|np|K|F)\.|1\.?0?\s*-|\*\s*-\s*1|\(-|\bneg|nll|maximi[sz]e|cross_?entropy|_loss\(|loss_f"
 )
 _LOG_PROBABILITY = re.compile(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IGNORECASE)
-"""A negated cross entropy of each token is its log-probability, which reinforcement learning needs."""
+"""The negated cross entropy per token is its log-probability, which RL needs."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A sign in the code, or a loss that falls below zero faster and faster."""
+    """Clues: a sign in the code, or a loss that falls below zero ever faster."""
     turned = facts.seen("loss.negated")
     if turned is not None and turned.value:
         yield Clue("the loss is a negated distance: it falls when the model gets worse", PROOF, turned.where)

@@ -1,4 +1,4 @@
-"""Operators with an edge: what they do there, where code uses them, and whether something keeps the input away."""
+"""Operators with singularities: their effect, where code uses them, and whether the input is guarded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SINGULAR = {
     "gamma": r"Lgamma|Digamma|Polygamma",
     "product": r"Prod|Cumprod",
 }
-"""Operators whose derivative is not finite somewhere, by the stem of their backward's name."""
+"""Operators with a non-finite derivative somewhere, by the stem of their backward's name."""
 
 AT_THE_EDGE = {
     "pow": "a power below 1 has an infinite gradient at 0, and is NaN below 0",
@@ -37,7 +37,7 @@ AT_THE_EDGE = {
     "gamma": "it is infinite at 0",
     "product": "its gradient divides by each factor",
 }
-"""What happens at the edge of each sort of operator."""
+"""What each kind of operator does at its singularity."""
 
 _NOT_A_VECTOR_NORM = re.compile(r"(?:Layer|Batch|Group|Instance|Rms|RMS|Cudnn\w*|Native\w*)Norm", re.IGNORECASE)
 _ANOMALY = re.compile(r"(?:Function '?|Error detected in )(\w+?)Backward\w*'?", re.IGNORECASE)
@@ -45,16 +45,16 @@ _ANOMALY = re.compile(r"(?:Function '?|Error detected in )(\w+?)Backward\w*'?", 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A formula in somebody's code that is not finite somewhere."""
+    """A formula in the user's code that is non-finite somewhere."""
 
     kind: str
     """A key of `AT_THE_EDGE`."""
     what: str
-    """What it is, in a few words."""
+    """The formula in a few words."""
     where: str
     text: str
     near: bool
-    """Ordinary values come to the edge: a softmax reaches 0, an error reaches 0, a mask may be empty."""
+    """Ordinary values reach the singularity: a softmax or an error reaches 0, a mask may be empty."""
 
 
 _LIB = r"(?:\b(?:torch|np|numpy|math|K|tf|tf\.math|tf\.linalg|jnp|F|backend)\.(?:linalg\.)?)"
@@ -181,7 +181,7 @@ GUARD = re.compile(
     r"\beps(?:ilon)?\s*=\s*(?!0(?:\.0*)?\b|1e-(?:1\d|[2-9]\d))|\bor 1\b|F\.normalize",
     re.IGNORECASE,
 )
-"""What keeps an input away from the edge."""
+"""Code that keeps an input away from the singularity."""
 
 _ASSIGNED = re.compile(r"^\s*(?:self\.)?(\w+)\s*=(?!=)\s*(.+)$")
 _PROBABILITY = re.compile(
@@ -197,18 +197,18 @@ _NO_FORMULA = re.compile(
     r"[\w.-]+/[\w.-]+/[\w.-]+|\b\d{2,}/\d{2,}",
     re.IGNORECASE,
 )
-"""Loggers, paths, constants of the architecture and figures that have no gradient."""
+"""Loggers, paths, architecture constants and numbers without a gradient."""
 
 TOO_SMALL = re.compile(
     r"\b1(?:\.0?)?\s*-\s*(?:1e-0?(?:[89]|[1-9]\d)\b|\w*eps\w*\s*\(?1e-(?:[89]|1\d))|"
     r"\b\w*eps(?:ilon)?\w*\W{1,3}\s*1e-(?:1[0-9]|[2-9]\d)\b|[+,]\s*1e-(?:1[0-9]|[2-9]\d)\b",
     re.IGNORECASE,
 )
-"""A guard that rounds away: fp32 has 1.2e-7 next to 1, and a gradient of 1e-15's reciprocal is 1e15."""
+"""A guard that rounds to nothing: fp32 resolves 1.2e-7 at 1, and dividing by 1e-15 gives gradients of 1e15."""
 
 
 def anomaly(facts: Facts) -> tuple[str, str, str] | None:
-    """``(operator, text, where)`` of the backward function that anomaly detection blames."""
+    """``(operator, text, where)`` of the backward function that anomaly detection names."""
     for message in facts.all_said(r"returned nan values|error detected in \w+backward"):
         found = _ANOMALY.search(message.text)
         if found:
@@ -217,7 +217,7 @@ def anomaly(facts: Facts) -> tuple[str, str, str] | None:
 
 
 def kind_of(operator: str) -> str | None:
-    """What sort of edge an operator has, by its backward's stem; None when it has none."""
+    """The kind of an operator by its backward's stem; None if it has no singularity."""
     if _NOT_A_VECTOR_NORM.search(operator):
         return None
     for kind, stems in SINGULAR.items():
@@ -227,7 +227,7 @@ def kind_of(operator: str) -> str | None:
 
 
 def lost(facts: Facts) -> tuple[str, str] | None:
-    """``(what, where)`` of a value that is NaN or infinite, be it measured, printed or named by a refusal."""
+    """``(what, where)`` of a non-finite value that is measured, printed or named in an error."""
     bad = not_finite(facts)
     if bad is not None:
         return bad
@@ -239,7 +239,7 @@ def lost(facts: Facts) -> tuple[str, str] | None:
 
 
 def edges(facts: Facts) -> list[Edge]:
-    """Formulas without a guard, in their order; those that ordinary values bring to the edge come first."""
+    """Unguarded formulas in order; those that ordinary values break come first."""
     lines = list(code_lines(facts))
     texts = [text for _, text in lines]
     guarded, probabilities = guarded_names(texts), assigned(texts, _PROBABILITY)
@@ -255,7 +255,7 @@ def edges(facts: Facts) -> list[Edge]:
 
 
 def edge_in(text: str, guarded: frozenset[str] = frozenset()) -> tuple[str, str, bool] | None:
-    """``(kind, what, near)`` of the first formula in a line that nothing guards."""
+    """``(kind, what, near)`` of the first unguarded formula in a line."""
     if GUARD.search(text) or _NO_FORMULA.search(text):
         return None
     for kind, what, near, pattern in _COMPILED:
@@ -269,19 +269,19 @@ def edge_in(text: str, guarded: frozenset[str] = frozenset()) -> tuple[str, str,
 
 
 def assigned(texts: Sequence[str], pattern: re.Pattern[str]) -> frozenset[str]:
-    """Names that some line assigns a value to in which a pattern occurs."""
+    """Names assigned a value that matches a pattern."""
     return frozenset(
         found.group(1) for text in texts if (found := _ASSIGNED.match(text)) and pattern.search(found.group(2))
     )
 
 
 def guarded_names(texts: Sequence[str]) -> frozenset[str]:
-    """Names that some line assigns a guarded value to."""
+    """Names assigned a guarded value."""
     return assigned(texts, GUARD)
 
 
 def code_lines(facts: Facts) -> Iterator[tuple[str, str]]:
-    """Settings and notes, which is where lines of code and formulas end up, then the lines of code in tracebacks."""
+    """Settings and notes, which contain code lines and formulas, then code lines in tracebacks."""
     yield from facts.settings.texts()
     for message in facts.messages:
         if re.match(r"\s{2,}\S", message.text) or re.search(r"\w\(.*\)", message.text):

@@ -76,12 +76,12 @@ _FORMULA_LOSS = (
     rf"\b(?:loss|criterion|objective)\b.{{0,30}}\b(?:{_NAMES})\b|"
     r"(?-i:(?:Supcon|SupCon|Focal|Dice|Tversky|I[oO]U|KL|Contrastive|Triplet|Cosine|Poisson|Gaussian)\w*Loss\b)"
 )
-"""Losses that are a ratio, a logarithm, a root or somebody's own formula; the usual cross entropies are guarded."""
+"""Losses that are a ratio, a logarithm, a root or a custom formula; standard cross entropies are guarded."""
 _DENSITY = (
     r"\b(?:v?vae|vrnn|cvae|variational|elbo|kld|kl[-_ ]?div\w*|mixture density|mdn|gaussian nll|log_prob|dirichlet|"
     r"gumbel)\b"
 )
-"""Densities: each has the logarithm of a standard deviation or of a probability in it."""
+"""Densities: each contains the logarithm of a standard deviation or a probability."""
 _DENSITY_TERMS = re.compile(
     r"(?:^|[_/ ])(?:kld?|kl_?div\w*|elbo|recon\w*|nll|log_?likelihood|mi|entropy)(?:[_/ ]|$)", re.IGNORECASE
 )
@@ -112,21 +112,21 @@ _ONLY_GRADIENT = (
     r"(?:[^.;\n]{0,40}\bgrad\w*|\W*$)"
 )
 _LATER = re.compile(r"encountered in|RuntimeWarning|ZeroDivisionError|\bfloat division", re.IGNORECASE)
-"""numpy's and Python's own divisions have no part in the graph."""
+"""Divisions of numpy and Python are outside the graph."""
 
 LONG_HEALTH = 20
-"""Finite points before the first bad one after which data and settings have proved themselves."""
+"""Finite points before the first bad one that clear data and settings."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Anomaly detection names it; an unguarded or badly guarded formula beside a NaN makes it likely."""
+    """Clues: anomaly detection names it; a poorly guarded formula with a NaN makes it likely."""
     blamed = anomaly(facts)
     bad = lost(facts)
     formulas = edges(facts) if bad or blamed else []
     if blamed:
         yield from _blamed(facts, *blamed, formulas)
     small = next(((where, text) for where, text in code_lines(facts) if TOO_SMALL.search(text)), None)
-    # Gradients that stay infinite drive the loss scale to 0, by which the next step divides.
+    # Persistent infinite gradients drive the loss scale to 0, by which the next step divides.
     if not (bad or blamed or (small and facts.said(r"zerodivisionerror"))):
         return
     if small:
@@ -166,7 +166,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[Edge]) -> Iterator[Clue]:
-    """What anomaly mode's function tells. A NaN that comes in gives the same line: the name alone is no proof."""
+    """Evaluate anomaly mode's function. An incoming NaN gives the same line, so the name alone is not proof."""
     kind = kind_of(operator)
     if kind is None:
         if operator.lower().startswith("mul"):
@@ -179,7 +179,7 @@ def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[E
 
 
 def _only_gradient(facts: Facts) -> Iterator[Clue]:
-    """A finite loss whose gradient is not: values are in order, a slope is not."""
+    """A finite loss with a non-finite gradient: the value is fine, the slope is not."""
     seen = facts.symptoms
     if facts.context.half is not None or seen.bad_losses or seen.settles or seen.explodes:
         return
@@ -192,7 +192,7 @@ def _only_gradient(facts: Facts) -> Iterator[Clue]:
 
 
 def _density(facts: Facts, *, explained: bool) -> Iterator[Clue]:
-    """Terms of a likelihood that are lost without a climb."""
+    """Likelihood terms that become NaN without a climb."""
     if explained or facts.symptoms.explodes or facts.context.half is not None:
         return
     for run in facts.runs:
@@ -212,7 +212,7 @@ def _density(facts: Facts, *, explained: bool) -> Iterator[Clue]:
 
 
 def _single_part(facts: Facts) -> tuple[str, str] | None:
-    """The one loss term that is NaN while its siblings are finite."""
+    """The only loss term that is NaN."""
     for run in facts.runs:
         parts = {
             name: track

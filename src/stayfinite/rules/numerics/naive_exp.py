@@ -52,7 +52,7 @@ _BOUNDED = re.compile(
     r"\blog\(\s*(?:\w+\.)?exp\([^()]*\)\s*-",
     re.IGNORECASE,
 )
-"""The exponent cannot grow: it is bounded, below zero by its form, or a figure that is only printed."""
+"""The exponent is bounded, negative by construction, or only printed."""
 _SPREAD = re.compile(
     r"log_?(?:var|std|sigma|scale|alpha)\w*|logvar|log_?variance|\balpha\b|\bw\b|[tT][hw]\b|delta", re.IGNORECASE
 )
@@ -66,7 +66,7 @@ _BOUNDED_TOO_LATE = re.compile(
     r"\bexp\([^()]*\)\s*/\s*\(?.{0,30}\bsum\(|/\s*\(?\s*1\.?0?\s*\+\s*(?:torch|np|math)?\.?exp\(",
     re.IGNORECASE,
 )
-"""The result is bounded, the exponent is not: infinity has been made, and its gradient is 0 times infinity."""
+"""The result is clamped but not the exponent: the gradient is 0 times infinity."""
 _LIVES_ON_EXP = (
     r"\blog_?var(?:iance)?\b|\bvae\b|\btemperature\b\W+0?\.0\d|\blogit_scale\b|importance ratio|\bppo\b.{0,20}ratio|"
     r"reparameteri[sz]"
@@ -76,7 +76,7 @@ ORDINARY = 1e3
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A library's overflow warning, or an unbounded `exp` in the code of a run that is not finite."""
+    """Clues: a library's overflow warning, or an unbounded `exp` in a non-finite run."""
     blamed = anomaly(facts)
     if blamed and re.match(r"exp", blamed[0], re.IGNORECASE):
         yield Clue(blamed[1], STRONG + FAIR, blamed[2])
@@ -117,7 +117,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _bounded_before(text: str, names: frozenset[str]) -> bool:
-    """Whether the exponent is a name that an earlier line has bounded."""
+    """Whether an earlier line bounds the exponent."""
     return any((first or second) in names for first, second in _NAMED_EXPONENT.findall(text))
 
 

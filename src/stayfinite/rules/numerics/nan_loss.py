@@ -45,11 +45,11 @@ from stayfinite.rules.rule import Clue, Rule
 from stayfinite.rules.signs.witness import not_finite
 
 LAST_RESORT = 2.4
-"""Just enough to be told when no rule knows better, and never enough to outrank one that does."""
+"""Enough to be reported if no rule knows better, too little to outrank one."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Whatever is not finite, unless it is a scaler that settles."""
+    """Clues: anything non-finite, unless a scaler is settling."""
     bad = not_finite(facts)
     if bad is not None and not facts.symptoms.settles:
         yield Clue(bad[0], LAST_RESORT, bad[1])

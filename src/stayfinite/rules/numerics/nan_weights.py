@@ -58,9 +58,9 @@ NAMED_TENSOR = (
     r"\W{1,4}(?:has |contains? |is |are |all )*"
     r"(?:tensor\(\[*)?\s*(?:nan|-?inf)\b"
 )
-"""A tensor of the state dict, by its full name, that is said to hold NaN."""
+"""A tensor of the state dict, by full name, that is reported to hold NaN."""
 NOT_SAVED = r"the state of step \d+ was not saved: \d+ tensors hold NaN or inf"
-"""What a guard says of a state that it does not save."""
+"""A guard's message about a state that it does not save."""
 _EMPTY = (
     r"Parameter\(\s*torch\.(?:empty|Tensor|FloatTensor|HalfTensor)\(|torch\.(?:Tensor|"
     r"FloatTensor)\(\s*\d+\s*,\s*\d+\s*\)|torch\.empty\((?!.{0,60}(?:init|fill|normal|uniform|zero))"
@@ -69,7 +69,7 @@ _INITIALISED = r"reset_parameters|init\.(?:\w+_)\("
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A scan or a probe proves it; else NaN from the first step with an uninitialized parameter in the code."""
+    """Clues: a scan or a probe is proof; else NaN from the first step with an uninitialized parameter."""
     seen = facts.seen("weights.nonfinite")
     if seen is not None:
         if seen.value:

@@ -53,11 +53,11 @@ _NAMES = (
     "eps_norm",
 )
 HALF_SMALLEST = 6e-8
-"""The smallest positive number of fp16."""
+"""The smallest positive fp16 value."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """An eps that fp16 rounds to 0, in the settings or in the code."""
+    """Clues: an eps that rounds to 0 in fp16, in settings or code."""
     bad = not_finite(facts)
     for name in _NAMES:
         setting = facts.settings.find(name)

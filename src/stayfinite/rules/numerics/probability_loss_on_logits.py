@@ -49,15 +49,15 @@ _FED = re.compile(
     r"(?:BCELoss\(\)|binary_cross_entropy|nll_loss|NLLLoss\(\))\s*\(\s*(?!log_)\w*(?:logit|score|raw)\w*", re.IGNORECASE
 )
 _LAYERS = re.compile(r"\bnn\.(?:Linear|Conv\w+|LSTM|GRU|RNN|Embedding|Transformer\w*)\b")
-"""The model is in the script, so that what it ends with would be seen."""
+"""The model is in the script, so its last layer would be visible."""
 _TURNED = re.compile(r"log_?softmax|sigmoid", re.IGNORECASE)
 
 FLOOR = 1.1921e-07
-"""-log(1 - 1e-7) in fp32: what Keras's cross entropy gives for a "probability" that was clipped to its upper bound."""
+"""-log(1 - 1e-7) in fp32: Keras's cross entropy for a "probability" clipped to its upper bound."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The check's own words, or code that feeds raw scores to a loss on probabilities."""
+    """Clues: an error message, or code that passes logits to a loss on probabilities."""
     refusal = facts.said(_REFUSAL)
     if refusal:
         yield Clue(refusal.text.strip()[:200], PROOF, refusal.where)
@@ -66,7 +66,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(unsafe.text.strip()[:200], STRONG + FAIR, unsafe.where)
     fed = next(((where, text) for where, text in code_lines(facts) if _FED.search(text)), None)
     if fed:
-        # A name alone is a guess: models in other files return log-probabilities that people call logits.
+        # The name alone is a guess: log-probabilities are often called logits.
         shown = facts.settings.search(_LAYERS) is not None and facts.settings.search(_TURNED) is None
         weight = STRONG + HINT if facts.runs or shown else HINT
         yield Clue(f"raw scores in: {fed[1].strip()[:140]}", weight, fed[0])
@@ -77,7 +77,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _keras(facts: Facts) -> Iterator[Clue]:
-    """Keras's cross entropies want probabilities unless told `from_logits=True`."""
+    """Keras's cross entropies expect probabilities unless `from_logits=True`."""
     loss = facts.mentioned(r"(?:sparse_)?(?:categorical|binary)_?crossentropy")
     if loss is None or facts.mentioned(r"from_logits\s*=\s*True") is not None:
         return

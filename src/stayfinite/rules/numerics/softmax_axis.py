@@ -35,7 +35,7 @@ from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A complaint that probabilities do not add up, or an axis of 0 in the code."""
+    """Clues: an error about probabilities that do not sum to 1, or axis 0 in the code."""
     complaint = facts.said(
         r"\b(?:should|must|need to|do(?:es)? not|don't) (?:all )?(?:sum|add)(?: up)? to (?:1|one)\b|"
         r"\brows? (?:do(?:es)? not|don't) (?:sum|add)(?: up)? to|\bprobabilities\b.{0,40}\bsum(?:s|"

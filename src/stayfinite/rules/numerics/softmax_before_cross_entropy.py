@@ -38,7 +38,7 @@ from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite
 
 _READ = re.compile(r"cross entropy is given probabilities: ")
-"""What the reader of scripts notes where it has followed the names."""
+"""The script reader's note after following names."""
 _FED = re.compile(
     r"cross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*(?:[\w.]*softmax\(|\w*prob\w*\s*,)|"
     r"softmax\(.{0,60}\).{0,80}\bcross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*\w*(?:prob|soft|out|pred)\w*",
@@ -89,17 +89,17 @@ _LOSS_CALL = re.compile(
 
 
 LOWEST = 0.3132
-"""The loss of a certain and right answer where a second sigmoid, or softmax over two classes, is applied."""
+"""The loss of a certain, correct answer under a second sigmoid, or softmax over two classes."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Code that softmaxes on the way to the loss; a loss that sits on the floor this leaves."""
+    """Clues: code that applies softmax before the loss, or a loss at the resulting floor."""
     lines = list(code_lines(facts))
     read = next(((where, text) for where, text in lines if _READ.match(text)), None)
     if read:
         yield Clue(f"{read[1].strip()[:160]}, which a softmax returns", PROOF, read[0])
     if not facts.runs:
-        # Names were followed in programs, and nothing went wrong: `predict`, a gate or a metric may well use a softmax.
+        # In scripts, names were followed without a finding: a softmax in `predict`, a gate or a metric is fine.
         lines = [(where, text) for where, text in lines if not SCRIPT.search(where)]
     names = {found.group(1) for _, text in lines for found in _NAMED.finditer(text)}
     crossed = any(_LOSS.search(text) for _, text in lines)
@@ -138,7 +138,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _twice_in_keras(lines: list[tuple[str, str]]) -> Iterator[Clue]:
-    """An output layer that makes probabilities, and a loss that is told to expect scores."""
+    """An output layer that returns probabilities, and a loss that expects logits."""
     loss = next(((where, text) for where, text in lines if _KERAS_LOGITS.search(text)), None)
     output = next(((where, text) for where, text in reversed(lines) if _KERAS_OUTPUT.search(text)), None)
     if loss and output:
@@ -147,7 +147,7 @@ def _twice_in_keras(lines: list[tuple[str, str]]) -> Iterator[Clue]:
 
 
 def _twice_sigmoid(lines: list[tuple[str, str]], *, learns: bool) -> Iterator[Clue]:
-    """A sigmoid on the way to a loss that applies one itself."""
+    """A sigmoid before a loss that applies one itself."""
     loss = next(((where, text) for where, text in lines if _LOGIT_LOSS.search(text)), None)
     if loss is None:
         return
@@ -161,7 +161,7 @@ def _twice_sigmoid(lines: list[tuple[str, str]], *, learns: bool) -> Iterator[Cl
 
 
 def _fed(text: str, names: set[str], crossed: bool) -> bool:
-    """Whether a line gives cross entropy a softmax, or a name that one was assigned to."""
+    """Whether a line passes a softmax, or a name assigned from one, to cross entropy."""
     if _FED.search(text):
         return True
     loss = _LOSS_OF.search(text)

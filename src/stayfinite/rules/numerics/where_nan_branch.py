@@ -55,7 +55,7 @@ _MENDED_AFTER = re.compile(
     re.IGNORECASE,
 )
 _SELECTED = re.compile(rf"{_RISKY}[^()]*\)\s*\[[^\]]*(?:[<>]|[=!]=|isfinite|isnan|mask|valid)[^\]]*\]", re.IGNORECASE)
-"""`log(x)[x > 0]`: the rows that are left out were computed as well."""
+"""`log(x)[x > 0]`: the excluded rows are computed too."""
 _DOUBLE = re.compile(r"where\([^()]*,\s*[^(),]+,\s*torch\.(?:ones|full|tensor)", re.IGNORECASE)
 
 
@@ -68,7 +68,7 @@ _GRADIENT_IS_NOT = r"\b(?:grad|grads|gradients?)\b\W{0,4}\s*(?:is |=|:)?\s*(?:te
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A dangerous operation inside a `where`, and a gradient that is NaN."""
+    """Clues: an unsafe operation inside a `where`, and a NaN gradient."""
     bad = lost(facts)
     blamed = anomaly(facts)
     missing = facts.mentioned(
@@ -110,7 +110,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _apart(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of the line that chooses among results which an earlier line computed at their edge."""
+    """``(where, text)`` of the line that selects from results that an earlier line computed unsafely."""
     computed: set[str] = set()
     for where, text in facts.settings.notes:
         used = next((name for name in computed if _chooses(text, name)), None)

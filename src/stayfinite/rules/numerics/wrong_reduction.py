@@ -37,7 +37,7 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 LARGE = 500.0
-"""A mean of cross entropies or of standardized squared errors does not start here; a sum does."""
+"""A mean of cross entropies or standardized squared errors never starts here; a sum does."""
 
 
 _SUMMED = (
@@ -48,7 +48,7 @@ _BY_DESIGN = r"\bv?vae\b|\belbo\b|\blogvar\b|\bnormali[sz]ing flow|\bctc\b"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Backward's refusal of a tensor; or a sum, with numbers as large as sums are."""
+    """Clues: backward's error for a non-scalar, or a sum with accordingly large values."""
     refusal = facts.said(r"grad can be implicitly created only for scalar outputs")
     if refusal:
         yield Clue(refusal.text, PROOF, refusal.where)

@@ -1,1 +1,1 @@
-"""Learning rates, schedules, clipping, and how the optimizer is driven."""
+"""Learning rates, schedules, clipping, and use of the optimizer."""

@@ -45,7 +45,7 @@ from stayfinite.rules.optimization.loop_code import BACKWARD, calls
 from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
 
 CLOSE = 0.2
-"""How near to k the ratio of the losses must be, relative."""
+"""Relative tolerance of the loss ratio around k."""
 
 
 OTHER_K = (
@@ -56,7 +56,7 @@ OTHER_K = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The factor k between training and evaluation loss, between runs, or a loss that the code does not divide."""
+    """Clues: a factor k between training and evaluation loss or between runs, or a loss that is not divided."""
     setting = facts.settings.find(
         "gradient_accumulation_steps", "accumulate_grad_batches", "accumulation_steps", "update_freq", "grad_accum"
     )
@@ -73,7 +73,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if math.isfinite(value) and value > 0
     ]
     if losses and evals:
-        # The losses logged around the first evaluations: the ratio is there from the beginning.
+        # Losses around the first evaluations: the ratio exists from the start.
         factor = median(losses) / median(evals)
         if abs(factor / k - 1) <= CLOSE and factor >= 1.8:
             yield Clue(
@@ -97,7 +97,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _several_runs(facts: Facts) -> tuple[str, str] | None:
-    """Runs of several k side by side, a line each, whose losses stand in the proportion of their k."""
+    """Runs with several k, one per line, whose losses are proportional to k."""
     for run in facts.runs:
         losses = {point.line: point.loss for point in run.points if point.loss is not None and point.loss > 0}
         for name, track in run.metrics.items():
@@ -127,7 +127,7 @@ def _several_runs(facts: Facts) -> tuple[str, str] | None:
 
 
 def _same_points_twice(run: RunSeries) -> str | None:
-    """Where a log has the same epochs at the same rates twice, with losses that differ by one whole factor."""
+    """Whether a log has the same epochs and rates twice, with losses that differ by one integer factor."""
     first: dict[tuple[float, float], float] = {}
     factors, where = [], ""
     for point in run.points:
@@ -151,7 +151,7 @@ def _proportional(pairs: list[tuple[float, float]]) -> bool:
 
 
 def _said_of_other_runs(facts: Facts, first: float, k: float) -> str | None:
-    """Where a remark on accumulation gives the loss of another run, smaller in about the measure that its k is."""
+    """A remark about another run's k and loss, proportional to this run's."""
     for where, text in facts.settings.notes:
         if re.search(OTHER_K, text, re.IGNORECASE) is None and "accum" not in text.lower():
             continue
@@ -164,7 +164,7 @@ def _said_of_other_runs(facts: Facts, first: float, k: float) -> str | None:
 
 
 def _in_proportion(text: str, loss: float, k: float) -> bool:
-    """Whether a remark names another k and its loss, and both stand in one proportion to this run's."""
+    """Whether a remark names another k and a proportional loss."""
     named = re.search(OTHER_K, text, re.IGNORECASE)
     if named is None or re.search(r"\bloss", text, re.IGNORECASE) is None:
         return False

@@ -35,7 +35,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """What a plan says of it."""
+    """Clues: the plan."""
     yield from planned(facts, "plan.beta")
 
 

@@ -40,11 +40,11 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, REFUTED, Clue, Rule
 
 MOST = 0.5
-"""The share of updates that round away, above which nothing else has to be asked."""
+"""Share of lost updates that explains everything."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Only the learning test can see it; where something plainer keeps the weights still, that is the finding."""
+    """Clues: the learning test, unless something simpler explains why the weights stay."""
     steps = facts.seen("learning.falls")
     if steps is None or steps.value or facts.seen("learning.falls_at") is not None:
         return
@@ -62,7 +62,7 @@ PLAINER: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     ("update.lost_share", lambda share: share > MOST, "the updates round to 0"),
     ("optimizer.parameter_dtypes", lambda dtypes: "float16" in str(dtypes), "the weights are in fp16"),
 )
-"""What explains weights that stay, or do not follow, better."""
+"""Simpler explanations for weights that stay or do not follow."""
 
 
 RULE = Rule(

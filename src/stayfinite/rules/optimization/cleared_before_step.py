@@ -32,7 +32,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Steps that were seen to find nothing where backward had just made gradients."""
+    """Clues: steps without gradients right after a backward pass."""
     seen = facts.seen("optimizer.steps_without_gradient")
     if seen is not None and seen.value:
         yield Clue(f"{seen.value} steps found no gradient, although backward had run", PROOF, seen.where)

@@ -38,14 +38,14 @@ from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark
 
 SCALED_NORM = 5000.0
-"""A median gradient norm above this is that of scaled gradients, or of a run that is lost."""
+"""A median gradient norm above this means scaled gradients or a diverged run."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The order in the script, and norms that only scaled gradients have."""
+    """Clues: the order in the script, and norms of scaled gradients."""
     scaled, clipped, unscaled = calls(facts, SCALE), calls(facts, CLIP), calls(facts, UNSCALE)
     torchs_own = [call for call in clipped if "accelerator." not in call.text and "clip_gradients" not in call.text]
-    # Adam divides the size of a gradient out again. Of plain SGD's steps next to nothing is left.
+    # Adam normalizes the gradient's size. Plain SGD's steps become nearly zero.
     mild = not facts.runs and "sgd" not in optimizer_of(facts).lower()
     if scaled and torchs_own:
         first = _first_of_scaled(facts, torchs_own)
@@ -73,7 +73,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _first_of_scaled(facts: Facts, clips: list[Call]) -> Call | None:
-    """The first clipping after a scaled backward pass; beside it a program may have a plain loop with its own."""
+    """The first clipping after a scaled backward pass; the program may also have an unscaled loop."""
     backward = calls(facts, BACKWARD)
     for clip in clips:
         last = max((call for call in backward if call.order <= clip.order), key=lambda call: call.order, default=None)

@@ -46,7 +46,7 @@ _REFUSED = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """What cannot be together in a plan; in a log, the framework's refusal."""
+    """Clues: contradictory settings in a plan, or the framework's error in a log."""
     yield from planned(facts, "plan.contradictions")
     yield from planned(facts, "plan.broken_cells", mild=True)
     refusal = facts.said(_REFUSED)

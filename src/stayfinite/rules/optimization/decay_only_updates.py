@@ -39,7 +39,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Parameters seen to move without a gradient."""
+    """Clues: parameters that change without a gradient."""
     moved = facts.seen("update.without_gradient")
     if moved is not None and moved.value:
         named = moved.value if isinstance(moved.value, int) else len(moved.value)

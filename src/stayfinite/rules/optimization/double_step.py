@@ -50,7 +50,7 @@ BY_DESIGN = r"\bSAM\b|first_step|second_step|lookahead|LBFGS|closure"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """torch's own refusal, or the same call twice in a row in the script."""
+    """Clues: torch's error, or the same call twice in a row in the script."""
     scaled = facts.said(TWICE_SCALED)
     if scaled is not None:
         yield Clue(scaled.text, PROOF, scaled.where)

@@ -37,7 +37,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Both log-probabilities fall far while the margin grows."""
+    """Clues: both log-probabilities fall far while the margin grows."""
     yield from seen_in_log(facts, BOTH_FALL)
 
 

@@ -39,7 +39,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """An entropy of next to nothing, a tenth of what it was, while the reward did not rise."""
+    """Clues: an entropy near 0, a tenth of its start, while the reward did not rise."""
     yield from seen_in_log(facts, ENTROPY_COLLAPSE)
 
 

@@ -49,7 +49,7 @@ from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The deviation of rewards in a group, with loss and gradient of 0; a task that is solved is no error."""
+    """Clues: no reward deviation per group, with loss and gradient of 0; a solved task is fine."""
     yield from planned(facts, "plan.no_group")
     yield from planned(facts, "plan.lone_answer", mild=True)
     seen = facts.post_training.get(ZERO_ADVANTAGE)
@@ -82,7 +82,7 @@ def _clues(facts: Facts) -> Iterator[Clue]:
     if shares and median(value for value, _ in shares) >= 0.99:
         yield Clue("frac_reward_zero_std is 1: no group has different rewards", STRONG, shares[0][1])
     if not deviations and not shares and ZERO_ADVANTAGE in facts.post_training:
-        # verl logs the advantages themselves; a gradient beside them is that of the KL term.
+        # verl logs the advantages themselves; a gradient next to them comes from the KL term.
         yield from seen_in_log(facts, ZERO_ADVANTAGE)
         return
     if not deviations and not shares and not still:

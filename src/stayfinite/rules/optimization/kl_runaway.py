@@ -43,7 +43,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A KL per token above 1 nat that still grows, or takes the reward with it."""
+    """Clues: a KL per token above 1 nat that keeps growing or lowers the reward."""
     yield from seen_in_log(facts, KL_RUNAWAY)
 
 

@@ -37,7 +37,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Length and reward rise together, and with them the share of answers that are cut or repeat."""
+    """Clues: length and reward rise together with the share of truncated or repetitive answers."""
     yield from seen_in_log(facts, LENGTH_HACKING)
 
 

@@ -1,4 +1,4 @@
-"""The lines of a training loop as a script or a remark shows them, for rules about their order."""
+"""Lines of a training loop in a script or a remark, for rules about their order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Call:
 
 
 def calls(facts: Facts, pattern: re.Pattern[str]) -> list[Call]:
-    """The lines of code in which the pattern occurs, comments left out, in their order."""
+    """Code lines that match the pattern, without comments, in order."""
     return [
         Call(where, text.strip(), order)
         for order, (where, text) in enumerate(facts.settings.notes)
@@ -42,12 +42,12 @@ def calls(facts: Facts, pattern: re.Pattern[str]) -> list[Call]:
 
 
 def learns_nothing(settings: Settings) -> bool:
-    """Whether a loop only tries code out: what goes backward is an output's sum, and no loss is spoken of."""
+    """Whether a loop only tests code: backward of an output's sum, and no loss."""
     code = [text for _, text in settings.notes if not COMMENT.match(text)]
     backward = [text for text in code if BACKWARD.search(text)]
     return bool(backward) and all(_OF_OUTPUTS.search(text) for text in backward) and not any(map(_LOSS.search, code))
 
 
 def shows_a_loop(facts: Facts) -> bool:
-    """Whether both a backward pass and an optimizer's step are written out: only then does an absence say anything."""
+    """Whether both backward and an optimizer step are shown; only then does an absence mean anything."""
     return bool(calls(facts, BACKWARD)) and bool(calls(facts, STEP))

@@ -39,7 +39,7 @@ from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A loss of 0 that nobody earned, or one that does not move; living gradients speak against it."""
+    """Clues: a sudden loss of 0 or a constant loss; live gradients count against it."""
     seen = facts.symptoms
     if seen.zero_loss:
         where = seen.where.get("first_zero", seen.where.get("summary", ""))

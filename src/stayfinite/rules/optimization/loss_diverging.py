@@ -39,7 +39,7 @@ from stayfinite.rules.rule import HINT, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A finite loss that ends far above its best."""
+    """Clues: a finite loss that ends far above its best."""
     seen = facts.symptoms
     if not seen.diverges or seen.best_loss is None or seen.last_loss is None:
         return

@@ -60,18 +60,18 @@ CANNOT_BE_BUILT = (
     r"invalid learning rate: -|"
     r"step\(\) missing 1 required positional argument: '(?:metrics|epoch)'"
 )
-"""Schedulers that refuse their arguments, or compute a power of a negative number beyond their end."""
+"""Schedulers that reject their arguments, or raise a negative number to a power past their end."""
 IN_A_SCHEDULE = r"lr_lambda|lr_scheduler|get_lr\b|scheduler\.py"
 
 
 VANISHED = 1e-8
-"""A rate over the one that it started from, which no schedule is meant to reach."""
+"""Ratio to the initial rate that no schedule should reach."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A scheduler's own complaint, or a rate in the log whose shape no schedule of its kind has."""
+    """Clues: a scheduler's error, or a logged rate of an impossible shape."""
     yield from planned(facts, "plan.schedule")
-    yield from planned(facts, "plan.warmup_too_long", mild=True)  # the rate is lower than meant, and learning goes on
+    yield from planned(facts, "plan.warmup_too_long", mild=True)  # training continues at a lower rate
     beyond = facts.said(BEYOND_END)
     if beyond is not None:
         yield Clue(beyond.text, PROOF, beyond.where)
@@ -140,7 +140,7 @@ def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:
             yield Clue(f"the learning rate is {negative[1]:g}", PROOF, run.where(negative[2]))
         again = None if by_design else _second_rise(rows)
         if again is not None:
-            # A cosine or a line that was asked for ends at 0: beyond its end a cosine comes back.
+            # A cosine or linear schedule ends at 0; past its end a cosine rises again.
             ended = again[0] <= 0.02 * again[1] and facts.settings.search(r"\b(?:cosine|linear)(?!ly)") is not None
             yield Clue(
                 f"the rate falls and rises again, from {again[0]:g} to {again[1]:g}",
@@ -151,7 +151,7 @@ def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:
 
 
 def _second_rise(rows: list[tuple[float, float, int]]) -> tuple[float, float, int] | None:
-    """``(lowest, the rate after it, line)`` where the rate peaked, fell below half and rose again in the same run."""
+    """``(lowest, later rate, line)`` if the rate peaked, fell below half and rose again in one run."""
     peak = lowest = 0.0
     for (before, _, _), (step, value, line) in zip([rows[0], *rows], rows, strict=False):
         if step < before:

@@ -61,15 +61,15 @@ from stayfinite.rules.signs.loss_parts import blown_up_part, lost_part
 from stayfinite.rules.symptoms import HUGE_LOSS
 
 LONG_HEALTH = 50
-"""Logged points without trouble, after which a sudden end needs another reason than a setting."""
+"""Healthy points after which a sudden end has another reason than a setting."""
 
 
 LARGE_UPDATE = 0.1
-"""Update over weight; a healthy run has about 1e-3."""
+"""Update over weight; about 1e-3 in a healthy run."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A climb before the end, a rate beyond what optimizer or batch bear; against it, a loss that never was good."""
+    """Clues: a climb before the end, a rate too high for optimizer or batch; against: a loss that never was good."""
     ratio = facts.seen("update_ratio.largest")
     if ratio is not None and float(ratio.value) > LARGE_UPDATE:
         yield Clue(f"an update is {float(ratio.value):.3g} times its weight", STRONG + HINT, ratio.where)
@@ -135,7 +135,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _fell_apart(facts: Facts, high: list[Clue]) -> Iterator[Clue]:
-    """Where all is finite: a loss that had got somewhere and lost it again, and a rate that is too high by its size."""
+    """For a finite run: a loss that got worse again, and a rate that is too high."""
     apart = fell_apart(facts)
     if apart is not None:
         yield Clue(apart[0], 3.5, apart[1])

@@ -40,14 +40,14 @@ from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.course import stands_still
 
 TINY_UPDATE = 1e-6
-"""Update over weight, below which a model stands still."""
+"""Update over weight below which a model does not change."""
 
 TINY_RATE = 2e-7
-"""Below this Adam moves a weight of 0.02 by less than a hundred-thousandth of it in a step."""
+"""At this rate Adam changes a weight of 0.02 by less than 1e-5 of it per step."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Updates measured as tiny; in a log, a flat loss beside a rate that is tiny and not zero."""
+    """Clues: tiny measured updates; in a log, a flat loss with a tiny nonzero rate."""
     ratio = facts.seen("update_ratio.largest")
     if ratio is not None and 0 < float(ratio.value) < TINY_UPDATE:
         yield Clue(f"the largest update is {float(ratio.value):.2g} of its weight", STRONG + FAIR, ratio.where)

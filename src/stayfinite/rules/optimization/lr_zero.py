@@ -40,11 +40,11 @@ from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 OFTEN = 4
-"""Lines that are more than the first steps of a warmup."""
+"""More lines than the start of a warmup has."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Zero on line after line, with gradients that are alive; weak where the run is lost for another reason."""
+    """Clues: zero on many lines with live gradients; weak if the run failed for another reason."""
     probed = facts.seen("optimizer.lr")
     if probed is not None and float(probed.value) == 0:
         yield Clue("the optimizer's learning rate is 0 after warmup's first steps", PROOF, probed.where)

@@ -39,21 +39,21 @@ from stayfinite.rules.signs.course import lone_spike
 from stayfinite.rules.signs.going_bad import went_bad
 
 SPIKE = 30.0
-"""The largest gradient norm over the median, above which a bound would have mattered."""
+"""Largest over median gradient norm above which a limit would have mattered."""
 
 
 UNCLIPPED = (
     r"\b(?:no|without) (?:any )?(?:grad(?:ient)?[ _-]?)?clip\w*(?![^.;\n]{0,20}\b(?:fine|works))|"
     r"^\s*(?:#|//)\s*[\w.]*clip_grad|clip\w*\b[^.;\n]{0,20}\b(?:commented out|not (?:used|applied|passed|called))"
 )
-"""Somebody says that nothing is clipped, or shows the call commented out."""
+"""A remark that nothing is clipped, or the call commented out."""
 
 FEW_LINES = 8
-"""A config of so few lines was written down by somebody who thought that these matter."""
+"""In a config this short, every line was chosen on purpose."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Clipping off, and a gradient norm far above the others before the loss is lost or has diverged."""
+    """Clues: clipping off, and a gradient norm far above the others before the loss fails."""
     yield from planned(facts, "plan.clipping_off", STRONG + HINT)
     seen, clip = facts.symptoms, facts.context.clip
     off = clip is not None and clip.value == 0

@@ -44,7 +44,7 @@ EARLY_STEPS = 300
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Warmup switched off and an explosion early in the run."""
+    """Clues: warmup disabled, and an explosion early in the run."""
     yield from planned(facts, "plan.no_warmup", STRONG + HINT)
     seen, warmup, broken = facts.symptoms, facts.context.warmup, went_bad(facts)
     spoken = facts.settings.search(r"\b(?:no|without)(?: any| lr| learning rate)? warm-?up\b")

@@ -51,22 +51,22 @@ _ADAPTIVE = re.compile(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A loop without the call, or a gradient that a probe saw grow by the fresh one each step."""
+    """Clues: a loop without the call, or a gradient that grows by the fresh one each step."""
     done_elsewhere = facts.settings.search(
         r"\bTrainer\(|deepspeed\.initialize|engine\.step|LightningModule|TrainingArguments|"
-        r"\bdist(?:ributed)?_autograd\.backward"  # whose gradients live as long as their context, one step
+        r"\bdist(?:ributed)?_autograd\.backward"  # its gradients live for one step
     )
     if shows_a_loop(facts) and done_elsewhere is None and not learns_nothing(facts.settings):
         if calls(facts, ZERO):
             yield Clue("the loop clears gradients", REFUTED, calls(facts, ZERO)[0].where)
         else:
             backward, step = calls(facts, BACKWARD)[0], calls(facts, STEP)[0]
-            # A line or two that somebody quotes leave out what goes without saying; a program does not.
+            # A quoted line or two omit the obvious; a program does not.
             program = any(SCRIPT.search(loop.where) for loop in calls(facts, LOOP))
             whole = facts.settings.search(rf"{LOOP.pattern}|\bdef train\w*\(|\benumerate\(") is not None
             if whole:
                 text = f"backward ({backward.where}) and step without zero_grad"
-                # Adam's steps stay as long as the rate says: it learns, worse than it could.
+                # Adam's steps stay bounded by the rate: it learns, but worse.
                 mild = not facts.runs and _ADAPTIVE.search(optimizer_of(facts)) is not None
                 yield Clue(text, STRONG + FAIR if program else STRONG, step.where, mild=mild)
     slope = _growth_of_norms(facts)
@@ -75,7 +75,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _growth_of_norms(facts: Facts) -> tuple[str, str] | None:
-    """The gradient norm in proportion to the steps: a log-log slope near 1, nearly without a fall."""
+    """A gradient norm proportional to the steps: a log-log slope near 1, almost without a fall."""
     for run in facts.runs:
         rows = [
             (step, value, line) for step, value, line in run.column("grad_norm") if math.isfinite(value) and value > 0

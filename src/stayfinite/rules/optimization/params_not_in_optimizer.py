@@ -62,7 +62,7 @@ CHANGED = re.compile(
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """torch's refusals; a probe that saw parameters stand still; an optimizer built before the model changed."""
+    """Clues: torch's errors, parameters that do not change, or an optimizer built before the model changed."""
     yield from planned(facts, "plan.value_head")
     missing = facts.seen("optimizer.missing_parameters")
     if missing is not None and missing.value:
@@ -85,7 +85,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _built_too_early(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a line that gives the model new parameters after the optimizer was built from the old."""
+    """``(where, text)`` of a line that adds parameters after the optimizer was built."""
     built = calls(facts, BUILT)
     owner = re.search(r"(\w+)\.parameters\(", built[-1].text) if built else None
     made_anew = rf"|^\s*{owner[1]}\s*=\s*(?:\w+\.)*[A-Z]\w*\(" if owner is not None else ""

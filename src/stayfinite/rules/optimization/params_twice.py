@@ -34,7 +34,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The groups as they are, or torch's own word."""
+    """Clues: the groups, or torch's warning."""
     twice = facts.seen("optimizer.twice")
     if twice is not None and twice.value:
         yield Clue(f"in the optimizer more than once: {', '.join(map(str, twice.value[:5]))}", PROOF, twice.where)

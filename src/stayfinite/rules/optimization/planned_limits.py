@@ -1,7 +1,6 @@
-"""Which learning rates are out of scale, by the optimizer and by what is trained: judged before a launch.
+"""Learning rates that are out of scale for the optimizer and the model, judged before a launch.
 
-The limits lie well outside of what recipes that work use, because a plan has no symptoms that could speak against it:
-what stands between is left in peace.
+The limits are far outside of working recipes, because a plan has no symptoms that could contradict them.
 """
 
 from __future__ import annotations
@@ -13,42 +12,42 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRate:
-    """A learning rate with all that decides whether it fits."""
+    """A learning rate with everything that decides whether it fits."""
 
     rate: float
     text: str
     """As written: `learning_rate: 3e-4`."""
     optimizer: str = ""
-    """In small letters; empty where the settings do not say, which is AdamW in most frameworks."""
+    """In lowercase; empty if not set, which means AdamW in most frameworks."""
     trained: str = ""
-    """`whole` (a pre-trained model, all of it), `adapters` (LoRA), `vectors` (adapters of few numbers), `prompt` (soft
-    prompts), `tensors` (no weights, but an image or a latent), `scratch`, or empty."""
+    """`whole` (a full pre-trained model), `adapters` (LoRA), `vectors` (tiny adapters), `prompt` (soft prompts),
+    `tensors` (an image or a latent), `scratch`, or empty."""
     model: str = ""
-    """The family of models: `large` for decoders of billions, `t5`, `transformer`, or empty."""
+    """`large` for decoders of billions, `t5`, `transformer`, or empty."""
     batch: float | None = None
-    """Rows in an update, where it is known."""
+    """Rows per update, if known."""
     clipped: bool = False
-    """Clipping keeps a step of plain SGD short at this rate."""
+    """Clipping bounds a plain SGD step at this rate."""
     normalised: bool = False
-    """Norm layers follow the weights: a step that was too long makes the next ones shorter."""
+    """Norm layers follow the weights: after a step that is too long, the next ones are shorter."""
     preference: bool = False
-    """Reinforcement learning or preference training, whose rates are tiny by design."""
+    """RL or preference training, whose rates are tiny by design."""
     answers: bool = False
-    """A language model's own answers are rewarded (GRPO, PPO), or pairs of answers compared (DPO, KTO)."""
+    """A language model's own answers are rewarded (GRPO, PPO) or compared (DPO, KTO)."""
     factor: bool = False
-    """No scale applies: the schedule takes the rate for a factor (Noam), or a head alone is trained."""
+    """No scale applies: the schedule uses the rate as a factor (Noam), or only a head is trained."""
 
 
 _ADAPTIVE = re.compile(r"adam|lamb|rmsprop|nadam|radam|adagrad|sophia|adopt|ademamix|stable")
 _NORMALISED = 4.0
-"""How much more SGD bears where norm layers follow the weights: short trainings of ResNets go up to rates of 3."""
+"""Factor for SGD with norm layers: short ResNet trainings use rates up to 3."""
 _OWN_SCALE = re.compile(
     r"prodigy|d-?adapt|schedule_?free|lars|rprop|adadelta|dog\b|muon|shampoo|soap|apollo|galore|lomo"
 )
 
 
 def highest(plan: PlannedRate) -> tuple[float, str] | None:
-    """The highest rate that is on its scale, and what for; None where no scale is known."""
+    """The highest plausible rate and its reason; None if unknown."""
     name = plan.optimizer
     if plan.factor or _OWN_SCALE.search(name):
         return None
@@ -57,7 +56,7 @@ def highest(plan: PlannedRate) -> tuple[float, str] | None:
     if "adafactor" in name:
         return 0.1, "Adafactor"
     if "adagrad" in name:
-        return 5.0, "Adagrad"  # whose steps shrink from the first one on
+        return 5.0, "Adagrad"  # its steps shrink from the start
     if "rmsprop" in name:
         return 1.0, "RMSprop"
     if "signsgd" in name:
@@ -85,11 +84,11 @@ def highest(plan: PlannedRate) -> tuple[float, str] | None:
         return 2e-2, f"a pre-trained model under {called}"
     if plan.model:
         return 2e-2, f"a transformer under {called}"
-    return (0.3, called) if name else None  # one layer alone is trained with 0.2
+    return (0.3, called) if name else None  # a single layer is trained with 0.2
 
 
 def _highest_of_tensors(plan: PlannedRate) -> tuple[float, str] | None:
-    """No weights are moved: prompts are of the size of embeddings, images and latents of their own."""
+    """Prompts, images and latents instead of weights."""
     if plan.optimizer and not (_ADAPTIVE.search(plan.optimizer) or "adafactor" in plan.optimizer):
         return None
     return 5.0, "soft prompts under Adam" if plan.trained == "prompt" else "tensors under Adam"
@@ -97,7 +96,7 @@ def _highest_of_tensors(plan: PlannedRate) -> tuple[float, str] | None:
 
 def _highest_of_sgd(plan: PlannedRate) -> tuple[float, str] | None:
     if plan.clipped:
-        return None  # with clipped gradients rates of 20 and 30 are used, for LSTMs
+        return None  # LSTMs with clipped gradients use rates of 20 and 30
     if plan.trained == "whole" and plan.model:
         return 1.0, "SGD on a pre-trained transformer"
     if plan.batch is not None:
@@ -107,7 +106,7 @@ def _highest_of_sgd(plan: PlannedRate) -> tuple[float, str] | None:
 
 
 def lowest(plan: PlannedRate) -> tuple[float, str] | None:
-    """The rate up to which nothing can be learned, and what for; None where no scale is known."""
+    """The rate below which nothing is learned and its reason; None if unknown."""
     name = plan.optimizer
     if plan.factor or _OWN_SCALE.search(name):
         return None
@@ -123,7 +122,7 @@ def lowest(plan: PlannedRate) -> tuple[float, str] | None:
 
 
 def too_high(plan: PlannedRate) -> str:
-    """How the rate is above what it may be; empty when it is not."""
+    """Why the rate is too high; empty if it is not."""
     limit = highest(plan) if math.isfinite(plan.rate) and plan.rate > 0 else None
     if limit is None or plan.rate <= limit[0]:
         return ""
@@ -131,7 +130,7 @@ def too_high(plan: PlannedRate) -> str:
 
 
 def too_low(plan: PlannedRate) -> str:
-    """How the rate is below what moves anything; empty when it is not."""
+    """Why the rate is too low; empty if it is not."""
     limit = lowest(plan) if math.isfinite(plan.rate) and plan.rate > 0 else None
     if limit is None or plan.rate >= limit[0]:
         return ""

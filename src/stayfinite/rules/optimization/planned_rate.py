@@ -1,4 +1,4 @@
-"""What the learning rate should be at a point of the run, from the schedule and the length that the settings give."""
+"""The expected learning rate during a run, from the schedule and length in the settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER_SHAPE = (
     r"min_lr|lr_end|final_lr|end_lr|restart|cycl|constant|\bwsd\b|plateau|stable|lr_min|eta_min|\bT_max\b|\bT_0\b|"
     r"decay[_-](?:steps|iters|epochs)|\bhold\b|\bnoam\b|LinearLR|start_factor|sched_power"
 )
-"""Words of schedules that do not come down to 0 in one fall, or whose length is another one than the run's."""
+"""Schedules that do not decay to 0 at once, or whose length differs from the run's."""
 
 _SHAPES: dict[str, Callable[[float], float]] = {
     "cosine": lambda share: 0.5 * (1.0 + math.cos(math.pi * share)),
@@ -31,19 +31,19 @@ _SHAPES: dict[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A point at which the logged rate is far from the planned one."""
+    """A point where the logged rate is far from the planned one."""
 
     logged: float
     planned: float
     share: float
-    """How much of the run had passed, 0 to 1."""
+    """Share of the run completed, 0 to 1."""
     kind: str
-    """The schedule as it was asked for."""
+    """The requested schedule."""
     where: str
 
 
 def departure(facts: Facts) -> Departure | None:
-    """The widest departure of a log's rates from a declared cosine or linear decay; None where they agree."""
+    """The largest deviation from a declared cosine or linear decay; None if they agree."""
     setting = facts.settings.find(*KIND)
     shape = None if setting is None else re.search(r"cosine|linear|polynomial", str(setting.value), re.IGNORECASE)
     peak = facts.context.lr
@@ -70,7 +70,7 @@ def departure(facts: Facts) -> Departure | None:
 
 
 def _warmup(facts: Facts) -> float:
-    """The share of the run that warms up; a tenth where it is given in steps and the length is not known."""
+    """Warmup as a share of the run; a tenth if given in steps and the length is unknown."""
     warmup = facts.context.warmup
     if warmup is None or float(warmup.value) <= 0:
         return 0.0
@@ -83,7 +83,7 @@ def _warmup(facts: Facts) -> float:
 
 
 def _progress(facts: Facts, run: RunSeries) -> list[tuple[tuple[float, float], float, int]]:
-    """``((least, most) share of the run that has passed, rate, line)`` wherever both can be told."""
+    """``((least, most) share of the run completed, rate, line)`` where both are known."""
     steps, epochs = first_number(facts.settings, *STEPS), first_number(facts.settings, *EPOCHS)
     limit = float(steps.value) if steps is not None and float(steps.value) > 1 else None
     length = float(epochs.value) if epochs is not None and limit is None and float(epochs.value) > 0 else None
@@ -93,7 +93,7 @@ def _progress(facts: Facts, run: RunSeries) -> list[tuple[tuple[float, float], f
         if point.lr is None or not math.isfinite(point.lr):
             continue
         if length is not None and point.epoch is not None and math.isfinite(point.epoch):
-            # A whole number names the epoch that runs, or the one that has ended.
+            # An integer is the current or the completed epoch.
             share = (point.epoch - (1.0 if whole else 0.0)) / length, point.epoch / length
         elif limit is not None and point.step is not None and math.isfinite(point.step):
             share = point.step / limit, point.step / limit

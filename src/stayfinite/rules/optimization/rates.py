@@ -1,4 +1,4 @@
-"""How high a learning rate may be: by its optimizer, and by the batch that the recipe was written for."""
+"""How high a learning rate may be, by optimizer and batch size."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ DETECTION = (
     r"SOLVER|IMS_PER_BATCH|NUM_GPUS|(?:samples|imgs|images)_per_gpu|[-_][123]x(?:[-_.]|\b)|"
     r"r(?:es)?(?:net)?-?50[-_]c4"
 )
-"""Frameworks and models whose recipes are written for eight GPUs."""
+"""Frameworks and models whose recipes assume eight GPUs."""
 
 ONE_CARD = r"\bultralytics\b|\byolo(?:v[5-9]|v?1\d)"
-"""Detectors whose programs are written for one card, warm up, and fit rate and decay to the batch by themselves."""
+"""Detectors for one GPU that warm up and adapt rate and decay to the batch."""
 
 LOW_FOR_BOXES = 1e-4
-"""Detectors are trained with SGD at about 0.02, with AdamW at 1e-4 and above."""
+"""Detectors use SGD at about 0.02 and AdamW at 1e-4 and above."""
 
 TRANSFORMERS = (
     r"\btransformer(?!s\b)|\bfairseq\b|\bmarian\b|\b\w*(?:bert|gpt-?\d?)\b|\bvit[-_ /]|\bbart\b|\bwhisper\b|\bnllb\b|"
     r"\bconformer\b|\bdiffusion\b|\bunet\b|\bdit\b|\bopt-\d"
 )
-"""What is trained with Adam or AdamW where nothing else is said."""
+"""Trained with Adam or AdamW unless stated otherwise."""
 
 _PARTS = re.compile(
     r"loss_(?:rpn_\w+|bbox|box_reg|cls|classifier|objectness|mask|dfl|obj|centerness|iou)|"
@@ -50,7 +50,7 @@ _RATE = re.compile(
     r"\b(?:\w*Optimizer|SGD|N?Adam\w*|RMSprop)\(\s*(?:learning_rate\s*=\s*)?(\d*\.?\d+(?:e-?\d+)?)\s*[,)]",
     re.IGNORECASE,
 )
-"""Other names of the rate, and an optimizer's first argument in Keras and TensorFlow."""
+"""Other names of the rate, and the first argument of optimizers in Keras and TensorFlow."""
 _OWN_SCALE = re.compile(r"adafactor|prodigy|dadapt|lars|lamb|schedule_?free", re.IGNORECASE)
 _LIMITS = {
     "adam": ((1e-2, STRONG), (3e-3, 2.5), (1e-3, 1.5)),
@@ -60,7 +60,7 @@ _LIMITS = {
 
 
 def set_too_high(facts: Facts) -> Iterator[Clue]:
-    """What in the settings makes the rate too high: its size, the batch, clipping and warmup switched off."""
+    """Settings that make the rate too high: its size, the batch, disabled clipping or warmup."""
     context, seen = facts.context, facts.symptoms
     optimizer = optimizer_of(facts)
     detection = detects(facts)
@@ -99,7 +99,7 @@ def set_too_high(facts: Facts) -> Iterator[Clue]:
 
 
 def detects(facts: Facts) -> bool:
-    """Whether boxes are learned: by the framework's or the model's name, or by the parts of the loss."""
+    """Whether it trains a detector, by framework, model or loss terms."""
     if facts.mentioned(DETECTION) is not None or any(run.kind.startswith("mm") for run in facts.runs):
         return True
     return any(_PARTS.fullmatch(name) is not None for run in facts.runs for name in run.metrics)
@@ -129,7 +129,7 @@ def _devices(facts: Facts) -> tuple[str, str] | None:
 
 
 def rate_of(facts: Facts) -> Known | None:
-    """The rate that was set, by whatever name, or as the first argument of an optimizer."""
+    """The configured rate under any name, or an optimizer's first argument."""
     if facts.context.lr is not None:
         return facts.context.lr
     for where, text in facts.settings.texts():
@@ -140,7 +140,7 @@ def rate_of(facts: Facts) -> Known | None:
 
 
 def optimizer_of(facts: Facts) -> str:
-    """The optimizer as set, or else as mentioned; empty when nothing says so."""
+    """The optimizer as set or mentioned; empty if unknown."""
     if facts.context.optimizer is not None:
         return str(facts.context.optimizer.value)
     for _, text in facts.settings.texts():
@@ -162,6 +162,6 @@ def _smaller_batch(facts: Facts, detection: bool) -> tuple[str, str] | None:
     if few is not None and number_in(few.value) in (1.0, 2.0):
         return few.where, f"{few.name}: {few.value}"
     found = facts.mentioned(r"\b(?:single|one|only 1|1x?) ?gpu\b")
-    # `a single GPU is fine` tells of another run.
+    # `a single GPU is fine` is about another run.
     elsewhere = found is not None and any(world.text == found[1].strip() for world in facts.reported_experiments)
     return None if elsewhere else found

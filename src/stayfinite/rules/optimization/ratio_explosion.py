@@ -39,7 +39,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A mean ratio far from 1, a largest one in the thousands, or most ratios clipped; a plan that clips nothing."""
+    """Clues: a mean ratio far from 1, a maximum in the thousands, mostly clipped ratios, or a plan without a clip."""
     yield from planned(facts, "plan.unclipped")
     yield from seen_in_log(facts, RATIO_EXPLOSION)
 

@@ -38,7 +38,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A reference that is the policy, in a plan's code; a KL of exactly 0 in a log; trl's refusal."""
+    """Clues: a reference that is the policy in code, a KL of exactly 0, or trl's error."""
     yield from planned(facts, "plan.reference")
     yield from seen_in_log(facts, REFERENCE_MOVES)
 

@@ -34,7 +34,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A level of the reward that is half of the best one and beyond its noise."""
+    """Clues: a reward at half of its best level and beyond its noise."""
     yield from seen_in_log(facts, REWARD_FALLS)
 
 

@@ -32,7 +32,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Lowest and highest score of each line are the same."""
+    """Clues: the lowest and highest score of each line are equal."""
     yield from seen_in_log(facts, ONE_SCORE)
 
 

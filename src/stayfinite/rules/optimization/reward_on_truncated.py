@@ -35,7 +35,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The share of cut answers rises above a half, and the reward does not mind."""
+    """Clues: more than half of the answers are truncated while the reward does not fall."""
     yield from seen_in_log(facts, REWARD_ON_TRUNCATED)
 
 

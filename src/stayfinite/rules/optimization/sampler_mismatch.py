@@ -43,7 +43,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A mean difference of log-probabilities that rounding does not make."""
+    """Clues: a mean difference of log-probabilities beyond rounding."""
     yield from planned(facts, "plan.sampled_otherwise")
     yield from planned(facts, "plan.dropout_on", mild=True)
     yield from seen_in_log(facts, SAMPLER_MISMATCH)

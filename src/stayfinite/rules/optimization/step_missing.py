@@ -30,7 +30,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Calls that were counted."""
+    """Clues: counted calls."""
     seen = facts.seen("optimizer.call_missing")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)

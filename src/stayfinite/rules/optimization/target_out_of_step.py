@@ -35,7 +35,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A copy that was seen to stay, or to train."""
+    """Clues: a copy that stays fixed, or that trains."""
     seen = facts.seen("model.copy_out_of_step")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)

@@ -41,11 +41,11 @@ from stayfinite.rules.signs.course import lone_spike
 from stayfinite.rules.signs.going_bad import remark, went_bad
 
 LONG_HEALTH = 50
-"""Points without any trouble, after which a sudden end is more likely a batch than a setting."""
+"""Healthy points after which a sudden end is more likely a batch than a setting."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The batch replayed on good weights; in a log, a lone spike, or a sudden end after long health."""
+    """Clues: the batch replayed on good weights; in a log, a lone spike or a sudden end."""
     replayed = facts.seen("worlds.good_weights.spikes")
     if replayed is not None:
         yield Clue(

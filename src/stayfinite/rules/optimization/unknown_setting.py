@@ -33,7 +33,7 @@ from stayfinite.rules.rule import STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Names that are close to known ones, in a plan; in a log, the parser's refusal."""
+    """Clues: names close to known ones in a plan, or the parser's error in a log."""
     yield from planned(facts, "plan.unknown_settings")
     refusal = facts.said(r"error: unrecognized arguments|some specified arguments are not used by the HfArgumentParser")
     if refusal is not None:

@@ -36,7 +36,7 @@ from stayfinite.rules.rule import Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """An explained variance of 0 or less that does not rise."""
+    """Clues: an explained variance of 0 or less that does not rise."""
     yield from seen_in_log(facts, BLIND_VALUE)
 
 

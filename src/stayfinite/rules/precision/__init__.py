@@ -1,1 +1,1 @@
-"""Numbers that leave the range or the resolution of their format."""
+"""Numbers beyond the range or resolution of their format."""

@@ -41,7 +41,7 @@ from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
 from stayfinite.rules.signs.going_bad import remark
 
 SMALLEST_HALF = 6e-8
-"""fp16's smallest number above zero."""
+"""The smallest positive fp16 value."""
 
 
 MADE_BY_STEP = (
@@ -56,11 +56,11 @@ GRADIENT_FINE = (
     r"\bgrad\w*\b[^.;\n]{0,40}\b(?:finite|fine|normal|ok|okay|valid|not nan|no nans?|without nans?|reasonable)\b|"
     r"\b(?:finite|no nans?|normal|valid)\b[^.;\n]{0,15}\bgrad\w*"
 )
-"""A remark that the gradient before it was as it should be."""
+"""A remark that the gradient before it was fine."""
 
 
 CHOSEN_ADAM = r"(?<![\w-])(?:optim\.|torch\.optim\.)?(?:Nadam|RAdam|AdamW?)\b(?!\w)"
-"""Adam as somebody writes it in a script; `adamw_torch` is only a framework's default."""
+"""Adam chosen in a script; `adamw_torch` is only a framework's default."""
 
 LARGER_EPS_HELPS = (
     r"\beps\w*\b[^.\n]{0,40}(?:1e-0?[3-6]\b)[^.\n]{0,30}\b(?:fix\w*|solv\w+|works?|helps?|cures?|no nans?|fine|ok|"
@@ -70,11 +70,11 @@ LARGER_EPS_HELPS = (
 )
 
 SENSELESS = 1e-12
-"""Below this an eps protects nothing in fp32 either."""
+"""Too small even for fp32."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """States seen in fp16 with an eps that they cannot hold; from settings, an eps that is tiny for fp16 weights."""
+    """Clues: fp16 states with an eps they cannot hold; in settings, a tiny eps with fp16 weights."""
     dtype, probed = facts.seen("optimizer.state_dtype"), facts.seen("optimizer.eps")
     half_states = dtype is not None and str(dtype.value).removeprefix("torch.") in ("float16", "half", "fp16")
     if probed is not None and half_states and 0 <= float(probed.value) < SMALLEST_HALF:
@@ -96,7 +96,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             f"Adam's eps rounds to 0 in fp16 ({half.text.strip()})", FAIR if in_weights else HINT, half.where, risk=True
         )
         if setting is not None and eps is not None:
-            # An eps in the optimizer's call is one that somebody thought of; a dump of all arguments has it always.
+            # An eps in the optimizer's call was chosen; a dump of all arguments always has one.
             chosen = setting.plain.endswith(("_eps", "eps")) and "epsilon" not in setting.plain
             yield Clue(f"eps is {eps:g}", FAIR if chosen else HINT / 2, setting.where, risk=True)
         yield sign
@@ -114,9 +114,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def adam_on_half(facts: Facts) -> bool:
-    """Whether a script's own Adam updates weights that it made fp16 itself.
+    """Whether a script's own Adam updates weights that it converted to fp16.
 
-    Where a library loads them in fp16, the missing fp32 copy is the plainer name of the trouble.
+    If a library loads them in fp16, the missing fp32 copy is the better explanation.
     """
     weights = half_weights(facts)
     loaded = weights is not None and re.search(r"torch_dtype|clip\.load|from_pretrained", weights.text) is not None

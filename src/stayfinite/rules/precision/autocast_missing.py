@@ -59,7 +59,7 @@ MISMATCH = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """An error about two floating dtypes that met; or a probe that saw no operation in 16 bits."""
+    """Clues: an error about mixed float dtypes, or a probe without any 16-bit operation."""
     ran = facts.seen("autocast.half_operations")
     if ran is not None and ran.value == 0:
         yield Clue("mixed precision is on, but no operation ran in 16 bits", PROOF, ran.where)

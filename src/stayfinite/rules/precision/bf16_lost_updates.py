@@ -39,14 +39,14 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
 
 LOST = 0.5
-"""The share of updates that may round away before it is a fault."""
+"""Share of lost updates that is a fault."""
 
 SMALL_LR = 5e-5
-"""With Adam an update is about the learning rate, and weights are about 0.02: half a step of bf16 there is 4e-5."""
+"""Adam's update is about the rate; half a bf16 step at a weight of 0.02 is 4e-5."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Updates seen to round away; from settings, bf16 weights and a small rate where the loss stands still."""
+    """Clues: lost updates; in settings, bf16 weights and a small rate with a flat loss."""
     lost = facts.seen("update.lost_share")
     if lost is not None and float(lost.value) > LOST:
         yield Clue(f"{float(lost.value):.0%} of the updates round to 0 in bf16", PROOF, lost.where)

@@ -57,7 +57,7 @@ WEAKER = r"not implemented for 'BFloat16'|got unsupported ScalarType BFloat16|CU
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The library's refusal is proof; bf16 in the settings of an old card is a risk."""
+    """Clues: the library's error is proof; bf16 on an old GPU is a risk."""
     refusal = facts.said(REFUSALS)
     if refusal is not None:
         yield Clue(refusal.text, PROOF, refusal.where)

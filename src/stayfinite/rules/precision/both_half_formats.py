@@ -35,7 +35,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Both switches on in one plan."""
+    """Clues: both switches on in one plan."""
     yield from planned(facts, "plan.both_halves")
     refusal = facts.said(
         r"at most one of fp16 and bf16 can be true|"

@@ -41,11 +41,11 @@ _REFUSED = (
     r"\bcompute capability\b.{0,40}\b(?:8\.9|9\.0|9\.x|10\.0)\b.{0,60}\b(?:required|needed)\b.{0,30}\b(?:mx)?fp8|"
     r"\b(?:fp8|float8)\b.{0,40}\b(?:compute capability|sm)\b ?(?:>=? ?)?(?:8\.9|9\.0|89|90)"
 )
-"""What libraries say on a card without fp8."""
+"""Library errors on a GPU without fp8."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """What the settings ask for, held against the card that was named; what a library said of the card it met."""
+    """Clues: settings that the named GPU does not support, or a library's error."""
     yield from planned(facts, "plan.card_lacks")
     refused = facts.said(_REFUSED)
     if refused is not None:

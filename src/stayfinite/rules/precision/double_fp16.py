@@ -48,7 +48,7 @@ from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The library's refusal is proof; both settings together are a risk, less of one where an fp32 copy is kept."""
+    """Clues: the library's error is proof; both settings together are a risk, a smaller one with an fp32 copy."""
     refusal = facts.said(r"attempting to unscale fp16 gradients")
     if refusal is not None:
         yield Clue(refusal.text, PROOF, refusal.where)
@@ -60,7 +60,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if weights is None or weights.value != "fp16":
         return
     yield Clue(f"weights in fp16 ({weights.text.strip()})", HINT if refusal else FAIR, weights.where, risk=True)
-    # A tensor printed with its dtype, or a plain `dtype`, says nothing of mixed precision beside the weights.
+    # A printed dtype says nothing about mixed precision.
     mixed = precision is not None and precision.value == "fp16" and re.match(r"\W*dtype\b", precision.text) is None
     both = precision is not None and mixed and precision.text.strip() != weights.text.strip()
     if precision is not None and both:

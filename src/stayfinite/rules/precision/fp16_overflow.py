@@ -56,11 +56,11 @@ from stayfinite.rules.signs.going_bad import remark
 from stayfinite.rules.signs.overflow_frames import overflowing_module
 
 MOST_NAMED = 4
-"""Modules that are named in a sentence."""
+"""Modules named in a sentence."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """fp16 and a run that is lost early; proof is the same step finite in another format, or torch's own word."""
+    """Clues: fp16 and an early failure; the same step finite in another format, or torch's message, is proof."""
     refused = facts.said(
         r"cannot be converted to type (?:at|c10)::Half without overflow|overflow.{0,20}(?:at|c10)::Half"
     )
@@ -92,7 +92,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _foreseen(facts: Facts) -> Iterator[Clue]:
-    """What a pass before training has shown; no fault where the training is not in fp16."""
+    """Results of a pass before training; not a fault if the training does not use fp16."""
     precision = facts.seen("training.precision")
     if precision is None or precision.value != "fp16":
         return

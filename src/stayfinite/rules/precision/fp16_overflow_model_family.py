@@ -50,15 +50,15 @@ from stayfinite.rules.precision.half_range import (
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 ADAPTERS_BEAR_IT = frozenset({"Qwen"})
-"""Families of the surest whose adapters are trained in fp16 all the same, on cards without bf16, often with success."""
+"""Families whose adapters are often trained in fp16 successfully on GPUs without bf16."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """fp16, a family that does not bear it, and a run that is lost: all three."""
+    """Clues: fp16, a sensitive family, and a failed run together."""
     family, sign = facts.context.family, overflow_sign(facts)
     yield from _planned(facts)
     half = half_of(facts)
-    # Settings alone, before any run, are asked what could go wrong.
+    # With settings alone, before any run, report the risk.
     planned = not facts.runs and half is not None
     if family is None or (sign is None and not planned):
         return
@@ -85,7 +85,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _planned(facts: Facts) -> Iterator[Clue]:
-    """Before a launch: the surest families whatever is trained, the others where all of the model is."""
+    """Before a launch: the surest families always, the others if the whole model is trained."""
     seen = facts.seen("plan.fp16_family")
     if seen is None:
         return

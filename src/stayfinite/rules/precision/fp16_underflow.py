@@ -38,11 +38,11 @@ from stayfinite.rules.precision.half_range import against_half
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 MANY = 0.3
-"""The share of gradient elements that may be zero before fp16 is asked for the reason."""
+"""Share of zero gradient elements that makes fp16 a suspect."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Zero gradients in fp16 that are none in fp32; in a log, a gradient norm of 0 beside a living loss."""
+    """Clues: gradients that are zero only in fp16; in a log, a gradient norm of 0 with a nonzero loss."""
     half_share, full_share = facts.seen("gradient.zero_share"), facts.seen("worlds.fp32.zero_share")
     if half_share is not None and full_share is not None:
         lost = float(half_share.value) - float(full_share.value)

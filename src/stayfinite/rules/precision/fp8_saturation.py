@@ -44,7 +44,7 @@ _OUT_OF_RANGE = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """fp8 and a run that is lost; the words of somebody who measured amax; a remark that bf16 is fine."""
+    """Clues: fp8 and a failed run, a remark on amax, or a remark that bf16 works."""
     eight = facts.context.eight_bits
     if eight is None:
         yield Clue("no sign of fp8", REFUTED)

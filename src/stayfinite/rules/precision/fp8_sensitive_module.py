@@ -43,7 +43,7 @@ _SAID = (
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Modules that a build, a printed model or the settings show in fp8."""
+    """Clues: modules in fp8 according to a build, a printed model or the settings."""
     for name, what in (("fp8.heads", "computes the logits"), ("fp8.routers", "chooses experts")):
         seen = facts.seen(name)
         if seen is not None and seen.value:

@@ -49,7 +49,7 @@ _OTHER_GROUP = r"\bfp8_group\s*=.{0,40}data_parallel"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Delayed scales and a run that is lost; the shorter the memory, the likelier."""
+    """Clues: delayed scales and a failed run; a shorter history makes it likelier."""
     yield from planned(facts, "plan.fp8_stale_scale", mild=True)
     if facts.seen("plan.fp8_stale_scale") is not None:
         return
@@ -80,7 +80,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def short_memory(eight: EightBits) -> Iterator[Clue]:
-    """Settings that make the scale follow one step, or lag behind by several."""
+    """Settings that make the scale follow one step, or lag by several."""
     if eight.history is not None and eight.history.value <= 1:
         yield Clue(f"the history has one step ({eight.history.text})", FAIR, eight.history.where, risk=True)
     elif eight.algorithm is not None and eight.algorithm.value == "most_recent":
@@ -91,7 +91,7 @@ def short_memory(eight: EightBits) -> Iterator[Clue]:
 
 
 def _unshared(facts: Facts, eight: EightBits) -> Iterator[Clue]:
-    """Ranks hold parts of a tensor and make scales of their own."""
+    """Ranks hold parts of a tensor and compute separate scales."""
     ranks = first_number(facts.settings, "tensor_model_parallel_size", "tensor_parallel_size", "tp_size")
     if eight.synchronised is not None and not eight.synchronised.value:
         yield Clue(f"ranks do not share amax ({eight.synchronised.text})", FAIR, eight.synchronised.where, risk=True)

@@ -43,7 +43,7 @@ _NO_KERNEL = r"CUBLAS_STATUS_NOT_SUPPORTED|cublasLtMatmulAlgoGetHeuristic|unable
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A product that was refused for its shape; shapes that a build or the settings show."""
+    """Clues: a product refused for its shape, or shapes in a build or the settings."""
     seen = facts.seen("fp8.unaligned")
     if seen is not None and seen.value:
         fix = f"keep {in_short([name.partition(' ')[0] for name in seen.value])} in bf16 (module_filter_fn)"

@@ -41,7 +41,7 @@ _DIVIDED = re.compile(
     r"(?:amax|\bmax)\b[^=/]{0,40}/\s*(?:448|57344|\w*(?:fp8|e4m3|e5m2|float8)_?max)",
     re.IGNORECASE,
 )
-"""`448 / x.abs().max()`, `fp8_max / amax`; or the other way round, as a scale to divide by."""
+"""`448 / x.abs().max()`, `fp8_max / amax`, or the inverse as a divisor."""
 _BOUNDED = re.compile(r"clamp|clip\(|maximum\(|\beps\b|1e-\d|where\(|\+ ?\w*eps", re.IGNORECASE)
 _SAID = (
     r"\bamax\b.{0,30}\b(?:is|are|of|=|==) ?(?:0|zero|all zeros?)\b|\bscales?\b.{0,30}\b(?:is|are|becomes?) inf\w*|"
@@ -54,7 +54,7 @@ _UNBOUNDED_CONFIG = r"\bFloat8DynamicActivationFloat8Weight\w*\("
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """A cast whose scale has no lower bound, and NaN."""
+    """Clues: a cast whose scale has no lower bound, and NaN."""
     sign = lost(facts)
     broken = sign is not None and facts.symptoms.trouble
     for where, text in facts.statements:

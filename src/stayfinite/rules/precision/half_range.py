@@ -1,4 +1,4 @@
-"""What the fp16 rules share: how a run looks whose numbers left fp16's range, and what speaks against it."""
+"""Shared by the fp16 rules: signs that a run left the fp16 range, and signs against it."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ SCALE_AT_FLOOR = (
     r"scale has reached|loss scale:? (\d{1,3}(?:\.0)?),? (?:and )?reducing to \1(?![\d.])|"
     r"loss scale from (\d{1,3}(?:\.0)?) to \2(?![\d.])"
 )
-"""DeepSpeed, fairseq, icefall and others, when they give up."""
+"""Final messages of DeepSpeed, fairseq, icefall and others."""
 
 
 ROW = 4
-"""Skips in a row, without a step between them, that going round the right scale cannot explain."""
+"""Consecutive skips that a scale search cannot explain."""
 
 NO_SCALE = 1.0
-"""At this scale a gradient that overflows is itself infinite."""
+"""At this scale an overflowing gradient is itself infinite."""
 
 STILL_LOW = 1024.0
-"""Above it, a search that began high is still on its way."""
+"""Above it, a search that started high is still running."""
 
 VANISHED = 1e-3
-"""No gradient is so large that it would need such a scale."""
+"""No gradient needs such a small scale."""
 
 WITHOUT_BF16 = r"\b(?:V100|T4|P100|P40|K80|GTX ?\d+\w*|(?:RTX ?)?20[678]0\w*|2080 ?Ti|TITAN|Quadro)\b"
-"""Cards older than Ampere: what is trained in 16 bits there is trained in fp16."""
+"""GPUs before Ampere: 16-bit training there is fp16."""
 
 FINE_OTHERWISE = (
     r"(?:fp32|float32|full precision|bf16|bfloat16|without (?:fp16|amp|half|mixed precision)|(?:fp16|amp|half|"
@@ -55,13 +55,13 @@ FP16_MODES = (
     r"--(?:use[-_])?(?:amp|mixed[-_]precision)(?=\s|$)|"
     r"(?:using|with|in|trained|training) (?:automatic )?mixed precision"
 )
-"""fp16 mixed precision as OpenMMLab, Keras, torch and others call it; without another word it is fp16."""
+"""Names of fp16 mixed precision in OpenMMLab, Keras, torch and others."""
 
 _NOT_HALF = r"bf16|bfloat16|without|\bnot?\b|no_half|no_amp|disabl|full_eval|half2|matmul_in_fp16"
-"""In the same line they say that it is another format, or off."""
+"""Words in the same line that mean another format, or off."""
 
 FP16_UNLESS_TOLD = r"nnU-?Net|\bultralytics\b|\byolov(?:5|8|9|10)|\byolo11"
-"""Frameworks that train in fp16 autocast when nothing is set."""
+"""Frameworks that use fp16 autocast by default."""
 
 
 WHOLE_MODEL = (
@@ -73,7 +73,7 @@ WHOLE_MODEL = (
     r"\bset_default_tensor_type\(.{0,20}Half|"
     r"\bparam(?:eter)?s?(?:\.dtype| dtype)?\W{1,4}(?:torch\.)?(?:float16|f16|half)\b"
 )
-"""fp16 weights as Torch 7, CLIP (which loads so on every GPU) and scripts of one's own make them."""
+"""fp16 weights as created by Torch 7, CLIP (by default on GPUs) and custom scripts."""
 
 _PLAIN_HALF = ("half", "f16", "torch.half")
 _MIXED = r"\bamp\b|autocast|mixed|gradscaler|deepspeed|lightning|accelerate|opt_level|\bapex\b|fairseq|megatron|nemo\b"
@@ -86,7 +86,7 @@ _INPUT_CAST = re.compile(
 
 
 def half_weights(facts: Facts) -> Known | None:
-    """The format of the weights, as `Context.weights`, with what only scripts without mixed precision do besides."""
+    """The dtype of the weights, like `Context.weights`, plus signs in scripts without mixed precision."""
     known = facts.context.weights
     if known is not None and not (known.value == "fp16" and _INPUT_CAST.search(known.text)):
         return known
@@ -100,7 +100,7 @@ def half_weights(facts: Facts) -> Known | None:
 
 
 def half_of(facts: Facts) -> Known | None:
-    """Where fp16 comes in: a setting, a framework's name for it, or a framework that does so by default."""
+    """Where fp16 comes from: a setting, a framework's name for it, or a framework's default."""
     if facts.context.half is not None or facts.context.precision is not None:
         return facts.context.half
     found = facts.mentioned(FP16_MODES)
@@ -111,9 +111,9 @@ def half_of(facts: Facts) -> Known | None:
 
 
 def collapse(facts: Facts) -> Clue | None:
-    """How the run shows that its loss scale fell to nothing: the framework gives up, or skip follows skip.
+    """Signs that the loss scale collapsed: the framework gives up, or every step is skipped.
 
-    A search that begins at 65,536 or 2**32 and has not come down yet is none, nor is one that found its scale.
+    A search from 65,536 or 2**32 that is still running, or that found its scale, does not count.
     """
     floor = facts.said(SCALE_AT_FLOOR)
     if floor is not None:
@@ -132,7 +132,7 @@ def collapse(facts: Facts) -> Clue | None:
 
 
 def overflow_sign(facts: Facts) -> Clue | None:
-    """How the run shows that numbers left the range, if it does; the earlier, the more the format is to blame."""
+    """Signs that values left the range; an earlier failure blames the format more."""
     seen = facts.symptoms
     fallen = collapse(facts)
     if fallen is not None:
@@ -148,7 +148,7 @@ def overflow_sign(facts: Facts) -> Clue | None:
         return Clue(f"{text} from the first logged point", FAIR, where)
     if seen.zero_loss and not seen.good_losses:
         place = seen.where.get("first_zero", seen.where.get("summary", ""))
-        # A loss of 0.0 beside living gradients, or in training by rewards, is a loss that is 0, not one that was lost.
+        # A loss of 0.0 with live gradients, or in RL, is really 0, not overflowed.
         living = seen.typical_norm is not None and seen.typical_norm > 0
         living = living or bool(facts.metric("reward", "reward_std", "rewards/mean"))
         return None if living else Clue("the loss is logged as 0: NaN losses are filtered from averages", FAIR, place)
@@ -156,13 +156,13 @@ def overflow_sign(facts: Facts) -> Clue | None:
 
 
 def comes_back(facts: Facts) -> bool:
-    """Finite losses after NaN ones: the weights survived, so something refused the steps, as a loss scaler does."""
+    """Finite losses after NaN ones: the weights survived, so a loss scaler must have refused the steps."""
     seen = facts.symptoms
     return seen.bad_losses >= 1 and seen.good_after >= 2
 
 
 def against_half(facts: Facts) -> Iterator[Clue]:
-    """What speaks against fp16: another format in the settings, a climb of the loss before the end."""
+    """Signs against fp16: another format in the settings, or a climbing loss before the end."""
     other = facts.context.not_half
     if other is not None:
         yield Clue(f"the run is in {other.value} ({other.text})", REFUTED, other.where)
@@ -172,7 +172,7 @@ def against_half(facts: Facts) -> Iterator[Clue]:
 
 
 def likely_half(facts: Facts) -> Clue | None:
-    """A sign of fp16 where no setting speaks of precision: a card without bf16, a loss scale, NaN losses that pass."""
+    """Signs of fp16 without a precision setting: a GPU without bf16, a loss scale, temporary NaN losses."""
     if facts.context.precision is not None or facts.context.weights is not None:
         return None
     seen = facts.symptoms

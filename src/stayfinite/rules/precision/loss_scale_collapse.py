@@ -47,7 +47,7 @@ from stayfinite.rules.rule import HINT, PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The framework gives up, or step after step is skipped at a scale that protects nothing."""
+    """Clues: the framework gives up, or steps are skipped at a scale that protects nothing."""
     largest, precision = facts.seen("headroom.largest_scale"), facts.seen("training.precision")
     if largest is not None and precision is not None and precision.value == "fp16" and largest.value < 1:
         yield Clue(f"gradients overflow fp16 at every loss scale above {largest.value:g}", PROOF, largest.where)

@@ -55,7 +55,7 @@ SOON = 5
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """fp16 weights and no mixed precision beside them; the loss is lost with the first updates."""
+    """Clues: fp16 weights without mixed precision, and a failure with the first updates."""
     scanned = facts.seen("optimizer.parameter_dtypes")
     if scanned is not None and re.search(r"(?<!b)float16", str(scanned.value)):
         yield Clue("the optimizer updates float16 parameters", PROOF, scanned.where)

@@ -54,7 +54,7 @@ CODES = r"only tensors of floating point (?:and complex )?dtype can require grad
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The library's refusal is proof; a quantized base with a run that is lost is likely."""
+    """Clues: the library's error is proof; a quantized base with a failed run is likely."""
     refusal = facts.said(REFUSALS)
     if refusal is not None:
         yield Clue(refusal.text, PROOF, refusal.where)
@@ -68,7 +68,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     sign = overflow_sign(facts)
     if sign is None and refusal is None and codes is None:
         return
-    # QLoRA's base is in 4 bits, whatever else is said.
+    # QLoRA's base has 4 bits, whatever else is said.
     eight = quantized.value == "int8" and re.search(r"qlora|nf4|4-?bit", quantized.text, re.IGNORECASE) is None
     yield Clue(
         f"the base is quantized ({quantized.text.strip()})",
@@ -83,7 +83,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _bits(facts: Facts) -> Known | None:
-    """A base in few bits as LLaMA-Factory, QLoRA's script and others ask for it: by their number."""
+    """A quantized base by number of bits, as in LLaMA-Factory, QLoRA's script and others."""
     known = first_number(facts.settings, "quantization_bit", "quant_bits", "quantize_bits", "bits", "quantization")
     return (
         Known(f"int{known.value:g}", known.where, known.text) if known is not None and known.value in (4, 8) else None

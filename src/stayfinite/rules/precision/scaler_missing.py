@@ -37,7 +37,7 @@ from stayfinite.rules.rule import STRONG, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Only a probe can see it: products in fp16, weights in fp32, and no scaler."""
+    """Clues: fp16 products, fp32 weights and no scaler; only a probe sees it."""
     missing = facts.seen("scaler.missing")
     if missing is not None and missing.value:
         yield Clue("the forward pass computes in fp16 without a gradient scaler", STRONG + 1.0, missing.where)

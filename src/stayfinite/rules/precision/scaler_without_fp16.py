@@ -33,7 +33,7 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Only a probe can see it: products in bf16, none in fp16, and a scaler that is on."""
+    """Clues: bf16 products, none in fp16, and an active scaler; only a probe sees it."""
     scaled = facts.seen("scaler.without_fp16")
     if scaled is not None and scaled.value:
         yield Clue("the forward pass computes in bf16, but the loss is scaled", PROOF, scaled.where)

@@ -69,7 +69,7 @@ SPECIAL = (
     r"\bsoft-?_?(?:capp?(?:ing|ed)?|logits?)\b|logit_softcapping|\balibi\b|sliding[ _-]?window|\bpack(?:ing|ed)\b|"
     r"\bvarlen\b|head[_ ]dim\w*\W{1,4}(?:1[3-9]\d|2\d\d)|paged attention|\bdropout_p\b"
 )
-"""What fused kernels compute wrongly, or only from some version on."""
+"""Cases that fused kernels get wrong, or support only from some version on."""
 CARD = (
     r"(?:V100|A100|H100|H200|A10G?|A40|A6000|L4|L40S?|T4|P100|[1-5]0[5-9]0(?: ?Ti)?|MI\d{3}\w*|Ampere|Hopper|sm_?\d\d)"
 )
@@ -78,11 +78,11 @@ ON_ONE_CARD = (
     rf"\b{CARD}\b[^.;\n]{{0,12}}\b(?:is|are|works?|trains?|runs?)?\b ?\b(?:fine|ok|okay|works?|good|not affected)\b|"
     rf"\b(?:only|fails?|nan)\b[^.;\n]{{0,20}}\b(?:on|with)\b[^.;\n]{{0,12}}\b{CARD}\b"
 )
-"""A remark that it depends on the card: kernels differ by card, number formats do not."""
+"""A remark that it depends on the GPU: kernels differ by GPU, number formats do not."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Finite loss and NaN gradient in full range, with a fused kernel; proof is another kernel that is finite."""
+    """Clues: a finite loss and a NaN gradient with a fused kernel; a finite result of another kernel is proof."""
     world = facts.seen("worlds.math_attention.finite")
     backward = next((each for each in facts.all_said(KERNEL_BACKWARD) if "nan" in each.text.lower()), None)
     if backward is not None:
@@ -123,7 +123,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if precision is not None and full_range and (fused or facts.context.family is not None):
         yield Clue(f"{precision.value} does not overflow ({precision.text.strip()})", 1.5 * HINT, precision.where)
     if facts.context.family is not None and full_range and not seen.good_losses and seen.bad_norms:
-        # Without a word on kernels, a batch whose labels were all cut off is lost in the same way.
+        # Without a mention of kernels, a batch with all labels truncated fails the same way.
         cut = facts.settings.find("max_seq_length", "max_seq_len", "cutoff_len", "model_max_length", "max_length")
         weight = 1.5 * HINT if fused or cut is None or not seen.zero_losses else HINT / 2
         yield Clue("an attention model breaks at the first step, without overflow", weight, broken[1])

@@ -56,14 +56,14 @@ _TAKES_COPIES = re.compile(
 _LOADS_WEIGHTS = re.compile(r"(?<!optimizer)(?<!optim)(?<!amp)(?<!scaler)(?<!scheduler)\.load_state_dict\(")
 
 NEGLIGIBLE_RATE = 1e-6
-"""An update at this rate moves no weight by more than a ten-thousandth: it cannot undo what a model knows."""
+"""An update at this rate cannot undo what a model knows."""
 
 LARGEST_DIFFERENCE = 0.01
-"""Of master copy and weight, relative: bf16 rounds by 0.4% at most."""
+"""Relative difference of master copy and weight: bf16 rounds by at most 0.4%."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """The copies compared are proof; in a log, a good first loss after loading and a jump at the first step."""
+    """Clues: differing copies are proof; in a log, a good first loss after loading and a jump at the first step."""
     difference = facts.seen("master.largest_difference")
     if difference is not None and float(difference.value) > LARGEST_DIFFERENCE:
         yield Clue(
@@ -104,7 +104,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 
 def _loaded_after_copies(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of weights that are loaded after something took its fp32 copy of them."""
+    """``(where, text)`` of weights loaded after their fp32 copy was taken."""
     copied = False
     for where, text in facts.settings.texts():
         if _TAKES_COPIES.search(text):
@@ -115,7 +115,7 @@ def _loaded_after_copies(facts: Facts) -> tuple[str, str] | None:
 
 
 def jump_at_no_rate(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` where a good first loss is far worse after updates that were too small to do that."""
+    """``(text, where)`` of a good first loss that gets far worse by tiny updates."""
     for run in facts.runs:
         rows = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
         rates = (

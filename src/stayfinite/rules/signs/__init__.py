@@ -1,1 +1,1 @@
-"""Signs that rules of several families look for in a run; each rule weighs them by itself."""
+"""Signs used by rules of several families, each with its own weight."""

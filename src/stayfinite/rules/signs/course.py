@@ -1,4 +1,4 @@
-"""The course of a finite loss: whether it stands still, falls apart, comes back, or jumps once."""
+"""The course of a finite loss: flat, degrading, recovering, or with one jump."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stayfinite.rules.facts import Facts
 
 
 def no_measure(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of what says that the loss does not measure progress: rewards, or two players."""
+    """``(where, text)`` that shows that the loss does not measure progress: rewards, or two players."""
     for name in ("reward", "rewards", "mean_reward", "episode_reward", "ep_rew_mean", "return", "episode_return"):
         track = facts.metric(name)
         if (
@@ -26,7 +26,7 @@ def no_measure(facts: Facts) -> tuple[str, str] | None:
 
 
 def stands_still(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a finite loss that has not moved in four points or more, over a hundred steps or more."""
+    """``(text, where)`` of a finite loss that is flat over four or more points and a hundred or more steps."""
     for run in facts.runs:
         rows = [(step, value, line) for step, value, line in run.column("loss") if math.isfinite(value)]
         if len(rows) < 4 or rows[-1][0] - rows[0][0] < 100 or min(value for _, value, _ in rows) <= 1e-6:
@@ -38,10 +38,10 @@ def stands_still(facts: Facts) -> tuple[str, str] | None:
 
 
 def fell_apart(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a finite loss that had been learned well and is lost again, for good or again and again.
+    """``(text, where)`` of a finite loss that was low and got far worse, permanently or repeatedly.
 
-    Three ways: the last points all lie far above the lowest two; a language model that was below 1.5 ends above 4;
-    or it jumps there more than once. A mean over the tokens of ordinary text is above 4 for a model that knows nothing.
+    Three ways: the last points are far above the lowest two; a language model goes from below 1.5 to above 4; or it
+    jumps there more than once. An untrained model's mean token loss on ordinary text is above 4.
     """
     if no_measure(facts) is not None:
         return None
@@ -56,7 +56,7 @@ def fell_apart(facts: Facts) -> tuple[str, str] | None:
             continue
         lowest, second = sorted(values)[:2]
         best, tail = values.index(lowest), values[-3:]
-        # Small losses (regression, diffusion) differ by batch more than by step: few of them are no course.
+        # Small losses (regression, diffusion) vary more by batch than by step: a few prove nothing.
         telling = min(tail) >= 1.0 or len(values) >= 20
         away = telling and len(values) >= 7 and best >= 2 and best + 3 < len(values)
         if away and min(tail) >= max(3 * lowest, 2 * second) and tail[-1] == max(values[best:]):
@@ -79,7 +79,7 @@ def fell_apart(facts: Facts) -> tuple[str, str] | None:
 
 
 def _new_level(values: list[float]) -> int | None:
-    """Where a language model's loss rises for good to what word counts alone would give: from 4 and less to about 6."""
+    """Where a language model's loss rises permanently to unigram level: from 4 or less to about 6."""
     for index in range(2, len(values) - 2):
         before, after = values[max(0, index - 5) : index], values[index:]
         if max(before) <= 4.5 and min(after) >= max(5.5, 1.8 * max(before)):
@@ -88,7 +88,7 @@ def _new_level(values: list[float]) -> int | None:
 
 
 def lost_ground(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a finite loss that had fallen well and ends where it began, or above."""
+    """``(text, where)`` of a finite loss that had fallen well and ends at or above its start."""
     for run in facts.runs:
         rows = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
         if len(rows) < 8 or min(value for value, _ in rows) <= 0:
@@ -102,7 +102,7 @@ def lost_ground(facts: Facts) -> tuple[str, str] | None:
 
 
 def returns(facts: Facts) -> bool:
-    """Whether the run ends as it began, finite and with loss and gradient norm at their usual level."""
+    """Whether the run ends finite, with loss and gradient norm at their usual level."""
     for run in facts.runs:
         norms = [value for _, value, _ in run.column("grad_norm")]
         losses = [value for _, value, _ in run.column("loss")]
@@ -115,7 +115,7 @@ def returns(facts: Facts) -> bool:
 
 
 def lone_spike(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of one loss or gradient norm far above all others, with a return to the usual after it."""
+    """``(text, where)`` of a single loss or gradient norm far above all others, followed by a recovery."""
     for run in facts.runs:
         for column, factor in (("loss", 4.0), ("grad_norm", 20.0)):
             rows = [(value, line) for _, value, line in run.column(column) if math.isfinite(value)]

@@ -1,4 +1,4 @@
-"""How a training in 8 bits shows that it was lost."""
+"""Signs that an fp8 training failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a run went from good numbers to NaN and infinity: what shows it, when it began, what was said of it."""
+"""How a run turned NaN or infinite: the signs, the start, and remarks about it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
 from stayfinite.rules.signs.reported_symptoms import told_factor
 
 LATE_STEP = 100
-"""A first bad point logged beyond this step had good ones before it, logged or not."""
+"""A first bad point after this step had good ones before it, logged or not."""
 
 FEW = 3
-"""Points that cannot vouch for a run whose messages speak of NaN."""
+"""Too few points to vouch for a run whose messages mention NaN."""
 
 CLIMBS = 1.8
-"""A later loss over an earlier one, where somebody gives both."""
+"""Ratio of two reported losses that counts as a climb."""
 
 RISES = (
     r"\b(?:loss\w*|cost|perplexity|ppl|norms?|gradients?|train(?:ing)? error)\b[^.;\n]{0,30}\b(?:ris(?:es|ing)|rose|"
     r"increas(?:es|ing|ed)|climb\w*|goes up|went up|going up|grow(?:s|ing)|grew|blow(?:s|ing)? up|blew up|explod\w*|"
     r"shoots? up|sky-?rocket\w*|diverg(?:es|ed|ing)|huge|astronomical\w*)\b"
 )
-"""Somebody says that it climbed."""
+"""A remark that it climbed."""
 
 
 def went_bad(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)``: how the run shows that it was lost to NaN or infinity; None where it is finite, or settles.
+    """``(text, where)`` that shows a run lost to NaN or infinity; None if it is finite or settles.
 
-    Stricter than `witness.not_finite`, which takes any sign: a loss scaler that looks for its scale is none here.
+    Stricter than `witness.not_finite`, which accepts any sign: a loss scaler's search does not count here.
     """
     seen = facts.symptoms
     if seen.bad and not seen.settles:
@@ -49,12 +49,12 @@ def went_bad(facts: Facts) -> tuple[str, str] | None:
 
 
 def remark(facts: Facts, pattern: str) -> tuple[str, str] | None:
-    """``(where, text)`` of what somebody wrote about it; None for a healthy run, where words alone are no finding."""
+    """``(where, text)`` of a remark; None for a healthy run, where words alone prove nothing."""
     return None if facts.symptoms.healthy else facts.mentioned(pattern)
 
 
 def began_well(facts: Facts) -> str | None:
-    """What shows that steps worked before the first one that did not; None when nothing does."""
+    """What shows that steps worked before the first failure; None if nothing does."""
     seen = facts.symptoms
     if seen.good_before >= 2:
         return f"{seen.good_before} earlier points are fine"
@@ -62,7 +62,7 @@ def began_well(facts: Facts) -> str | None:
         step, epoch = seen.first_bad.step, seen.first_bad.epoch
         if step is not None and math.isfinite(step) and step > LATE_STEP:
             return f"it appears at step {step:.0f}, not at the start"
-        # Epochs are counted from 1 as often as from 0: a whole 1 is the first one.
+        # Epochs start at 0 or 1: an integer 1 may be the first.
         if epoch is not None and math.isfinite(epoch) and epoch >= 0.5 and epoch != 1:
             return f"it appears at epoch {epoch:g}, not at the start"
     iteration = facts.said(
@@ -80,7 +80,7 @@ def began_well(facts: Facts) -> str | None:
 
 
 def at_first_step(facts: Facts) -> bool:
-    """Whether the very first step, before any update, was already not finite."""
+    """Whether the very first step, before any update, was non-finite."""
     first = facts.symptoms.first_bad
     return (
         first is not None
@@ -94,7 +94,7 @@ def at_first_step(facts: Facts) -> bool:
 
 
 def weights_survived(facts: Facts) -> bool:
-    """Whether NaN losses come and go: steps too large would have ruined the weights, and every later loss with them."""
+    """Whether NaN losses come and go: overly large steps would have ruined the weights for good."""
     for run in facts.runs:
         losses = [point.loss for point in run.points if point.loss is not None]
         bad = [place for place, loss in enumerate(losses) if not math.isfinite(loss)]
@@ -106,7 +106,7 @@ def weights_survived(facts: Facts) -> bool:
 
 
 def told_climb(facts: Facts) -> tuple[str, str, bool] | None:
-    """``(text, where, by numbers)`` of a remark that loss or gradient climbed: in words, or by two numbers."""
+    """``(text, where, by numbers)`` of a remark that loss or gradient climbed, in words or by two numbers."""
     for where, text in [*facts.settings.notes, *((each.where, each.text) for each in facts.messages)]:
         if told_factor(text) >= CLIMBS:
             return text.strip(), where, True

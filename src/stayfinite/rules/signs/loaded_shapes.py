@@ -1,4 +1,4 @@
-"""Shapes that a loader compares: which tensors of a checkpoint differ from the model's, and in which dimension."""
+"""Shape mismatches between checkpoint and model: which tensors and which dimension."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _TOKENS = re.compile(
 )
 _POSITIONS = re.compile(r"pos(?:ition)?(?:al)?_?emb|embed_positions|\bwpe\b|position", re.IGNORECASE)
 LEFT_OUT = r"\bskipp|\bignor|newly initiali[sz]ed|instantiated|not loaded|\bdropp|will be (?:re-?)?initiali[sz]ed"
-"""A loader that says it leaves the tensor out goes on: a new head is meant to be new."""
+"""The loader skips the tensor: a new head is meant to be new."""
 _NAMED = re.compile(r"\bwte\b|word|tok|vocab|lm_head", re.IGNORECASE)
 FEWEST_TOKENS = 200
-"""Fewer rows are those of classes, unless the tensor is named after tokens."""
+"""Fewer rows are classes, unless the tensor is named after tokens."""
 VOCABULARY = 5_000
 """Rows on both sides that only a vocabulary has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One tensor whose shape is another in the checkpoint."""
+    """A tensor whose shape differs in the checkpoint."""
 
     name: str
     one: tuple[int, ...]
@@ -40,12 +40,12 @@ class Difference:
 
     @property
     def only_rows(self) -> bool:
-        """Whether the first dimension alone differs."""
+        """Whether only the first dimension differs."""
         return len(self.one) == len(self.other) and self.one[1:] == self.other[1:] and self.one[0] != self.other[0]
 
     @property
     def of_tokens(self) -> bool:
-        """Whether its rows stand for tokens."""
+        """Whether its rows are tokens."""
         if not self.only_rows or _POSITIONS.search(self.name):
             return False
         if min(self.one[0], self.other[0]) < FEWEST_TOKENS:
@@ -56,7 +56,7 @@ class Difference:
 
 
 def differences(facts: Facts) -> list[Difference]:
-    """Every tensor of which the log gives two shapes."""
+    """Every tensor with two shapes in the log."""
     found = []
     for message in facts.all_said(_LINE):
         shapes = [
@@ -69,6 +69,6 @@ def differences(facts: Facts) -> list[Difference]:
 
 
 def other_vocabulary(facts: Facts) -> Difference | None:
-    """The first such tensor, where all of them differ in their number of tokens and in nothing else."""
+    """The first such tensor, if all of them differ only in their number of tokens."""
     all_of_them = differences(facts)
     return all_of_them[0] if all_of_them and all(each.of_tokens for each in all_of_them) else None

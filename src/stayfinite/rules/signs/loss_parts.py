@@ -1,4 +1,4 @@
-"""Parts of a loss that a log or an error names beside each other: which of them is lost, which has blown up."""
+"""Loss terms in a log or an error: which one is non-finite, which one exploded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median
 from stayfinite.rules.facts import Facts
 
 LARGE_PART = 100.0
-"""A part of the loss above this, and far above its own usual value, has blown up."""
+"""A term above this, and far above its usual value, exploded."""
 
 _PART = re.compile(r"loss(?!.*(?:scale|weight))|(?:^|[/_])(?:nll|kl|mse|bce|ce|l1)(?:$|[/_])", re.IGNORECASE)
 
@@ -19,7 +19,7 @@ _PART_IN_ERROR = re.compile(
 
 
 def blown_up_part(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a part of the loss that is finite and absurdly large, in a log's line or an error's."""
+    """``(text, where)`` of a finite but absurdly large loss term in a log line or an error."""
     for where, parts in _parts_by_line(facts):
         lost = any(not math.isfinite(value) for value in parts.values())
         large = {name: value for name, value in parts.items() if math.isfinite(value) and abs(value) >= LARGE_PART}
@@ -40,7 +40,7 @@ def blown_up_part(facts: Facts) -> tuple[str, str] | None:
 
 
 def lost_part(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` where one part of the loss is not finite and three or more others are as usual."""
+    """``(text, where)`` if one term is non-finite and three or more others are normal."""
     for where, parts in _parts_by_line(facts):
         lost = [name for name, value in parts.items() if not math.isfinite(value)]
         usual = [name for name, value in parts.items() if math.isfinite(value) and abs(value) < LARGE_PART]
@@ -54,7 +54,7 @@ def _is_part(name: str) -> bool:
 
 
 def _parts_by_line(facts: Facts) -> list[tuple[str, dict[str, float]]]:
-    """The parts of the loss at each line that has several, and those that an error message names."""
+    """The loss terms of each line that has several, and those in error messages."""
     lines: list[tuple[str, dict[str, float]]] = []
     for run in facts.runs:
         by_line: dict[int, dict[str, float]] = {}

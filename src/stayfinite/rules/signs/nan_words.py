@@ -1,6 +1,6 @@
-"""NaN and infinity in lines that no reader took for a measurement.
+"""NaN and infinity in lines that are not measurements.
 
-Printed as values: `13 nan`, `tensor([nan, ...`, `logits max inf`. Or said in words: `loss became infinite or NaN`.
+Printed as values: `13 nan`, `tensor([nan, ...`, `logits max inf`. Or in words: `loss became infinite or NaN`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ _VALUE = r"(?<![\w.%/-])(?:-?nan|\+?inf(?:inity)?)\b(?![\w-]|[_/.]\w)"
 _NUMBERS = r"[-+\d.eE,;:|\s]|nan|inf"
 
 _PRINTED = (
-    # tensor(nan, device=...), tensor([[1.2, nan, ...: the first lines of it, or its last.
+    # tensor(nan, device=...), tensor([[1.2, nan, ...: its first or last lines.
     re.compile(rf"\b(?:tensor|array)\([^()]{{0,400}}?{_VALUE}", re.IGNORECASE),
     re.compile(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
     # Columns without names: `13 nan`, `100, 0.01, nan`, `0/299 0.48G nan nan`.
     re.compile(rf"^[\s|]*\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}(?:{_NUMBERS})*$", re.IGNORECASE),
     re.compile(r"^\s*-?nan\s*$|(?<![\w-])(?:nan[\s,;]+){2,}nan\b", re.IGNORECASE),
-    # A name and its value: alone in its line any name, else one of a number that training makes.
+    # A name and its value: any name if alone on the line, else one of a training quantity.
     re.compile(rf"^\s*\w{{1,24}}\s*[:=]\s*{_VALUE}\s*$", re.IGNORECASE),
     re.compile(
         r"(?:loss|cost|norm|grad|activation|logit|output|hidden|embed|feature|weight|param|pred|prob|score|reward|"
@@ -29,13 +29,13 @@ _PRINTED = (
     ),
 )
 _REFUSED = re.compile(r"^\s*assert\b.{0,80}(?:['\"][^'\"]{0,60}\bnan\b|is_?nan\(|isfinite\()", re.IGNORECASE)
-"""An assertion in a log is one that failed."""
+"""An assertion in a log has failed."""
 
 _OVER_NOTHING = re.compile(
     r"\b(?:m?ap(?:[_@]?\d+)?|average precision|auc|auroc|precision|recall|f1|m?iou|dice)\b[^a-z\n]{0,12}nan",
     re.IGNORECASE,
 )
-"""A score over no example at all."""
+"""A score over no examples."""
 
 _SPOKEN_OF = re.compile(
     r"\b(?:no|not|never|without|isn't|aren't|if|when|whether|unless|until|skip\w*|check\w*|assert|ignore\w*|filter\w*|"
@@ -45,11 +45,11 @@ _SPOKEN_OF = re.compile(
     r"[^.;\n]{0,30}\binf",
     re.IGNORECASE,
 )
-"""Somebody speaks of NaN, or a best value that was not found yet is printed."""
+"""A mention of NaN, or an initial best value."""
 
 
 def prints_not_finite(text: str) -> bool:
-    """Whether a line prints a value that is NaN or infinite; -inf alone is what masks are made of."""
+    """Whether a line prints NaN or infinity; -inf alone is usual in masks."""
     if _REFUSED.search(text):
         return True
     return (
@@ -102,6 +102,6 @@ _DENIED = re.compile(
 
 
 def says_not_finite(text: str, *, of_loss: bool = False) -> bool:
-    """Whether a line says so of something that training makes; ``of_loss``, of the loss or the weights and outright."""
+    """Whether a line reports a non-finite training quantity; ``of_loss``: explicitly the loss or the weights."""
     said = _LOSS_IS_LOST if of_loss else _LOST_IN_WORDS
     return said.search(text) is not None and not _DENIED.search(text)

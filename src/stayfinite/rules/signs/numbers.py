@@ -1,4 +1,4 @@
-"""Values of any kind as numbers that may be compared."""
+"""Compare values of any kind as numbers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from stayfinite.rules.known import number_in
 
 
 def finite(value: Any) -> float | None:
-    """The number that a value is or begins with, if it is one and finite."""
+    """The finite number that a value is or starts with; None otherwise."""
     number = number_in(value)
     return number if number is not None and math.isfinite(number) else None
 
 
 def measured(facts: Facts, name: str) -> tuple[float, str] | None:
-    """``(number, where)`` of a probe's fact, if there is one and it is a finite number."""
+    """``(number, where)`` of a probe's fact, if it is a finite number."""
     seen = facts.seen(name)
     number = None if seen is None else finite(seen.value)
     return None if seen is None or number is None else (number, seen.where)

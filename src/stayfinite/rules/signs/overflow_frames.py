@@ -1,4 +1,4 @@
-"""A trace of activations that ends in infinity (transformers' DebugUnderflowOverflow): which module made it."""
+"""Activation traces that end in infinity (transformers' DebugUnderflowOverflow): the responsible module."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from stayfinite.rules.facts import Facts
 
 FP16_LARGEST = 65504.0
 LEAST = 1e3
-"""Finite values of this size before an infinite one: near fp16's end, nowhere near that of other formats."""
+"""Finite values this large before an infinite one: near the fp16 limit, far from other formats' limits."""
 FRAME = "overflow/"
-"""Of the metrics in which the reader keeps each module's largest values."""
+"""Prefix of the metrics with each module's largest values."""
 
 
 def overflowing_module(facts: Facts) -> tuple[str, float, str] | None:
-    """``(module, largest finite value before, where)`` of the first module whose values turn infinite."""
+    """``(module, largest finite value before, where)`` of the first module whose values become infinite."""
     for run in facts.runs:
         largest = 0.0
         for name, track in run.metrics.items():

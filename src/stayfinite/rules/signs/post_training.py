@@ -1,4 +1,4 @@
-"""Signals of reinforcement and preference training in a log, whatever trl, verl, OpenRLHF and others call them."""
+"""Signals of RL and preference training in a log, under the names of trl, verl, OpenRLHF and others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stayfinite.core.post_training.watch import PostTraining
 from stayfinite.core.series import RunSeries, Track
 
 LEAST_LINES = 4
-"""Lines from which a log is judged."""
+"""Fewest lines to judge a log."""
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "kl": ("kl", "actor/kl_loss", "actor/reward_kl_penalty", "kl_loss", "policy/policy_kl"),
@@ -59,37 +59,37 @@ NAMES: Mapping[str, tuple[str, ...]] = {
     ),
     "mismatch_max": ("mismatch_max", "sampling/sampling_logp_difference/max"),
 }  # fmt: skip
-"""Signals, each with its names in logs, our own first; the first that a log has counts."""
+"""Signals with their names in logs, ours first; the first match counts."""
 
 _OWN = "signals/"
-"""Before the names of signals in a guarded run's steps.jsonl."""
+"""Prefix of signal names in a guarded run's steps.jsonl."""
 _BEFORE = ("", "train/")
-"""What stands before a name: trl, OpenRLHF and slime tell trackers (wandb, TensorBoard) what is of the training."""
+"""Prefixes of names that trl, OpenRLHF and slime send to trackers (wandb, TensorBoard)."""
 _TOLD = re.compile(r"stayfinite: step (\d+): ([a-z-]+): (.+?)\. Training continues")
-"""What a guard has said on the terminal."""
+"""A guard's message on the terminal."""
 _PART = re.compile(r"(?:train/)?rewards/(.+)/mean$")
 _SPREAD = ("critic/advantages/max", "critic/advantages/min")
 _POLICYS_OWN = ("kl", "entropy", "chosen_logp", "rejected_logp")
-"""Signals that are read from the policy's log-probabilities: where they are lost for good, so are its weights."""
+"""Signals of the policy's log-probabilities: if they stay non-finite, its weights are."""
 _SAMPLED = frozenset(("kl", "entropy", "length", "cut_off", "equal_groups", "advantage_std", "clipped"))
-"""Beside one of these a reward is that of sampled answers, and not of a game's episodes."""
+"""With one of these, a reward belongs to sampled answers, not to a game's episodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A sign, and its place in the log."""
+    """A sign and its location in the log."""
 
     sign: Sign
     where: str
 
 
 def signs_in(runs: Sequence[RunSeries]) -> dict[str, Seen]:
-    """By cause, the first sign of it in these logs."""
+    """The first sign of each cause in these logs."""
     found: dict[str, Seen] = {}
     for run in runs:
         found |= {cause: seen for cause, seen in _told_in(run) if cause not in found}
         lost = lost_from(run)
-        rows = [row for row in signals_in(run) if lost is None or row[1] < lost]  # what comes after follows from it
+        rows = [row for row in signals_in(run) if lost is None or row[1] < lost]  # later rows are consequences
         if len(rows) < LEAST_LINES:
             continue
         sampled = any(not _SAMPLED.isdisjoint(signals) for _, _, signals in rows)
@@ -103,7 +103,7 @@ def signs_in(runs: Sequence[RunSeries]) -> dict[str, Seen]:
 
 
 def lost_from(run: RunSeries) -> int | None:
-    """The line from which on the policy's own numbers are not finite, to the end of the log; None where they are."""
+    """The line from which the policy's own numbers stay non-finite; None if they are finite."""
     found = names_in(run)
     last = [_lost_for_good(run.metrics[found[name]]) for name in _POLICYS_OWN if name in found]
     return min((line for line in last if line is not None), default=None)
@@ -116,7 +116,7 @@ def samples(run: RunSeries) -> bool:
 
 
 def policy_lost(run: RunSeries, line: int) -> bool:
-    """Whether the entropy of such a policy is not finite at a line: then its logits are not, whatever the loss."""
+    """Whether a policy's entropy is non-finite at a line, and so its logits, whatever the loss."""
     name = names_in(run).get("entropy") if samples(run) else None
     track = None if name is None else run.metrics[name]
     return track is not None and any(
@@ -131,7 +131,7 @@ def _lost_for_good(track: Track) -> int | None:
 
 
 def _told_in(run: RunSeries) -> Iterator[tuple[str, Seen]]:
-    """What a guard has told while the run went on, the first of each cause last."""
+    """Reports of a guard during the run, the first of each cause last."""
     for message in reversed(run.messages):
         told = _TOLD.search(message.text)
         if told is not None and told.group(2) in CAUSES:
@@ -141,7 +141,7 @@ def _told_in(run: RunSeries) -> Iterator[tuple[str, Seen]]:
 
 
 def signals_in(run: RunSeries) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """``(step, line, signals)`` of each line that has any; lines are counted where the log counts no steps."""
+    """``(step, line, signals)`` of each line with signals; lines are counted if the log has no steps."""
     rows: dict[int, tuple[float | None, dict[str, float]]] = {}
     for signal, name in names_in(run).items():
         track = run.metrics[name]
@@ -157,7 +157,7 @@ def signals_in(run: RunSeries) -> Iterator[tuple[int, int, dict[str, float]]]:
 
 
 def names_in(run: RunSeries) -> dict[str, str]:
-    """The signals that a log has, each with its name there."""
+    """The signals of a log with their names there."""
     there = {
         signal: [
             whole
@@ -169,7 +169,7 @@ def names_in(run: RunSeries) -> dict[str, str]:
     found = {signal: names[0] for signal, names in there.items() if names}
     zero = any(found.get("kl") == f"{before}kl" and _all_zero(run, before) for before in _BEFORE)
     if "chosen_logp" in found or zero:
-        found.pop("kl", None)  # KTO's is that of whole answers; OpenRLHF logs 0 where there is no reference
+        found.pop("kl", None)  # KTO's is that of whole answers; OpenRLHF logs 0 without a reference
     parts = ((_PART.match(name), name) for name in run.metrics)
     return found | {f"reward/{part.group(1)}": name for part, name in parts if part is not None}
 

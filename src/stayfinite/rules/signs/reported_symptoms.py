@@ -1,6 +1,6 @@
-"""What somebody says of a run in words: `loss is always 0`, `weights are not changing`, `stuck around 1.11`.
+"""Symptoms reported in words: `loss is always 0`, `weights are not changing`, `stuck around 1.11`.
 
-Subjects and predicates are looked for apart, so that a sentence need not be known to be understood.
+Subjects and predicates are matched separately, so that unknown sentences are understood.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _ALONE = (
     r"(?:(?:does|do|did|is|are|was)(?: not|n't)|not|never|doesnt|dont|didnt)\s(?:\w+\s){0,2}"
     r"(?:chang|improv|decreas|mov|learn|converg|drop|fall|reduc|go(?:es|ing)? (?:down|up|below|lower))\w*)"
 )
-"""A remark whose subject stands in the line above."""
+"""A remark whose subject is in the line above."""
 _OUTPUT = (
     r"(?:outputs?|logits?|predict(?:s|ed|ions?)?|probabilit\w+|answers?|class(?:es)?|labels?|sentences?|tokens?|"
     r"translations?|captions?|images?|masks?|samples?|responses?|actions?|embeddings?|values?)"
@@ -171,7 +171,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
 _SENTENCES = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
 
 _SENTENCE = re.compile(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
-"""A point inside of a number or a name ends no sentence."""
+"""A dot inside a number or a name does not end a sentence."""
 
 _DENIED = re.compile(
     r"\b(?:no longer|fixed|solved|unless|whether|expected(?! (?:parameter|value))|should|would|could|may|might|"
@@ -180,7 +180,7 @@ _DENIED = re.compile(
     r"\b(?:if|when(?:ever)?)\b[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|\?\s*$",
     re.IGNORECASE,
 )
-"""What may be, is asked, or is said by an early stop."""
+"""Possibilities, questions, and early stopping messages."""
 
 _CODE = re.compile(
     r"[=({\[]\s*$|^\s*(?:def|class|if|for|while|with|elif|else|try|except)\b.*:\s*$|"
@@ -193,14 +193,14 @@ _FROM_TO = re.compile(
     re.IGNORECASE,
 )
 EXPLODES = 4.0
-"""The later loss over the earlier one."""
+"""Ratio of later to earlier loss."""
 LONGEST = 800
-"""Characters of a remark; what is longer is an article."""
+"""Longer texts are articles."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedSymptom:
-    """A sentence that says what is wrong."""
+    """A sentence that reports a problem."""
 
     kind: Kind
     where: str
@@ -208,7 +208,7 @@ class ReportedSymptom:
 
 
 def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]:
-    """What ``(where, text)`` lines say is wrong, each kind once."""
+    """Problems reported in ``(where, text)`` lines, each kind once."""
     found: dict[Kind, ReportedSymptom] = {}
     for where, text in lines:
         if len(text) > LONGEST or _CODE.search(text):
@@ -231,6 +231,6 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
 
 
 def told_factor(text: str) -> float:
-    """By how much two numbers say that a loss has grown: `loss 1.2 -> 16000`; 0 where none do."""
+    """The growth of a loss in two reported numbers: `loss 1.2 -> 16000`; 0 if there are none."""
     pairs = [(float(before), float(after)) for before, after in _FROM_TO.findall(text)]
     return max((after / before for before, after in pairs if before > 0), default=0.0)

@@ -1,4 +1,4 @@
-"""Scores that somebody tells of: `accuracy around 0.001`, `expected from the paper: 33 dB`, `15 instead of 33`."""
+"""Reported scores: `accuracy around 0.001`, `expected from the paper: 33 dB`, `15 instead of 33`."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _IN_ITS_PLACE = re.compile(
     rf"(?:instead of|rather than|(?:should|ought to|supposed to) (?:be|reach)) (?:\w+ ){{0,2}}~?{_NUMBER}",
     re.IGNORECASE,
 )
-"""Of settings people say the same without complaint."""
+"""The same phrases about settings are not complaints."""
 _ERROR = re.compile(r"\w*(?:Error|Exception|Warning)\b")
 NO_PICTURE = 16.0
-"""Decibels: below this nothing of a picture is to be seen."""
+"""Decibels: below this, nothing of an image is visible."""
 NOTHING = 0.02
-"""A score of this and less, of 1, is one that a guess has."""
+"""A fraction this low is reached by guessing."""
 GUESSES = (0.1, 10.0)
-"""Accuracies of a guess among ten; a coin's half may be a hard task."""
+"""Accuracies of guessing among ten; a coin flip's half may be a hard task."""
 
 
 def tells_low_score(text: str) -> bool:
-    """Whether a score is told, roughly, that no trained model has."""
+    """Whether a score is reported that no trained model has."""
     for name, number in _TOLD.findall(text):
         value = float(number)
         if name.lower() == "psnr":
@@ -58,7 +58,7 @@ def tells_low_score(text: str) -> bool:
 
 
 def tells_what_was_hoped_for(text: str) -> bool:
-    """Whether a number is told that should have come out, and by that did not."""
+    """Whether an expected number is reported that was not reached."""
     if _ERROR.search(text) or _TIME.search(text):
         return False
     return any(pattern.search(text) for pattern in (_HOPED_FOR, _IN_ITS_PLACE, _WORSE))

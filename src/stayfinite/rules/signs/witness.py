@@ -1,4 +1,4 @@
-"""What says that something is not finite: the numbers of a run, or a tensor that the log prints."""
+"""Signs of non-finite values: the numbers of a run, or a printed tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
 def not_finite(facts: Facts) -> tuple[str, str] | None:
     """``(what, where)`` of the first sign that a loss, a gradient or a printed tensor is NaN or infinite.
 
-    Any sign counts, in any metric; `going_bad.went_bad` asks whether the run was lost to it.
+    Any sign in any metric counts; `going_bad.went_bad` decides whether the run was lost to it.
     """
     symptoms = facts.symptoms
     if symptoms.bad_losses:
@@ -27,7 +27,7 @@ def not_finite(facts: Facts) -> tuple[str, str] | None:
             )
             if at is not None and "loss" in name.lower():
                 return f"{name} is NaN or inf", run.where(at)
-    # Beside healthy numbers only a plain statement counts: loggers also complain of a histogram that holds NaN.
+    # With healthy numbers only an explicit statement counts: loggers also report NaN in a histogram.
     for message in facts.messages:
         if says_not_finite(message.text, of_loss=symptoms.healthy) or (
             not symptoms.healthy and prints_not_finite(message.text)
@@ -37,6 +37,6 @@ def not_finite(facts: Facts) -> tuple[str, str] | None:
 
 
 def sudden(facts: Facts) -> bool:
-    """Whether finite points turned bad with no climb of loss or gradient norm before."""
+    """Whether finite points turned bad without a climb of loss or gradient norm."""
     symptoms = facts.symptoms
     return symptoms.bad > 0 and symptoms.good_before >= 2 and not symptoms.explodes

@@ -1,1 +1,1 @@
-"""What a file says about itself: which tensors lie where in it. Reads headers and tables, never values."""
+"""Where each tensor is in a file, from headers and tables only."""

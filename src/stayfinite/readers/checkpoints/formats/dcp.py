@@ -1,4 +1,4 @@
-"""torch.distributed.checkpoint: a directory of ``.distcp`` files and a pickle, ``.metadata``, of what is in them."""
+"""torch.distributed.checkpoint: a directory of ``.distcp`` files with a pickled index, ``.metadata``."""
 
 from __future__ import annotations
 
@@ -15,32 +15,24 @@ from stayfinite.readers.malformed import Malformed
 from stayfinite.readers.pickles.inert import read_inert
 from stayfinite.readers.pickles.machine import Made, Pairs
 
-TABLE = ".metadata"
-"""The file that tells what is in the others."""
+TABLE = ".metadata"  # the index file
 
 
 class Piece(NamedTuple):
-    """A tensor, or a part of one, in a file."""
+    """A tensor or a shard of one in a file."""
 
     fqn: str
     origin: tuple[int, ...] | None
-    """Where the part begins in the tensor."""
+    """Start of the shard in the tensor."""
 
     offset: int
     length: int
 
 
 def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = "") -> dict[str, list[Piece]]:
-    """What the table says is in each file. Complains of missing pieces.
+    """Return the pieces in each file according to the open index, and report missing ones to ``into``.
 
-    Arguments:
-        directory: where the table and the files lie.
-        table: the open table.
-        into: the checkpoint that is complained to.
-        name: what goes before a file's name in complaints.
-
-    Raises:
-        Malformed: the table cannot be read.
+    ``name`` prefixes file names in these reports. Raises Malformed if the index cannot be read.
     """
     root = _fields(read_inert(table, torch_zip.BOUNDS).value)
     files: dict[str, list[Piece]] = {}
@@ -64,7 +56,7 @@ def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = ""
 
 
 def read_file(file: BinaryIO, facts: FileFacts, pieces: list[Piece]) -> None:
-    """Fill in the places of the pieces that one file holds."""
+    """Add the places of the pieces in one file."""
     facts.format = "dcp"
     if sum(piece.length for piece in pieces) > 2 * facts.size + (1 << 20):
         facts.complain("truncated", f"it has {facts.size:,} bytes, less than half of what {TABLE} lists")
@@ -113,7 +105,7 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """The fields of an object that was pickled as its ``__dict__``, with slots or without."""
+    """The fields of an object pickled as its ``__dict__``, with or without slots."""
     state = value.state if isinstance(value, Made) else None
     states = state if isinstance(state, tuple) else (state,)
     return {name: each for part in states for name, each in _pairs(part) if isinstance(name, str)}

@@ -1,4 +1,4 @@
-"""Opening a file of unknown kind: told by its first bytes, not by its name."""
+"""Open a file of unknown kind, detected by its first bytes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,7 @@ _OTHERS = {
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file, and nothing else: a pipe or a device could be waited for for ever.
-
-    Raises:
-        OSError: it cannot be opened.
-        Malformed: it is no regular file.
-    """
+    """Open a regular file, since a pipe could block forever. Raises OSError, or Malformed for anything else."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -42,7 +37,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_file(path: Path) -> FileFacts:
-    """What a file holds, and what is wrong with it. Never raises for the file's sake."""
+    """Read a file's contents and problems. Never raises because of the file."""
     facts = FileFacts(path=path)
     try:
         with open_regular(path) as file:
@@ -79,7 +74,7 @@ def _read(file: BinaryIO, facts: FileFacts) -> None:
     elif head[0] == 0x80 and head[1] <= 5:
         _read_bare_pickle(file, facts)
     else:
-        # Under a checkpoint's name it is rubble; under another's it is something else.
+        # With a checkpoint suffix it is damaged; otherwise it is another kind of file.
         kind: Fault = "damaged" if facts.path.suffix in SUFFIXES else "foreign"
         raise Malformed(f"it starts with {head[:8].hex(' ')}: neither safetensors nor torch.save", kind=kind)
 

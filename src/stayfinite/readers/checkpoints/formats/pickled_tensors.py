@@ -1,4 +1,4 @@
-"""The tensors in what a torch file's pickle describes: names, shapes, and which part of which storage each one is."""
+"""Tensors described by a torch file's pickle: names, shapes, and the part of a storage that each one views."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REBUILT = ("_rebuild_parameter", "_rebuild_parameter_with_state")
 
 
 class Storage(NamedTuple):
-    """A block of numbers outside of the pickle."""
+    """A block of values outside the pickle."""
 
     key: str
     dtype: str
@@ -30,7 +30,7 @@ class Storage(NamedTuple):
 
 
 class Pickled(NamedTuple):
-    """One tensor: a view of a storage."""
+    """A tensor: a view of a storage."""
 
     name: str
     storage: Storage
@@ -44,17 +44,17 @@ class Pickled(NamedTuple):
 
 @dataclass(slots=True)
 class Contents:
-    """What was found in a pickle."""
+    """The contents of a pickle."""
 
     tensors: list[Pickled] = field(default_factory=list)
     numbers: dict[str, float] = field(default_factory=dict)
     marks: dict[str, int] = field(default_factory=dict)
     odd: list[str] = field(default_factory=list)
-    """Tensors that could not be understood."""
+    """Tensors that could not be interpreted."""
 
 
 def contents_of(pickle: Inert) -> Contents:
-    """Walk through everything, each thing once, however often and deeply it is referred to."""
+    """Walk through all objects once, at any depth and with shared references."""
     found = Contents()
     seen: set[int] = set()
     todo: list[tuple[Any, tuple[str, ...]]] = [(pickle.value, ())]
@@ -72,7 +72,7 @@ def contents_of(pickle: Inert) -> Contents:
             continue
         if isinstance(value, Made) and (form := _rebuilding(value)) is not None:
             _add(found, ".".join(path), *form)
-            # Subclasses carry more beside the numbers: a quantized weight its scales.
+            # Subclasses hold more than the values, such as the scales of a quantized weight.
             todo.extend((each, path) for each in (value.state, *_outer(value)) if each is not None)
             continue
         todo.extend(reversed(_children(value, path, found)))
@@ -105,14 +105,14 @@ def _named(pairs: list[tuple[Any, Any]], path: tuple[str, ...], found: Contents)
 
 
 def _outer(value: Made) -> tuple[Any, ...]:
-    """What ``_rebuild_from_type_v2(function, type, arguments, state)`` holds beside the tensor."""
+    """The parts of ``_rebuild_from_type_v2(function, type, arguments, state)`` other than the tensor."""
     if isinstance(value.callee, Global) and value.callee.name == "_rebuild_from_type_v2":
         return tuple(value.args[3:])
     return ()
 
 
 def _rebuilding(value: Made) -> tuple[str, tuple[Any, ...]] | None:
-    """Name and arguments of torch's function that rebuilds a tensor, if that is what was called."""
+    """Name and arguments of torch's rebuild function, if the value is such a call."""
     callee, args = value.callee, value.args
     if not isinstance(callee, Global) or not isinstance(args, tuple):
         return None
@@ -148,14 +148,14 @@ def _storage(reference: Any) -> Storage:
     _, kind, key, _, elements = reference.key[:5]
     dtype = of_storage(kind.name) if isinstance(kind, Global) else None
     if dtype is None or not isinstance(key, str) or type(elements) is not int or not 0 <= elements < LARGEST:
-        # Only a name is printed: printing nested tuples can take for ever.
+        # Print only the name: printing nested tuples can take forever.
         what = kind if isinstance(kind, Global) else type(kind).__name__
         raise ValueError(f"has an unknown storage type: {what}")
     return Storage(key=key, dtype=dtype, elements=elements)
 
 
 def whole_numbers(value: Any) -> tuple[int, ...] | None:
-    """A shape, stride or place; None where it cannot be one."""
+    """A shape, stride or offset; None if the value cannot be one."""
     if isinstance(value, Made) and isinstance(value.args, tuple) and value.args:  # torch.Size((2, 3))
         value = value.args[0]
     if not isinstance(value, tuple | list) or len(value) > MOST_AXES:
@@ -164,7 +164,7 @@ def whole_numbers(value: Any) -> tuple[int, ...] | None:
 
 
 def span(tensor: Pickled) -> tuple[int, int]:
-    """First byte of a tensor in its storage, and how many bytes there are from there to its last one."""
+    """First byte of a tensor in its storage, and the byte count to its last element."""
     size = BYTES[tensor.dtype]
     if 0 in tensor.shape:
         return tensor.start * size, 0
@@ -173,7 +173,7 @@ def span(tensor: Pickled) -> tuple[int, int]:
 
 
 def plain_stride(tensor: Pickled) -> tuple[int, ...] | None:
-    """The stride, or None where elements lie one after the other."""
+    """The stride; None if contiguous."""
     expected = 1
     for n, step in zip(reversed(tensor.shape), reversed(tensor.stride), strict=True):
         if n != 1 and step != expected:

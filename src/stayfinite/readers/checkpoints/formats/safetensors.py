@@ -1,4 +1,4 @@
-"""safetensors: eight bytes that tell the length of a JSON header, the header, and the tensors one after the other."""
+"""safetensors: eight bytes of header length, a JSON header, then the tensors."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from stayfinite.readers.checkpoints.dtypes import BITS
 from stayfinite.readers.checkpoints.facts import MOST_AXES, FileFacts, Place
 from stayfinite.readers.malformed import Malformed
 
-LONGEST_HEADER = 100_000_000
-"""What safetensors itself accepts."""
+LONGEST_HEADER = 100_000_000  # the limit of the safetensors library
 
 
 def looks_like(head: bytes, size: int) -> bool:
-    """Whether a file that begins so, and is so long, may be one."""
+    """Whether a file with this head and size may be safetensors."""
     if len(head) < 9:
         return False
     length = int.from_bytes(head[:8], "little")
@@ -23,11 +22,7 @@ def looks_like(head: bytes, size: int) -> bool:
 
 
 def read(file: BinaryIO, facts: FileFacts) -> None:
-    """Fill in the places of all tensors, and complain of everything that the format forbids.
-
-    Raises:
-        Malformed: the header is of no use.
-    """
+    """Add the places of all tensors and report violations of the format. Raises Malformed for a bad header."""
     facts.format = "safetensors"
     size = facts.size
     head = file.read(8)
@@ -102,7 +97,7 @@ def _check_order(facts: FileFacts, start: int) -> None:
 
 
 def _origins(metadata: Any) -> dict[str, tuple[int, ...]]:
-    """Where the pieces begin that torch.distributed.checkpoint's safetensors writer, or our own, has put here."""
+    """Shard offsets written by torch.distributed.checkpoint's safetensors writer or by stayfinite."""
     try:
         sharding = json.loads(metadata["DCP_SHARDING_INFO"])
         return {name: tuple(map(int, each["saved_offsets"])) for name, each in sharding.items()}

@@ -1,4 +1,4 @@
-"""Which of the classes and functions that a pickle asks for are torch's own furniture, and which are to be told of."""
+"""Separate torch's own classes and functions in a pickle from foreign ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FURNITURE = ("torch", "collections", "numpy", "_codecs", "copyreg", "builtins",
 
 
 def is_dangerous(found: Global) -> bool:
-    """Whether calling it is how malware gets going; no checkpoint needs it."""
+    """Whether malware uses this to run code; no checkpoint needs it."""
     module, *rest = found.module.split(".")
     if module in ("builtins", "__builtin__"):
         return found.name.split(".")[0] in _DANGEROUS_BUILTINS
@@ -28,11 +28,11 @@ def is_dangerous(found: Global) -> bool:
     return module in _DANGEROUS
 
 
-def tell_of(facts: FileFacts, asked: Iterable[Global]) -> None:
-    """Add what is not torch's own, which ``torch.load(weights_only=True)`` may refuse, and complain of dangers."""
-    asked = tuple(asked)
-    foreign = [str(each) for each in asked if each.module.split(".")[0] not in _FURNITURE]
+def tell_of(facts: FileFacts, found: Iterable[Global]) -> None:
+    """Record foreign globals, which ``torch.load(weights_only=True)`` may refuse, and report dangerous ones."""
+    found = tuple(found)
+    foreign = [str(each) for each in found if each.module.split(".")[0] not in _FURNITURE]
     facts.strangers = (*facts.strangers, *foreign)
-    dangerous = [str(each) for each in asked if is_dangerous(each)]
+    dangerous = [str(each) for each in found if is_dangerous(each)]
     if dangerous:
         facts.complain("dangerous", f"loading it would call {', '.join(dangerous[:5])}; none of it was run")

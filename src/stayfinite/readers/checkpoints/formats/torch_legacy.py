@@ -1,4 +1,4 @@
-"""What torch.save wrote before 1.6, and still writes on demand: five pickles, and the storages after them."""
+"""The torch.save format before 1.6, still available on request: five pickles followed by the storages."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from stayfinite.readers.pickles.torch_files import read_old
 
 
 def read(file: BinaryIO, facts: FileFacts) -> None:
-    """Fill in the places of all tensors.
-
-    Raises:
-        Malformed: it cannot be read.
-    """
+    """Add the places of all tensors. Raises Malformed if it cannot be read."""
     facts.format = "torch (old, no zip)"
     pickle = read_old(file, BOUNDS)
     contents = contents_of(pickle)
@@ -35,7 +31,7 @@ def read(file: BinaryIO, facts: FileFacts) -> None:
 def _starts(
     file: BinaryIO, facts: FileFacts, keys: list[str], storages: dict[str, Storage]
 ) -> dict[str, tuple[int, int]]:
-    """Where each storage begins, and its bytes. Nothing tells the length of one that no tensor uses."""
+    """Offset and byte count of each storage. The length of a storage without a tensor is unknown."""
     starts: dict[str, tuple[int, int]] = {}
     at = file.tell()
     for number, key in enumerate(keys):

@@ -1,4 +1,4 @@
-"""What torch.save has written since 1.6: an uncompressed zip archive of a pickle and of one member for each storage."""
+"""The torch.save format since 1.6: an uncompressed zip with a pickle and one member per storage."""
 
 from __future__ import annotations
 
@@ -13,23 +13,18 @@ from stayfinite.readers.pickles.inert import Bounds, Inert
 from stayfinite.readers.pickles.torch_files import part_reader, read_zipped
 from stayfinite.readers.pickles.zip_directory import Entry, Read, data_offset, read_directory
 
-BOUNDS = Bounds(longest=256 << 20, operations=5_000_000)
-"""Of the pickle in a checkpoint."""
+BOUNDS = Bounds(longest=256 << 20, operations=5_000_000)  # limits of a checkpoint's pickle
 
 
 class Window(NamedTuple):
-    """The part of a file in which an archive lies."""
+    """The part of a file that holds an archive."""
 
     start: int
     size: int
 
 
 def read(file: BinaryIO, facts: FileFacts, window: Window | None = None) -> Inert:
-    """Fill in the places of all tensors of an archive.
-
-    Raises:
-        Malformed: it cannot be read.
-    """
+    """Add the places of all tensors of an archive. Raises Malformed if it cannot be read."""
     start, size = window or Window(0, facts.size)
     facts.format = "torch"
     part = part_reader(file, start, size)
@@ -58,7 +53,7 @@ def read(file: BinaryIO, facts: FileFacts, window: Window | None = None) -> Iner
 
 
 def take_over(facts: FileFacts, pickle: Inert, contents: Contents) -> None:
-    """What a pickle tells beside its tensors."""
+    """Record what a pickle holds besides tensors."""
     facts.numbers.update(contents.numbers)
     facts.marks.update(contents.marks)
     tell_of(facts, pickle.globals)
@@ -67,7 +62,7 @@ def take_over(facts: FileFacts, pickle: Inert, contents: Contents) -> None:
 
 
 def add_place(facts: FileFacts, tensor: Pickled, at: int, length: int) -> None:
-    """Add a tensor whose storage begins at a byte of the file and has so many of them."""
+    """Add a tensor whose storage starts at byte ``at`` and has ``length`` bytes."""
     begin, nbytes = span(tensor)
     if begin + nbytes > length:
         text = f"{tensor.name} would end at byte {begin + nbytes:,} of its storage of {length:,}"
@@ -98,7 +93,7 @@ def _locate(
     size: int,
     compressed: list[Entry],
 ) -> tuple[int, int]:
-    """Where a storage begins in the archive, and its bytes; -1 where it is not to be had."""
+    """Offset and byte count of a storage in the archive; an offset of -1 if unavailable."""
     nowhere = (-1, 0)
     entry = members.get(name)
     if entry is None:

@@ -1,1 +1,1 @@
-"""The numbers themselves: streamed past in small pieces, on all cores. The only part of this room that needs torch."""
+"""Tensor values, streamed in small pieces on all cores. The only part of this package that needs torch."""

@@ -1,4 +1,4 @@
-"""How each number format writes what is not finite. Without the sign, bits grow with the magnitude."""
+"""How each float format encodes NaN and infinity. Without the sign bit, the bits grow with the magnitude."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import torch
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NumberFormat:
-    """One format of floating-point numbers."""
+    """One floating-point format."""
 
     number: torch.dtype
     bits: torch.dtype
-    """Whole numbers of the same width."""
+    """Integer dtype of the same width."""
 
     mask: int
-    """Everything but the sign."""
+    """All bits but the sign."""
 
     bad_from: int
-    """From here on the masked bits are infinity or NaN."""
+    """Masked bits from here on are infinity or NaN."""
 
     nan_from: int
-    """From here on they are NaN."""
+    """Masked bits from here on are NaN."""
 
     lanes: int = 1
-    """Numbers in an element: 2 of a complex one."""
+    """Numbers per element: 2 for complex dtypes."""
 
     negative_zero_is_nan: bool = False
 
@@ -52,13 +52,13 @@ FORMATS = {
     "C32": _ieee("float16", torch.int16, _HALF, lanes=2),
     "BF16": _ieee("bfloat16", torch.int16, 0x7F80),
     "F8_E5M2": _ieee("float8_e5m2", torch.int8, 0x7C),
-    # One NaN for each sign and no infinity; no sign and one NaN; one NaN, written as minus zero.
+    # One NaN per sign and no infinity; unsigned with one NaN; one NaN, encoded as minus zero.
     "F8_E4M3": _finite("float8_e4m3fn", torch.int8, 0x7F, 0x7F),
     "F8_E8M0": _finite("float8_e8m0fnu", torch.uint8, 0xFF, 0xFF),
     "F8_E4M3FNUZ": _finite("float8_e4m3fnuz", torch.int16, 0x7F, 0x80, zero=True),
     "F8_E5M2FNUZ": _finite("float8_e5m2fnuz", torch.int16, 0x7F, 0x80, zero=True),
 }
-"""By the names of ``dtypes.BYTES``."""
+"""Keyed like ``dtypes.BYTES``."""
 
 WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""For elements that cannot be other than finite: whole numbers of so many bytes."""
+"""Integer dtypes by byte width, for elements that are always finite."""

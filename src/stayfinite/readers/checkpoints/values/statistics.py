@@ -1,7 +1,7 @@
-"""What the numbers of a piece of a tensor come to, exactly, in two passes over its bits and no more.
+"""Exact statistics of a piece of a tensor, in two passes over its bits.
 
-Floating-point comparisons are not used: without their sign, the bits of a number grow with its magnitude, and infinity
-and NaN are the largest of all. So one maximum of whole numbers tells both, several times as fast as ``isfinite`` does.
+Without the sign bit, a float's bits grow with its magnitude, and infinity and NaN are the largest. One integer maximum
+therefore finds both, several times faster than ``isfinite``.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from stayfinite.readers.checkpoints.values.number_formats import FORMATS, WHOLE,
 
 @dataclass(slots=True)
 class Tally:
-    """What is known of a tensor so far. ``add`` takes pieces in any order."""
+    """Statistics of a tensor so far. ``add`` accepts pieces in any order."""
 
     nan: int = 0
     infinite: int = 0
     first: int | None = None
-    """The first element that is not finite, counted from the tensor's first byte."""
+    """First non-finite element, counted from the tensor's first byte."""
 
     largest: int = 0
-    """The masked bits of the largest finite magnitude."""
+    """Masked bits of the largest finite magnitude."""
 
     same: int | None = None
-    """The bits that all elements so far have; None also before the first piece."""
+    """The bits shared by all elements so far; also None before the first piece."""
 
     pieces: int = 0
     mixed: bool = False
 
     def add(self, other: Tally) -> None:
-        """Take another piece's tally in."""
+        """Merge the tally of another piece."""
         self.nan += other.nan
         self.infinite += other.infinite
         if other.first is not None:
@@ -47,14 +47,7 @@ class Tally:
 
 
 def tally(place: Place, data: Tensor, begin: int, scratch: Tensor) -> Tally:
-    """Look at a piece.
-
-    Arguments:
-        place: the tensor that it belongs to.
-        data: its bytes, aligned to its elements.
-        begin: how many bytes of the tensor lie before it.
-        scratch: memory of at least as many bytes, which is overwritten.
-    """
+    """Tally a piece that starts at byte ``begin`` of its tensor; ``scratch`` has its size and is overwritten."""
     form = FORMATS.get(place.dtype)
     if form is None:
         same = _same(data.view(WHOLE.get(BYTES[place.dtype], torch.uint8)))
@@ -70,7 +63,7 @@ def tally(place: Place, data: Tensor, begin: int, scratch: Tensor) -> Tally:
 
 
 def values_of(place: Place, found: Tally) -> TensorValues:
-    """A finished tally in words that need no torch."""
+    """Convert a finished tally to plain data without torch."""
     form = FORMATS.get(place.dtype)
     first = None if found.first is None else _index(place, found.first)
     if form is None:
@@ -91,7 +84,7 @@ def _masked(bits: Tensor, form: NumberFormat, scratch: Tensor) -> Tensor:
 
 
 def _same(bits: Tensor) -> int | None:
-    """The bits of all elements, if they are the same. Three samples spare nearly every tensor the full look."""
+    """The bits of all elements if they are equal. Three samples rule out nearly every tensor early."""
     first = int(bits[0])
     if first != int(bits[-1]) or first != int(bits[bits.numel() // 2]) or bool((bits != first).any()):
         return None
@@ -111,7 +104,7 @@ def _count(found: Tally, masked: Tensor, form: NumberFormat, place: Place, begin
     found.infinite = int(bad.count_nonzero()) - found.nan
     if found.nan + found.infinite:
         found.first = int(bad.to(torch.uint8).argmax()) // form.lanes + start
-    # Elements between those of a view are finite or not for reasons of their own.
+    # Elements between those of a strided view belong to other tensors.
     masked.masked_fill_(masked >= form.bad_from, 0)
     found.largest = int(masked.amax())
 
@@ -124,14 +117,14 @@ def _has_holes(place: Place) -> bool:
 
 
 def _by_stride(place: Place) -> list[tuple[int, int, int]]:
-    """Axis, stride and length, the largest stride first; an axis of length 1 or stride 0 tells nothing apart."""
+    """Axis, stride and length, largest stride first; axes of length 1 or stride 0 are left out."""
     assert place.stride is not None
     axes = [(axis, step, n) for axis, (step, n) in enumerate(zip(place.stride, place.shape, strict=True))]
     return sorted((each for each in axes if each[1] > 0 and each[2] > 1), key=lambda each: -each[1])
 
 
 def _inside(place: Place, at: Tensor) -> Tensor:
-    """Which elements, counted from the tensor's first, belong to it and do not lie in between."""
+    """Which elements, counted from the tensor's first, belong to the strided view."""
     inside = torch.ones_like(at, dtype=torch.bool)
     for _, step, n in _by_stride(place):
         inside &= at // step < n

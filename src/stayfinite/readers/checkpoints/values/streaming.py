@@ -1,4 +1,4 @@
-"""All tensors of many files past all cores, a few megabytes at a time."""
+"""Stream all tensors of many files through all cores, a few megabytes at a time."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from stayfinite.readers.checkpoints.values.statistics import Tally, tally, value
 from stayfinite.readers.checkpoints.values.windows import PIECE, Windows
 from stayfinite.readers.malformed import Malformed
 
-MOST_THREADS = 16
-"""More only wait for each other: Python's lock is held for a part of each piece."""
+MOST_THREADS = 16  # more threads only wait for the GIL
 
 OnBytes = Callable[[int], object]
 
 
 class _Slice(NamedTuple):
-    """A part of a tensor."""
+    """Part of a tensor."""
 
     place: Place
     begin: int
@@ -34,7 +33,7 @@ class _Slice(NamedTuple):
 
 
 class _Unit(NamedTuple):
-    """Neighboring slices of a file that are looked at together."""
+    """Adjacent slices of a file, processed together."""
 
     start: int
     end: int
@@ -43,7 +42,7 @@ class _Unit(NamedTuple):
 
 @dataclass(slots=True)
 class _Reading:
-    """A file that is being looked at."""
+    """An open file being processed."""
 
     facts: FileFacts
     windows: Windows
@@ -53,24 +52,21 @@ class _Reading:
 
 
 def readable(facts: FileFacts) -> list[Place]:
-    """The places whose numbers can be looked at, each region once."""
+    """Places whose values can be read, each region once."""
     regions = {_key(place): place for place in facts.places if place.nbytes and place.dtype in BYTES}
     return sorted(regions.values(), key=lambda place: place.offset)
 
 
 def look_at(files: Sequence[FileFacts], on_bytes: OnBytes = id) -> list[list[TensorValues | None]]:
-    """The values of every tensor of the files, in the order of their places; None where they could not be had.
+    """Return the values of every tensor, in the order of the places; None if unreadable.
 
-    A file that cannot be read to its end, or whose tensors lie over one another, is complained of in its facts.
-
-    Arguments:
-        files: of which the places are known.
-        on_bytes: is told, from several threads, how many bytes have just been looked at.
+    A file that is truncated or whose tensors overlap gets a problem in its facts. ``on_bytes`` is called from several
+    threads with the bytes just processed.
     """
     threads_before = torch.get_num_threads()
     found: list[list[TensorValues | None]] = []
     try:
-        # One file after the other: with many at once a disk would only seek.
+        # One file at a time: reading many at once would make a disk seek.
         found.extend(_look_at_one(facts, on_bytes) for facts in files)
     finally:
         torch.set_num_threads(threads_before)
@@ -147,7 +143,7 @@ def _look_at_unit(reading: _Reading, unit: _Unit, scratch: Tensor) -> None:
 
 
 def _units(places: list[Place]) -> Iterator[_Unit]:
-    """Slices of the tensors, neighbors together, none larger than a piece."""
+    """Group adjacent tensor slices into units of at most one piece."""
     slices: list[_Slice] = []
     start = end = 0
     for each in _slices(places):

@@ -1,8 +1,8 @@
-"""A piece of a file in memory: mapped where that is safe, read where it is not. Nothing stays behind afterwards.
+"""A piece of a file in memory: mapped if safe, else read. Memory is released afterwards.
 
-Mapping spares a copy. But a page that cannot be had (a file cut off meanwhile, a failing disk) kills a process that
-touches it; so all pages of a piece are asked for first, which is answered with an error instead. Where the system has
-no such question, pieces are read.
+Mapping saves a copy, but touching an unavailable page (file truncated meanwhile, failing disk) kills the process. All
+pages of a piece are therefore populated first, which returns an error instead. Without support for that, pieces are
+read.
 """
 
 from __future__ import annotations
@@ -19,18 +19,16 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-PIECE = 8 << 20
-"""Bytes that are looked at together: enough to make Python's part small."""
+PIECE = 8 << 20  # bytes processed together: enough to make Python's overhead small
 
 RELEASED_AFTER = 128 << 20
-"""Bytes that stay mapped behind the pieces in use: giving each back by itself takes as long as looking at it."""
+"""Bytes kept mapped behind the pieces in use: unmapping each one alone costs as much as processing it."""
 
-_POPULATE_READ = 22
-"""Linux 5.14's MADV_POPULATE_READ, which Python does not name."""
+_POPULATE_READ = 22  # MADV_POPULATE_READ of Linux 5.14, which Python does not define
 
 
 class Windows:
-    """The pieces of one open file, for any number of threads."""
+    """The pieces of one open file, usable from several threads."""
 
     def __init__(self, descriptor: int, *, may_map: bool = True) -> None:
         self._descriptor = descriptor
@@ -44,10 +42,8 @@ class Windows:
 
     @contextmanager
     def open(self, offset: int, length: int) -> Iterator[Tensor]:
-        """The bytes of a piece, valid within the ``with`` only.
-
-        Raises:
-            OSError: they cannot be had: the file has become shorter, or its disk fails.
+        """The bytes of a piece, valid only inside the ``with`` block. Raises OSError if the disk fails or the file
+        shrank.
         """
         memory, whole = self._memory, self._whole
         if memory is None or whole is None:
@@ -63,9 +59,9 @@ class Windows:
         self._release_before(memory, start)
 
     def _release_before(self, memory: mmap.mmap, end: int) -> None:
-        """Give back what lies before: pages count as this process's memory as long as they are mapped.
+        """Unmap earlier pages, which count as memory of this process.
 
-        Where another thread still looks at one of them, it is simply mapped again.
+        A page that another thread still uses is mapped again.
         """
         with self._lock:
             start = self._released
@@ -81,7 +77,7 @@ class Windows:
         except (OSError, ValueError):
             return
         with warnings.catch_warnings():
-            # That it cannot be written to is as it should be.
+            # torch warns that the buffer is read-only, which is intended.
             warnings.simplefilter("ignore")
             self._whole = torch.frombuffer(memory, dtype=torch.uint8)
         self._memory = memory

@@ -1,13 +1,13 @@
-"""What a script's values come to, followed through its statements, calls, branches and the modules beside it.
+"""Evaluate a script's values through its statements, calls, branches and local modules.
 
-A partial evaluation: nothing is executed or imported, and what only a run would tell is unknown.
+A partial evaluation: nothing is executed or imported, and values known only at run time are unknown.
 
-- `values`: what a value can be. `store`: writes that can be taken back. `joining`: two values that may both be meant.
-- `state`: names, frames, and how much may still be done. `surroundings`: the card and the command that are assumed.
-- `expressions`, `operators`, `names`, `attributes`: what an expression is worth.
-- `statements`, `branches`, `loops`: what a statement does.
-- `calls`, `functions`, `classes`, `copies`: functions and classes of the script.
-- `libraries`, `devices`, `pure`, `methods`: calls that are known by their names.
-- `parsers`, `given`, `data_files`, `hydra`: values from outside. `modules`: files beside the script.
-- `telling`: what is worth a setting. `program`: all of it for one script.
+- `values`: kinds of values. `store`: undoable writes. `joining`: copies and merges of values.
+- `state`: names, frames and limits. `surroundings`: the assumed GPU and command.
+- `expressions`, `operators`, `names`, `attributes`: expressions.
+- `statements`, `branches`, `loops`: statements.
+- `calls`, `functions`, `classes`: functions and classes of the script.
+- `libraries`, `pure`, `methods`: known library calls.
+- `parsers`, `given`, `data_files`, `hydra`: external values. `modules`: files next to the script.
+- `telling`: which values become settings. `program`: the entry point.
 """

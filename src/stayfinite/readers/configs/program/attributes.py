@@ -1,4 +1,4 @@
-"""What `holder.name` and `holder[key]` stand for, and what assigning to them changes."""
+"""Read and assign `holder.name` and `holder[key]`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from stayfinite.readers.configs.scalars import dtype_name, scalar
 
 _INFINITE = frozenset({"math.inf", "numpy.inf", "torch.inf", "np.inf"})
 _OF_TEXT = {
-    "type": lambda text: text.partition(":")[0],  # of torch.device("cuda:0")
-    "value": lambda text: text,  # of a member of an Enum
+    "type": lambda text: text.partition(":")[0],  # torch.device("cuda:0")
+    "value": lambda text: text,  # an Enum member
     "parent": posixpath.dirname,
     "name": posixpath.basename,
     "stem": lambda text: posixpath.splitext(posixpath.basename(text))[0],
@@ -40,7 +40,7 @@ _MOST_BASES = 32
 RETURN_THEMSELVES = frozenset(
     {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_", "apply", "compile"}
 )
-"""Methods of a torch module that return the module."""
+"""torch module methods that return the module."""
 INHERITED = RETURN_THEMSELVES | {"save_hyperparameters"}
 
 
@@ -77,7 +77,7 @@ def _found(run: Run, base: Value, name: str, node: ast.AST) -> Value | None:
         if name in data.attributes:
             return data.attributes[name]
         if name == "__dict__":
-            return run.value(Table(data.attributes), node)  # the very same: `self.__dict__.update(kwargs)`
+            return run.value(Table(data.attributes), node)  # not a copy: `self.__dict__.update(kwargs)`
         found = look_up(data.of, name)
         return None if found is None else _bound(run, found, base, node)
     if isinstance(data, Class):
@@ -104,7 +104,7 @@ def _bound(run: Run, found: Value, instance: Value, node: ast.AST) -> Value:
 
 
 def look_up(owner: Class, name: str) -> Value | None:
-    """A name of a class or of the classes that it is made from."""
+    """Look up a name in a class and its bases."""
     work, seen = [owner], 0
     while work and seen < _MOST_BASES:
         each = work.pop(0)
@@ -116,7 +116,7 @@ def look_up(owner: Class, name: str) -> Value | None:
 
 
 def fields_of(instance: Instance) -> dict[Any, Value]:
-    """All attributes of an object that are data: what `vars` and `asdict` return."""
+    """All data attributes of an object, as `vars` and `asdict` return them."""
     found: dict[Any, Value] = {}
     for owner in reversed(lineage(instance.of)):
         found.update({name: owner.names[name] for name in owner.fields if name in owner.names})
@@ -127,7 +127,7 @@ def fields_of(instance: Instance) -> dict[Any, Value]:
 
 
 def lineage(owner: Class) -> list[Class]:
-    """A class and the classes of the script that it is made from."""
+    """A class and its bases that the script defines."""
     found = [owner]
     for each in found:
         more = [base.data for base in each.bases if isinstance(base.data, Class)]

@@ -1,4 +1,4 @@
-"""Branches: the one that is taken where that is known, all of them otherwise."""
+"""Branches: follow the one taken if known, otherwise all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_DISMISSED = 5_000
 
 
 def follow_if(run: Run, statement: ast.If) -> bool:
-    """`if`, with all its `elif`."""
+    """`if` with all its `elif`."""
     open_branches: list[list[ast.stmt]] = []
     node: ast.If | None = statement
     rest: list[ast.stmt] = []
@@ -23,15 +23,15 @@ def follow_if(run: Run, statement: ast.If) -> bool:
         condition = run.evaluate(run, node.test)
         ends = _ends_the_program(node.body)
         taken = False if ends else truth(condition)
-        if taken and condition.assumed and _leaves(node.body):
-            taken = None  # with these defaults the function would be left; whoever starts it gives others
+        if taken and condition.assumed and any(isinstance(each, ast.Return) for each in node.body):
+            taken = None  # the defaults would leave the function; a real run passes other values
         following = node.orelse
         if taken:
             dismiss(run, following)
             rest = node.body
             break
         if taken is False and condition.assumed and not ends and _waits_for_a_value(run, node.test):
-            taken = None  # `if args.train_data:`, whose default is None: whoever starts it gives one
+            taken = None  # `if args.train_data:` with default None: a real run passes a value
         if taken is False:
             dismiss(run, node.body)
         else:
@@ -44,7 +44,7 @@ def follow_if(run: Run, statement: ast.If) -> bool:
 
 
 def follow_match(run: Run, statement: ast.Match) -> bool:
-    """`match`: decided where the subject and the patterns are plain values."""
+    """`match`: decided if the subject and the patterns are plain values."""
     subject = run.evaluate(run, statement.subject)
     for case in statement.cases:
         fits = _fits(run, case.pattern, subject) if case.guard is None else None
@@ -59,7 +59,7 @@ def follow_match(run: Run, statement: ast.Match) -> bool:
 
 
 def follow_try(run: Run, statement: ast.Try | ast.TryStar) -> bool:
-    """What is tried succeeds, or one of the handlers runs."""
+    """The `try` body succeeds, or one of the handlers runs."""
     handlers = [_branch(run, handler.body) for handler in statement.handlers]
     body = [*statement.body, *statement.orelse]
 
@@ -71,7 +71,7 @@ def follow_try(run: Run, statement: ast.Try | ast.TryStar) -> bool:
 
 
 def dismiss(run: Run, body: list[ast.stmt]) -> None:
-    """A branch that is not taken: what only it calls is not called."""
+    """Skip a branch: functions that only it calls are not called."""
     seen = 0
     for statement in body:
         for node in ast.walk(statement):
@@ -110,7 +110,7 @@ def _fits(run: Run, pattern: ast.pattern, subject: Value) -> bool | None:
 
 
 def _ends_the_program(body: list[ast.stmt]) -> bool:
-    """Whether a branch raises or exits: a run that trains does not take it."""
+    """Whether a branch raises or exits: a training run does not take it."""
     for statement in body:
         if isinstance(statement, ast.Raise):
             return True
@@ -122,12 +122,8 @@ def _ends_the_program(body: list[ast.stmt]) -> bool:
 
 
 def _waits_for_a_value(run: Run, test: ast.expr) -> bool:
-    """Whether a condition asks for an argument that is None unless it is given."""
+    """Whether a condition tests an argument that defaults to None."""
     with run.telling.silence():
         asked = [each for each in ast.walk(test) if isinstance(each, (ast.Name, ast.Attribute))][:20]
         values = [run.evaluate(run, each) for each in asked]
     return any(each.data is None and each.assumed for each in values)
-
-
-def _leaves(body: list[ast.stmt]) -> bool:
-    return any(isinstance(statement, ast.Return) for statement in body)

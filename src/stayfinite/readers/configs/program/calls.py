@@ -1,4 +1,4 @@
-"""Calls: arguments are bound, functions of the script gone through, those of libraries known by name or unknown."""
+"""Calls: bind arguments, follow the script's own functions, look up library functions by name."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from stayfinite.readers.configs.script_calls import Given
 
 
 def follow_call(run: Run, node: ast.Call) -> Value:
-    """A call, told of and followed."""
+    """Evaluate a call and record its settings."""
     if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
         return _super(run, node)
     function = run.evaluate(run, node.func)
@@ -39,20 +39,20 @@ def follow_call(run: Run, node: ast.Call) -> Value:
     name = called.data.name if called is not function and isinstance(called.data, External) else ""
     name = name or shown_name(run, node.func, called)
     if isinstance(called.data, Method) and isinstance(called.data.of.data, (Table, Row, str)):
-        return call(run, called, given.values, given.named, node)  # `config.freeze()` freezes no layer
+        return call(run, called, given.values, given.named, node)  # `config.freeze()` does not freeze a layer
     if not isinstance(called.data, Function):
         result = call(run, called, given.values, given.named, node, is_open=given.is_open)
         if isinstance(result.data, Made) and run.frame.scope.parent is None and not run.frame.scope.is_main:
             result.data.untold.append(run.telling.later(run, name, node, given))
         else:
-            # The order of a class's own parameters is its own, even where it has a library's name.
+            # A script class may share a library's name but not its parameter order.
             told = Given(keywords=given.keywords) if isinstance(called.data, Class) else given
             run.telling.call(run, name, node, told)
         return result
     before = run.followed.get(called.data.node, 0)
     result = call(run, called, given.values, given.named, node, is_open=given.is_open)
     followed = run.followed.get(called.data.node, 0) > before
-    # What a function of the script is given is told of where the function uses it.
+    # Arguments of the script's own functions are recorded where the function uses them.
     run.telling.call(run, name, node, Given() if followed else given)
     return result
 
@@ -66,7 +66,7 @@ def call(
     *,
     is_open: bool = False,
 ) -> Value:
-    """What a call returns; ``is_open`` where further arguments are given that nobody knows."""
+    """Return the value of a call; ``is_open`` if there are further, unknown arguments."""
     data = function.data
     if isinstance(data, Function):
         return call_function(run, data, positional, keywords, node, assumed=is_open)
@@ -86,7 +86,7 @@ def call(
 
 
 def _given(run: Run, node: ast.Call) -> Given:
-    """The arguments, with `*row` and `**table` opened as far as they are known."""
+    """The arguments, with `*row` and `**table` expanded as far as known."""
     given = Given()
     for each in node.args:
         value = run.evaluate(run, each)
@@ -112,7 +112,7 @@ def _given(run: Run, node: ast.Call) -> Given:
 
 
 def _opened(function: Value, given: Given) -> tuple[Value, Given]:
-    """A partial call as the call of what is in it."""
+    """Expand a partial into a call of its function."""
     for _ in range(4):
         if not isinstance(function.data, Partial):
             break

@@ -1,13 +1,13 @@
-"""Classes of the script: their fields, and what their instances are given."""
+"""Classes of the script: fields and instance arguments."""
 
 from __future__ import annotations
 
 import ast
 
 from stayfinite.readers.configs.program.attributes import lineage, look_up
-from stayfinite.readers.configs.program.copies import copied
 from stayfinite.readers.configs.program.functions import call_function
 from stayfinite.readers.configs.program.given import given_argument
+from stayfinite.readers.configs.program.joining import copied
 from stayfinite.readers.configs.program.names import bind
 from stayfinite.readers.configs.program.state import Frame, Run, Scope
 from stayfinite.readers.configs.program.values import Class, Function, Instance, Value
@@ -16,7 +16,7 @@ _MOST_MADE = 4
 
 
 def define_class(run: Run, statement: ast.ClassDef) -> bool:
-    """Go through the body of a class once."""
+    """Evaluate a class body once."""
     bases = [run.evaluate(run, each) for each in statement.bases]
     for each in (*statement.decorator_list, *(keyword.value for keyword in statement.keywords)):
         run.evaluate(run, each)
@@ -49,7 +49,7 @@ def instantiate(
     *,
     assumed: bool = False,
 ) -> Value:
-    """An instance, with whatever its `__init__` or its fields make of the arguments."""
+    """Create an instance, applying its `__init__` or its fields to the arguments."""
     owner: Class = of.data
     instance = Instance(owner, assumed=assumed)
     value = run.value(instance, node)
@@ -71,7 +71,7 @@ def instantiate(
         default = look_up(owner, name)
         if name not in given and default is not None:
             owner.left.add(name)
-            fresh = copied(default)  # each instance has a list of its own
+            fresh = copied(default)  # each instance has its own list
             instance.attributes[name] = Value(
                 fresh.data, fresh.origin, fresh.line, fresh.node, assumed or default.assumed
             )

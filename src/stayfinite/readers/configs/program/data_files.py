@@ -1,4 +1,4 @@
-"""YAML, JSON and TOML files that a script loads, where they lie beside it."""
+"""YAML, JSON and TOML files that a script loads from its project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.configs.files import as_text, read_content
-from stayfinite.readers.configs.program.copies import copied
+from stayfinite.readers.configs.program.joining import copied
 from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.values import Limit, Origin, Row, Table, Unknown, Value
 from stayfinite.readers.configs.tree import Node
@@ -23,7 +23,7 @@ _REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+),)?([^${}]+)\}")
 
 
 def loaded(run: Run, path: str, kind: str = "") -> Value | None:
-    """What a file of the project holds, each value with its line; None where it is none, or cannot be read."""
+    """The content of a project file, each value with its line; None if missing or unreadable."""
     for place in places(path, run.frame.scope.module.folder):
         known = run.modules.data.get(place)
         if known is None:
@@ -37,9 +37,9 @@ def loaded(run: Run, path: str, kind: str = "") -> Value | None:
 
 
 def places(path: str, folder: str | None) -> list[str]:
-    """Files of the project that a path may mean: seen from the script, or from a folder between it and here.
+    """Project files that a path may mean, relative to the script or to a folder above it within the project.
 
-    What lies elsewhere is never opened: a script is read with the rights of the one who reads it.
+    Files elsewhere are never opened: reading a script must not expose other files of the user.
     """
     if folder is None or "\0" in path or not path:
         return []
@@ -56,7 +56,7 @@ def places(path: str, folder: str | None) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _roots(folder: str, here: str) -> list[str]:
-    """The folder, and those between it and where the command was given."""
+    """The folder and those between it and the working directory."""
     home = os.path.realpath(folder or os.curdir)
     if not home.startswith(here + os.sep):
         return [folder]
@@ -90,7 +90,7 @@ def _parsed(text: str, kind: str) -> list[Node]:
         except BrokenYaml:
             return []
     if kind == "json":
-        from stayfinite.readers.configs.json_files import parse_json
+        from stayfinite.readers.configs.literals import parse_json
 
         return parse_json(text)[0]
     if kind == "toml":
@@ -118,7 +118,7 @@ def _value(node: Node, origin: Origin, depth: int, limit: Limit) -> Value:
 
 
 def _resolve(value: Value, root: Value, depth: int) -> None:
-    """`${optimizer.lr}` becomes what it names; what cannot be resolved is unknown."""
+    """Resolve `${optimizer.lr}`; unresolvable references become unknown."""
     if depth > _DEEPEST:
         return
     if isinstance(value.data, Table):

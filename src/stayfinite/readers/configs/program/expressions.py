@@ -1,4 +1,4 @@
-"""What an expression is worth, looked at once each time that its statement is reached."""
+"""Evaluate expressions, once each time their statement is reached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_UNROLLED = 64
 
 
 def evaluate(run: Run, node: ast.expr) -> Value:
-    """The value of an expression. Its calls are followed, and told of, on the way."""
+    """The value of an expression. Calls inside it are followed and recorded."""
     run.steps += 1
     if run.depth > DEEPEST:
         return run.unknown(node)
@@ -33,7 +33,7 @@ def evaluate(run: Run, node: ast.expr) -> Value:
 
 
 def _parts(run: Run, node: ast.AST) -> Value:
-    """An expression of a kind that is not followed: what is called inside it is told of all the same."""
+    """Visit the calls inside an expression of an unsupported kind."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
             evaluate(run, child)
@@ -58,7 +58,7 @@ def _subscript(run: Run, node: ast.Subscript) -> Value:
 
 
 def _choice(run: Run, node: ast.IfExp) -> Value:
-    """Known where the condition is, or where it makes no difference."""
+    """Known if the condition is, or if both sides are equal."""
     condition = evaluate(run, node.test)
     taken = truth(condition)
     if taken is not None:
@@ -71,7 +71,7 @@ def _choice(run: Run, node: ast.IfExp) -> Value:
 
 
 def _bool_op(run: Run, node: ast.BoolOp) -> Value:
-    """`a and b`, `a or b`: the first value that decides, else the last."""
+    """`a and b`, `a or b`: the first deciding value, else the last."""
     decides = isinstance(node.op, ast.Or)
     certain, seen = True, []
     for each in node.values:
@@ -79,7 +79,7 @@ def _bool_op(run: Run, node: ast.BoolOp) -> Value:
         seen.append(value)
         taken = truth(value)
         if taken is decides:
-            # `args.half and unknown` is False, whatever comes before it.
+            # `args.half and unknown` is False, whatever the unknown value is.
             return (
                 _with_doubt(value, seen)
                 if certain or (value.is_scalar and isinstance(value.data, bool))
@@ -132,7 +132,7 @@ def _dict(run: Run, node: ast.Dict) -> Value:
 
 
 def _named_by(run: Run, key: Value, node: ast.expr) -> Value:
-    """A value under a key, which says what it is for: `{"ref_model": load()}`."""
+    """Evaluate a value under its key, which says what it is for: `{"ref_model": load()}`."""
     return run.telling.under(run, key.data if isinstance(key.data, str) else "", lambda: evaluate(run, node))
 
 
@@ -190,7 +190,7 @@ def _lambda(run: Run, node: ast.Lambda) -> Value:
 
 
 def function_defaults(run: Run, arguments: ast.arguments) -> dict[str, Value]:
-    """Parameters with defaults, which are evaluated where the function is defined."""
+    """Parameter defaults, evaluated where the function is defined."""
     positional = [*arguments.posonlyargs, *arguments.args]
     pairs = list(zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults, strict=True))
     pairs += [(each, value) for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value]
@@ -198,7 +198,7 @@ def function_defaults(run: Run, arguments: ast.arguments) -> dict[str, Value]:
 
 
 def _comprehension(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
-    """Followed where it goes over items that are known; otherwise its parts are looked at once."""
+    """Followed over known items; otherwise its parts are visited once."""
     generator = node.generators[0]
     over = evaluate(run, generator.iter)
     scope = Scope(run.frame.scope.origin, run.frame.scope)
@@ -246,7 +246,7 @@ def _collected(
 
 
 def assign(run: Run, target: ast.expr, value: Value) -> None:
-    """Bind a name, or each of `a, b`; other targets are the business of statements."""
+    """Bind a name, or each of `a, b`; ``statements`` handles other targets."""
     if isinstance(target, ast.Name):
         bind(run, target.id, value)
     elif isinstance(target, (ast.Tuple, ast.List)):
@@ -260,7 +260,7 @@ def assign(run: Run, target: ast.expr, value: Value) -> None:
 
 
 def assign_unknown(run: Run, target: ast.expr) -> None:
-    """Bind every name in a target to something that only running would tell."""
+    """Bind every name in a target to an unknown value."""
     for each in ast.walk(target):
         if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
             bind(run, each.id, run.unknown(each))

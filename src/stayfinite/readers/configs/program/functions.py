@@ -1,4 +1,4 @@
-"""Functions of the script: bound to their arguments and gone through, within bounds."""
+"""Follow the script's functions with bound arguments, within limits."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def call_function(
     *,
     assumed: bool = False,
 ) -> Value:
-    """What a function of the script returns for these arguments.
+    """Return the value of a script function for these arguments.
 
-    With ``assumed`` whoever starts the program may give others: those that are missing are defaults.
+    ``assumed``: the user may pass other arguments; missing ones take their defaults.
     """
     active = sum(frame.function is not None and frame.function.node is function.node for frame in run.frames)
     count = run.followed.get(function.node, 0)
@@ -56,7 +56,7 @@ def _result(
         return run.unknown(node)
     if not left:
         returns = [*returns, run.value(None, node)]
-    if not returns:  # every way through it raises
+    if not returns:  # every path raises
         return run.unknown(node)
     value = joined(returns)
     return run.unknown(node, value.data.least) if isinstance(value.data, Unknown) else value
@@ -101,7 +101,7 @@ def _bound(
 
 
 def _options(run: Run, function: Function, bound: dict[str, Value]) -> dict[str, Value]:
-    """click's options, where the function takes them as `**kwargs`."""
+    """click options, for a function that takes them as `**kwargs`."""
     found: dict[str, Value] = {}
     for decorator in getattr(function.node, "decorator_list", []):
         argument = argument_of(decorator, "option") if isinstance(decorator, ast.Call) else None
@@ -113,7 +113,7 @@ def _options(run: Run, function: Function, bound: dict[str, Value]) -> dict[str,
 
 
 def _missing(run: Run, function: Function, name: str, node: ast.expr, *, assumed: bool) -> Value:
-    """A parameter that the call leaves out."""
+    """The value of a parameter that the call omits."""
     if function.kinds & _OPTIONS:
         assumed = True
     if assumed and (told := given_argument(run, name)) is not None:

@@ -1,4 +1,4 @@
-"""Values from the command that starts the script: its flags and its environment."""
+"""Values from the command that starts the script: flags and environment."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from stayfinite.readers.configs.program.values import Origin, Row, Unknown, Valu
 
 
 def given_argument(run: Run, name: str) -> Value | None:
-    """What the command says of an argument; None where it says nothing."""
+    """The value of an argument in the command; None if absent."""
     setting = run.surroundings.arguments.get(plain_name(name))
     return None if setting is None else _value(setting)
 
 
 def environment_value(run: Run, name: str) -> Value | None:
-    """A variable of the environment that the command or the script itself sets."""
+    """An environment variable set by the command or the script."""
     if name in run.environment:
         return run.environment[name]
     setting = run.surroundings.arguments.get(name)

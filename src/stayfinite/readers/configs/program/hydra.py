@@ -1,4 +1,4 @@
-"""Hydra: the config that `@hydra.main` hands to a function, put together from the files that it names."""
+"""Hydra: the config that `@hydra.main` passes to a function, composed from its files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DEEPEST = 4
 
 
 def config_of_main(run: Run, function: ast.FunctionDef) -> Value | None:
-    """The config of a function under `@hydra.main`; None for another function, or where its files are not there."""
+    """The config of a function under `@hydra.main`; None for another function or if files are missing."""
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and dotted_name(decorator.func, {}).endswith("main"):
             said = {each.arg: run.evaluate(run, each.value).data for each in decorator.keywords if each.arg is not None}
@@ -30,7 +30,7 @@ def config_of_main(run: Run, function: ast.FunctionDef) -> Value | None:
 
 
 def composed(run: Run, folder: str, name: str, depth: int = 0) -> Value | None:
-    """A config with the files of its `defaults` list under it."""
+    """A config with the files of its `defaults` list."""
     stem = name if posixpath.splitext(name)[1] in (".yaml", ".yml") else f"{name}.yaml"
     own = loaded(run, posixpath.join(folder, stem), "yaml")
     if own is None or not isinstance(own.data, Table) or depth > _DEEPEST:
@@ -50,8 +50,8 @@ def composed(run: Run, folder: str, name: str, depth: int = 0) -> Value | None:
 
 def _take_group(run: Run, folder: str, group: str, choice: Value, whole: dict[str, Value], depth: int) -> None:
     group = group.removeprefix("override ").removeprefix("optional ").lstrip("/").partition("@")[0]
-    told = given_argument(run, group)
-    chosen = told.data if told is not None else choice.data
+    given = given_argument(run, group)
+    chosen = given.data if given is not None else choice.data
     part = composed(run, posixpath.join(folder, group), chosen, depth + 1) if isinstance(chosen, str) else None
     if part is None:
         return
@@ -62,7 +62,7 @@ def _take_group(run: Run, folder: str, group: str, choice: Value, whole: dict[st
 
 
 def merge(into: dict[str, Value], more: dict[str, Value]) -> None:
-    """Later values win; tables are merged entry by entry."""
+    """Merge tables recursively; later values win."""
     for key, value in more.items():
         before = into.get(key)
         if before is not None and isinstance(before.data, Table) and isinstance(value.data, Table):
@@ -74,13 +74,13 @@ def merge(into: dict[str, Value], more: dict[str, Value]) -> None:
 
 
 def _override(run: Run, value: Value, path: str, depth: int) -> None:
-    """`python train.py optimizer.lr=1e-3` overrules the files; so does `model=large` the file of a group."""
+    """Apply `optimizer.lr=1e-3` to the values, or `model=large` to a config group."""
     if not isinstance(value.data, Table) or depth > 8 or not run.surroundings.arguments:
         return
     for key, each in value.data.entries.items():
         name = f"{path}.{key}" if path else str(key)
-        told = None if isinstance(each.data, Table) else given_argument(run, plain_name(name))
-        if told is not None:
-            value.data.entries[key] = told
+        given = None if isinstance(each.data, Table) else given_argument(run, plain_name(name))
+        if given is not None:
+            value.data.entries[key] = given
         else:
             _override(run, each, name, depth + 1)

@@ -1,17 +1,17 @@
-"""One value for several that may be meant: what they agree on."""
+"""Copy mutable values, and merge several possible values into what they agree on."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from stayfinite.readers.configs.program.store import MISSING
-from stayfinite.readers.configs.program.values import External, Limit, Row, Table, Unknown, Value
+from stayfinite.readers.configs.program.store import MISSING, Slots
+from stayfinite.readers.configs.program.values import External, Instance, Limit, Row, Table, Unknown, Value
 
 _DEEPEST = 8
 
 
 def same(one: Value, other: Value, depth: int = 0, limit: Limit | None = None) -> bool:
-    """Whether two values are surely equal."""
+    """Whether two values are certainly equal."""
     limit = limit or Limit()
     left, right = one.data, other.data
     if left is right:
@@ -34,7 +34,7 @@ def same(one: Value, other: Value, depth: int = 0, limit: Limit | None = None) -
 
 
 def joined(values: list[Value], depth: int = 0, limit: Limit | None = None) -> Value:
-    """What is known of a value that is one of these."""
+    """What is known about a value that is one of these."""
     first = values[0]
     limit = limit or Limit()
     if all(same(first, each) for each in values[1:]):
@@ -47,9 +47,9 @@ def joined(values: list[Value], depth: int = 0, limit: Limit | None = None) -> V
 
 
 def join_slot(values: list[Any], *, names: bool) -> Any:
-    """For the store: one value of an entry, where ``names`` says that an entry that is missing is an error to read.
+    """Merge the values of an entry, for the store. ``names``: reading a missing entry is an error.
 
-    A name that only one branch sets has that value wherever it is read at all. A key of a dict may be missing.
+    A name that only one branch sets has that value wherever it is read. A dict key may be missing.
     """
     present = [each for each in values if each is not MISSING]
     if not present:
@@ -71,3 +71,23 @@ def _same_items(one: Any, other: Any) -> bool:
     if other is MISSING or len(one) != len(other):
         return False
     return all(same(each, twin) for each, twin in zip(one, other, strict=True))
+
+
+_COPIES_DEEPEST = 8
+
+
+def copied(value: Value, depth: int = 0, limit: Limit | None = None) -> Value:
+    """A deep copy; a very large value is copied only up to the limit."""
+    data = value.data
+    limit = limit or Limit()
+    depth = depth if limit.spend() else _COPIES_DEEPEST
+    if depth < _COPIES_DEEPEST and isinstance(data, Table):
+        data = Table({key: copied(each, depth + 1, limit) for key, each in data.entries.items()}, data.is_told)
+    elif depth < _COPIES_DEEPEST and isinstance(data, Row) and "items" in data.cell:
+        data = Row({"items": [copied(each, depth + 1, limit) for each in data.items]})
+    elif depth < _COPIES_DEEPEST and isinstance(data, Instance):
+        own = Slots({name: copied(each, depth + 1, limit) for name, each in data.attributes.items()})
+        data = Instance(data.of, own, data.assumed)
+    else:
+        return value
+    return Value(data, value.origin, value.line, value.node, value.assumed)

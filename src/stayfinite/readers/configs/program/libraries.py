@@ -1,10 +1,9 @@
-"""Calls of what the script does not define: known by name, or an object of which only the arguments are known."""
+"""Library calls: known by name, or an object of which only the arguments are known."""
 
 from __future__ import annotations
 
 import ast
 
-from stayfinite.readers.configs.program.devices import answered
 from stayfinite.readers.configs.program.given import environment_value
 from stayfinite.readers.configs.program.hydra import composed, merge
 from stayfinite.readers.configs.program.methods import read_all, table_in
@@ -23,6 +22,42 @@ from stayfinite.readers.configs.program.values import (
 )
 from stayfinite.readers.configs.script_calls import Given, is_constructor
 
+_BF16 = frozenset({"is_bf16_supported", "is_torch_bf16_gpu_available", "is_bfloat16_supported", "is_bf16_available"})
+_OTHERS = frozenset(
+    {
+        "torch.backends.mps.is_available", "torch.backends.mps.is_built", "torch.xpu.is_available",
+        "torch.npu.is_available", "torch.mps.is_available", "is_torch_npu_available", "is_torch_xpu_available",
+        "is_torch_mps_available", "is_torch_xla_available", "is_torch_tpu_available",
+    }
+)  # fmt: skip
+"""Backends other than CUDA."""
+
+
+def answered(run: Run, function: External, positional: list[Value], node: ast.expr) -> Value | None:
+    """Evaluate `torch.cuda.is_available()` and similar; None for any other call."""
+    full = function.full
+    last = full.rpartition(".")[2]
+    card, cuda = run.surroundings.card, run.surroundings.cuda
+    if full in {"torch.cuda.is_available", "cuda.is_available", "torch.accelerator.is_available"}:
+        return run.value(cuda, node)
+    if last in _BF16:
+        known = run.surroundings.bf16
+        return run.unknown(node) if known is None else run.value(known, node)
+    if full in _OTHERS or last in _OTHERS:
+        return run.value(False, node)
+    if full in {"torch.cuda.device_count", "torch.accelerator.device_count"}:
+        return run.unknown(node, least=1) if cuda else run.value(0, node)
+    if full == "torch.cuda.get_device_capability" and card is not None and cuda and not card.amd:
+        return run.value(Row({"items": [run.value(each, node) for each in card.capability]}), node)
+    if full == "torch.cuda.get_device_name" and card is not None and cuda:
+        return run.value(card.name, node)
+    if full in {"torch.device", "device"} and positional and isinstance(positional[0].data, str):
+        return positional[0]
+    if full in {"torch.get_default_device", "torch.accelerator.current_accelerator"}:
+        return run.value("cuda" if cuda else "cpu", node)
+    return None
+
+
 _LOADERS = {
     "yaml.safe_load": "yaml", "yaml.load": "yaml", "yaml.full_load": "yaml", "json.load": "json", "json.loads": "json",
     "toml.load": "toml", "tomllib.load": "toml", "tomli.load": "toml", "YAML.load": "yaml",
@@ -31,14 +66,14 @@ _LOADERS = {
 _PARSERS = frozenset({"ArgumentParser", "ArgParser", "FlexibleArgumentParser"})
 _CLASS_PARSERS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
 _STARTERS = frozenset({"Fire", "cli", "CLI", "entrypoint", "auto_cli", "nested_entrypoint"})
-"""Calls that hand a command line over to a function or a class."""
+"""Calls that pass the command line to a function or a class."""
 _LAUNCHERS = frozenset({"spawn", "start_processes", "notebook_launcher", "debug_launcher"})
 
 
 def call_library(
     run: Run, function: External, positional: list[Value], keywords: dict[str, Value], node: ast.expr
 ) -> Value:
-    """What a call of a library's name is worth."""
+    """The value of a library call."""
     found = (
         answered(run, function, positional, node)
         or computed_by(run, function, positional, keywords, node)
@@ -48,7 +83,7 @@ def call_library(
     if found is not None:
         return found
     last = function.full.rpartition(".")[2]
-    if last == "prepare" and positional:  # accelerate's: the same objects, wrapped
+    if last == "prepare" and positional:  # accelerate returns the same objects, wrapped
         return positional[0] if len(positional) == 1 else run.value(Row({"items": positional}), node)
     if is_constructor(last):
         return run.value(Made(function.name, Slots(keywords)), node)
@@ -58,7 +93,7 @@ def call_library(
 def _from_outside(
     run: Run, function: External, positional: list[Value], keywords: dict[str, Value], node: ast.expr
 ) -> Value | None:
-    """The environment, files, and command lines."""
+    """Environment, files and command lines."""
     full, last = function.full, function.full.rpartition(".")[2]
     first = positional[0] if positional else None
     if full in {"os.getenv", "os.environ.get", "getenv", "environ.get", "os.environ.setdefault"}:

@@ -1,4 +1,4 @@
-"""Loops: gone through once, or item by item where the items are few and known."""
+"""Loops: followed once, or item by item if the items are few and known."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from stayfinite.readers.configs.program.operators import truth
 from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.values import Instance, Row, Table, Value
 
-_FEW, _MOST_ITEMS = 4, 100
-"""Of one loop, and of all loops round it together."""
-_MOST_UNROLLED = 5_000
-"""Parts of statements that a loop of more items may come to."""
+_FEW, _MOST_ITEMS = 4, 100  # per loop, and for nested loops together
+_MOST_UNROLLED = 5_000  # statement parts that an unrolled loop may reach
 _MOST_NODES = 20_000
 
 
 def follow_for(run: Run, statement: ast.For | ast.AsyncFor) -> bool:
-    """`for`: of a few known items each in turn; otherwise with whatever the loop changes unknown."""
+    """`for`: each of a few known items in turn; otherwise once, with everything it changes unknown."""
     over = run.evaluate(run, statement.iter)
     items = over.data.items if isinstance(over.data, Row) and "items" in over.data.cell else None
     rounds = run.rounds * len(items or ())
@@ -37,7 +35,7 @@ def follow_for(run: Run, statement: ast.For | ast.AsyncFor) -> bool:
 
 
 def follow_while(run: Run, statement: ast.While) -> bool:
-    """`while`, once, with whatever it changes unknown."""
+    """`while`: once, with everything it changes unknown."""
     if truth(run.evaluate(run, statement.test)) is False:
         return run.execute(run, statement.orelse)
     _forget(run, statement.body)
@@ -46,7 +44,7 @@ def follow_while(run: Run, statement: ast.While) -> bool:
 
 
 def _is_short(items: list[Value], body: list[ast.stmt]) -> bool:
-    """Whether a loop can be gone through item by item, from its beginning to its end."""
+    """Whether a loop is short enough to unroll and has no early exit."""
     nodes = [node for each in body for node in ast.walk(each)]
     if len(items) > _FEW and len(items) * len(nodes) > _MOST_UNROLLED:
         return False
@@ -54,7 +52,7 @@ def _is_short(items: list[Value], body: list[ast.stmt]) -> bool:
 
 
 def _forget(run: Run, body: list[ast.stmt]) -> None:
-    """Whatever a loop assigns may have been changed by an earlier round, wherever it is read."""
+    """Make everything that a loop assigns unknown: an earlier iteration may have changed it."""
     seen = 0
     for statement in body:
         for node in ast.walk(statement):

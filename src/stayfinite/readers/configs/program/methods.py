@@ -1,4 +1,4 @@
-"""Methods of plain data: dicts, lists, texts, open files and parsers."""
+"""Methods of plain data: dicts, lists, strings, open files and parsers."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import ast
 from typing import Any
 
 from stayfinite.readers.configs.program.attributes import RETURN_THEMSELVES
-from stayfinite.readers.configs.program.copies import copied
 from stayfinite.readers.configs.program.data_files import loaded
 from stayfinite.readers.configs.program.hydra import merge
+from stayfinite.readers.configs.program.joining import copied
 from stayfinite.readers.configs.program.parsers import call_parser
 from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.store import MISSING
@@ -25,7 +25,7 @@ _OF_PATHS = frozenset({"resolve", "absolute", "expanduser", "as_posix"})
 
 
 def call_method(run: Run, method: Method, positional: list[Value], keywords: dict[str, Value], node: ast.expr) -> Value:
-    """What a method returns, and what it changes."""
+    """Return the result of a method and apply its changes."""
     data = method.of.data
     if isinstance(data, Table):
         return _of_table(run, method, data, positional, keywords, node)
@@ -43,7 +43,7 @@ def call_method(run: Run, method: Method, positional: list[Value], keywords: dic
 
 
 def _save_hyperparameters(run: Run, instance: Instance, positional: list[Value], node: ast.expr) -> Value:
-    """Lightning's: the parameters of the `__init__` that calls it, or what it is given, become `self.hparams`."""
+    """Lightning: the parameters of the calling `__init__`, or the arguments, become `self.hparams`."""
     kept = {name: each for name, each in run.frame.given.items() if each.data is not instance}
     for each in positional:
         kept.update(table_in(each))
@@ -90,7 +90,7 @@ def _part(which: str, key: Any, value: Value) -> Value:
 
 
 def table_in(value: Value) -> dict[Any, Value]:
-    """The entries of a dict, a namespace, or pairs; empty where they are not known."""
+    """The entries of a dict, a namespace or pairs; empty if unknown."""
     data = value.data
     if isinstance(data, Table):
         return data.entries
@@ -141,7 +141,7 @@ def _of_text(run: Run, method: Method, positional: list[Value], node: ast.expr) 
 
 
 def _formatted(run: Run, text: str, positional: list[Value], node: ast.expr) -> Value:
-    """`"mt5-{}".format(size)`, with bare braces alone."""
+    """`"mt5-{}".format(size)`, with plain braces only."""
     parts = text.split("{}")
     if len(parts) != len(positional) + 1 or "{" in "".join(parts) or len(text) > _MOST_TEXT:
         return run.unknown(node)
@@ -150,6 +150,6 @@ def _formatted(run: Run, text: str, positional: list[Value], node: ast.expr) -> 
 
 
 def read_all(run: Run, value: Value, node: ast.expr, kind: str) -> Value:
-    """What a loader makes of a file that was opened, or named."""
+    """Load an open or named file."""
     path = value.data.path if isinstance(value.data, OpenFile) else value.data if isinstance(value.data, str) else ""
     return (loaded(run, path, kind) if path else None) or run.unknown(node)

@@ -1,4 +1,4 @@
-"""Modules: those that lie beside the script are read like it, all others are names of a library."""
+"""Imports: modules next to the script are followed, others are library names."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from stayfinite.readers.configs.program.values import External, Module, Origin, 
 from stayfinite.readers.configs.syntax import parse_python
 
 MOST_MODULES = 24
-_MOST_BYTES = 512 * 1024
-"""Of all of them together."""
+_MOST_BYTES = 512 * 1024  # of all modules together
 
 
 class Modules:
-    """Files of the project that were read so far."""
+    """Project modules read so far."""
 
     def __init__(self) -> None:
         self.scopes: dict[str, Scope] = {}
@@ -64,7 +63,7 @@ def follow_import_from(run: Run, statement: ast.ImportFrom) -> bool:
 
 
 def _bind_path(run: Run, path: str, found: Scope, statement: ast.Import) -> None:
-    """`import models.loading`: the name `models`, with `loading` in it."""
+    """`import models.loading`: binds `models`, with `loading` in it."""
     first, *rest = path.split(".")
     outer = _module(run, first, 0)
     names = outer.names if outer is not None else {}
@@ -77,7 +76,7 @@ def _bind_path(run: Run, path: str, found: Scope, statement: ast.Import) -> None
 
 
 def _module(run: Run, name: str, level: int) -> Scope | None:
-    """The scope of a module of the project, gone through when it is first asked for."""
+    """The scope of a project module, evaluated on first import."""
     here = run.frame.scope.module
     parts = [part for part in name.split(".") if part]
     if here.folder is None or run.spent or (not parts and not level):
@@ -108,7 +107,7 @@ def _read(run: Run, path: str) -> Scope | None:
     if parsed is None or text is None:
         return None
     scope = Scope(Origin(path, text.split("\n")), folder=str(PurePath(path).parent))
-    run.modules.scopes[real] = scope  # before it is gone through: two modules may import each other
+    run.modules.scopes[real] = scope  # before evaluation: two modules may import each other
     run.frames.append(Frame(scope, line=0))
     try:
         with run.store.outside():

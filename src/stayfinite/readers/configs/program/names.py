@@ -1,4 +1,4 @@
-"""What a name stands for: a value of the script, one that only a default tells, or something of a library."""
+"""Resolve names: a script value, a declared default, or a library name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _MOST_DOTS = 30
 
 
 def bind(run: Run, name: str, value: Value) -> None:
-    """Give a name a value, in the scope that it belongs to."""
+    """Bind a name in the scope that owns it."""
     run.store.put(run.frame.scope.owner_of(name).names, name, value)
 
 
 def named(run: Run, node: ast.Name) -> Value:
-    """The value of a name; of one that the script never sets, the name itself."""
+    """The value of a name; for one that the script never sets, the name itself."""
     found = run.frame.scope.find(node.id)
     if found is None:
         if node.id == "__name__":
@@ -31,13 +31,13 @@ def named(run: Run, node: ast.Name) -> Value:
 
 
 def tell_of(made: Made) -> None:
-    """Tell what an object of another module was made with, when it is first used."""
+    """Record the settings of an object from another module on its first use."""
     while made.untold:
         made.untold.pop()()
 
 
 def declared_default(run: Run, name: str) -> Value | None:
-    """The default behind `args.lr` of an unknown `args`, where all arguments and fields of that name agree on one."""
+    """The default of `args.lr` for an unknown `args`, if all arguments and fields of that name agree."""
     found = run.declared.get(name)
     if not found or run.depth > 100:
         return None
@@ -57,7 +57,7 @@ def declared_default(run: Run, name: str) -> Value | None:
 
 
 def dotted_name(node: ast.expr, aliases: dict[str, str]) -> str:
-    """`torch.optim.AdamW` of such an expression; calls and indices in between are passed over. Empty for others."""
+    """`torch.optim.AdamW` of an expression, skipping calls and indices; "" for others."""
     parts: list[str] = []
     for _ in range(_MOST_DOTS):
         if isinstance(node, ast.Attribute):
@@ -76,7 +76,7 @@ def dotted_name(node: ast.expr, aliases: dict[str, str]) -> str:
 
 
 def shown_name(run: Run, function: ast.expr, value: Value) -> str:
-    """The name under which a call's settings are kept: that of the library where it is one, else as it is written."""
+    """The name for a call's settings: the library name if it is one, else as written."""
     if isinstance(value.data, External):
         return value.data.name
     root: ast.expr = function
@@ -91,5 +91,5 @@ def shown_name(run: Run, function: ast.expr, value: Value) -> str:
 
 
 def _is_lazy_call(call: ast.Call) -> bool:
-    """`L(AdamW)(lr=1e-4)`: detectron2's way to describe a call."""
+    """`L(AdamW)(lr=1e-4)`: detectron2's lazy call."""
     return isinstance(call.func, ast.Name) and call.func.id in {"L", "LazyCall"} and len(call.args) == 1

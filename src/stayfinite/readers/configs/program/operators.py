@@ -1,4 +1,4 @@
-"""Arithmetic, comparisons and truth of values, as far as both sides are known."""
+"""Arithmetic, comparison and truth of known values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from stayfinite.readers.configs.program.joining import same
 from stayfinite.readers.configs.program.store import MISSING
 from stayfinite.readers.configs.program.values import (
     Class,
-    External,
     Function,
     Instance,
     Made,
@@ -43,7 +42,7 @@ _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
 
 
 def truth(value: Value) -> bool | None:
-    """Whether `if value:` is taken; None where only running would tell."""
+    """Whether `if value:` is taken; None if unknown."""
     data = value.data
     if value.is_scalar:
         return bool(data)
@@ -57,7 +56,7 @@ def truth(value: Value) -> bool | None:
 
 
 def computed(kind: ast.operator, left: Any, right: Any) -> Any:
-    """`left + right` and the like, of plain data; ``MISSING`` where it has no bounded value."""
+    """`left + right` and similar on plain data; ``MISSING`` if the result is undefined or unbounded."""
     if isinstance(kind, ast.Add) and isinstance(left, Row) and isinstance(right, Row):
         items = [*left.items, *right.items]
         return Row({"items": items}) if len(items) <= _MOST_ITEMS else MISSING
@@ -85,7 +84,7 @@ def _number(kind: ast.operator, left: Any, right: Any) -> Any:
 
 
 def compared(kind: ast.cmpop, left: Value, right: Value) -> bool | None:
-    """`left == right` and the like; None where only running would tell."""
+    """`left == right` and similar; None if unknown."""
     if isinstance(kind, (ast.NotEq, ast.IsNot, ast.NotIn)):
         positive = {ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In}[type(kind)]()
         found = compared(positive, left, right)
@@ -147,8 +146,3 @@ def _at_least(kind: ast.cmpop, least: int, other: float, *, mirrored: bool) -> b
         inclusive = isinstance(kind, (ast.LtE, ast.GtE))
         return True if least > other or (inclusive and least == other) else None
     return False if least > other else None
-
-
-def external_name(value: Value) -> str:
-    """`torch.optim.AdamW` of a library's name; empty for others."""
-    return value.data.full if isinstance(value.data, External) else ""

@@ -1,4 +1,4 @@
-"""Parsers of the command line: what they offer, and what their result holds where nobody gives an argument."""
+"""Command-line parsers: their arguments, and their result when no arguments are passed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.values import Class, Instance, Method, Parser, Row, Table, Value
 
 _TRAINS = re.compile(r"(?:do_|is_|run_)?train(?:ing)?")
-"""A switch that says that there is training at all. A plan is read for its training, so it is not taken to be off."""
+"""A switch that enables training. Scripts are read for their training, so it is never assumed off."""
 
 
 def call_parser(
     run: Run, method: Method, parser: Parser, positional: list[Value], keywords: dict[str, Value], node: ast.expr
 ) -> Value:
-    """`add_argument`, `parse_args` and their kin."""
+    """`add_argument`, `parse_args` and similar."""
     if method.name == "add_argument":
         _add(run, parser, positional, keywords, node)
     elif method.name == "set_defaults":
@@ -67,7 +67,7 @@ def _default(run: Run, attribute: str, keywords: dict[str, Value], node: ast.exp
         if action.data == "store_true" and _TRAINS.fullmatch(attribute):
             return run.unknown(node)
         default = run.value(action.data == "store_false", node)
-    if isinstance(default.data, str) and "type" in keywords:  # a text goes through it, anything else does not
+    if isinstance(default.data, str) and "type" in keywords:  # argparse converts only strings
         converted = run.call(run, keywords["type"], [default], {}, node)
         default = converted if converted.is_scalar else default
     return _as_default(default)
@@ -93,7 +93,7 @@ def _namespace(run: Run, parser: Parser, positional: list[Value], node: ast.expr
 
 
 def _instances(run: Run, parser: Parser, given: list[Value], node: ast.expr) -> list[Value]:
-    """One object for each class; `parse_yaml_file("x.yaml")` fills them from that file."""
+    """One object per class; `parse_yaml_file("x.yaml")` fills them from that file."""
     path = next((each.data for each in given if isinstance(each.data, str) and "." in each.data), "")
     table = loaded(run, path) if path else None
     entries = table.data.entries if table is not None and isinstance(table.data, Table) else {}

@@ -1,4 +1,4 @@
-"""All that a script says, followed from its first statement to the functions that nobody calls."""
+"""Evaluate a whole script, including functions that nothing calls."""
 
 from __future__ import annotations
 
@@ -18,28 +18,21 @@ from stayfinite.readers.configs.program.values import Class, Function, Origin, V
 from stayfinite.readers.configs.script_arguments import argument_of, field_defaults
 from stayfinite.readers.configs.script_settings import ScriptSettings
 
-_MOST_ROUNDS = 4
-"""Functions inside functions that nobody calls."""
+_MOST_ROUNDS = 4  # nesting of uncalled functions
 _CALLED_BY_FRAMEWORKS = frozenset(
     {
         "configure_optimizers", "training_step", "create_optimizer", "create_scheduler", "compute_loss", "train", "fit",
         "create_optimizer_and_scheduler", "train_dataloader", "setup", "optimizer_step", "run", "step",
     }
 )  # fmt: skip
-"""Methods of imported classes that say how it trains; what their others do is the model's business."""
-_ALLOWANCE = 2_000
-"""Steps that each of them has in any case: the first ones must not use up what the last one needs."""
+"""Methods of imported classes that say how the script trains; the others only define the model."""
+_ALLOWANCE = 2_000  # steps guaranteed to each of them, so that early ones cannot use up the budget
 
 
 def follow(
     tree: ast.Module, text: str, found: ScriptSettings, surroundings: Surroundings, *, every: bool = False, alone: bool
 ) -> None:
-    """Add what a script says to what was found.
-
-    Arguments:
-        every: all arguments of all calls count.
-        alone: no file beside the text is looked at.
-    """
+    """Add the settings of a script to ``found``; ``every`` argument of all calls, ``alone`` without other files."""
     telling = Telling(found, every=every)
     run = Run(surroundings, telling, Modules(), evaluate, execute, call, _call_assumed)
     folder = None if alone else str(PurePath(found.source).parent)
@@ -49,7 +42,7 @@ def follow(
     try:
         execute(run, tree.body)
         _follow_the_uncalled(run)
-    except RecursionError:  # as deep as nobody writes: what was read so far counts
+    except RecursionError:  # absurdly deep nesting: keep what was read so far
         pass
     del run.frames[1:]
     telling.rest(run)
@@ -64,7 +57,7 @@ def _call_assumed(run: Run, value: Value, node: ast.expr) -> Value:
 
 
 def _declare(run: Run, tree: ast.Module, scope: Scope) -> None:
-    """Arguments and fields by their names alone, for what is reached by a way that is not followed."""
+    """Collect arguments and fields by name, for code reached in unsupported ways."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             for name, value in field_defaults(node):
@@ -77,7 +70,7 @@ def _declare(run: Run, tree: ast.Module, scope: Scope) -> None:
 
 
 def _follow_the_uncalled(run: Run) -> None:
-    """Functions and methods that a framework calls, or nobody: parameters are their defaults, or unknown."""
+    """Follow functions that only a framework calls, or nothing; parameters are defaults or unknown."""
     for _ in range(_MOST_ROUNDS):
         waiting = [each for each in run.functions if _waits(run, each)]
         owners = [each for each in run.classes if each.made or each.scope.module.is_main]

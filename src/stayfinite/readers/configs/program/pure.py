@@ -1,4 +1,4 @@
-"""Functions whose result follows from their arguments alone: numbers, texts, containers, paths."""
+"""Pure functions: numbers, strings, containers, paths."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stayfinite.readers.configs.program.attributes import attribute, fields_of, lineage, set_attribute
-from stayfinite.readers.configs.program.copies import copied
+from stayfinite.readers.configs.program.joining import copied
 from stayfinite.readers.configs.program.methods import table_in
 from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.store import Slots
@@ -34,7 +34,7 @@ MAPPINGS = frozenset(
         "OrderedDict", "DotMap", "Munch", "Box", "DictConfig",
     }
 )  # fmt: skip
-"""Calls that only put their keywords together."""
+"""Calls that only collect their keywords."""
 _NUMBERS: dict[str, Callable[..., Any]] = {
     "max": max, "min": min, "abs": abs, "round": round, "sum": lambda *each: sum(each), "math.sqrt": math.sqrt,
     "math.log": math.log, "math.log2": math.log2, "math.log10": math.log10, "math.exp": math.exp,
@@ -48,7 +48,7 @@ _SAME = frozenset(
         "os.path.expandvars", "L", "LazyCall", "torch.compile", "nn.DataParallel", "torch.nn.DataParallel",
     }
 )  # fmt: skip
-"""Calls that are worth what their first argument is."""
+"""Calls that return their first argument."""
 _TYPES = {"str": (str,), "int": (int,), "float": (float,), "bool": (bool,), "dict": (Table,), "list": (Row,)}
 _MOST_NUMBERS = 64
 
@@ -56,7 +56,7 @@ _MOST_NUMBERS = 64
 def computed_by(
     run: Run, function: External, positional: list[Value], keywords: dict[str, Value], node: ast.expr
 ) -> Value | None:
-    """The result of a pure function; None for any other call, and where its arguments are not known."""
+    """The result of a pure function; None for any other call or unknown arguments."""
     full = function.full
     last = full.rpartition(".")[2]
     if last in MAPPINGS:
@@ -111,7 +111,7 @@ def _factory(run: Run, last: str, keywords: dict[str, Value], node: ast.expr) ->
 
 
 def _converted(kind: str, value: Value) -> Value | None:
-    """The same value as another type, where it was written."""
+    """The value converted to another type, keeping its location."""
     if not value.is_scalar:
         return None
     data: Any = value.data
@@ -190,14 +190,14 @@ def _of_objects(
         twin.data.attributes = Slots({**twin.data.attributes, **keywords})
         return twin
     if last in {"Field", "field", "Option", "Argument"}:
-        return first  # pydantic's and typer's default
+        return first  # default of pydantic and typer
     if last == "structured" and isinstance(data, (Class, Instance)):
         return run.call_assumed(run, first, node) if isinstance(data, Class) else first
     return None
 
 
 def _may_have(data: Any) -> bool:
-    """Whether an attribute that is not seen may be there."""
+    """Whether an attribute that is not visible may exist."""
     return isinstance(data, (Unknown, External, Module))
 
 

@@ -1,4 +1,4 @@
-"""Names, frames, and how much may still be done."""
+"""Names, frames, and evaluation limits."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from stayfinite.readers.configs.program.modules import Modules
     from stayfinite.readers.configs.program.telling import Telling
 
-MOST_STEPS = 40_000
-"""Expressions that are looked at for one script; afterwards calls are no longer followed."""
+MOST_STEPS = 40_000  # expressions evaluated per script; afterwards calls are not followed
 MOST_CALLS_OF_ONE = 24
 MOST_FRAMES = 16
 DEEPEST = 150
-"""Of expressions and statements one inside the other, through all calls: what Python's own stack bears."""
+"""Nesting of expressions and statements across all calls: what Python's stack can take."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,21 +32,20 @@ class Scope:
     names: dict[str, Value] = field(default_factory=Slots)
     is_class: bool = False
     outer: set[str] = field(default_factory=set)
-    """Names that a `global` or `nonlocal` statement leads out of here."""
+    """Names declared `global` or `nonlocal`."""
     folder: str | None = None
-    """Of a module: where its neighbors lie; None where it has none."""
+    """Folder of a module's siblings; None if it has none."""
     is_main: bool = False
 
     @property
     def module(self) -> Scope:
-        """The outermost scope."""
         scope = self
         while scope.parent is not None:
             scope = scope.parent
         return scope
 
     def find(self, name: str) -> Value | None:
-        """The value of a name, from here outwards; names of a class are seen in its own body alone."""
+        """The value of a name, from here outward; class names are visible only in the class body."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.names and (scope is self or not scope.is_class):
@@ -67,56 +65,55 @@ class Scope:
 
 @dataclass(slots=True, eq=False)
 class Frame:
-    """A function, class body or module that is being gone through."""
+    """A function, class body or module under evaluation."""
 
     scope: Scope
     function: Function | None = None
     returns: list[Value] = field(default_factory=list)
     given: dict[str, Value] = field(default_factory=dict)
-    """The parameters as they were bound."""
+    """The bound parameters."""
     target: str = ""
-    """The name that the value of the statement at hand goes to."""
+    """The name that the current statement assigns to."""
     line: int = 0
-    """Of the statement at hand."""
+    """Of the current statement."""
     uncertain: int = 0
-    """How many branches are round this statement of which nobody knows whether they are taken."""
+    """Number of enclosing branches that may not be taken."""
 
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """All that is shared while one script is followed."""
+    """Shared state of one evaluation."""
 
     surroundings: Surroundings
     telling: Telling
     modules: Modules
     evaluate: Callable[[Run, ast.expr], Value]
     execute: Callable[[Run, list[ast.stmt]], bool]
-    """Whether the statements lead out of the function."""
+    """Execute statements; return whether they leave the function."""
     call: Callable[[Run, Value, list[Value], dict[str, Value], ast.expr], Value]
     call_assumed: Callable[[Run, Value, ast.expr], Value]
-    """Call something as the program's user would: without arguments, each of which may be given."""
+    """Call something as the user would: without arguments, each of which could be passed."""
     frames: list[Frame] = field(default_factory=list)
     store: Store = field(default_factory=Store)
     environment: dict[str, Value] = field(default_factory=dict)
-    """`os.environ`, as far as the script itself sets it."""
+    """`os.environ`, as far as the script sets it."""
     declared: dict[str, list[tuple[ast.expr, Scope]]] = field(default_factory=dict)
-    """Defaults of arguments and fields of the script, by their names alone."""
+    """Declared defaults of arguments and fields, by name."""
     functions: list[Function] = field(default_factory=list)
     classes: list[Class] = field(default_factory=list)
     followed: dict[ast.AST, int] = field(default_factory=dict)
-    """How often each function was gone through."""
+    """How often each function was followed."""
     generators: dict[ast.AST, bool] = field(default_factory=dict)
     """Which functions yield."""
     dismissed: set[ast.AST] = field(default_factory=set)
-    """Functions that only a branch calls which is not taken."""
+    """Functions called only by branches that are not taken."""
     rounds: int = 1
-    """How often the statement at hand is gone through by the loops round it."""
+    """Iterations of the enclosing loops."""
     steps: int = 0
     depth: int = 0
 
     @property
     def frame(self) -> Frame:
-        """The innermost one."""
         return self.frames[-1]
 
     @property
@@ -126,7 +123,7 @@ class Run:
 
     @property
     def main_line(self) -> int:
-        """Of the innermost statement that stands in the script itself."""
+        """Line of the innermost statement in the main script."""
         for frame in reversed(self.frames):
             if frame.scope.module.is_main:
                 return frame.line
@@ -134,25 +131,25 @@ class Run:
 
     @property
     def targets(self) -> str:
-        """All names that the value at hand goes to, from the outermost statement inwards."""
+        """All names that the current value is assigned to, outermost first."""
         return " ".join(frame.target for frame in self.frames if frame.target)
 
     @property
     def in_doubt(self) -> bool:
-        """Whether only a run would tell if this statement is reached."""
+        """Whether it is unknown if this statement is reached."""
         return any(frame.uncertain for frame in self.frames)
 
     def value(self, data: Any, node: ast.AST, *used: Value) -> Value:
-        """A value that is written here; as sure as what it was made from."""
+        """A value written here; assumed if any value it was made from is."""
         assumed = any(each.assumed for each in used)
         return Value(data, self.frame.scope.origin, getattr(node, "lineno", 0), node, assumed)
 
     def unknown(self, node: ast.AST, least: int | None = None) -> Value:
-        """What only running the program would tell."""
+        """A value known only at run time."""
         return Value(Unknown(least), self.frame.scope.origin, getattr(node, "lineno", 0), node)
 
     def either(self, branches: list[Callable[[], bool]], *, names: bool = True) -> bool:
-        """Go through branches of which it is unknown which one runs; whether all of them leave the function."""
+        """Follow alternative branches; return whether all of them leave the function."""
         scopes = {id(scope.names) for frame in self.frames for scope in _chain(frame.scope)}
 
         def join(table: dict[Any, Any], values: list[Any]) -> Any:

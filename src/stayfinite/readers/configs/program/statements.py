@@ -1,4 +1,4 @@
-"""What the statements of a script do to its names, one after the other."""
+"""Execute the statements of a script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stayfinite.readers.configs.program.values import Function, Row, Table, Valu
 
 
 def execute(run: Run, body: list[ast.stmt]) -> bool:
-    """Go through statements; whether they lead out of the function."""
+    """Execute statements; return whether they leave the function."""
     if run.depth > DEEPEST:
         return False
     run.depth += 1
@@ -56,7 +56,7 @@ def _annotated(run: Run, statement: ast.AnnAssign) -> bool:
 
 
 def _give(run: Run, target: ast.expr, value: Value, written: ast.expr) -> None:
-    """Assign, and tell of it where it is a setting."""
+    """Assign, and record it if it is a setting."""
     if isinstance(target, (ast.Tuple, ast.List)):
         parts = written.elts if isinstance(written, (ast.Tuple, ast.List)) else []
         items = value.data.items if isinstance(value.data, Row) else []
@@ -68,7 +68,7 @@ def _give(run: Run, target: ast.expr, value: Value, written: ast.expr) -> None:
         return
     if isinstance(target, ast.Name):
         bind(run, target.id, value)
-        if not run.frame.scope.is_class:  # a field is told of with its class
+        if not run.frame.scope.is_class:  # fields are recorded with their class
             run.telling.assignment(run, target, "", value, written)
     elif isinstance(target, ast.Attribute):
         set_attribute(run, evaluate(run, target.value), target.attr, value)
@@ -81,7 +81,7 @@ def _give(run: Run, target: ast.expr, value: Value, written: ast.expr) -> None:
 
 
 def _augmented(run: Run, statement: ast.AugAssign) -> bool:
-    """`x += 1`, of names, attributes and entries."""
+    """`x += 1` for names, attributes and entries."""
     more = evaluate(run, statement.value)
     target = statement.target
     if isinstance(target, ast.Name):
@@ -104,7 +104,7 @@ def _more(run: Run, statement: ast.AugAssign, before: Value | None, more: Value)
     result = computed(statement.op, before.data, more.data)
     if result is MISSING:
         return run.unknown(statement)
-    if isinstance(result, Table) and isinstance(before.data, Table):  # `kwargs |= {...}` changes the dict itself
+    if isinstance(result, Table) and isinstance(before.data, Table):  # `kwargs |= {...}` changes the dict in place
         for key, each in result.entries.items():
             run.store.put(before.data.entries, key, each)
         return before
@@ -149,16 +149,16 @@ def _outer(run: Run, statement: ast.Global | ast.Nonlocal) -> bool:
 
 
 def _parts(run: Run, statement: ast.stmt) -> bool:
-    """`assert`, `del`, `raise`: what is called in them."""
+    """`assert`, `del`, `raise`: follow the calls inside."""
     for child in ast.iter_child_nodes(statement):
         if isinstance(child, ast.expr):
             evaluate(run, child)
-    # A run that trains does not end here. Outside of branches the rest is read all the same.
+    # A training run does not end here; outside of branches, reading continues.
     return isinstance(statement, ast.Raise) and run.in_doubt
 
 
 def _target_name(target: ast.expr) -> str:
-    """`ref_model` of `self.ref_model`, `config.lr` as a whole."""
+    """`ref_model` of `self.ref_model`; `config.lr` stays whole."""
     parts: list[str] = []
     while isinstance(target, (ast.Attribute, ast.Subscript)):
         parts.append(target.attr if isinstance(target, ast.Attribute) else "")

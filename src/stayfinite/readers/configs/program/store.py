@@ -1,4 +1,4 @@
-"""Writes that can be taken back: what each of several branches leaves behind is seen, and then joined."""
+"""Undoable writes: run each branch from the same state, then merge the results."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-MISSING: Any = object()
-"""Stands for no value at all."""
+MISSING: Any = object()  # no value at all
 
 _births = itertools.count()
 
 
 class Slots(dict[Any, Any]):
-    """A table of names, attributes or entries that knows when it was made: what a branch makes is the branch's own."""
+    """A table of names, attributes or entries that knows when it was created: what a branch creates is its own."""
 
     __slots__ = ("born",)
 
@@ -34,7 +33,7 @@ class Store:
         self._trails: list[list[tuple[dict[Any, Any], Any, Any]]] = []
 
     def put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
-        """Set one entry, or with ``MISSING`` remove it."""
+        """Set one entry, or remove it with ``MISSING``."""
         if self._trails:
             self._trails[-1].append((table, key, table.get(key, MISSING)))
         if value is MISSING:
@@ -43,9 +42,9 @@ class Store:
             table[key] = value
 
     def alternatives(self, branches: Sequence[Callable[[], bool]], join: Join) -> bool:
-        """Go through branches of which one will run, each from the same state, and join what they leave behind.
+        """Follow alternative branches from the same state and merge what they wrote.
 
-        A branch answers whether it leaves the function: what it wrote then counts for nobody. Returns whether all do.
+        A branch returns whether it leaves the function; its writes are then dropped. Returns whether all do.
         """
         tables: dict[int, dict[Any, Any]] = {}
         outcomes: list[dict[Slot, Any]] = []
@@ -78,7 +77,7 @@ class Store:
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """Writes in here belong to no branch: a module is gone through once, wherever it is first imported."""
+        """Writes in here belong to no branch: a module is evaluated once, wherever it is first imported."""
         trails, self._trails = self._trails, []
         try:
             yield

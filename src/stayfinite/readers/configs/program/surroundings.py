@@ -1,4 +1,4 @@
-"""What a script is read for: the card that it would run on, and the command that starts it."""
+"""What a script is read for: the GPU and the command that starts it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from stayfinite.rules.cards import Card
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Where nothing is said, a script runs on some card with CUDA, started without arguments."""
+    """By default, some CUDA GPU and no arguments."""
 
     card: Card | None = None
     arguments: Mapping[str, Setting] = field(default_factory=dict)
-    """Flags and environment variables of the command, by their plain names."""
+    """Flags and environment variables of the command, by normalized name."""
 
     @property
     def cuda(self) -> bool:
-        """Whether `torch.cuda.is_available()`."""
+        """The value of `torch.cuda.is_available()`."""
         return self.card is None or not self.card.is_none
 
     @property
     def bf16(self) -> bool | None:
-        """Whether `torch.cuda.is_bf16_supported()`; None for a card that nobody named."""
+        """The value of `torch.cuda.is_bf16_supported()`; None if the GPU is not known."""
         return None if self.card is None else self.card.bf16
 
 

@@ -1,4 +1,4 @@
-"""What is worth a setting while a script is followed: arguments of calls, assigned values, defaults that are left."""
+"""Choose the settings of a script: call arguments, assigned values, remaining defaults."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from stayfinite.readers.configs.tree import Node
 _TELLING_NAMES = frozenset(
     {"fp16", "bf16", "dtype", "torch_dtype", "precision", "lr", "learning_rate", "eps", "requires_grad"}
 )
-"""Whose value is worth knowing of even where only the program knows it."""
+"""Names recorded even if their value is unknown."""
 _COMPUTED = (ast.Call, ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp, ast.JoinedStr, ast.BinOp)
 
 
 class Telling:
-    """Adds to the settings of a script; with ``every`` all arguments of all calls."""
+    """Adds to the settings of a script; ``every`` records all arguments of all calls."""
 
     def __init__(self, found: ScriptSettings, *, every: bool) -> None:
         self._found = found
@@ -45,12 +45,11 @@ class Telling:
 
     @property
     def full(self) -> bool:
-        """Whether there is room for no further setting."""
         return self._found.full
 
     @contextmanager
     def silence(self) -> Iterator[None]:
-        """What is looked at in here was, or will be, told elsewhere."""
+        """Record nothing in here, because it is recorded elsewhere."""
         self._silent += 1
         try:
             yield
@@ -58,7 +57,7 @@ class Telling:
             self._silent -= 1
 
     def under(self, run: Run, name: str, look: Callable[[], Value]) -> Value:
-        """Look at a value that goes to a keyword or a key of this name."""
+        """Evaluate a value that belongs to a keyword or key of this name."""
         frame = run.frame
         before = frame.target
         frame.target = f"{before} {name}" if before else name
@@ -68,7 +67,7 @@ class Telling:
             frame.target = before
 
     def call(self, run: Run, name: str, node: ast.expr, given: Given) -> None:
-        """The arguments of a call that say how it trains, and that it is made at all."""
+        """Record the arguments of a call that says how the script trains, or that it is made."""
         last = name.rpartition(".")[2]
         if self._silent or not last or last in MAPPINGS or is_other_learner(last):
             return
@@ -91,7 +90,7 @@ class Telling:
             self._note(run, name, present, node, once=True)
 
     def later(self, run: Run, name: str, node: ast.expr, given: Given) -> Callable[[], None]:
-        """The same once the object is used, if ever; seen from where it is made."""
+        """Like ``call``, but delayed until the object is used; located where it is made."""
         frame = run.frame
 
         def tell() -> None:
@@ -124,24 +123,24 @@ class Telling:
         scope = run.frame.scope
         beside = not scope.module.is_main
         if self._silent or (beside and (scope.parent is None or isinstance(target, ast.Name))):
-            return  # what a name of another module comes to is told where it is used
+            return  # names of other modules are recorded where they are used
         if isinstance(value.data, Table) and isinstance(written, (ast.Name, ast.Attribute)):
-            return  # the same table by another name
+            return  # another name for the same table
         name = dotted_name(target, {})
         name = f"{name}.{key}" if key else name
         shown = _shown(run, value, written)
         if name and isinstance(value.data, Table):
             if not value.data.is_told:
-                self._tables.append((name, value, run.main_line, run.in_doubt))  # as it is in the end
+                self._tables.append((name, value, run.main_line, run.in_doubt))  # recorded at the end
         elif name and (not isinstance(shown.value, Expression) or _is_worth_keeping(name, target, written)):
             self._put(run, name, shown)
 
     def left_at_default(self, function: Function, name: str) -> None:
-        """A call leaves a parameter at its default."""
+        """Note that a call leaves a parameter at its default."""
         self._left.setdefault(function.node, set()).add(name)
 
     def rest(self, run: Run) -> None:
-        """In the end: dicts as they have become, and defaults of parameters and fields that are left as they are."""
+        """At the end, record dicts in their final state and the remaining defaults of parameters and fields."""
         for name, value, at, doubtful in self._tables:
             self._found.add_node(name, node_of(value), at=at, doubtful=doubtful)
         methods = [
@@ -182,13 +181,13 @@ class Telling:
 
 
 def _is_hidden(run: Run, owner: Class, name: str) -> bool:
-    """Whether a class serves as the base of others alone, each of which has a value of its own."""
+    """Whether a class is only a base of others that all override this field."""
     others = [each for each in run.classes if any(base.data is owner for base in each.bases)]
     return bool(others) and not owner.made and all(name in each.names for each in others)
 
 
 def _shown(run: Run, value: Value, written: ast.expr) -> Node:
-    """The value as settings show it: where it is unknown, the expression that stands here."""
+    """The value as settings show it; if unknown, the expression written here."""
     here = Value(Unknown(), run.frame.scope.origin, written.lineno, written)
     return node_of(value, here)
 
@@ -200,7 +199,7 @@ def _is_dtype(value: Value, written: ast.expr | None) -> bool:
 
 
 def _better_key(last: str, key: str, value: Value) -> str:
-    """`torch.cuda.amp.autocast(True)` and `GradScaler(65536.0)`: the older forms of the two."""
+    """Parameter names of the older forms `torch.cuda.amp.autocast(True)` and `GradScaler(65536.0)`."""
     if key in {"device_type", "device"}:
         if isinstance(value.data, bool):
             return "enabled"
@@ -210,7 +209,7 @@ def _better_key(last: str, key: str, value: Value) -> str:
 
 
 def _is_worth_keeping(name: str, target: ast.expr, written: ast.expr) -> bool:
-    """Of unknown values those that say how to train: `fp16 = not is_bf16_supported()`, `group["lr"] = rate`."""
+    """Unknown values that say how to train: `fp16 = not is_bf16_supported()`, `group["lr"] = rate`."""
     if name.rpartition(".")[2].lower() not in _TELLING_NAMES:
         return False
     return isinstance(written, _COMPUTED) or isinstance(target, ast.Subscript)

@@ -1,4 +1,4 @@
-"""What a value can be: plain data with the place that wrote it, something of the script's own, or unknown."""
+"""Kinds of values: plain data with its location, objects of the script, or unknown."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _DEEPEST = 16
 
 @dataclass(slots=True, eq=False)
 class Origin:
-    """A file that values are written in."""
+    """A source file."""
 
     source: str
     lines: list[str] = field(default_factory=list)
 
     def text_of(self, node: ast.AST | None) -> str:
-        """The source text of a node, on one line and not too long."""
+        """The source text of a node, shortened to one line."""
         first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
         if not first or last > len(self.lines):
             return ""
@@ -41,33 +41,32 @@ class Origin:
 
 @dataclass(slots=True, eq=False)
 class Value:
-    """One value: its data, and where it is written."""
+    """A value and where it is written."""
 
     data: Any
-    """A plain scalar, or one of the classes of this file."""
+    """A scalar, or an instance of a class in this file."""
     origin: Origin
     line: int = 0
     node: ast.AST | None = None
     assumed: bool = False
-    """Whether it rests on a default that the one who starts the program can change."""
+    """Whether it depends on a default that the user can override."""
 
     @property
     def is_scalar(self) -> bool:
-        """Whether it is a known number, text, bool or None."""
+        """Whether it is a known number, string, bool or None."""
         return self.data is None or isinstance(self.data, (str, int, float, bool))
 
     @property
     def text(self) -> str:
-        """As it is written."""
         return self.origin.text_of(self.node)
 
 
 @dataclass(slots=True, eq=False)
 class Unknown:
-    """Only running the program would tell."""
+    """Known only at run time."""
 
     least: int | None = None
-    """A number that it is not below, where that is known: of `torch.cuda.device_count()` on a machine with a card."""
+    """A known lower bound: 1 for `torch.cuda.device_count()` on a machine with a GPU."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +75,7 @@ class Table:
 
     entries: dict[Any, Value] = field(default_factory=Slots)
     is_told: bool = False
-    """Whether its entries are settings already: those of a parser are its arguments."""
+    """Whether its entries are already settings, as those of a parser are."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.entries, Slots):
@@ -85,7 +84,7 @@ class Table:
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """A list, tuple or set. Its items are replaced as a whole, so that a write can be taken back."""
+    """A list, tuple or set. Its items are replaced as a whole, so that a write can be undone."""
 
     cell: dict[str, list[Value]]
 
@@ -94,16 +93,16 @@ class Row:
 
     @property
     def items(self) -> list[Value]:
-        """The items; of a list that was filled in a way that is not followed, none."""
+        """The items; [] if they are unknown."""
         return self.cell.get("items", [])
 
 
 @dataclass(slots=True, eq=False)
 class External:
-    """A name of a library, or one that the script never sets."""
+    """A library name, or a name that the script never sets."""
 
     name: str
-    """As settings show it: `AdamW` after `from torch.optim import AdamW`."""
+    """As shown in settings: `AdamW` after `from torch.optim import AdamW`."""
     full: str
     """With its module: `torch.optim.AdamW`."""
     imported: bool = True
@@ -115,7 +114,7 @@ class Function:
 
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     scope: Scope
-    """In which it was defined."""
+    """Where it was defined."""
     defaults: dict[str, Value]
     owner: Class | None = None
     bound: Value | None = None
@@ -137,14 +136,14 @@ class Class:
     made: list[Value] = field(default_factory=list)
     """Its first instances."""
     overruled: set[str] = field(default_factory=set)
-    """Fields that some instance was given."""
+    """Fields that some instance overrides."""
     left: set[str] = field(default_factory=set)
-    """Fields that some instance left at their defaults."""
+    """Fields that some instance leaves at their defaults."""
 
 
 @dataclass(slots=True, eq=False)
 class Instance:
-    """An object of such a class."""
+    """An instance of a script class."""
 
     of: Class
     attributes: dict[str, Value] = field(default_factory=Slots)
@@ -153,12 +152,12 @@ class Instance:
 
 @dataclass(slots=True, eq=False)
 class Made:
-    """An object of a library's class: what it was given is known, the rest is not."""
+    """An object of a library class; only its arguments are known."""
 
     name: str
     attributes: dict[str, Value] = field(default_factory=Slots)
     untold: list[Callable[[], None]] = field(default_factory=list)
-    """Settings to tell of once it is used, where a module beside the script makes it at its top."""
+    """Callbacks that record its settings on first use, for objects made by a module next to the script."""
 
 
 @dataclass(slots=True, eq=False)
@@ -180,7 +179,7 @@ class Partial:
 
 @dataclass(slots=True, eq=False)
 class Method:
-    """A method of plain data, waiting for its call: `kwargs.update`."""
+    """A bound method of plain data: `kwargs.update`."""
 
     of: Value
     name: str
@@ -188,21 +187,21 @@ class Method:
 
 @dataclass(slots=True, eq=False)
 class Module:
-    """A module that lies beside the script."""
+    """A module next to the script."""
 
     names: dict[str, Value]
 
 
 @dataclass(slots=True, eq=False)
 class OpenFile:
-    """A file that the script reads from."""
+    """A file opened for reading."""
 
     path: str
 
 
 @dataclass(slots=True, eq=False)
 class Parser:
-    """A parser of the command line: what it offers so far."""
+    """A command-line parser with the arguments added so far."""
 
     arguments: dict[str, Value] = field(default_factory=Slots)
     classes: list[Value] = field(default_factory=list)
@@ -210,18 +209,18 @@ class Parser:
 
 @dataclass(slots=True)
 class Limit:
-    """How many parts of a value are still looked at: one that holds others many times over is larger than it seems."""
+    """Budget of nested parts to visit: shared values can be far larger than they look."""
 
     left: int = 2_000
 
     def spend(self) -> bool:
-        """Use one up; whether there was one."""
+        """Use one part; return whether any was left."""
         self.left -= 1
         return self.left >= 0
 
 
 def node_of(value: Value, shown: Value | None = None, depth: int = 0, limit: Limit | None = None) -> Node:
-    """The value as a tree of settings; what is unknown as the ``Expression`` that stands where it is used."""
+    """The value as a settings tree; unknown parts as the ``Expression`` at their place of use."""
     data = value.data
     limit = limit or Limit()
     kind = "default" if value.assumed else ""

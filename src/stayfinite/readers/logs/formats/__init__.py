@@ -1,37 +1,21 @@
-"""The text formats, one a file, in the order in which they are asked."""
+"""The text log formats, in the order they are tried."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from stayfinite.readers.logs.formats.bare_rows import BareRows
-from stayfinite.readers.logs.formats.boxed_rows import BoxedRows
-from stayfinite.readers.logs.formats.deepspeed import DeepSpeed
-from stayfinite.readers.logs.formats.detectron import Detectron
-from stayfinite.readers.logs.formats.dicts import Dicts
-from stayfinite.readers.logs.formats.espnet import EspNet
-from stayfinite.readers.logs.formats.evaluations import Evaluations
-from stayfinite.readers.logs.formats.fairseq import Fairseq
+from stayfinite.readers.logs.formats.detection import Detectron, OpenMmlab, ValuesFirst
+from stayfinite.readers.logs.formats.dicts import Dicts, JsonFragments
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.generic import Generic
 from stayfinite.readers.logs.formats.guard_lines import GuardLines
-from stayfinite.readers.logs.formats.icefall import Icefall
-from stayfinite.readers.logs.formats.json_fragments import JsonFragments
-from stayfinite.readers.logs.formats.keras import Keras
+from stayfinite.readers.logs.formats.hugging_face import OverflowFrames, Parameters, TrainOutput
+from stayfinite.readers.logs.formats.language_models import DeepSpeed, Megatron, NanoGpt, TorchTitan
 from stayfinite.readers.logs.formats.loss_scalers import LossScalers
-from stayfinite.readers.logs.formats.megatron import Megatron
-from stayfinite.readers.logs.formats.nanogpt import NanoGpt
-from stayfinite.readers.logs.formats.openmmlab import OpenMmlab
-from stayfinite.readers.logs.formats.opennmt import OpenNmt
-from stayfinite.readers.logs.formats.other_metrics import OtherMetrics
-from stayfinite.readers.logs.formats.overflow_frames import OverflowFrames
-from stayfinite.readers.logs.formats.parameters import Parameters
-from stayfinite.readers.logs.formats.progress_bars import ProgressBars
-from stayfinite.readers.logs.formats.rates import Rates
-from stayfinite.readers.logs.formats.tables import Tables
-from stayfinite.readers.logs.formats.torchtitan import TorchTitan
-from stayfinite.readers.logs.formats.train_output import TrainOutput
-from stayfinite.readers.logs.formats.values_first import ValuesFirst
+from stayfinite.readers.logs.formats.other_metrics import Evaluations, OtherMetrics, Rates
+from stayfinite.readers.logs.formats.progress_bars import Keras, ProgressBars
+from stayfinite.readers.logs.formats.speech_and_translation import EspNet, Fairseq, Icefall, OpenNmt
+from stayfinite.readers.logs.formats.tables import BareRows, BoxedRows, Tables
 
 FORMATS: tuple[Callable[[], Format], ...] = (
     OverflowFrames,

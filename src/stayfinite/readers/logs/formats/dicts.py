@@ -1,4 +1,4 @@
-"""Python dictionaries and JSON objects, one a line: transformers, trl, ms-swift, fairseq's JSON, JSON lines.
+"""Python dicts and JSON objects, one per line: transformers, trl, ms-swift, fairseq's JSON, JSON Lines.
 
 ::
 
@@ -7,7 +7,7 @@
     {"loss": 1e-08, "grad_norm": 0.03865505, "global_step/max_steps": "2/4389"}
     {"step": 92261, "loss": NaN, "text_loss": 2.1, "latent_loss": NaN, "grad_norm": NaN, "lr": 0.0001}
 
-The filter of transformers, which leaves NaN losses out of its averages, is not undone: a loss of 0.0 stands as it is.
+transformers filters NaN losses out of its averages, and a resulting loss of 0.0 is kept as it is.
 """
 
 from __future__ import annotations
@@ -30,18 +30,17 @@ _FRACTION = re.compile(r"(\d+)\s*/\s*(\d+)")
 _MEANS_SOMETHING = frozenset({"decision", "event", "code", "split", "type", "mode", "phase", "subset", "stage"})
 _TELLING = re.compile(r"reward|accuracy|acc\b|perplexity|ppl|bleu|kl\b|logps|entropy|wer\b|cer\b|rouge|f1\b|map\b")
 _LISTED_STEP = re.compile(r"\"step\":\s*\[(?:\d+,\s*){1,3}(\d+)\]")
-"""DLLogger: epoch, step, and within them."""
+"""DLLogger: epoch, step, and position within them."""
 _DEEPEST = 16
 _EVALUATES = {"eval", "val", "valid", "validation", "test", "dev"}
 
 
 class Dicts(Format):
-    """Any object of names and numbers that holds a loss, a gradient norm or the like."""
+    """Any object with a loss, a gradient norm or similar."""
 
     marks = ("{",)
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         opening = _OPENS.search(line, start)
         if opening is None or (line[-1] not in "}] )," and "}" not in line[-40:]):
             return None
@@ -90,7 +89,7 @@ def _tells(name: str) -> bool:
 
 
 def _flattened(line: str, begin: int) -> tuple[list[tuple[str, int, int]], dict[str, str], list[tuple[int, int, str]]]:
-    """Names with the places of their numbers, textual values, and places of text that may differ."""
+    """Return ``(name, start, end)`` of numbers, text values by name, and spans of variable text."""
     pairs: list[tuple[str, int, int]] = []
     texts: dict[str, str] = {}
     wild: list[tuple[int, int, str]] = []
@@ -123,3 +122,31 @@ def _flattened(line: str, begin: int) -> tuple[list[tuple[str, int, int]], dict[
                     wild.append((*span, "[^']*" if group == "single" else r'(?:[^"\\]|\\.)*+'))
             key = ""
     return pairs, texts, wild
+
+
+_LINE = re.compile(rf"\s*\"([^\"]{{1,80}})\"\s*:\s*\"?({NUMBER})\"?\s*,?\s*$")
+_JSON_FRAGMENTS_TELLING = re.compile(r"reward|logits|logps|accuracy|perplexity|bleu|entropy|\bkl\b")
+
+
+class JsonFragments(Format):
+    """Lines pasted from a JSON file, one key per line.
+
+    ::
+
+          "eval_logits/rejected": NaN,
+          "loss": 0.0,
+    """
+
+    marks = ('":',)
+
+    def read(self, line: str, start: int) -> Reading | None:
+        found = _LINE.match(line, start)
+        if found is None:
+            return None
+        name = plain(found[1])
+        column = column_of(name)
+        if column in {"loss", "grad_norm"}:
+            return Reading("json", fields=[(column, *found.span(2))])
+        if is_loss_part(name) or _JSON_FRAGMENTS_TELLING.search(name) or (is_evaluation(name) and "loss" in name):
+            return Reading("json", fields=[(name, *found.span(2))], is_point=False)
+        return None

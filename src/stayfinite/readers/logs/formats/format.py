@@ -1,4 +1,4 @@
-"""What a log format is to the reader: something that understands a line, or leaves it alone."""
+"""The interface of a log format."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from stayfinite.readers.logs.reading import Reading
 
 
 class Format:
-    """One format. An instance belongs to one log and may remember what it has read of it."""
+    """A log format. Each log gets its own instance, which may keep state."""
 
     marks: ClassVar[tuple[str, ...]]
-    """A line without any of these, in small letters, is none of this format: a quick no."""
+    """Lowercase substrings; a line without any of them is rejected without parsing."""
     is_last: ClassVar[bool] = False
-    """It takes what the others leave and is never moved to the front."""
+    """A fallback, always tried last."""
     waits: ClassVar[bool] = False
-    """Whether it may be open."""
+    """Whether ``is_open`` is used."""
     is_open: bool = False
-    """It waits for certain lines, whatever they look like."""
+    """Set while the format expects more lines, whatever their look."""
 
     def read(self, line: str, start: int) -> Reading | None:
-        """What the line says; None where it is none of this format. ``start``: behind timestamp and rank."""
+        """Parse a line, or return None if it is not in this format. ``start`` is after timestamp and rank."""
         raise NotImplementedError

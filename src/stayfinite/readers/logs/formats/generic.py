@@ -1,4 +1,4 @@
-"""Whatever nobody else knows: a line with a loss or a gradient norm by its name.
+"""The fallback: any line with a named loss or gradient norm.
 
 ::
 
@@ -9,7 +9,7 @@
     [valid] Ep. 1 : Up. 1000 : Cost 10.1 : Time 9.53s
     [rank0]:[titan] - root - INFO - step:  3  loss:  4.9925  grad_norm:  2.6422  tps: 30,768
 
-Prose, settings and code are left alone: the name has to be one of a measurement and stand right before its number.
+Prose, settings and code are ignored: the name must be that of a measurement and come right before its number.
 """
 
 from __future__ import annotations
@@ -48,13 +48,12 @@ _WORDS = re.compile(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
 
 
 class Generic(Format):
-    """The fallback."""
+    """Lines with a named loss or gradient norm that no other format claims."""
 
     marks = ("loss", "norm", "cost", "nll", "kld", "ppl", "perplexity")
     is_last = True
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         if _CODE.match(line, start) or _ERROR.match(line, start) or _CALL.search(line, max(start, len(line) - 100)):
             return None
         pairs = [
@@ -95,7 +94,7 @@ class Generic(Format):
         placed = len(parts) > 1 or reading.has("step", "epoch", BATCH)
         if any("loss" in name for name in parts) and placed and not evaluation and not reading.is_point:
             reading.loss_is_sum = reading.is_point = True
-        # More prose than measurement, or a remark on how it went: `loss 1.2 -> 16000`.
+        # More prose than numbers, or a remark such as `loss 1.2 -> 16000`.
         reading.is_message = len(_WORDS.findall(line, start)) > 2 * len(pairs) or "->" in line
         return reading
 
@@ -103,9 +102,9 @@ class Generic(Format):
     def _brackets(
         reading: Reading, line: str, start: int, pairs: list[tuple[str, int, int]]
     ) -> list[tuple[str, int, int]]:
-        """`[1/60][880/3466]`, `[0][ 10/500]`, `[1, 2000]`, `DLL ... - (0, 50)`: epoch and batch.
+        """Read epoch and batch from `[1/60][880/3466]`, `[0][ 10/500]`, `[1, 2000]` or `DLL ... - (0, 50)`.
 
-        `[640/60000 (1%)]`: how far into it. `Training 3/500`: the step.
+        `[640/60000 (1%)]` is progress within the epoch, `Training 3/500` the step.
         """
         tutorial = _TUTORIAL.match(line, start) or _DLLOGGER.match(line, start)
         if tutorial:
@@ -128,7 +127,7 @@ class Generic(Format):
 
     @staticmethod
     def _lists(reading: Reading, line: str, pairs: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
-        """A list of losses speaks by the first of them that is not finite."""
+        """Represent a list of losses by its first non-finite item."""
         found = []
         for name, begin, end in pairs:
             place = worst_of_list(line, begin, end) if "loss" in name.lower() else None
@@ -138,7 +137,7 @@ class Generic(Format):
 
     @staticmethod
     def _wholes(reading: Reading, line: str, pairs: list[tuple[str, int, int]]) -> None:
-        """`step 3/100`: the second number is the whole, of the run or, behind an epoch, of that."""
+        """`step 3/100`: the second number is the total of the run or, after an epoch, of that epoch."""
         in_epoch = False
         for name, begin, end in pairs:
             column = column_of(plain(name))
@@ -156,9 +155,9 @@ class Generic(Format):
 
 
 def _measures_a_loss(line: str, names: list[str], columns: list[str], pairs: list[tuple[str, int, int]]) -> bool:
-    """Whether there is a name that means a loss by itself, or one that may (`cost: 0.3`) in a telling place.
+    """Whether a name means a loss, or may mean one (`cost: 0.3`) in a suggestive place.
 
-    That is beside a step or an epoch, or as a list, or without a finite value; a time is none.
+    That is next to a step or an epoch, in a list, or with a non-finite value; never a duration.
     """
     if any("loss" in name and name != "losses" for name in names):
         return True

@@ -1,4 +1,4 @@
-"""What the guard says on the terminal of a step, beside what the loop itself logs.
+"""Lines that the guard itself prints about a step.
 
 ::
 
@@ -8,8 +8,8 @@
     stayfinite: step 102: rolled back to step 51. Loss 0.04 -> 3722 since step 93 (8 steps); ...
     stayfinite: step 508: new phase. Loss 1.31 -> 2.9 since step 501 (8 steps); ...
 
-A refused step never touched the weights: it is no measurement of the run, and its words are no message of a failure. Of
-the others the loop has logged its own numbers.
+A refused step never changed the weights, so its line is neither a measurement nor an error message. For other steps the
+loop logs its own numbers.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ _REFUSED = re.compile(r"\bstayfinite: (?:rank \d+: )?step (\d+)(?: refused, | bo
 
 
 class GuardLines(Format):
-    """One line about one step."""
+    """Refused steps and other guard decisions."""
 
     marks = ("stayfinite: ",)
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         refused = _REFUSED.search(line, start)
         if refused is None:
             return None

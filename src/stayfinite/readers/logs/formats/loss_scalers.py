@@ -1,4 +1,4 @@
-"""Notes of loss scalers, and of trainers that leave a step out: apex, fairseq, ESPnet, icefall and the like.
+"""Messages of loss scalers and of trainers that skip a step: apex, fairseq, ESPnet, icefall and others.
 
 ::
 
@@ -9,7 +9,7 @@
     FloatingPointError: Loss became infinite or NaN at iteration=77!
     RuntimeError: grad_scale is too small, exiting: 2.3283064365386963e-10
 
-Each is a point with the new scale or the value that was not finite, and stays a message.
+Each is a point with the new scale or the non-finite value, and is also kept as a message.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ class LossScalers(Format):
     marks = ("overflow", "scale", "nan", "inf", "finite", "invalid loss")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         scale = _NEW_SCALE.search(line, start)
         if scale:
             fields = [("loss_scale", *scale.span(1))]

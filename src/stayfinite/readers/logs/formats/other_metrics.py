@@ -1,4 +1,4 @@
-"""Lines that measure something else than a loss: a score, a reward, what activations and weights look like.
+"""Lines with metrics other than a loss: scores, rewards, statistics of activations and weights.
 
 ::
 
@@ -7,8 +7,8 @@
     iter 10: activation mean nan std nan
     [val] step 400 | bleu: 0.0
 
-A name of a measure counts beside a step or an epoch, alone in its line, or where its value is not finite; beside a step
-and another number any name does: `ep 1 it 50 | G: 1.2031 D: 0.6891`.
+A metric name counts next to a step or an epoch, alone on its line, or with a non-finite value. Next to a step and
+another number any name counts: `ep 1 it 50 | G: 1.2031 D: 0.6891`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,100 @@ from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import NO_METRICS, column_of, plain
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.pairs import separated_pairs
-from stayfinite.readers.logs.reading import Reading
+from stayfinite.readers.logs.reading import BATCH, BATCHES, Reading
+
+ANSWERS = "confusion/answers"
+_PRECISION = re.compile(rf"\s*Average Precision\s+\(AP\) @\[[^\]]{{10,80}}\] = ({NUMBER})")
+_ROW = re.compile(r"\s*(\[?)\[\s*(\d+(?:[\s,]+\d+){1,40})\s*\]{1,2}\s*$")
+
+
+class Evaluations(Format):
+    """Evaluation blocks: COCO's summary and confusion matrices.
+
+    ::
+
+         Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all | maxDets=100 ] = 0.000
+        [[    0     0  7917]
+         [    0     0  2748]]
+
+    A precision becomes the metric `coco_ap`. From a matrix, whose rows are true classes, `confusion/answers` counts the
+    predicted classes once a second row with examples is read.
+    """
+
+    waits = True
+    marks = ("average precision", "[[")
+
+    def __init__(self) -> None:
+        self._answered: set[int] = set()
+        self._rows = 0
+
+    def read(self, line: str, start: int) -> Reading | None:
+        precision = _PRECISION.match(line, start)
+        if precision is not None:
+            place = () if precision[1].startswith("-") else (("coco_ap", *precision.span(1)),)
+            return Reading("coco", fields=list(place), is_point=False)
+        row = _ROW.match(line, start)
+        self.is_open = row is not None and (bool(row[1]) or self.is_open)
+        if row is None or not self.is_open:
+            return None
+        if row[1]:
+            self._answered, self._rows = set(), 0
+        counts = [int(count) for count in re.split(r"[\s,]+", row[2])]
+        self._answered.update(column for column, count in enumerate(counts) if count)
+        self._rows += any(counts)
+        if self._rows < 2:
+            return None
+        return Reading("", constants={ANSWERS: float(len(self._answered))}, is_point=False, has_shape=False)
+
+
+_RATES_PLACE = (
+    r"(?:\[?epoch:?\s*\[?\s*(?P<epoch>\d+)(?:/\d+)?\s*\]?(?:\s*\[\s*(?P<batch>\d+)\s*/\s*(?P<batches>\d+)\s*\])?"
+    r"|(?:iter(?:ation)?|(?:global[ _])?step)[ :=#]{1,3}(?P<step>\d+)(?:\s*/\s*\d+)?)"
+)
+_RATE = re.compile(
+    rf"\s*+(?:{_RATES_PLACE}[\s,;:|\]-]{{1,20}}(?:current\s+)?(?:lr|learning[ _]rate)\s*[:=]?"
+    rf"|current (?:lr|learning rate)\s*(?:is|[:=])|(?:last_)?lr\s*[:=]\s*(?=\[))"
+    rf"\s*\[{{0,2}}(?P<rate>{NUMBER})(?:[\],]|\s|$)",
+    re.IGNORECASE,
+)
+_SCALE = re.compile(
+    rf"\s*+(?:DLL\s.{{10,40}}?-\s.{{0,60}}?)?(?:PARAMETER |current )"
+    rf"(?:loss|grad)[ _]?scale\s*[:=]\s*(?P<scale>{NUMBER})\s*$",
+    re.IGNORECASE,
+)
+
+
+class Rates(Format):
+    """Learning rates and loss scales on their own lines, if marked as measured.
+
+    ::
+
+        Epoch: [101][   10/ 5004]    LR 0.045000
+        [Epoch 1]       Learning rate: 1.00e-4
+        Iteration 2380, lr = 0.001
+        Current learning rate: 0.001
+        lr=[0.0] mean=-0.000124
+        DLL 2020-06-04 01:04:20.355678 - PARAMETER loss_scale : 2.9103830456733704e-11
+
+    The mark is a step or epoch before the rate, the word `current`, or a list, as schedulers return it. A line of
+    settings (`lr: 0.1, epochs: 90`) has none of these.
+    """
+
+    marks = ("lr", "learning rate", "learning_rate", "scale")
+
+    def read(self, line: str, start: int) -> Reading | None:
+        scale = _SCALE.match(line, start)
+        if scale:
+            return Reading("plain", fields=[("loss_scale", *scale.span("scale"))])
+        found = _RATE.match(line, start)
+        if found is None or "loss" in line[found.end() :].lower() or "norm" in line[found.end() :].lower():
+            return None
+        reading = Reading("plain", fields=[("lr", *found.span("rate"))], first_epoch=0, epoch_is_step=False)
+        for name, group in (("epoch", "epoch"), (BATCH, "batch"), (BATCHES, "batches"), ("step", "step")):
+            if found[group] is not None:
+                reading.fields.append((name, *found.span(group)))
+        return reading
+
 
 _SCORES = (
     r"acc|accuracy|dsc|ndcg\S{0,4}|cider|meteor|"
@@ -45,7 +138,7 @@ _CODE = re.compile(r"\s*(?:\{|File |self\.|def |class |return |if |for |raise |a
 
 
 class OtherMetrics(Format):
-    """One line a step, an epoch or an evaluation."""
+    """One line per step, epoch or evaluation."""
 
     marks = (
         "nan", "| ",
@@ -57,14 +150,13 @@ class OtherMetrics(Format):
     is_last = True
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         if _CODE.match(line, start):
             return None
         pairs = {begin: (plain(name), begin, end) for name, begin, end in separated_pairs(line, start)}
         for match in _BARE.finditer(line, start):
             pairs.setdefault(match.start(2), (plain(match[1]), *match.span(2)))
         place = _place(line, start)
-        measured = place is not None and len(pairs) > 1  # a row of numbers: any name will do
+        measured = place is not None and len(pairs) > 1  # a row of numbers: any name counts
         named = [
             pair
             for _, pair in sorted(pairs.items())
@@ -89,14 +181,14 @@ class OtherMetrics(Format):
 
 
 def _place(line: str, start: int) -> re.Match[str] | None:
-    """The step of a line; its epoch where it names no step."""
+    """Match the step of a line, or its epoch if it has no step."""
     places = list(_PLACE.finditer(line, start))
     steps = [each for each in places if column_of(plain(each[1])) != "epoch"]
     return next(iter(steps or places), None)
 
 
 def _says_nothing_else(line: str, start: int, named: list[tuple[str, int, int]]) -> bool:
-    """Whether scores and their numbers are all that the line has."""
+    """Whether the line holds only scores and their numbers."""
     if not all(_SCORE.search(name) for name, _, _ in named):
         return False  # `loss weight: 0.5` is a setting
     words = len(line[start : named[-1][2]].split())

@@ -1,4 +1,4 @@
-"""tqdm's bars, and Lightning's: `desc:  22%|##   | 4/18 [00:17<01:02, 4.47s/it, loss=9.926, v_num=193315]`.
+"""Progress bars of tqdm and Lightning.
 
 ::
 
@@ -7,7 +7,7 @@
       0%| 98/24128
     train loss: nan | reg: nan : 100%|######| 20/20 [00:05<00:00,  3.4it/s]
 
-A bar without measurements tells where the run stands and is no message.
+A bar without measurements gives the position in the run and is not a message.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LONGEST_TITLE = 200
 
 
 def read_bar(line: str, start: int) -> Reading | None:
-    """Where a bar stands: step or batch, and out of how many; its changing looks are left open."""
+    """Read step or batch and total from a bar; its changing parts become variable text."""
     bar = _BAR.search(line, start) or _RICH.search(line, start)
     if bar is None:
         return None
@@ -49,7 +49,7 @@ def read_bar(line: str, start: int) -> Reading | None:
     title = line[before : bar.start()]
     epoch = _EPOCH.search(line, before, bar.start())
     if epoch:
-        # `Epoch 1/3` counts from 1; Lightning, which writes `Epoch 0`, from 0.
+        # `Epoch 1/3` counts from 1; Lightning's `Epoch 0` from 0.
         reading.first_epoch = 1 if epoch[2] and "percent" in groups else 0
         reading.fields = [("epoch", *epoch.span(1)), (BATCH, *bar.span("n")), (BATCHES, *bar.span("total"))]
     else:
@@ -57,17 +57,16 @@ def read_bar(line: str, start: int) -> Reading | None:
     if bar["total"] == "?":
         reading.fields.pop()
     if not _TRAINS.search(title.strip()) or _EVALUATES.search(title):
-        reading.fields = [(OTHER, *bar.span("n"))]  # data being prepared, a model being loaded, an evaluation
+        reading.fields = [(OTHER, *bar.span("n"))]  # data preparation, model loading or evaluation
     return reading
 
 
 class ProgressBars(Format):
-    """Bars with and without numbers behind them."""
+    """Bars with and without numbers after them."""
 
     marks = ("%|", "% |", "━", "it/s", "s/it")
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         bar = _BAR.search(line, start) or _RICH.search(line, start)
         reading = read_bar(line, start) if bar else None
         if bar is None or reading is None:
@@ -88,12 +87,42 @@ class ProgressBars(Format):
 
     @staticmethod
     def _titled(line: str, start: int, end: int) -> list[tuple[str, int, int]]:
-        """The numbers in front of a bar, where a loss is among them."""
+        """The pairs before a bar, if they include a loss."""
         if "loss" not in line[start:end].lower():
             return []
         pairs = [pair for pair in all_pairs(line, start) if pair[2] <= end and column_of(plain(pair[0])) != "epoch"]
-        return pairs if any(_is_loss(plain(name)) for name, _, _ in pairs) else []
+        names = [plain(name) for name, _, _ in pairs]
+        return pairs if any(column_of(name) == "loss" or is_loss_part(name) for name in names) else []
 
 
-def _is_loss(name: str) -> bool:
-    return column_of(name) == "loss" or is_loss_part(name)
+_HEADING = re.compile(r"\s*Epoch\s+(\d+)\s*/\s*\d+\s*:?\s*$")
+_KERAS_BAR = re.compile(r"\s*(\d+)/(\d+)\s+(\[[=>.]*\]|[━╸╺ ]*)\s(?:(\S.{0,40}?)\s)??-\s(?=(?!ETA)\w+: )")
+
+
+class Keras(Format):
+    """Keras: one heading per epoch, then a redrawn bar with running means.
+
+    ::
+
+        Epoch 3/10
+         100/1875 [=>............................] - ETA: 5s - loss: 0.4300 - accuracy: 0.8800
+        1875/1875 ━━━━━━━━━━━━━━━━━━━━ 3s 1ms/step - accuracy: 0.9 - loss: nan - val_loss: nan
+    """
+
+    marks = ("epoch", " - ")
+
+    def read(self, line: str, start: int) -> Reading | None:
+        heading = _HEADING.match(line, start)
+        if heading:
+            return Reading("keras", fields=[("epoch", *heading.span(1))], is_point=False, moves=True)
+        bar = _KERAS_BAR.match(line, start)
+        if bar is None:
+            return None
+        reading = Reading("keras", fields=[(BATCH, *bar.span(1)), (BATCHES, *bar.span(2))])
+        if bar[3]:
+            reading.wild.append((*bar.span(3), r"[\[\]=>.━╸╺ ]*+"))
+        if bar[4]:
+            reading.wild.append((*bar.span(4), ".{0,60}?"))
+        reading.take([pair for pair in separated_pairs(line, bar.end() - 1) if pair[0].lower() != "eta"])
+        reading.is_point = reading.has("loss", "lr")
+        return reading if len(reading.fields) > 2 else None

@@ -1,4 +1,4 @@
-"""Tables with a heading: notebooks' (Step, Training Loss), fastai's, ultralytics'.
+"""Tables with a heading: notebooks (Step, Training Loss), fastai, ultralytics.
 
 ::
 
@@ -12,8 +12,8 @@
         clip  exs  gnorm        lr  mean_loss  total_train_updates  tpb  updates
            1   22  404.1 1.565e-31      7.839                   22    1       22
 
-A heading begins with the step or the epoch, or holds three columns that are known. Ultralytics has no column for the
-whole loss: it is the sum of its parts.
+A heading starts with the step or epoch, or has three known columns. ultralytics has no total loss column: it is the sum
+of its terms.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from itertools import pairwise
 
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.progress_bars import read_bar
-from stayfinite.readers.logs.names import column_of, plain
+from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
 
@@ -39,13 +39,13 @@ _FIRST = re.compile(r"[\s|]*(?:global_?)?(?:steps?|epochs?|iter\w{0,8})\b", re.I
 _GAPS = re.compile(r"\S(?:\s{2,}|\s*\|\s*)[A-Za-z_]\S*\s")
 _HEADS = re.compile(r"loss|gpu_mem", re.IGNORECASE)
 _ULTRALYTICS = {"box": "box_loss", "obj": "obj_loss", "cls": "cls_loss", "total": "loss"}
-"""What older releases call their columns."""
+"""Column names of older releases."""
 _PATIENCE = 50
 _WORST = 400
 
 
 class Tables(Format):
-    """Open behind a heading, as long as rows come now and then."""
+    """Open after a heading while rows keep coming."""
 
     waits = True
     marks = ("loss", "gpu_mem")
@@ -56,7 +56,6 @@ class Tables(Format):
         self._left = 0
 
     def read(self, line: str, start: int) -> Reading | None:
-        """See ``Format.read``."""
         if self._names:
             reading = self._row(line, start)
             if reading is not None:
@@ -70,7 +69,7 @@ class Tables(Format):
         return None
 
     def heading(self, line: str, start: int) -> None:
-        """Remember the columns if this is a heading."""
+        """Remember the columns if this line is a heading."""
         if len(line) - start > _WORST or not _HEADS.search(line, start):
             return
         leads = _FIRST.match(line, start) is not None
@@ -118,7 +117,7 @@ class Tables(Format):
         return reading
 
     def _aligned(self, cells: list[re.Match[str]]) -> list[str]:
-        """The columns under which the cells stand, where some are empty; none where that is not clear."""
+        """Match cells to columns by position when some are empty; [] if ambiguous."""
         places = []
         for cell in cells:
             begin, end = cell.span()
@@ -127,3 +126,78 @@ class Tables(Format):
         if places[0] != 0 or any(first >= second for first, second in pairwise(places)):
             return []
         return [self._names[place] for place in places]
+
+
+_ROW = re.compile(rf"\s*+[|│]\s*+([A-Za-z][\w/.-]{{0,60}}+)\s*+[|│]\s*+({NUMBER})\s*+[|│]\s*$")
+
+
+class BoxedRows(Format):
+    """Two-column tables of name and value, as in guided-diffusion, stable-baselines and Lightning.
+
+    ::
+
+        | grad_norm  | 0.25     |
+        | loss       | nan      |
+        │        train_loss         │            nan            │
+
+    Each row is read on its own; the step comes in a later row and is ignored.
+    """
+
+    marks = ("loss", "norm")
+
+    def read(self, line: str, start: int) -> Reading | None:
+        row = _ROW.match(line, start)
+        if row is None:
+            return None
+        name = plain(row[1])
+        column = column_of(name)
+        if column in {"loss", "grad_norm"}:
+            return Reading("table", fields=[(column, *row.span(2))])
+        if is_loss_part(name) or (is_evaluation(name) and "loss" in name):
+            return Reading("table", fields=[(name, *row.span(2))], is_point=False)
+        return None
+
+
+_BARE_ROWS_ROW = re.compile(rf"\s*(\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?({NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$")
+_ALONE = re.compile(
+    r"\s*(?:tensor\()?(\d{5,}\.\d+|\d(?:\.\d+)?e\+?\d{1,3}|nan|inf)(?:,[^()\n]{0,80}\)|\))?\s*$", re.IGNORECASE
+)
+_MEASURED = re.compile(r"\.|e|nan|inf", re.IGNORECASE)
+
+
+class BareRows(Format):
+    """Rows without names, as a ten-line training loop prints them.
+
+    ::
+
+        99 674.6989
+        199 447.5712
+        299 nan
+
+    The first number counts up, the second is the loss. A single row may be anything, so the first is only remembered,
+    unless it is NaN. A lone number may be a score or a reward; two in a row above 10,000 are losses.
+    """
+
+    marks = (".", "nan", "inf")
+    waits = True
+
+    def __init__(self) -> None:
+        self._step = -1
+        self._follows = False
+        """Whether the previous line was a single large number."""
+
+    def read(self, line: str, start: int) -> Reading | None:
+        alone = _ALONE.match(line, start)
+        follows, self._follows = self._follows, alone is not None
+        if alone is not None:
+            self.is_open = True
+            return Reading("plain", fields=[("loss", *alone.span(1))], has_shape=False) if follows else None
+        row = _BARE_ROWS_ROW.match(line, start)
+        self.is_open = row is not None and _MEASURED.search(row[2]) is not None
+        if row is None or not self.is_open:
+            return None
+        before, self._step = self._step, int(row[1])
+        follows = 0 <= before < self._step
+        if not follows and row[2][-1].isdigit():
+            return None
+        return Reading("plain", fields=[("step", *row.span(1)), ("loss", *row.span(2))], has_shape=False)

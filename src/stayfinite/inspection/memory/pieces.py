@@ -1,16 +1,15 @@
-"""Parts that several families share."""
+"""Parts shared by several families."""
 
 from __future__ import annotations
 
-from stayfinite.inspection.memory.attention import Role, attention_cost
-from stayfinite.inspection.memory.keeping import activation, dropout_mask, inputs_of, norm
+from stayfinite.inspection.memory.keeping import Role, activation, attention_cost, dropout_mask, inputs_of, norm
 from stayfinite.inspection.memory.parts import Part
 from stayfinite.inspection.memory.plan import Plan
 from stayfinite.inspection.memory.shape import Shape
 
 
 def norm_weights(shape: Shape) -> int:
-    """With a bias in LayerNorm, without one in its simpler kin."""
+    """LayerNorm has a bias, RMSNorm does not."""
     return shape.width * (1 if shape.family in ("t5", "llama") else 2)
 
 
@@ -19,14 +18,8 @@ def attention_part(
 ) -> Part:
     """Norm, projections, attention, output projection, dropout.
 
-    Arguments:
-        shape: the model's.
-        plan: how it is run.
-        queries: tokens in a row.
-        keys: tokens in a row that is attended to.
-        role: over the own sequence, or over the encoder's.
-        fused: one matrix makes queries, keys and values.
-        buckets: rows of a table of relative positions in this part.
+    ``queries`` and ``keys`` are tokens per row and per attended row; ``fused``: one matrix for queries, keys and
+    values; ``buckets``: rows of a relative position table in this part.
     """
     precision, width = plan.precision, shape.width
     tokens, sources = plan.batch * queries, plan.batch * keys
@@ -36,7 +29,7 @@ def attention_part(
     inputs = tokens * width * inputs_of(readers, precision)
     if role == "cross" and precision.autocast:
         inputs += sources * width * inputs_of(2, precision)
-    # Queries and keys come narrow out of autocast's products; their norm keeps them in fp32 all the same.
+    # Queries and keys leave autocast's products in half precision, but their norm keeps them in fp32.
     kept_heads, heads_for_weights = (4, for_weights) if shape.head_norms else (0, 0)
     normed_heads = tokens * (shape.inner + shape.kv_inner)
     biases = (shape.inner + 2 * shape.kv_inner) * shape.qkv_bias + width * shape.output_bias
@@ -55,7 +48,7 @@ def attention_part(
 
 
 def feed_forward_part(shape: Shape, plan: Plan, tokens: int) -> Part:
-    """Norm, two or three matrices, what lies between them, dropout."""
+    """Norm, two or three matrices, activation, dropout."""
     precision, width = plan.precision, shape.width
     kept, for_weights = norm(shape, precision)
     between, between_for_weights = activation(shape, precision)
@@ -84,7 +77,7 @@ def final_norm_part(shape: Shape, plan: Plan, tokens: int, dropout: float = 0.0)
 
 
 def output_part(shape: Shape, plan: Plan, rows: int, *, bias: bool = False) -> Part:
-    """The matrix that makes logits."""
+    """The matrix that computes logits."""
     return Part(
         name="output",
         matrices=shape.width * shape.outputs,
@@ -97,7 +90,7 @@ def output_part(shape: Shape, plan: Plan, rows: int, *, bias: bool = False) -> P
 def table_part(
     shape: Shape, plan: Plan, tokens: int, *, rows: int, shared: bool, vectors: int = 0, kept: int = 0
 ) -> Part:
-    """An embedding, with whatever stands beside it."""
+    """An embedding with its norm and dropout."""
     return Part(
         name="embedding",
         table=rows * shape.width,

@@ -1,1 +1,0 @@
-"""One file a family of models: its parts, its weights and what they keep."""

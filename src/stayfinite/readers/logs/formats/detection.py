@@ -1,0 +1,136 @@
+"""Object detection: detectron2 and relatives, OpenMMLab, darknet."""
+
+from __future__ import annotations
+
+import re
+
+from stayfinite.readers.logs.formats.format import Format
+from stayfinite.readers.logs.numbers import NUMBER
+from stayfinite.readers.logs.pairs import separated_pairs
+from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
+
+_EPOCH = re.compile(r"\bEpoch:?\s*\[(\d+)\]\s+\[\s*(\d+)/\s*(\d+)\]\s+eta:")
+_ITER = re.compile(r"\biter: (\d+)\s+")
+_EVALUATES = re.compile(r"\bTest:\s+\[")
+
+
+class Detectron(Format):
+    """maskrcnn-benchmark, detectron2, and the loggers that DETR and torchvision's references derive from them.
+
+    ::
+
+        maskrcnn_benchmark.trainer INFO: eta: 1 day, 2:03:04  iter: 5100  loss: nan (nan)  lr: 0.000467  max mem: 5000
+        [07/01 10:00:00 d2.utils.events]:  eta: 0:10:00  iter: 19  total_loss: 5.1  loss_cls: 4.3  lr: 0.0002
+        Epoch: [0]  [  10/2000]  eta: 0:20:00  lr: 0.000100  class_error: 90.1  loss: 38.1 (40.2)  loss_ce: 1.2 (1.3)
+
+    The first number is current, the one in parentheses an average.
+    """
+
+    marks = ("eta:", "iter:")
+
+    def read(self, line: str, start: int) -> Reading | None:
+        head = _EPOCH.search(line, start)
+        reading = Reading("detectron", first_epoch=0)
+        if head:
+            reading.fields = [("epoch", *head.span(1)), (BATCH, *head.span(2)), (BATCHES, *head.span(3))]
+        elif not _ITER.search(line, start) or "loss" not in line:
+            return None
+        evaluation = _EVALUATES.search(line, start) is not None
+        reading.take(reading.without_eta(separated_pairs(line, head.end() - 4 if head else start), line, start))
+        reading.is_point = not evaluation and reading.has("loss", "lr")
+        return reading if reading.is_point else None
+
+
+_OPENMMLAB_EPOCH = re.compile(r"\bEpoch\s*(?:\((\w+)\))?\s*\[\s*(\d+)\]\s*\[\s*(\d+)/\s*(\d+)\]")
+_OPENMMLAB_ITER = re.compile(r"\bIter\s*(?:\((\w+)\))?\s*\[\s*(\d+)/\s*(\d+)\]")
+
+
+class OpenMmlab(Format):
+    """OpenMMLab: mmcv's runners (mmdet, mmocr, mmseg) and mmengine.
+
+    ::
+
+        mmdet - INFO - Epoch [1][250/29317]    lr: 6.653e-03, memory: 5717, loss_cls: 13794.6467, loss: nan
+        Epoch(train) [1][240/735]  lr: 1.0000e-03  eta: 0:10:00  loss: 2.31  grad_norm: nan
+        Iter(train) [  50/160000]  lr: 6.1e-08  loss: 2.31
+        mmseg - INFO - Iter [50/160000]    lr: 1.9e-06, loss: 2.31
+        Epoch(val) [1][735/735]  coco/bbox_mAP: 0.01
+    """
+
+    marks = ("epoch", "iter")
+
+    def read(self, line: str, start: int) -> Reading | None:
+        head = _OPENMMLAB_EPOCH.search(line, start)
+        if head:
+            fields = [("epoch", *head.span(2)), (BATCH, *head.span(3)), (BATCHES, *head.span(4))]
+        else:
+            head = _OPENMMLAB_ITER.search(line, start)
+            if head is None:
+                return None
+            fields = [("step", *head.span(2)), (TOTAL, *head.span(3))]
+        reading = Reading("openmmlab", fields=list(fields))
+        evaluation = head[1] is not None and head[1] != "train"
+        pairs = reading.without_eta(separated_pairs(line, head.end()), line, head.end())
+        reading.take(pairs, evaluation=evaluation)
+        reading.is_point = not evaluation
+        if len(reading.fields) == len(fields):
+            return None
+        if evaluation:  # batches of the validation set
+            reading.fields = [field for field in reading.fields if field not in fields or field[0] == "epoch"]
+        return reading
+
+
+_LINE = re.compile(
+    rf"\s*+(?:\(next [^)]{{0,80}}\)\s{{0,9}})?(?:(?P<step>\d+):\s{{1,9}})?(?:(?P<now>{NUMBER}),\s{{0,9}})?"
+    rf"(?P<mean>{NUMBER}) (?:(?:avg|average|train(?:ing)?) )?loss\s{{0,9}}(?:,|;|$)",
+    re.IGNORECASE,
+)
+_RATE = re.compile(rf"[,;]\s*({NUMBER}) (?:rate|lr|learning rate)\s*(?:[,;]|$)", re.IGNORECASE)
+_PARTS = re.compile(
+    rf"\s*+(?:(?P<step>\d+):\s.{{0,120}}?)?\bloss: (?P<parts>(?:[a-z_]+ {NUMBER}, ){{1,20}})"
+    rf"total (?P<total>{NUMBER})\s*$",
+    re.IGNORECASE,
+)
+_PART = re.compile(rf"([a-z_]+) ({NUMBER}), ", re.IGNORECASE)
+
+
+class ValuesFirst(Format):
+    """Lines with the number before its name: darknet, its forks, tinygrad.
+
+    ::
+
+         40: 12.25, 13.5 avg loss, 0.000100 rate, 5.1 seconds, 64 images
+        -nan avg loss
+        10.5008 loss, 0.000016689301 LR, 8.83 GB used, 18.70 s
+        171: nGT 8, recall 0, proposals 0, loss: x 0.5, y 0.4, w 12.1, h 18.9, conf 40.3, cls 2.1, total 74.3
+
+    A rate of 0.000000 is truncated, not zero: darknet prints six digits and starts far below that.
+    """
+
+    marks = (" loss", " total ")
+
+    def read(self, line: str, start: int) -> Reading | None:
+        parts = _PARTS.match(line, start)
+        if parts:
+            reading = Reading("darknet", fields=[("loss", *parts.span("total"))])
+            for part in _PART.finditer(line, *parts.span("parts")):
+                reading.fields.append((f"loss_{part[1].lower()}", *part.span(2)))
+            if parts["step"]:
+                reading.fields.append(("step", *parts.span("step")))
+            return reading
+        found = _LINE.match(line, start)
+        if found is None:
+            return None
+        reading = Reading("darknet" if found["now"] else "plain")
+        if found["step"]:
+            reading.fields.append(("step", *found.span("step")))
+        reading.fields.append(("loss", *found.span("now" if found["now"] else "mean")))
+        if found["now"]:
+            reading.fields.append(("avg_loss", *found.span("mean")))
+        rate = _RATE.search(line, found.end() - 1)
+        if rate:
+            if rate[1].strip("0."):
+                reading.fields.append(("lr", *rate.span(1)))
+            else:
+                reading.has_shape = False
+        return reading
