@@ -1,4 +1,4 @@
-"""Sees the batches of a program's DataLoaders."""
+"""Record the batches of DataLoaders."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MOST_DRAWN = 4
 
 
 class BatchWatcher(Watching):
-    """Records loaders and what they give."""
+    """Records loaders and their batches."""
 
     def __init__(self, notes: Notes) -> None:
         super().__init__(notes)
         self._loader_of: dict[int, LoaderSeen] = {}
 
     def attach(self, stand_ins: StandIns) -> None:
-        """Stand at the seams of a DataLoader."""
+        """Hook DataLoader."""
         stand_ins.put(DataLoader, "__iter__", self.begin_epoch)
         stand_ins.put(_BaseDataLoaderIter, "__next__", self.next_batch)
 

@@ -1,4 +1,4 @@
-"""Sees what goes with the steps: schedules, clipping, loss scales."""
+"""Record schedules, clipping and loss scales."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ MOST_NOTED = 512
 
 
 class RateWatcher(Watching):
-    """Records schedules, clipping and a GradScaler.
+    """Records schedules, clipping and GradScaler.
 
     Arguments:
-        notes: what is shared with the other watchers.
-        steps: who is told of a step that overflows at every scale.
+        steps: notified when a step overflows at every scale.
     """
 
     def __init__(self, notes: Notes, steps: StepWatcher) -> None:
@@ -34,7 +33,7 @@ class RateWatcher(Watching):
         self._in_schedule = 0
 
     def attach(self, stand_ins: StandIns) -> None:
-        """Stand at the seams of schedules, clipping and GradScaler."""
+        """Hook schedules, clipping and GradScaler."""
         for kind in _with_step(LRScheduler):
             stand_ins.put(kind, "step", self.schedule_step)
         if "step" in vars(ReduceLROnPlateau) and not issubclass(ReduceLROnPlateau, LRScheduler):
@@ -90,7 +89,7 @@ class RateWatcher(Watching):
 
     @safely
     def _note_skipped(self, scaler: Any) -> None:
-        """A step was skipped: while the scale is large that is how it settles, at 1 the overflow is the model's own."""
+        """Count a skipped step. At a scale of 1 or less the overflow is the model's own."""
         states = scaler._per_optimizer_states.values()
         skipped = any(bool(each) for state in states for each in state["found_inf_per_device"].values())
         self.program.skipped += skipped
@@ -104,11 +103,11 @@ class RateWatcher(Watching):
         before = self.program.scales.values[-1] if len(self.program.scales) else math.inf
         self.program.scales.add(self.program.steps, scale)
         if scale < before:
-            self.notes.begin_step()  # no step was taken, and the next one begins all the same
+            self.notes.begin_step()  # no step was taken, but the next one begins
 
 
 def _with_step(kind: type[Any]) -> list[type[Any]]:
-    """A class and all below it that have a ``step`` of their own."""
+    """The class and its subclasses that define ``step``."""
     found = [kind] if "step" in vars(kind) else []
     for below in kind.__subclasses__():
         found += _with_step(below)
