@@ -172,14 +172,14 @@ BUILT_IN: dict[str, Any] = {
     "steps": 1500, "batch_size": 32, "learning_rate": 2e-3, "warmup_steps": 100, "patch": 3, "prediction": "x0",
     "latent_weight": 1.0, "eval_steps": 300, "checkpoint_steps": 300,
 }  # fmt: skip
-"""Settings that the built-in set has where nothing else was asked for."""
+"""Defaults of the built-in data."""
 FIXED = (
     "data", "val", "val_share", "patch", "max_length", "vocab_size", "bad_rows", "size", "width", "depth", "heads",
     "mode", "freeze", "noise_schedule", "prediction", "batch_size", "seed",
 )  # fmt: skip
-"""Settings that cannot change when a run is resumed."""
+"""Settings that must not change on resume."""
 PER_RANK = ("batch_size",)
-"""Of these, the ones that are for each rank: over all ranks they cannot change."""
+"""Settings per rank; their total over ranks must not change on resume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +190,7 @@ class Result(Outcome):
 
 
 def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
-    """Train, evaluate, keep the best model. In a process that is not the first of several the result is None."""
+    """Train, evaluate, keep the best model. Returns None on ranks other than 0."""
     refuse_impossible(config)
     output = Path(config.output_dir)
     with ExitStack() as stack:
@@ -296,11 +296,11 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
             frozen.renew()
             if place.from_first(taken % config.eval_steps == 0 and not best.knows(taken)):
                 evaluate(taken)
-        while taken < config.steps:  # an epoch each; those that a resumed run is through with are empty
+        while taken < config.steps:  # one epoch each; empty for epochs a resumed run has finished
             before = taken
             for group in grouped(guard.batches(loader), config.accumulation):
                 for number, batch in enumerate(group, 1):
-                    # Every row counts the same, also where the ranks have not as many each.
+                    # Every row counts the same, even if ranks have different numbers of rows.
                     share = len(batch["ids"]) * place.count / (whole_batch * len(group))
                     with sending(shared, now=number == len(group)):
                         loss = guard.forward(batch)
@@ -338,7 +338,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the program with these flags, draw from a model that it has trained, or write the built-in set."""
+    """Train, `sample` from a trained model, or write the `toy` data."""
     if arguments and arguments[0] == "sample":
         from stayfinite.recipes.diffusion.drawn import main as draw
 
@@ -350,7 +350,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def build(run_dir: str | os.PathLike[str]) -> tuple[nn.Module, Callable[[Batch], Tensor]]:
-    """The model of a run, with fresh weights, and its loss: for ``stayfinite replay``."""
+    """Model with random weights and loss of a run, for ``stayfinite replay``."""
     config: Mmdit = settings_of(Mmdit, read_launch(run_dir, "mmdit"))
     model = MMDiT(trained.read_about(Path(run_dir)).shape)
     Frozen(model, to_freeze(model, config.mode, config.freeze))
@@ -362,7 +362,7 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[nn.Module, Callable[[Batch],
 
 
 def settled(config: Mmdit) -> Mmdit:
-    """The settings with those of the built-in set, where it is what is trained on."""
+    """Apply the defaults of the built-in data if it is used."""
     return replace(config, **BUILT_IN) if config.data is None else config
 
 

@@ -1,4 +1,4 @@
-"""From settings and data to what is built."""
+"""Derive the model from settings and data."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stayfinite.recipes.diffusion.trained import About
 
 
 def about_of(config: Any, supply: Supply, words: list[str] | None) -> About:
-    """The model that the settings ask for and the data needs, and all that has to be known to use it.
+    """The model for these settings and data, with everything needed to use it.
 
     Raises:
-        UsageError: the vocabulary is too small for the data, or the measures do not fit together.
+        UsageError: the vocabulary is too small for the data, or the sizes are inconsistent.
     """
     known = max(supply.highest_id + 1, len(words or ()))
     if config.vocab_size is not None and config.vocab_size <= supply.highest_id:

@@ -1,4 +1,4 @@
-"""Which class was taken for which, as a picture."""
+"""Plot of the confusion matrix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stayfinite.recipes.images.pairs import LABELS
 
 
 def save_confusion(confusion: Sequence[Sequence[int]], out: Path, *, title: str) -> None:
-    """Draw the matrix: a row for each true class, a column for each answer; colors are shares of the row.
+    """Draw the matrix: rows are true classes, columns answers, colors shares of the row.
 
     Raises:
         MissingExtra: matplotlib is not installed.

@@ -1,4 +1,4 @@
-"""The whole check list of a training that is not started."""
+"""Show the check list of a dry run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stayfinite.report.inspection import show_inspection
 
 
 def show_dry_run(found: Inspection, steps: int, say: Callable[[str], None]) -> None:
-    """Show banner and check list.
+    """Print banner and check list.
 
     Raises:
-        NotReady: training would not survive what was found.
+        NotReady: the check found an error.
     """
     paper = io.StringIO()
     show_inspection(found.to_json(), Console(file=paper, width=120), verbose=True)

@@ -1,4 +1,4 @@
-"""Whether a batch is what the model takes, before the first step."""
+"""Check the first batch before step 1."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from stayfinite.recipes.images.pairs import LABELS, SIMILAR, Pair
 
 
 def first_batch(rows: PairRows, size: int) -> Batch:
-    """The first rows whose images can be read, for the check before the start; no random number is drawn.
+    """The first rows with readable images. Draws no random numbers.
 
     Raises:
-        NotReady: none of the first can be read.
+        NotReady: none of the first images can be read.
     """
     found: list[Batch] = []
     failed = ""
@@ -30,10 +30,10 @@ def first_batch(rows: PairRows, size: int) -> Batch:
 
 
 def look_at_batch(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
-    """What is odd about a batch, in words; nothing where it is sound.
+    """Warnings about a batch.
 
     Raises:
-        NotReady: it cannot be trained on: shape, pixels that are not numbers, labels outside of the classes.
+        NotReady: wrong shape, non-finite pixels, or labels out of range.
     """
     images, labels = batch["images"], batch["labels"]
     if images.ndim != 5 or images.shape[:3] != (len(labels), 2, 3):

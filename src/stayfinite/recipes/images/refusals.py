@@ -1,4 +1,4 @@
-"""Settings that cannot work, refused before anything is read or written."""
+"""Reject impossible settings before anything is read or written."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from stayfinite.recipes.settings import require
 
 
 def refuse_impossible(config: Any) -> None:
-    """Look at the settings of a comparison's training.
+    """Check the settings.
 
     Raises:
-        UsageError: one of them, or two together, cannot work.
+        UsageError: a setting, or a combination, is invalid.
     """
     require(
         config,

@@ -1,4 +1,4 @@
-"""What the training of a comparison came to: a result for a program, a file, a picture."""
+"""Result of a comparison training: object, file, plot."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stayfinite.recipes.running.records import write_result
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Outcome):
-    """What a training came to; the scores are those of the best model on the held-out pairs."""
+    """Result of a training; scores are of the best model on held-out pairs."""
 
     scores: Scores | None
     """None after --dry-run."""
 
 
 def keep_result(result: Result, best: Best, rate: float, say: Callable[[str], None]) -> None:
-    """Write result.json and, where matplotlib is installed, confusion.png.
+    """Write result.json, and confusion.png if matplotlib is installed.
 
     Arguments:
-        rate: pairs in a second.
+        rate: pairs per second.
     """
     scores = result.scores
     assert scores is not None

@@ -1,4 +1,4 @@
-"""Settings that cannot work, refused before anything is read or written."""
+"""Reject impossible settings before anything is read or written."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stayfinite.recipes.streaming.choosing import refuse_missing
 
 
 def refuse_impossible(config: Any) -> None:
-    """Look at the settings of a language model's training.
+    """Check the settings.
 
     Raises:
-        UsageError: one of them, or two together, cannot work.
+        UsageError: a setting, or a combination, is invalid.
     """
     require(
         config,
@@ -53,7 +53,7 @@ def _refuse_places(config: Any) -> None:
 
 
 def _has_tokenizer(place: Path) -> bool:
-    """A directory that only has to be read may be protected."""
+    """Whether there is a tokenizer; its directory may be read-only then."""
     return (place / "spiece.model").is_file() or (place / "tokenizer.json").is_file()
 
 

@@ -1,4 +1,4 @@
-"""The rows of a batch as a person would read them, for the incident of a bad step."""
+"""Rows of a batch as text, for incidents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stayfinite.recipes.seq2seq.batching import IGNORED, Example
 
 
 def rows_in_words(tokenizer: Any, masking: Masking) -> Callable[[Mapping[str, Tensor]], list[str]]:
-    """A function from a batch to the text of each row, with its gaps filled in again."""
+    """A function from a batch to the text of each row, with gaps filled."""
 
     def describe(batch: Mapping[str, Tensor]) -> list[str]:
         rows = zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True)

@@ -1,4 +1,4 @@
-"""What cannot work: settings, refused before anything is read or written, and a start that no reward tells apart."""
+"""Reject impossible settings, and a start without differing rewards."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stayfinite.recipes.settings import require
 
 
 def refuse_impossible(config: Any) -> None:
-    """Look at the settings of a reinforcement learning.
+    """Check the settings.
 
     Raises:
-        UsageError: a value is outside what it may be, or a trained adapter would be written over.
+        UsageError: a value out of range, or a trained adapter would be overwritten.
     """
     refuse_fp16(config)
     require(
@@ -38,10 +38,10 @@ def refuse_impossible(config: Any) -> None:
 
 
 def refuse_too_few(questions: int, wanted: int) -> None:
-    """Refuse data that does not fill one sampling.
+    """Refuse too few questions for one sampling round.
 
     Raises:
-        UsageError: there are too few questions.
+        UsageError: too few.
     """
     if questions < wanted:
         raise UsageError(
@@ -51,7 +51,7 @@ def refuse_too_few(questions: int, wanted: int) -> None:
 
 
 def refuse_fewer_than(ranks: int, prompts: int) -> None:
-    """Refuse more ranks than a step has questions.
+    """Refuse more ranks than questions per step.
 
     Raises:
         UsageError: a rank would have none.
@@ -64,7 +64,7 @@ def refuse_fewer_than(ranks: int, prompts: int) -> None:
 
 
 def refuse_equal_rewards(sampled: Sampled, config: Any, say: Callable[[str], None]) -> None:
-    """Refuse a start from which nothing is learned: every group has one reward only."""
+    """Refuse a start without a gradient: the rewards in every group are equal."""
     right = float((sampled.rewards == 1.0).float().mean())
     cut = sum(sampled.cut) / len(sampled.cut)
     say(

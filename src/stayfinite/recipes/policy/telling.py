@@ -1,4 +1,4 @@
-"""What a person reads of sampled answers: in the program's lines, and in an incident."""
+"""Sampled answers for log lines and incidents."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stayfinite.recipes.policy.groups import Portion
 
 
 def shown(portion: Portion) -> dict[str, Tensor]:
-    """Signals that stand in the program's own lines."""
+    """Signals for log lines."""
     return {name: torch.tensor(portion.signals[name]) for name in ("right", "length")}
 
 
 def in_words_of(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
-    """What each row was asked, what was said, and how much better than its siblings it was."""
+    """Prompt, answer and advantage of each row."""
     worth = batch["advantages"].tolist()
     return [f"{text} (advantage {one:+.2f})" for text, one in zip(rows_in_words(tokenizer, batch), worth, strict=True)]

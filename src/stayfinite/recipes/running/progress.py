@@ -1,4 +1,4 @@
-"""How far something slow has come, said now and then."""
+"""Progress lines for slow work."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ EVERY = 20.0
 
 
 class Progress:
-    """Says how much is done and how long the rest takes; nothing where it is quick.
+    """Prints progress and time left; nothing if the work is quick.
 
     Arguments:
-        say: takes a line.
-        what: is done: `questions asked`.
-        clock: gives seconds.
+        say: receives a line.
+        what: the unit, such as `questions asked`.
+        clock: returns seconds.
     """
 
     def __init__(self, say: Callable[[str], None], what: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -25,7 +25,7 @@ class Progress:
         self._began = self._told = clock()
 
     def __call__(self, done: int, of: int) -> None:
-        """So many are done, of so many."""
+        """Report ``done`` of ``of``."""
         now = self._clock()
         if done < of and now - self._told >= EVERY:
             self._told = now

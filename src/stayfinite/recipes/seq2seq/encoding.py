@@ -1,4 +1,4 @@
-"""Pairs of texts into rows of tokens, within their limits; what the limits cost is said before training."""
+"""Tokenize pairs within length limits, and report what the limits cost."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from stayfinite.recipes.seq2seq.batching import Example
 from stayfinite.recipes.seq2seq.built_in import Pair
 
 MUCH = 0.05
-"""Share of rows that are cut, or of tokens that are unknown, from which on it is a warning."""
+"""Share of truncated rows or unknown tokens that triggers a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """How texts become tokens.
+    """Tokenizes texts.
 
     Arguments:
-        tokenizer: of the model.
-        prefix: put before every source.
-        limits: tokens of source and target, the end mark included.
-        too_long: what is done with a row beyond them.
+        prefix: prepended to every source.
+        limits: tokens of source and target, with end tokens.
+        too_long: what to do with rows beyond them.
     """
 
     tokenizer: Any
@@ -31,7 +30,7 @@ class Encoding:
     too_long: Literal["cut", "drop"] = "cut"
 
     def __call__(self, pairs: Sequence[Pair], say: Callable[[str], None]) -> list[Example]:
-        """The rows, and what was lost.
+        """Tokenize, and report what was lost.
 
         Raises:
             UsageError: every row was dropped.
@@ -45,7 +44,7 @@ class Encoding:
         return fitting
 
     def quietly(self, pairs: Sequence[Pair]) -> list[Example]:
-        """The rows; none where there is no pair, or every one is dropped."""
+        """Tokenize without a report; may return no rows."""
         return self._fitting(self._tokens(pairs)) if pairs else []
 
     def _tokens(self, pairs: Sequence[Pair]) -> list[Example]:
@@ -54,7 +53,7 @@ class Encoding:
         return [Example(source, target) for source, target in zip(sources, targets, strict=True)]
 
     def _fitting(self, rows: Sequence[Example]) -> list[Example]:
-        """The rows within the limits: cut, or without those that are beyond."""
+        """Rows within the limits: truncated, or without longer ones."""
         end = self.tokenizer.eos_token_id
         kept = [row for row in rows if self.too_long == "cut" or not self._beyond(row)]
         return [Example(_cut(row.source, self.limits[0], end), _cut(row.target, self.limits[1], end)) for row in kept]
@@ -93,5 +92,5 @@ class Encoding:
 
 
 def _cut(row: list[int], limit: int, end: int) -> list[int]:
-    """The row within its limit, with the end mark in its place."""
+    """Truncate a row, keeping its end token."""
     return row if len(row) <= limit else [*row[: limit - 1], end]

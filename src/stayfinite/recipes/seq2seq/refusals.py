@@ -1,4 +1,4 @@
-"""Settings that cannot work, refused before anything is read or written."""
+"""Reject impossible settings before anything is read or written."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stayfinite.recipes.settings import require
 
 
 def refuse_impossible(config: Any) -> None:
-    """Look at the settings of a translation's training.
+    """Check the settings.
 
     Raises:
-        UsageError: one of them, or two together, cannot work.
+        UsageError: a setting, or a combination, is invalid.
     """
     if config.val and not config.train:
         raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
@@ -50,10 +50,10 @@ def refuse_impossible(config: Any) -> None:
 
 
 def refuse_recorded_stream(config: Any) -> None:
-    """Look at what a stream cannot do.
+    """Refuse --graphs with a stream.
 
     Raises:
-        UsageError: batches of a few forms are asked for, which need the lengths of all rows.
+        UsageError: graphs need the lengths of all rows.
     """
     if config.graphs:
         raise UsageError(
@@ -63,7 +63,7 @@ def refuse_recorded_stream(config: Any) -> None:
 
 
 def refuse_place(config: Any, place: Place) -> None:
-    """Look at where it would train.
+    """Refuse --graphs on this device or with several ranks.
 
     Raises:
         UsageError: it cannot train there.

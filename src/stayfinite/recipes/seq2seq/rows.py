@@ -1,4 +1,4 @@
-"""The rows of a batch as a person would read them, for the incident of a bad step."""
+"""Rows of a batch as text, for incidents."""
 
 from __future__ import annotations
 
