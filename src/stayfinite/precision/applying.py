@@ -93,7 +93,7 @@ def planned_class(kind: type[nn.Module], how: str) -> type[nn.Module]:
     """A subclass of a module class that computes in fp32, or under bf16 or fp16 autocast."""
     made = _MADE.get((kind, how))
     if made is None:
-        forward = _kept_in_fp32(kind) if how == "fp32" else _in_region(kind, HALVES[how])
+        forward = _fp32_forward(kind) if how == "fp32" else _autocast_forward(kind, HALVES[how])
 
         def reduced(self: Any, _protocol: Any) -> tuple[Any, ...]:
             # Copy and pickle through the original class: this one cannot be imported.
@@ -108,7 +108,7 @@ def planned_class(kind: type[nn.Module], how: str) -> type[nn.Module]:
 _MADE: dict[tuple[type[nn.Module], str], type[nn.Module]] = {}
 
 
-def _kept_in_fp32(kind: type[nn.Module]) -> Callable[..., Any]:
+def _fp32_forward(kind: type[nn.Module]) -> Callable[..., Any]:
     @wraps(kind.forward)  # trainers read the batch keys from the signature
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = tree_map(in_full, (args, kwargs))
@@ -125,7 +125,7 @@ def _kept_in_fp32(kind: type[nn.Module]) -> Callable[..., Any]:
     return forward
 
 
-def _in_region(kind: type[nn.Module], dtype: torch.dtype) -> Callable[..., Any]:
+def _autocast_forward(kind: type[nn.Module], dtype: torch.dtype) -> Callable[..., Any]:
     @wraps(kind.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         device = next((x.device.type for x in self.parameters()), "cpu")

@@ -93,7 +93,7 @@ def run_candidate(step: Step, assignment: Assignment, full: FullStep, *, scale: 
     changed = step.changed(*around, autocast=partial(autocast_region, device, half), scale=scale)
     with untouched(model):
         loss = float(changed.execute(step.fresh_batch(), then).detach().float())
-    cosine, error = _compared(gradients, full.gradients, scale)
+    cosine, error = _cosine_and_error(gradients, full.gradients, scale)
     return Loss(
         loss=abs(loss - full.loss) / max(abs(full.loss), 1e-12) if math.isfinite(loss) else math.inf,
         cosine=cosine,
@@ -128,7 +128,7 @@ def modules_in_full(model: nn.Module, names: list[str], device: str) -> Iterator
         yield
 
 
-def _compared(gradients: Mapping[str, Tensor], full: Mapping[str, Tensor], scale: float) -> tuple[float, float]:
+def _cosine_and_error(gradients: Mapping[str, Tensor], full: Mapping[str, Tensor], scale: float) -> tuple[float, float]:
     """Cosine and relative error of a gradient against the reference."""
     dot = own = exact = apart = 0.0
     for name, reference in full.items():

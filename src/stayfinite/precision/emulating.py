@@ -35,7 +35,6 @@ class Recipe:
 
     @property
     def fp8(self) -> bool:
-        """Whether products are in fp8."""
         return bool(self.scaling)
 
 
@@ -70,9 +69,12 @@ class _RoundedLinear(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.recipe, ctx.scale, ctx.amax, ctx.biased = recipe, scale, amax, bias is not None
         known = None if amax is None else amax.input
-        with _by_itself(x):
+        with _as_one_operator(x):
             rows = x.detach().reshape(-1, x.shape[-1])
-            product = _held(rows, recipe, recipe.operands, -1, known) @ _held(weight, recipe, recipe.operands, -1).t()
+            product = (
+                _rounded_operand(rows, recipe, recipe.operands, -1, known)
+                @ _rounded_operand(weight, recipe, recipe.operands, -1).t()
+            )
             if bias is not None:
                 product = product + bias.float()
             return recipe.results.rounded(product).reshape(*x.shape[:-1], weight.shape[0])
@@ -82,21 +84,21 @@ class _RoundedLinear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         recipe, scale = ctx.recipe, ctx.scale
         seen, known = (None, None) if ctx.amax is None else (ctx.amax.input, ctx.amax.grad_output * scale)
-        with _by_itself(x):
+        with _as_one_operator(x):
             grad = gradients[0].float().reshape(-1, weight.shape[0]) * scale
             rows = x.reshape(-1, x.shape[-1])
             if not recipe.fp8:
                 grad = recipe.gradients.rounded(grad)
-            forth, back = (_held(grad, recipe, recipe.gradients, along, known) for along in (-1, 0))
-            grad_input = forth @ _held(weight, recipe, recipe.operands, 0)
-            grad_weight = back.t() @ _held(rows, recipe, recipe.operands, 0, seen)
+            forth, back = (_rounded_operand(grad, recipe, recipe.gradients, along, known) for along in (-1, 0))
+            grad_input = forth @ _rounded_operand(weight, recipe, recipe.operands, 0)
+            grad_weight = back.t() @ _rounded_operand(rows, recipe, recipe.operands, 0, seen)
             grad_input, grad_weight = (recipe.results.rounded(each) / scale for each in (grad_input, grad_weight))
             grad_bias = grad.sum(0) / scale if ctx.biased else None
             return grad_input.reshape(x.shape), grad_weight, grad_bias, None, None, None
 
 
 @contextmanager
-def _by_itself(x: Tensor) -> Iterator[None]:
+def _as_one_operator(x: Tensor) -> Iterator[None]:
     """Disable autocast and dispatch modes, so the computation counts as one operator.
 
     The operands are already rounded, so TF32 products leave them unchanged.
@@ -126,7 +128,7 @@ def rounded_linear(
     return result
 
 
-def _held(matrix: Tensor, recipe: Recipe, kind: Format, along: int, amax: float | None = None) -> Tensor:
+def _rounded_operand(matrix: Tensor, recipe: Recipe, kind: Format, along: int, amax: float | None = None) -> Tensor:
     """Round a matrix for the product. ``along`` is the summed dimension, which shares a scale."""
     if not recipe.fp8:
         return kind.rounded(matrix)

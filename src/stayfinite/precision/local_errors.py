@@ -53,15 +53,15 @@ def local_error(seen: Seen, recipe: Recipe, scale: float) -> LocalError | None:
     module = seen.module
     try:
         if sample.rows is not None and isinstance(module, nn.Linear):
-            return _of_linear(module, sample, seen, recipe, scale)
+            return _error_of_linear(module, sample, seen, recipe, scale)
         if recipe.fp8 or recipe.name == "tf32":
             return None
-        return _of_any(module, sample, recipe, scale)
+        return _error_of_module(module, sample, recipe, scale)
     except Exception:  # a module may raise anything when called with part of its batch
         return None
 
 
-def _of_linear(module: nn.Linear, sample: Sample, seen: Seen, recipe: Recipe, scale: float) -> LocalError:
+def _error_of_linear(module: nn.Linear, sample: Sample, seen: Seen, recipe: Recipe, scale: float) -> LocalError:
     x, gradient = sample.args[0].float(), sample.grad_output
     assert gradient is not None
     weight, bias = (None if p is None else p.detach().float() for p in (module.weight, module.bias))
@@ -81,21 +81,21 @@ def _of_linear(module: nn.Linear, sample: Sample, seen: Seen, recipe: Recipe, sc
             ),
         )
         return LocalError(
-            output=_of_rows(y.detach(), exact),
-            grad_input=_of_all(grad_input, full @ weight),
-            grad_weight=_of_all(grad_weight, full.t() @ x),
+            output=_row_error(y.detach(), exact),
+            grad_input=_relative_error(grad_input, full @ weight),
+            grad_weight=_relative_error(grad_weight, full.t() @ x),
             lost=0.0 if recipe.scaling == "rowwise" else max(lost),
         )
 
 
-def _of_any(module: nn.Module, sample: Sample, recipe: Recipe, scale: float) -> LocalError:
+def _error_of_module(module: nn.Module, sample: Sample, recipe: Recipe, scale: float) -> LocalError:
     exact = _run(module, sample, None, 1.0)
     rounded = _run(module, sample, recipe, scale)
-    output = _of_all(rounded[0], exact[0])
+    output = _relative_error(rounded[0], exact[0])
     return LocalError(
         output=output,
-        grad_input=max((_of_all(a, b) for a, b in zip(rounded[1], exact[1], strict=True)), default=0.0),
-        grad_weight=max((_of_all(a, b) for a, b in zip(rounded[2], exact[2], strict=True)), default=0.0),
+        grad_input=max((_relative_error(a, b) for a, b in zip(rounded[1], exact[1], strict=True)), default=0.0),
+        grad_weight=max((_relative_error(a, b) for a, b in zip(rounded[2], exact[2], strict=True)), default=0.0),
     )
 
 
@@ -127,7 +127,7 @@ def _run(
     return first.detach().float(), plain[: len(leaves)], plain[len(leaves) :]
 
 
-def _of_all(rounded: Tensor, exact: Tensor) -> float:
+def _relative_error(rounded: Tensor, exact: Tensor) -> float:
     size = float(torch.linalg.vector_norm(exact.float()))
     error = float(torch.linalg.vector_norm(rounded.float() - exact.float()))
     if not math.isfinite(error):
@@ -135,7 +135,7 @@ def _of_all(rounded: Tensor, exact: Tensor) -> float:
     return error / size if size > 0 else 0.0
 
 
-def _of_rows(rounded: Tensor, exact: Tensor) -> float:
+def _row_error(rounded: Tensor, exact: Tensor) -> float:
     """Mean error of a row: relative to the whole row and to its deviation from the mean row, whichever is larger.
 
     An error shared by all rows is a shift, and counts against the whole row only.

@@ -59,11 +59,9 @@ class LostUpdates:
     ways: Sequence[Kept]
 
     def way(self, name: str) -> Kept:
-        """The result of one method."""
         return next(each for each in self.ways if each.way == name)
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return asdict(self)
 
 

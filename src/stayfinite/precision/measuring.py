@@ -70,7 +70,8 @@ def full_step(step: Step, *, samples: bool) -> FullStep:
     """
     seen = {name: Seen(name, module) for name, module in units_of(step.model)}
     handles = [
-        each.module.register_forward_hook(partial(_heard, each, samples), with_kwargs=True) for each in seen.values()
+        each.module.register_forward_hook(partial(_record_call, each, samples), with_kwargs=True)
+        for each in seen.values()
     ]
     gradients: dict[str, Tensor] = {}
     try:
@@ -97,7 +98,7 @@ def gradients_of(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _heard(
+def _record_call(
     seen: Seen, samples: bool, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> None:
     inputs = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point()]
@@ -118,7 +119,7 @@ def _heard(
     if sample is not None:
         seen.sample = sample
     if first.requires_grad:
-        first.register_hook(partial(_heard_gradient, seen, sample))
+        first.register_hook(partial(_record_gradient, seen, sample))
 
 
 def _features(module: nn.Module, output: Tensor) -> int:
@@ -129,10 +130,10 @@ def _features(module: nn.Module, output: Tensor) -> int:
     return int(output.shape[-1]) if output.dim() else 1
 
 
-def _heard_gradient(seen: Seen, sample: Sample | None, gradient: Tensor) -> None:
+def _record_gradient(seen: Seen, sample: Sample | None, gradient: Tensor) -> None:
     seen.note("grad_output", gradient)
     if sample is not None:
-        sample.grad_output = _taken(gradient.detach(), sample.rows).clone()
+        sample.grad_output = _sampled_rows(gradient.detach(), sample.rows).clone()
 
 
 def _sampled(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sample | None:
@@ -141,7 +142,7 @@ def _sampled(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     rows = _chosen_rows(args[0]) if type(module) is nn.Linear and isinstance(args[0], Tensor) else None
 
     def part(x: Any) -> Any:
-        return _taken(x.detach(), rows).clone() if isinstance(x, Tensor) and x.dim() else x
+        return _sampled_rows(x.detach(), rows).clone() if isinstance(x, Tensor) and x.dim() else x
 
     return Sample(tuple(part(x) for x in args), {name: part(x) for name, x in kwargs.items()}, rows)
 
@@ -158,7 +159,7 @@ def _chosen_rows(x: Tensor) -> Tensor:
     return chosen
 
 
-def _taken(x: Tensor, rows: Tensor | None) -> Tensor:
+def _sampled_rows(x: Tensor, rows: Tensor | None) -> Tensor:
     if rows is None:
         few: Tensor = x[:FEW]
         return few

@@ -233,11 +233,7 @@ class PrecisionPlan:
 
     @classmethod
     def load(cls, path: str | Path) -> PrecisionPlan:
-        """Read a plan from a file.
-
-        Raises:
-            UsageError: the file is missing or is not a plan.
-        """
+        """Read a plan from a file. Raises UsageError if the file is missing or is not a plan."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
