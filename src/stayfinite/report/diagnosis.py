@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from stayfinite.report.printable import printable
+from stayfinite.report.printable import printable_parts
 
 STYLES = {"sick": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
 SHOWN = 3
@@ -20,7 +20,7 @@ WORTH_SHOWING = 0.2
 
 def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything: bool = False) -> None:
     """Print a diagnosis from its plain data."""
-    diagnosis = _clean(diagnosis)
+    diagnosis = printable_parts(diagnosis)
     verdict = diagnosis["verdict"]
     console.print(Text.assemble((verdict, STYLES[verdict]), f"  {_headline(diagnosis)}"))
     loud = [finding for finding in diagnosis["findings"] if finding["severity"] != "info"]
@@ -59,15 +59,6 @@ def _show_differential(diagnosis: Mapping[str, Any], console: Console) -> None:
     script = next((each["path"] for each in diagnosis["sources"] if each["path"].endswith((".py", ".ipynb"))), None)
     if script is not None:
         console.print(Padding(Text(f"Or prove it: stayfinite doctor {script}"), (0, 0, 0, 2)))
-
-
-def _clean(part: Any) -> Any:
-    """Escape every text for the terminal: file names and log lines may hold anything."""
-    if isinstance(part, str):
-        return printable(part)
-    if isinstance(part, Mapping):
-        return {name: _clean(value) for name, value in part.items()}
-    return [_clean(each) for each in part] if isinstance(part, list) else part
 
 
 def _headline(diagnosis: Mapping[str, Any]) -> str:

@@ -105,7 +105,13 @@ def _scale(axis: Axes, name: str, values: Sequence[float]) -> None:
     if min(finite) < 0:
         axis.set_yscale("symlog")
     elif any(value > 0 for value in finite):
-        from stayfinite.report.plain_ticks import PlainLogFormatter
+        from matplotlib.ticker import LogFormatterSciNotation
+
+        class PlainLogFormatter(LogFormatterSciNotation):
+            """Labels the same ticks in plain numbers: 0.6 and 4, not 6e-1."""
+
+            def __call__(self, x: float, pos: int | None = None) -> str:
+                return f"{x:,g}" if super().__call__(x, pos) else ""
 
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter(PlainLogFormatter())

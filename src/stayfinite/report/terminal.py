@@ -60,14 +60,12 @@ class Voice:
         self._say(f"step {decision.step} {verb}, {decision.code}: {decision.reason}{often}", STYLES[decision.action])
 
     def finding(self, finding: Finding) -> None:
-        """Print a finding."""
         evidence = "; ".join(finding.evidence)
         self._say(
             f"{finding.where}, {finding.code} {finding.cause}: {finding.title} ({evidence}). {finding.fix}", "magenta"
         )
 
     def text(self, text: str) -> None:
-        """Print other text."""
         self._say(text, "")
 
     def _say(self, text: str, style: str) -> None:

@@ -45,17 +45,12 @@ class Viewer:
             return not self._dropped
 
     def drop(self) -> None:
-        """Disconnect the viewer."""
         with self._news:
             self._dropped = True
             self._news.notify()
 
     def take(self, timeout: float) -> tuple[str, bytes] | None:
-        """The next message, or None after the timeout.
-
-        Raises:
-            EOFError: the viewer was dropped.
-        """
+        """The next message, or None after the timeout. Raises EOFError if the viewer was dropped."""
         with self._news:
             if not self._waiting and not self._dropped:
                 self._news.wait(timeout)
@@ -85,7 +80,6 @@ class Hub:
         """Viewers dropped for being too slow."""
 
     def publish(self, message: bytes) -> None:
-        """Send a message to all viewers."""
         with self.lock:
             self._count += 1
             name = self._name(self._count)
@@ -123,18 +117,15 @@ class Hub:
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
-        """Remove a viewer."""
         with self.lock:
             self._viewers.discard(viewer)
 
     @property
     def viewers(self) -> int:
-        """Number of viewers."""
         with self.lock:
             return len(self._viewers)
 
     def close(self) -> None:
-        """Disconnect all viewers."""
         with self.lock:
             for viewer in self._viewers:
                 viewer.drop()

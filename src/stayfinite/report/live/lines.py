@@ -28,7 +28,6 @@ class PlainLines:
         self._newest = Newest()
 
     def show(self, statuses: Sequence[RunStatus]) -> None:
-        """Write what has changed."""
         for status in statuses:
             name = status.name if len(statuses) > 1 else ""
             first = status.path not in self._told
@@ -52,7 +51,6 @@ class JsonLines:
         self._newest = Newest()
 
     def show(self, statuses: Sequence[RunStatus]) -> None:
-        """Write what has changed."""
         for status in statuses:
             record = status.to_json()
             # Ignore changes of the clock alone.

@@ -69,23 +69,23 @@ class LivePage:
         self._logs_sent: dict[str, float] = {}
         self.late = False
         """Whether an update is pending: call ``publish`` again soon, even if nothing new was read."""
-        self._told: tuple[float, list[tuple[str, ...]]] = (0.0, [])
+        self._last_state: tuple[float, list[tuple[str, ...]]] = (0.0, [])
         """Time and content of the last state update."""
         self._page: tuple[float, bytes] | None = None
         self._policy = page_csp("events")
 
     def outdated(self, statuses: Sequence[RunStatus]) -> bool:
         """Whether the page's state is out of date, for example because a process was killed."""
-        when, told = self._told
-        if [_told(status)[:3] for status in statuses] != [each[:3] for each in told]:
+        when, told = self._last_state
+        if [_state_of(status)[:3] for status in statuses] != [each[:3] for each in told]:
             return True
         late = time.monotonic() - when > CLOCK_SECONDS
-        return late and [_told(status) for status in statuses] != told
+        return late and [_state_of(status) for status in statuses] != told
 
     def publish(self, shown: Sequence[Shown]) -> None:
         """Send what has changed to all viewers."""
         with self.hub.lock:
-            self._told = (time.monotonic(), [_told(each.status) for each in shown])
+            self._last_state = (time.monotonic(), [_state_of(each.status) for each in shown])
             same = [each.status.path for each in shown] == [each.status.path for each in self._shown]
             self._shown, self.late = shown, False
             evaluations = [0 if each.reader is None else len(each.reader.evaluations) for each in shown]
@@ -181,7 +181,7 @@ def _standing(status: RunStatus) -> str:
     return status.ended if status.state == "ended" else standing(status)
 
 
-def _told(status: RunStatus) -> tuple[str, ...]:
+def _state_of(status: RunStatus) -> tuple[str, ...]:
     """Fields that change with time alone: first those sent at once, then those that may wait."""
     return status.state, status.ended, status.health.word.value, status.health.reason, _standing(status)
 

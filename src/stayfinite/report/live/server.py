@@ -68,7 +68,6 @@ class LiveServer(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def start(self) -> None:
-        """Serve in a background thread."""
         threading.Thread(target=self.serve_forever, name="stayfinite-live", daemon=True, args=(0.2,)).start()
 
     def stop(self) -> None:
@@ -89,7 +88,6 @@ class LiveServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve one connection and free its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:

@@ -28,7 +28,7 @@ def page_html(data: Mapping[str, Any], live: str | None = None) -> str:
     Arguments:
         data: from :func:`stayfinite.report.page.data.page_data`.
         live: URL of a stream of server-sent events, each an argument to the script's ``update``; None for a static
-    page.
+            page.
     """
     parts = {
         "TITLE": html.escape(f"{data['title']} · stayfinite" if data.get("title") else "stayfinite"),
