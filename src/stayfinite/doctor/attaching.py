@@ -102,7 +102,7 @@ def attach(*, guard: bool = False, run_dir: str | os.PathLike[str] | None = None
 
     Returns:
         The attachment: ``findings()`` returns the findings so far, ``detach()`` stops watching. In a notebook it
-    displays them.
+        displays them.
 
     Examples:
         >>> doctor = stayfinite.attach()  # then train as usual

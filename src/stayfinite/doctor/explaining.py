@@ -42,7 +42,6 @@ class Explainer:
         self.why_not = ""
 
     def __call__(self, watcher: StepWatcher, bad: BadStep, backward: Backward, optimizer: Any) -> None:
-        """Explain a non-finite step."""
         program = watcher.program
         if optimizer is None:
             main = program.main_optimizer()

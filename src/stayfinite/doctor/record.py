@@ -32,7 +32,6 @@ class Course:
 
     @property
     def finite(self) -> list[float]:
-        """The finite values."""
         return [value for value in self.values if math.isfinite(value)]
 
     def __len__(self) -> int:
@@ -52,7 +51,6 @@ class Stats:
     places: dict[Place, int] = field(default_factory=dict)
 
     def add(self, tensor: Tensor, place: Place) -> None:
-        """Add a tensor."""
         flat = tensor.detach().reshape(-1)
         values = flat[:: max(1, flat.numel() // MOST_VALUES)].double()
         self.count += values.numel()
@@ -64,7 +62,6 @@ class Stats:
 
     @property
     def mean(self) -> float:
-        """Mean of all values."""
         return self.total / self.count if self.count else math.nan
 
     @property
@@ -120,8 +117,6 @@ class OptimizerSeen:
     first_rate: float = math.nan
     stale: int = 0
     """Steps that reused gradients of an earlier step."""
-    empty: int = 0
-    """Steps without a gradient right after a backward call."""
     nothing: int = 0
     """Steps at which every gradient was 0 or None."""
     cleared: bool = True
@@ -142,8 +137,6 @@ class OptimizerSeen:
     backwards_a_step: list[int] = field(default_factory=list)
     none_always: dict[int, int] = field(default_factory=dict)
     """Looks without a gradient, by ``id`` of the parameter."""
-    zero_always: dict[int, int] = field(default_factory=dict)
-    """Looks with an all-zero gradient, by ``id`` of the parameter."""
     looks: int = 0
 
 
@@ -153,8 +146,6 @@ class ScheduleSeen:
 
     schedule: Any
     steps: int = 0
-    steps_at: list[int] = field(default_factory=list)
-    """The program's step count at its first few hundred steps."""
     place: Place = ("", 0)
 
 
@@ -165,8 +156,6 @@ class LoaderSeen:
     loader: Any
     batches: int = 0
     epochs: int = 0
-    longest: int = 0
-    """Most batches read in one epoch."""
     in_epoch: int = 0
     last: Any = None
     """The last batch."""

@@ -86,7 +86,6 @@ class Replay:
     """The statements that are run."""
 
     def forward(self, batch: Mapping[str, Any]) -> Tensor:
-        """The loss of a batch."""
         names = _fresh(self._names) | dict(batch)
         with replaying(self.place, self.drawn):
             return _run(self._codes, names)

@@ -60,14 +60,12 @@ class Session:
             self._explainer(*told)
 
     def begin(self) -> None:
-        """Install the hooks."""
         self._start = time.monotonic()
         if not self.generators:
             self.generators = capture_rng()
         self.watcher.attach()
 
     def end(self) -> None:
-        """Remove the hooks."""
         self.watcher.detach()
         self.watcher.program.seconds = time.monotonic() - self._start
 

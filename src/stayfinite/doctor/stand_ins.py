@@ -28,7 +28,6 @@ class StandIns:
         self.replace(owner, name, stand_in)
 
     def replace(self, owner: Any, name: str, other: Any) -> None:
-        """Replace a function with another."""
         original = getattr(owner, name)
         own = name in vars(owner)
         setattr(owner, name, other)

@@ -33,7 +33,6 @@ class Told:
         return self.finding.severity != "info"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return self.finding.to_json() | {"known_by": self.known_by, "place": list(self.place)}
 
 

@@ -14,6 +14,7 @@ from torch.utils.data import RandomSampler
 
 from stayfinite.doctor.frames import short
 from stayfinite.doctor.judges.course import learned, not_learning
+from stayfinite.doctor.patching.text import called
 from stayfinite.doctor.record import ModelSeen, Program, tensors_in
 from stayfinite.doctor.slicing import tree_of
 from stayfinite.doctor.told import Told, told
@@ -32,7 +33,7 @@ def judge(program: Program) -> Iterator[Told]:
     for seen in program.learning_models():
         yield from _scaled(program, seen)
         yield from _unscaled(program, seen)
-    yield from _own_order(program)
+    yield from _shuffled_apart(program)
     yield from _other_labels(program)
     yield from _time_first(program)
     yield from _last_of_one(program)
@@ -163,11 +164,11 @@ def _unscaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
         )  # fmt: skip
 
 
-def _own_order(program: Program) -> Iterator[Told]:
+def _shuffled_apart(program: Program) -> Iterator[Told]:
     shuffling = [
         each
         for each in program.loaders.values()
-        if each.trained is not None and isinstance(_sampler(each.loader), RandomSampler)
+        if each.trained is not None and isinstance(getattr(each.loader, "sampler", None), RandomSampler)
     ]
     together = [each for each in shuffling if each.batches >= FEWEST and _one_column(each.last)]
     if len(together) == 2 and abs(together[0].batches - together[1].batches) <= 1:
@@ -221,10 +222,6 @@ def _fell(program: Program) -> bool:
     return end < 0.5 * begin
 
 
-def _sampler(loader: object) -> object:
-    return getattr(loader, "sampler", None)
-
-
 def _one_column(batch: object) -> bool:
     return isinstance(batch, torch.Tensor) or (isinstance(batch, list | tuple) and len(batch) == 1)
 
@@ -235,7 +232,7 @@ def two_orders(tree: ast.Module) -> tuple[tuple[str, str], int] | None:
         orders: dict[str, str] = {}
         shuffled: list[tuple[str, str, int]] = []
         for statement in body:
-            seeded = any(isinstance(n, ast.Call) and _called(n) in ("seed", "manual_seed") for n in ast.walk(statement))
+            seeded = any(called(n) in ("seed", "manual_seed") for n in ast.walk(statement))
             if seeded:
                 shuffled.clear()
             if (made := _new_order(statement)) is not None:
@@ -254,8 +251,8 @@ def _new_order(statement: ast.stmt) -> str | None:
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
         return None
     call, target = statement.value, statement.targets[0]
-    of_an_array = bool(call.args) and isinstance(call.args[0], ast.Name) and _called(call) == "permutation"
-    drawn = _called(call) in ("randperm", "permutation") and not of_an_array
+    of_an_array = bool(call.args) and isinstance(call.args[0], ast.Name) and called(call) == "permutation"
+    drawn = called(call) in ("randperm", "permutation") and not of_an_array
     return target.id if drawn and isinstance(target, ast.Name) else None
 
 
@@ -283,16 +280,12 @@ def _bodies(tree: ast.Module) -> Iterator[list[ast.stmt]]:
                 yield body
 
 
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-
-
 def _shuffles(statement: ast.stmt, orders: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Names a statement shuffles, each with an id of the permutation."""
     if (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Call)
-        and _called(statement.value) == "shuffle"
+        and called(statement.value) == "shuffle"
     ):
         arguments = statement.value.args
         if len(arguments) == 1 and isinstance(arguments[0], ast.Name):
@@ -307,7 +300,7 @@ def _shuffles(statement: ast.stmt, orders: dict[str, str]) -> Iterator[tuple[str
             continue
         if (
             isinstance(value, ast.Call)
-            and _called(value) == "permutation"
+            and called(value) == "permutation"
             and value.args
             and isinstance(value.args[0], ast.Name)
         ):
@@ -316,5 +309,5 @@ def _shuffles(statement: ast.stmt, orders: dict[str, str]) -> Iterator[tuple[str
             index = value.slice
             if isinstance(index, ast.Name) and index.id in orders:
                 yield target.id, orders[index.id]
-            elif isinstance(index, ast.Call) and _called(index) in ("randperm", "permutation"):
+            elif isinstance(index, ast.Call) and called(index) in ("randperm", "permutation"):
                 yield target.id, f"{index.lineno}:{index.col_offset}"

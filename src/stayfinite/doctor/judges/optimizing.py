@@ -26,11 +26,11 @@ def judge(program: Program) -> Iterator[Told]:
         yield from _accumulation(program, seen)
     if program.hand is not None and program.by_hand and program.hand.steps >= FEWEST:
         yield from _stale(program.hand)
-    yield from _held_by_nobody(program)
-    yield from _cut_off(program)
+    yield from _unowned(program)
+    yield from _detached(program)
 
 
-def _cut_off(program: Program) -> Iterator[Told]:
+def _detached(program: Program) -> Iterator[Told]:
     """A model called at every step whose parameters never get a gradient."""
     looks = {
         id(p): (seen.none_always.get(id(p), 0), seen.looks)
@@ -164,8 +164,6 @@ def _rate(seen: OptimizerSeen) -> Iterator[Told]:
             "flipped-sign", [f"The learning rate is negative: {rates[0]:g}."],
             place=seen.place, where=short(seen.place), weight=2.4, fix="use a positive learning rate",
         )  # fmt: skip
-    elif seen.optimizer.param_groups and all(group.get("maximize") for group in seen.optimizer.param_groups):
-        return
 
 
 def _accumulation(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
@@ -189,7 +187,7 @@ def _accumulation(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
         )  # fmt: skip
 
 
-def _held_by_nobody(program: Program) -> Iterator[Told]:
+def _unowned(program: Program) -> Iterator[Told]:
     stepping = [each for each in program.optimizers.values() if each.steps >= FEWEST]
     if not stepping or len(stepping) != len(program.optimizers):
         return

@@ -19,7 +19,6 @@ class Text:
         }
 
     def source(self, node: ast.AST) -> str:
-        """Source text of a node."""
         return ast.get_source_segment(self.text, node) or ""
 
     def with_node(self, node: Any, new: str) -> str:
@@ -60,7 +59,6 @@ class Text:
         return next((parent for parent in self.parents(node) if isinstance(parent, ast.FunctionDef)), None)
 
     def indent(self, statement: ast.stmt) -> str:
-        """Leading whitespace of a statement."""
         line = self.lines[statement.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
 
@@ -97,7 +95,6 @@ class Text:
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and called(node) in names]
 
     def find(self, test: Callable[[ast.AST], bool]) -> list[Any]:
-        """All nodes that pass a test."""
         return [node for node in ast.walk(self.tree) if test(node)]
 
 

@@ -30,7 +30,6 @@ class Plan:
     """Generator states at program start."""
 
     def write(self, folder: Path) -> None:
-        """Write the plan for the second run."""
         kept = {name: getattr(self, name) for name in self.__dataclass_fields__}
         (folder / PLAN).write_bytes(pickle.dumps(kept))
 

@@ -129,15 +129,13 @@ def after_step(seen: OptimizerSeen) -> None:
 
 
 def note_gradients(seen: OptimizerSeen) -> None:
-    """Count parameters with no gradient, or an all-zero one."""
+    """Count looks at which a parameter had no gradient."""
     seen.looks += 1
     for p in (p for group in seen.optimizer.param_groups for p in group["params"]):
         if not p.requires_grad:
             continue
         if p.grad is None:
             seen.none_always[id(p)] = seen.none_always.get(id(p), 0) + 1
-        elif not p.grad.is_sparse and not bool(p.grad.any()):
-            seen.zero_always[id(p)] = seen.zero_always.get(id(p), 0) + 1
 
 
 class _ByHand:

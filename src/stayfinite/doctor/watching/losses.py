@@ -35,14 +35,12 @@ class LossWatcher(Watching):
         self._in_loss = 0
 
     def attach(self, stand_ins: StandIns) -> None:
-        """Hook torch's losses and comparisons."""
         for name in LOSSES:
             stand_ins.put(F, name, functools.partial(self.loss_function, name))
         for name in COMPARISONS:
             stand_ins.replace(Tensor, name, self._beside(name, getattr(Tensor, name)))
 
     def loss_function(self, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Hook of a loss in ``torch.nn.functional``."""
         if self.aside or self._in_loss:
             return original(*args, **kwargs)
         self._in_loss += 1

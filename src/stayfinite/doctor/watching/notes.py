@@ -60,7 +60,6 @@ class Watching:
 
     @property
     def program(self) -> Program:
-        """The record so far."""
         return self.notes.program
 
     @property

@@ -17,8 +17,6 @@ from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.doctor.watching.notes import Notes, Watching, safely
 from stayfinite.doctor.watching.steps import StepWatcher
 
-MOST_NOTED = 512
-
 
 class RateWatcher(Watching):
     """Records schedules, clipping and GradScaler.
@@ -33,7 +31,6 @@ class RateWatcher(Watching):
         self._in_schedule = 0
 
     def attach(self, stand_ins: StandIns) -> None:
-        """Hook schedules, clipping and GradScaler."""
         for kind in _with_step(LRScheduler):
             stand_ins.put(kind, "step", self.schedule_step)
         if "step" in vars(ReduceLROnPlateau) and not issubclass(ReduceLROnPlateau, LRScheduler):
@@ -44,7 +41,6 @@ class RateWatcher(Watching):
         stand_ins.put(torch.amp.GradScaler, "scale", self.scale_loss)
 
     def schedule_step(self, original: Any, schedule: Any, *args: Any, **kwargs: Any) -> Any:
-        """``LRScheduler.step``."""
         if playing.on or self._in_schedule:
             return original(schedule, *args, **kwargs)
         self._in_schedule += 1
@@ -62,25 +58,20 @@ class RateWatcher(Watching):
         seen = self.program.schedules.setdefault(id(schedule), ScheduleSeen(schedule))
         seen.steps += 1
         seen.place = place_here()
-        if len(seen.steps_at) < MOST_NOTED:
-            seen.steps_at.append(self.program.steps)
 
     def clip(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """``clip_grad_norm_``."""
         if not playing.on:
             self.program.clips += 1
             self.program.clip_place = place_here()
         return original(*args, **kwargs)
 
     def update_scale(self, original: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
-        """``GradScaler.update``."""
         self._note_skipped(scaler)
         returned = original(scaler, *args, **kwargs)
         self._note_scale(scaler)
         return returned
 
     def scale_loss(self, original: Any, scaler: Any, outputs: Any) -> Any:
-        """``GradScaler.scale``."""
         returned = original(scaler, outputs)
         if scaler.is_enabled() and isinstance(returned, Tensor) and not playing.on:
             self._steps.scaled = id(returned), float(scaler.get_scale()) or 1.0

@@ -53,7 +53,6 @@ class StepWatcher(Watching):
         """A non-finite loss whose handling waits for a multi-rank backward."""
 
     def attach(self, stand_ins: StandIns) -> None:
-        """Hook backward and optimizers."""
         stand_ins.keep(register_optimizer_step_pre_hook(self.before_step).remove)
         stand_ins.keep(register_optimizer_step_post_hook(self.after_step).remove)
         stand_ins.put(Tensor, "backward", self.backward)
@@ -67,11 +66,9 @@ class StepWatcher(Watching):
         self.time_is_up = True
 
     def backward(self, original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
-        """``Tensor.backward``."""
         return self._run_backward(original, loss, (loss, *args), kwargs)
 
     def autograd_backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """``torch.autograd.backward``."""
         return self._run_backward(original, loss_in(args, kwargs), args, kwargs)
 
     def _run_backward(self, original: Any, loss: Any, args: Any, kwargs: Any) -> Any:
@@ -150,7 +147,6 @@ class StepWatcher(Watching):
                 seen.turned += 1
 
     def build_optimizer(self, original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """``Optimizer.__init__``."""
         returned = original(optimizer, *args, **kwargs)
         self._note_optimizer(optimizer)
         return returned
@@ -163,7 +159,6 @@ class StepWatcher(Watching):
                 self.notes.begin_step()
 
     def before_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Optimizer pre-step hook."""
         if playing.on:
             raise CannotReplay("an optimizer would take a step")
         if self.time_is_up and not self.notes.busy:
@@ -203,7 +198,6 @@ class StepWatcher(Watching):
             self.good = looking.weights_of(self.program)
 
     def after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """Optimizer post-step hook."""
         self._after_step(optimizer)
 
     @safely
@@ -234,7 +228,6 @@ class StepWatcher(Watching):
                 raise ProgramStopped("strict")
 
     def zero_grad(self, original: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
-        """``Optimizer.zero_grad`` and ``Module.zero_grad``."""
         self._zero_grad(owner)
         return original(owner, *args, **kwargs)
 

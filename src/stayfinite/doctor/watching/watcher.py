@@ -32,14 +32,11 @@ class Watcher:
 
     @property
     def program(self) -> Program:
-        """The record so far."""
         return self.notes.program
 
     def attach(self) -> None:
-        """Install all hooks."""
         for each in self._watchers:
             each.attach(self._stand_ins)
 
     def detach(self) -> None:
-        """Remove all hooks."""
         self._stand_ins.off()
