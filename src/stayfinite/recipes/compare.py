@@ -30,11 +30,10 @@ from stayfinite.recipes.images.assembling import assembled, base_of, build_base
 from stayfinite.recipes.images.batching import Batch, PairBatches, PairRows, Pixels, loader_of, with_weight
 from stayfinite.recipes.images.built_in import Task
 from stayfinite.recipes.images.data import pairs_for, table_for
-from stayfinite.recipes.images.dry_run import show_dry_run
 from stayfinite.recipes.images.epochs import EpochLog, memory_peak
 from stayfinite.recipes.images.evaluating import Scores, evaluate
 from stayfinite.recipes.images.folds import Apart
-from stayfinite.recipes.images.integrity import first_batch, look_at_batch
+from stayfinite.recipes.images.integrity import first_batch, look_at_batch, show_dry_run
 from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, ramp
 from stayfinite.recipes.images.models import Base, load_processor, load_trained, parameters_in_words
 from stayfinite.recipes.images.optimizing import rates_of, two_rates

@@ -37,10 +37,12 @@ from stayfinite.recipes.policy.groups import (
     Sampled,
     StartWeights,
     endless,
+    in_words_of,
     portions_of,
     sample_groups,
     scored,
     share_of_questions,
+    shown,
 )
 from stayfinite.recipes.policy.losses import PolicyLoss
 from stayfinite.recipes.policy.refusals import (
@@ -51,7 +53,6 @@ from stayfinite.recipes.policy.refusals import (
 )
 from stayfinite.recipes.policy.starting import Start, scores_of_start, start_of, without_dropout
 from stayfinite.recipes.policy.steered import Steered
-from stayfinite.recipes.policy.telling import in_words_of, shown
 from stayfinite.recipes.running.accumulating import sending
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, look_before_start
@@ -424,7 +425,7 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
     config: Grpo = settings_of(Grpo, read_launch(run_dir, "grpo") | {"output_dir": str(run_dir)})
     device = torch.device("cpu")
     alone = Place(device=device)
-    start: Start = start_of(config, alone, _silent)
+    start: Start = start_of(config, alone, lambda _: None)
     model = adapted(start.settings, base_of(start.settings, alone, ()), device, "fp32")
     without_dropout(model)
     plan_again(model, Path(run_dir))
@@ -439,7 +440,3 @@ def _loss_of(config: Grpo, model: Any, device: torch.device) -> PolicyLoss:
         model, device, temperature=config.temperature, clip=config.clip, kl=config.kl,
         length_normalized=config.length_normalized, group_size=config.group_size if config.steer else None,
     )  # fmt: skip
-
-
-def _silent(_: str) -> None:
-    return

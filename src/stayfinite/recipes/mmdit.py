@@ -24,20 +24,19 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import LoaderFailed
+from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.diffusion import drawing, toy, trained
 from stayfinite.recipes.diffusion.drawing import Batch, GlobalBatches, Noise, NoisyRows, collate
 from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, most_frequent
 from stayfinite.recipes.diffusion.losses import Objective, Weights
-from stayfinite.recipes.diffusion.model import MMDiT
+from stayfinite.recipes.diffusion.model import MMDiT, Shape
 from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, to_freeze
-from stayfinite.recipes.diffusion.planning import about_of
 from stayfinite.recipes.diffusion.prediction import Prediction
 from stayfinite.recipes.diffusion.refusals import refuse_impossible
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.schedules import Schedule
-from stayfinite.recipes.diffusion.sizes import Size, flops_of_row
+from stayfinite.recipes.diffusion.sizes import Size, flops_of_row, measures_of
 from stayfinite.recipes.diffusion.supply import BadRows, Supply, read_supply
 from stayfinite.recipes.diffusion.telling import batch_in_words, show
 from stayfinite.recipes.diffusion.words import reader_for
@@ -216,7 +215,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         )  # fmt: skip
 
         # -- model ---------------------------------------------------------------------------------------------------
-        about = about_of(config, supply, words)
+        about = _about(config, supply, words)
         model = MMDiT(about.shape).to(device)
         if config.start_from is not None:
             trained.load_weights(model, trained.model_directory(config.start_from))
@@ -375,6 +374,31 @@ def _data(config: Mmdit, output: Path, say: Callable[[str], None]) -> tuple[Path
         length=config.max_length, bad_rows=config.bad_rows, say=say,
     )  # fmt: skip
     return data, supply
+
+
+def _about(config: Mmdit, supply: Supply, words: list[str] | None) -> trained.About:
+    """The model for these settings and data, with everything needed to use it.
+
+    Raises:
+        UsageError: the vocabulary is too small for the data, or the sizes are inconsistent.
+    """
+    known = max(supply.highest_id + 1, len(words or ()))
+    if config.vocab_size is not None and config.vocab_size <= supply.highest_id:
+        raise UsageError(
+            f"--vocab-size {config.vocab_size}: the data has token id {supply.highest_id}",
+            fix=f"--vocab-size {known}, or the tokenizer of the data",
+        )
+    measures = measures_of(config.size, config.width, config.depth, config.heads)
+    layout = supply.corpus.layout
+    shape = Shape(
+        vocabulary=config.vocab_size or known, length=supply.corpus.ids.shape[1], positions=layout.positions,
+        channels=layout.channels, width=measures.width, depth=measures.depth, heads=measures.heads,
+        dropout=config.dropout,
+    )  # fmt: skip
+    return trained.About(
+        shape=shape, layout=layout, schedule=config.noise_schedule, prediction=config.prediction, scale=supply.scale,
+        lengths=supply.lengths, words=None if words is None else tuple(words), tokenizer=config.tokenizer,
+    )  # fmt: skip
 
 
 def _objective(

@@ -124,11 +124,7 @@ def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Co
 
 
 def joined(first: Corpus, second: Corpus) -> Corpus:
-    """Rows of two directories, the first one's first.
-
-    Raises:
-        UsageError: their latents have different shapes.
-    """
+    """Rows of two directories, the first one's first. Raises UsageError if their latents have different shapes."""
     if first.layout != second.layout:
         raise UsageError(
             f"latents of {second.rows[0].pair.latents} have shape {list(second.layout.array)}, those of "

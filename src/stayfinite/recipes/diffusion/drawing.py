@@ -39,7 +39,6 @@ class Key(int):
         return key
 
     def __reduce__(self) -> tuple[type[Key], tuple[int, int, int]]:
-        """Pickle for workers."""
         return Key, (int(self), self.seed, self.turn)
 
 

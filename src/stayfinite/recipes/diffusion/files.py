@@ -30,11 +30,7 @@ class FilePair:
 
 
 def find_pairs(directory: Path) -> list[FilePair]:
-    """The pairs of a directory, by name.
-
-    Raises:
-        UsageError: none, or a file without its partner.
-    """
+    """The pairs of a directory, by name. Raises UsageError if there is none, or a partner is missing."""
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory", fix=f"name {HOW}")
     tokens = {path.stem: path for path in sorted((directory / TOKENS).glob("*.npz"))}
@@ -79,11 +75,7 @@ def read_tokens(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any],
 
 
 def open_latents(path: Path) -> np.ndarray[Any, Any]:
-    """The array of a file, memory-mapped.
-
-    Raises:
-        UsageError: unreadable, truncated or not numeric.
-    """
+    """The array of a file, memory-mapped. Raises UsageError if unreadable, truncated or not numeric."""
     with _named(path):
         array: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray) or not (
@@ -94,11 +86,7 @@ def open_latents(path: Path) -> np.ndarray[Any, Any]:
 
 
 def read_latent(path: Path, row: int | None) -> np.ndarray[Any, Any]:
-    """One row of a file in float32; the whole array if ``row`` is None.
-
-    Raises:
-        UsageError: unreadable.
-    """
+    """One row of a file in float32; the whole array if ``row`` is None. Raises UsageError if unreadable."""
     array = open_latents(path)
     with _named(path), np.errstate(over="ignore"):  # overflow becomes inf, which is detected later
         return np.array(array if row is None else array[row], dtype=np.float32)

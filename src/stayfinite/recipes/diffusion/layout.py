@@ -38,7 +38,6 @@ class Layout:
 
     @property
     def positions(self) -> int:
-        """Number of positions."""
         if len(self.array) == 3:
             return (self.array[1] // self.patch) * (self.array[2] // self.patch)
         return self.array[0] if len(self.array) == 2 else 1

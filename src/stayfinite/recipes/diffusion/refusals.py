@@ -12,11 +12,7 @@ from stayfinite.recipes.settings import require
 
 
 def refuse_impossible(config: Any) -> None:
-    """Check the settings.
-
-    Raises:
-        UsageError: a setting, or a combination, is invalid.
-    """
+    """Raise UsageError if a setting, or a combination, is invalid."""
     require(
         config,
         above_zero=("learning_rate", "max_grad_norm"),

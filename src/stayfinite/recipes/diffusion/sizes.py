@@ -31,11 +31,7 @@ SIZES: dict[Size, Measures] = {
 
 
 def measures_of(size: Size, width: int | None, depth: int | None, heads: int | None) -> Measures:
-    """The dimensions of a size, with overrides.
-
-    Raises:
-        UsageError: the heads do not divide the width.
-    """
+    """The dimensions of a size, with overrides. Raises UsageError if the heads do not divide the width."""
     known = SIZES[size]
     asked = Measures(width or known.width, depth or known.depth, heads or known.heads)
     if min(asked.width, asked.depth, asked.heads) < 1 or asked.width % asked.heads:

@@ -27,7 +27,6 @@ class Survey:
     """Hash of each row's text and latent."""
 
     def good(self, indices: Sequence[int]) -> list[int]:
-        """The usable rows."""
         return [index for index in indices if index not in self.bad]
 
 
@@ -48,11 +47,7 @@ class Scale:
 
 
 def survey(corpus: Corpus) -> Survey:
-    """Read every row once.
-
-    Raises:
-        UsageError: a file is unreadable.
-    """
+    """Read every row once. Raises UsageError if a file is unreadable."""
     bad: dict[int, str] = {}
     keys: list[bytes] = []
     sizes = torch.zeros(len(corpus), dtype=torch.float64)

@@ -36,7 +36,6 @@ class About:
     tokenizer: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return {
             "version": 1,
             "shape": asdict(self.shape),
@@ -58,11 +57,7 @@ def write_about(directory: Path, about: About) -> None:
 
 
 def read_about(directory: Path) -> About:
-    """Read the metadata of a model.
-
-    Raises:
-        UsageError: missing or invalid.
-    """
+    """Read the metadata of a model. Raises UsageError if missing or invalid."""
     path = directory / ABOUT
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
@@ -101,11 +96,7 @@ def model_directory(named: str) -> Path:
 
 
 def load_weights(model: MMDiT, directory: Path) -> None:
-    """Load saved weights into a model.
-
-    Raises:
-        UsageError: missing, or of another shape.
-    """
+    """Load saved weights into a model. Raises UsageError if missing, or of another shape."""
     path = directory / WEIGHTS
     if not path.is_file():
         raise UsageError(

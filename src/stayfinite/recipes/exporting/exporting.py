@@ -160,11 +160,7 @@ def _frame(tokenizer: Any, aside: Path, found: Found) -> None:
 
 
 def _require_same_tokens(before: Any, after: Any) -> None:
-    """Refuse a tokenizer that encodes a text differently.
-
-    Raises:
-        UsageError: the ids of a text differ.
-    """
+    """Raise UsageError if the tokenizers encode a text differently."""
     for text in TRIED:
         one, two = before(text).input_ids, after(text).input_ids
         if one != two or before.decode(one) != after.decode(two):

@@ -36,7 +36,6 @@ class Found:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Settings of the recipe."""
         return dict(self.launch.get("config") or {})
 
     def beside(self, name: str) -> dict[str, Any]:
@@ -45,11 +44,7 @@ class Found:
 
 
 def find(run: str) -> Found:
-    """The run in this directory.
-
-    Raises:
-        UsageError: not a run, no model yet, or an unsupported recipe.
-    """
+    """The run in this directory. Raises UsageError without a model, or for other recipes."""
     place = Path(run)
     if not place.is_dir():
         raise UsageError(f"{run}: no such directory", fix="name the --output-dir of a run")

@@ -31,11 +31,7 @@ class Pixels:
         self._kept: dict[str, Tensor] = {}
 
     def __call__(self, path: str) -> Tensor:
-        """(3, H, W), float32.
-
-        Raises:
-            UsageError: the image cannot be read.
-        """
+        """(3, H, W), float32. Raises UsageError if the image cannot be read."""
         known = self._kept.get(path)
         if known is not None:
             return known

@@ -20,11 +20,7 @@ def table_for(config: Any, output: Path) -> str:
 
 
 def pairs_for(config: Any, table: str, say: Callable[[str], None]) -> Split:
-    """Training and held-out pairs.
-
-    Raises:
-        UsageError: an unusable table or image, or no pairs on one side.
-    """
+    """Training and held-out pairs. Raises UsageError for an unusable table or image, or no pairs on one side."""
 
     def pairs_of(path: str) -> list[Pair]:
         return usable_pairs(

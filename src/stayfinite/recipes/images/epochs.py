@@ -28,7 +28,6 @@ class EpochLog:
                 self._rows = [row for row in csv.DictReader(file) if int(row["step"]) <= step]
 
     def has(self, epoch: int) -> bool:
-        """Whether this epoch has a line."""
         return any(int(row["epoch"]) == epoch for row in self._rows)
 
     def write(self, epoch: int, step: int, **numbers: float | None) -> dict[str, Any]:

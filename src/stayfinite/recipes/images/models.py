@@ -18,11 +18,7 @@ LANGUAGE, VISION = "language_model", "vision_tower"
 
 
 def load_processor(name: str, *, cache_dir: str | None = None) -> Any:
-    """Tokenizer and image processor of a model, from a directory or hub.
-
-    Raises:
-        UsageError: not found.
-    """
+    """Tokenizer and image processor of a model, from a directory or hub. Raises UsageError if not found."""
     from transformers import AutoProcessor
 
     kind: Any = AutoProcessor

@@ -34,7 +34,6 @@ class Answer:
     """Output for each gap, in order; empty for a plain prompt."""
 
     def to_json(self) -> dict[str, Any]:
-        """By name."""
         return asdict(self)
 
 

@@ -31,7 +31,6 @@ class Evaluation:
         return math.exp(self.loss) if math.isfinite(self.loss) and self.loss < 700 else math.inf
 
     def to_json(self) -> dict[str, float]:
-        """By name."""
         return {"loss": self.loss, "accuracy": self.accuracy, "tokens": self.tokens}
 
     def __str__(self) -> str:

@@ -15,11 +15,7 @@ from stayfinite.recipes.streaming.choosing import refuse_missing
 
 
 def refuse_impossible(config: Any) -> None:
-    """Check the settings.
-
-    Raises:
-        UsageError: a setting, or a combination, is invalid.
-    """
+    """Raise UsageError if a setting, or a combination, is invalid."""
     require(
         config,
         above_zero=("learning_rate", "max_grad_norm", "lora_alpha"),

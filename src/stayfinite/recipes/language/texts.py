@@ -155,11 +155,7 @@ def clean(value: Any) -> str:
 
 
 def check_enough(found: Texts, where: str) -> None:
-    """Refuse too little data.
-
-    Raises:
-        UsageError: fewer than ten examples.
-    """
+    """Raise UsageError if there are fewer than ten examples."""
     if len(found.texts) < FEWEST:
         raise UsageError(
             f"{where}: {found}: at least {FEWEST} examples are needed",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.recipes.chat.batching import Padding
+from stayfinite.recipes.chat.batching import Padding, rows_in_words
 from stayfinite.recipes.chat.generating import generate_tokens, prompt_room
 from stayfinite.recipes.chat.prompts import Example, Prompting
 from stayfinite.recipes.chat.questions import Question
@@ -203,3 +203,14 @@ class StartWeights:
         finally:
             for each, value in zip(self._trained, present, strict=True):
                 each.data = value
+
+
+def shown(portion: Portion) -> dict[str, Tensor]:
+    """Signals for log lines."""
+    return {name: torch.tensor(portion.signals[name]) for name in ("right", "length")}
+
+
+def in_words_of(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
+    """Prompt, answer and advantage of each row."""
+    worth = batch["advantages"].tolist()
+    return [f"{text} (advantage {one:+.2f})" for text, one in zip(rows_in_words(tokenizer, batch), worth, strict=True)]

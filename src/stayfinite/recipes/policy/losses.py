@@ -45,8 +45,7 @@ def policy_loss(
         reference: log-probabilities under the KL reference.
         length_normalized: average over answers instead of tokens.
         group_size: consecutive answers per question. A group in which one token's ratio would dominate the batch is
-    then
-            dropped, but still counts in the mean.
+            then dropped, but still counts in the mean.
     """
     tame = None
     if group_size is not None:

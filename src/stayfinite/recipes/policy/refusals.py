@@ -12,11 +12,7 @@ from stayfinite.recipes.settings import require
 
 
 def refuse_impossible(config: Any) -> None:
-    """Check the settings.
-
-    Raises:
-        UsageError: a value out of range, or a trained adapter would be overwritten.
-    """
+    """Raise UsageError for a value out of range, or if a trained adapter would be overwritten."""
     refuse_fp16(config)
     require(
         config,
@@ -38,11 +34,7 @@ def refuse_impossible(config: Any) -> None:
 
 
 def refuse_too_few(questions: int, wanted: int) -> None:
-    """Refuse too few questions for one sampling round.
-
-    Raises:
-        UsageError: too few.
-    """
+    """Raise UsageError if there are too few questions for one sampling round."""
     if questions < wanted:
         raise UsageError(
             f"{questions:,} training questions, but one sampling round needs {wanted:,} (--prompts times --updates)",
@@ -51,11 +43,7 @@ def refuse_too_few(questions: int, wanted: int) -> None:
 
 
 def refuse_fewer_than(ranks: int, prompts: int) -> None:
-    """Refuse more ranks than questions per step.
-
-    Raises:
-        UsageError: a rank would have none.
-    """
+    """Raise UsageError if there are more ranks than questions per step."""
     if prompts < ranks:
         raise UsageError(
             f"{ranks} ranks share the {prompts} questions of a step (--prompts): {ranks - prompts} would have none",

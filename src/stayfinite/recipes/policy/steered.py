@@ -34,7 +34,6 @@ class Steered:
 
     @property
     def kl(self) -> float:
-        """Current KL weight."""
         return self._kl if self._steering is None else self._steering.kl
 
     def follow(self) -> None:

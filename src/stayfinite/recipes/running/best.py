@@ -72,12 +72,10 @@ class Best:
             self.history = [entry for entry in found if step is None or entry["step"] <= step]
 
     def knows(self, step: int) -> bool:
-        """Whether this step was evaluated."""
         return any(entry["step"] == step for entry in self.history)
 
     @property
     def directory(self) -> Path:
-        """Directory of the best model."""
         return self._output / "best"
 
     @property

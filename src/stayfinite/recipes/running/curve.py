@@ -36,11 +36,7 @@ def first_and_last(losses: list[float], window: int = 10) -> tuple[float, float]
 
 
 def require_one_finite(directory: Path, steps: int) -> None:
-    """Raise if no step had a finite loss, so that nothing was trained.
-
-    Raises:
-        TrainingDiverged: none had.
-    """
+    """Raise TrainingDiverged if no step had a finite loss, so that nothing was trained."""
     if not losses_of(directory):
         raise TrainingDiverged(
             f"all {steps} steps had a NaN or inf loss: nothing was trained",

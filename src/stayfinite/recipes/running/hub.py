@@ -30,17 +30,17 @@ def loading_options(name: str, *, cache_dir: str | None = None, fix: str = "") -
         return options
     if not NAME.fullmatch(name) or name.startswith("."):
         raise UsageError(f"cannot load {name!r}: no such directory", fix=fix)
-    if (silence := _why_no_answer(name, fix)) is None:
+    if (reason := _hub_error(name, fix)) is None:
         return options
-    if _kept_here(name, cache_dir):
+    if _in_cache(name, cache_dir):
         return options | {"local_files_only": True}
     raise UsageError(
-        f"cannot load {name!r}: no such directory, not in the cache, and the hub does not answer ({silence})",
+        f"cannot load {name!r}: no such directory, not in the cache, and the hub does not answer ({reason})",
         fix=fix,
     )
 
 
-def _why_no_answer(name: str, fix: str) -> str | None:
+def _hub_error(name: str, fix: str) -> str | None:
     """Why the hub did not answer, or None if it did. One attempt."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
@@ -61,7 +61,7 @@ def _why_no_answer(name: str, fix: str) -> str | None:
     return None
 
 
-def _kept_here(name: str, cache_dir: str | None) -> bool:
+def _in_cache(name: str, cache_dir: str | None) -> bool:
     from huggingface_hub import try_to_load_from_cache
 
     files = ("config.json", "tokenizer_config.json", "tokenizer.json")

@@ -46,18 +46,17 @@ class Logbook:
         self._seconds = 0.0
         self._all_tokens = 0
         self._all_flops = 0.0
-        self._silent = True
+        self._nothing_printed = True
         self._until = until
         self._total = total
-        self._told_at = 0
+        self._printed_at = 0
         self._timed_steps = 0
         self.steps_taken = 0
         self.first = float("nan")
         self.last = float("nan")
 
     def resume(self, step: int) -> None:
-        """Continue counting from this step."""
-        self.steps_taken = self._told_at = step
+        self.steps_taken = self._printed_at = step
 
     def add(
         self,
@@ -83,21 +82,20 @@ class Logbook:
             self._parts.setdefault(name, []).append(part.detach())
 
     def step(self, lr: float | Tensor) -> None:
-        """Count a step, taken or refused."""
         self.steps_taken += 1
-        if self._silent or not self.steps_taken % self._every:
-            self._speak(lr)
+        if self._nothing_printed or not self.steps_taken % self._every:
+            self._print_line(lr)
 
     def finish(self) -> None:
         """Include the last steps in the averages, without printing."""
         self._take()
 
-    def _speak(self, lr: float | Tensor) -> None:
+    def _print_line(self, lr: float | Tensor) -> None:
         parts = "".join(f"  {name} {self._finite_mean(values):.4f}" for name, values in self._parts.items())
         counted = self._flops > 0
         first_step = time.monotonic() - self._since
         speed, flops = self._take()
-        self._silent = False
+        self._nothing_printed = False
         of = "" if self._steps is None else f" of {self._steps}"
         self._say(
             f"step {self.steps_taken:>6}{of}  loss {self.last:8.4f}{parts}  lr {float(lr):.2e}  "
@@ -120,12 +118,12 @@ class Logbook:
         elapsed = time.monotonic() - self._since
         if not math.isfinite(self.first):
             self.first = self.last
-        if not self._silent:
+        if not self._nothing_printed:
             # The first step is mostly setup, so it does not count for the speed.
             self._seconds, self._all_tokens = self._seconds + elapsed, self._all_tokens + tokens
             self._all_flops += self._flops
-            self._timed_steps += self.steps_taken - self._told_at
-        self._told_at = self.steps_taken
+            self._timed_steps += self.steps_taken - self._printed_at
+        self._printed_at = self.steps_taken
         speeds = tokens / max(elapsed, 1e-9), self._flops / max(elapsed, 1e-9)
         self._losses, self._weights, self._tokens, self._parts, self._flops = [], [], [], {}, 0.0
         self._since = time.monotonic()

@@ -16,11 +16,7 @@ PlannedPrecision = str
 
 
 def choose_device(asked: str) -> torch.device:
-    """The requested device; `auto` is CUDA if available.
-
-    Raises:
-        UsageError: no such device.
-    """
+    """The requested device; `auto` is CUDA if available. Raises UsageError if there is no such device."""
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return named_device(asked)
@@ -33,8 +29,7 @@ def choose_precision(
 
     Arguments:
         overflow: measures a step in fp16 and returns the problem, empty if none. Called only on a card without bf16.
-    CPUs
-            use fp32: half precision is slower there.
+            CPUs use fp32: half precision is slower there.
     """
     if asked != "auto":
         return cast(Precision, asked)

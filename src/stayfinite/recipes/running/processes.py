@@ -50,7 +50,7 @@ class Place:
 
     def voice(self, say: Callable[[str], None]) -> Callable[[str], None]:
         """``say`` on rank 0, a no-op on the others."""
-        return say if self.first else _silent
+        return say if self.first else lambda _: None
 
     def shared(self, model: nn.Module) -> nn.Module:
         """The model for training, under DDP if there are several ranks."""
@@ -67,7 +67,6 @@ class Place:
             torch.manual_seed(seed + self.row_rank)
 
     def wait(self) -> None:
-        """Wait for all ranks."""
         if self.count > 1:
             dist.barrier()
 
@@ -88,7 +87,6 @@ class Place:
         return held
 
     def total(self, numbers: Sequence[float]) -> list[float]:
-        """Sum each number over all ranks."""
         if self.count == 1:
             return list(numbers)
         return [sum(each) for each in zip(*self.gathered(list(numbers)), strict=True)]
@@ -132,21 +130,17 @@ class Place:
             outcome = work()
         except Exception as raised:  # the other ranks must be told of any error
             error = raised
-        heard = self.gathered(None if error is None else _in_words(error))
+        failures = self.gathered(None if error is None else _in_words(error))
         if error is not None:
             raise error
-        for rank, words in enumerate(heard):
+        for rank, words in enumerate(failures):
             if words is not None:
                 raise UsageError(f"rank {rank} failed: {words[0]}", fix=words[1])
         found: Found = outcome
         return found
 
     def require_alike(self, what: str, rows: Sequence[Any]) -> None:
-        """Refuse rows that differ between ranks.
-
-        Raises:
-            UsageError: on every rank, if they differ.
-        """
+        """Raise UsageError on every rank if the rows differ between ranks."""
         if self.count == 1:
             return
         mark = sha256()
@@ -219,9 +213,9 @@ def place_of_process(asked: str, tensor: int = 1) -> Iterator[Place]:
     try:
         yield Place(device=device, rank=dist.get_rank(), count=count, tensor=tensor)
     except Exception as error:
-        if _was_left(error):
-            raise _cause_elsewhere() from error
-        _tell_the_others(error)
+        if _peer_exited(error):
+            raise _peer_error() from error
+        _leave_error(error)
         raise
     finally:
         if joined:
@@ -245,7 +239,7 @@ LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", 
 """gloo's errors when another rank has exited."""
 
 
-def _was_left(error: Exception) -> bool:
+def _peer_exited(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and any(words in str(error) for words in LEFT)
 
 
@@ -255,7 +249,7 @@ def _store() -> Any:
     return dist.distributed_c10d._get_default_store() if kept else None
 
 
-def _tell_the_others(error: Exception) -> None:
+def _leave_error(error: Exception) -> None:
     """Leave this rank's error for the ranks that wait for it."""
     with suppress(Exception):  # nobody may be listening
         if (store := _store()) is not None:
@@ -263,7 +257,7 @@ def _tell_the_others(error: Exception) -> None:
             store.compare_set(FAILED, "", json.dumps([dist.get_rank(), *_in_words(error)]))
 
 
-def _cause_elsewhere() -> UsageError:
+def _peer_error() -> UsageError:
     """The error for a rank that another one left, quoting its message if any."""
     with suppress(Exception):
         if (store := _store()) is not None:
@@ -271,10 +265,6 @@ def _cause_elsewhere() -> UsageError:
             rank, problem, fix = json.loads(store.get(FAILED))
             return UsageError(f"rank {rank} failed: {problem}", fix=fix)
     return UsageError("another rank has ended; this one cannot continue alone", fix="see what the other rank wrote")
-
-
-def _silent(_: str) -> None:
-    return
 
 
 def _in_words(error: Exception) -> tuple[str, str]:

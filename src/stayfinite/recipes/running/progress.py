@@ -22,12 +22,11 @@ class Progress:
 
     def __init__(self, say: Callable[[str], None], what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._say, self._what, self._clock = say, what, clock
-        self._began = self._told = clock()
+        self._began = self._printed = clock()
 
     def __call__(self, done: int, of: int) -> None:
-        """Report ``done`` of ``of``."""
         now = self._clock()
-        if done < of and now - self._told >= EVERY:
-            self._told = now
+        if done < of and now - self._printed >= EVERY:
+            self._printed = now
             left = (now - self._began) / done * (of - done)
             self._say(f"  {done:,} of {of:,} {self._what}, {time_in_words(left)} left")

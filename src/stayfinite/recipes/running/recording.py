@@ -66,7 +66,6 @@ class RecordedLoss:
         """Owner of the last forward pass: all share the same memory."""
 
     def __call__(self, batch: Any) -> Tensor:
-        """The loss of a batch."""
         replayed = self._replaying and self._model.training and not self._given_up
         recorded = self._recorded(batch) if replayed else None
         if recorded is None:
@@ -120,7 +119,6 @@ class RecordedLoss:
         return found
 
     def forward(self, recorded: _Recorded, batch: Any) -> Tensor:
-        """Replay the forward pass."""
         self._open = recorded
         recorded.batch.take(batch)
         recorded.replay_forward()

@@ -55,11 +55,7 @@ def write_end(directory: Path, minutes: float | None, *, used: float = 0.0) -> N
 
 
 def read_launch(directory: str | os.PathLike[str], recipe: str) -> dict[str, Any]:
-    """The settings a run of this recipe was started with.
-
-    Raises:
-        UsageError: not a run of this recipe.
-    """
+    """The settings a run of this recipe was started with. Raises UsageError if not a run of this recipe."""
     path = Path(directory) / RUN
     if not path.is_file():
         raise UsageError(f"{directory} is not a run directory: {RUN} is missing", fix="name its --output-dir")
@@ -82,11 +78,7 @@ def write_result(directory: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Read a JSON object; {} for other JSON.
-
-    Raises:
-        UsageError: unreadable.
-    """
+    """Read a JSON object; {} for other JSON. Raises UsageError if unreadable."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

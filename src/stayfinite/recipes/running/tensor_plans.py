@@ -41,11 +41,7 @@ class Planned:
 
 
 def refuse_unsplittable(model: Any, ranks: int) -> None:
-    """Refuse a model that this many ranks cannot split.
-
-    Raises:
-        UsageError: see :func:`planned_layers`.
-    """
+    """Raise UsageError if this many ranks cannot split the model; see :func:`planned_layers`."""
     if ranks > 1:
         planned_layers(model, ranks)
 

@@ -36,7 +36,6 @@ class Clock:
         self.agree()
 
     def __call__(self) -> float:
-        """Seconds."""
         return self._clock() if self._now is None else self._now
 
     def agree(self) -> None:
@@ -61,17 +60,14 @@ class Stopwatch:
         self._since: float | None = None
 
     def start(self) -> None:
-        """Start the clock if it is not running."""
         self._since = self._clock() if self._since is None else self._since
 
     @property
     def seconds(self) -> float:
-        """Seconds used."""
         return self._before + (0.0 if self._since is None else self._clock() - self._since)
 
     @property
     def over(self) -> bool:
-        """Whether the time is up."""
         return self.minutes is not None and self.seconds >= 60 * self.minutes
 
     def left(self) -> float | None:
@@ -144,11 +140,9 @@ class TimedSchedule:
 
     @property
     def over(self) -> bool:
-        """Whether the time is up."""
         return self._watch.over
 
     def step(self) -> None:
-        """Advance by a step."""
         self.start()
         self._taken += 1
         if self._watch.minutes is not None:
@@ -156,7 +150,6 @@ class TimedSchedule:
         self._set()
 
     def get_last_lr(self) -> list[float]:
-        """The learning rate of each group."""
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:

@@ -49,11 +49,7 @@ def is_adapter(directory: Path) -> bool:
 
 
 def base_of(directory: Path) -> str:
-    """Name of the adapters' base model.
-
-    Raises:
-        UsageError: not recorded.
-    """
+    """Name of the adapters' base model. Raises UsageError if not recorded."""
     try:
         name = json.loads((directory / CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError) as error:

@@ -46,7 +46,7 @@ class LengthBuckets(Sampler[list[int]]):
         lengths: source and target length of each row.
         batch_size: rows per batch, over all ranks.
         tokens: token budget per batch of all ranks, padding included, instead of ``batch_size``. A longer row is its
-    own batch.
+            own batch.
         spread: batches sorted by length together; more means less padding and less randomness; 0 disables sorting.
         seed: of the order.
         rank: of this process. All ranks draw the same batches and take their share of each.

@@ -30,11 +30,7 @@ class Encoding:
     too_long: Literal["cut", "drop"] = "cut"
 
     def __call__(self, pairs: Sequence[Pair], say: Callable[[str], None]) -> list[Example]:
-        """Tokenize, and report what was lost.
-
-        Raises:
-            UsageError: every row was dropped.
-        """
+        """Tokenize, and report what was lost. Raises UsageError if every row was dropped."""
         rows = self._tokens(pairs)
         say(self._lost(rows))
         self._unknown(rows, say)

@@ -55,11 +55,7 @@ def read_pairs(
 
 
 def files_of_pairs(paths: Sequence[str]) -> list[Source]:
-    """Sources for tables or two aligned texts.
-
-    Raises:
-        UsageError: no such file, or a single text.
-    """
+    """Sources for tables or two aligned texts. Raises UsageError if a file is missing."""
     for path in paths:
         if not matching(path):
             raise UsageError(

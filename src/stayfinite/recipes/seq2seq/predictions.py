@@ -31,7 +31,6 @@ class Asked:
 
     @property
     def texts(self) -> list[str]:
-        """The texts to translate."""
         at = self.names.index(self.source)
         return [row[at] for row in self.rows]
 
@@ -74,11 +73,7 @@ def read_texts(path: Path, source: str | None, usual: str | None = None) -> Aske
 
 
 def write_table(asked: Asked, translations: Sequence[str], into: Path | IO[str]) -> None:
-    """Write a CSV with all columns and the translations, atomically.
-
-    Raises:
-        UsageError: not writable.
-    """
+    """Write a CSV with all columns and the translations, atomically. Raises UsageError if not writable."""
     if not isinstance(into, Path):
         _write(asked, translations, into)
         return

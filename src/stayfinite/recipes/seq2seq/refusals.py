@@ -13,11 +13,7 @@ from stayfinite.recipes.settings import require
 
 
 def refuse_impossible(config: Any) -> None:
-    """Check the settings.
-
-    Raises:
-        UsageError: a setting, or a combination, is invalid.
-    """
+    """Raise UsageError if a setting, or a combination, is invalid."""
     if config.val and not config.train:
         raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
     if config.graphs and config.gradient_checkpointing:
@@ -50,11 +46,7 @@ def refuse_impossible(config: Any) -> None:
 
 
 def refuse_recorded_stream(config: Any) -> None:
-    """Refuse --graphs with a stream.
-
-    Raises:
-        UsageError: graphs need the lengths of all rows.
-    """
+    """Raise UsageError for --graphs, which need the lengths of all rows."""
     if config.graphs:
         raise UsageError(
             "--graphs with a stream: its few forms of batch are chosen from the lengths of all rows",
@@ -63,11 +55,7 @@ def refuse_recorded_stream(config: Any) -> None:
 
 
 def refuse_place(config: Any, place: Place) -> None:
-    """Refuse --graphs on this device or with several ranks.
-
-    Raises:
-        UsageError: it cannot train there.
-    """
+    """Raise UsageError for --graphs without CUDA or with several ranks."""
     if config.graphs and place.device.type != "cuda":
         raise UsageError(f"--graphs needs a CUDA device, not {place.device}", fix="remove --graphs")
     if config.graphs and place.count > 1:

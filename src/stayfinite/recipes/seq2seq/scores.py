@@ -19,11 +19,9 @@ class Scores:
 
     @property
     def mean(self) -> float:
-        """Geometric mean of both."""
         return math.sqrt(self.bleu * self.chrf)
 
     def to_json(self) -> dict[str, float]:
-        """By name."""
         return {"bleu": self.bleu, "chrf": self.chrf, "mean": self.mean, "rows": self.rows}
 
     def __str__(self) -> str:

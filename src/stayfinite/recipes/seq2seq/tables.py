@@ -79,11 +79,7 @@ class _Table:
 
     @classmethod
     def begun(cls, source: Source, table: Mapping[str, list[Any]], asked: Columns, usual: Columns) -> _Table:
-        """From the first rows of a file.
-
-        Raises:
-            UsageError: no such column, or ambiguous columns.
-        """
+        """From the first rows of a file. Raises UsageError if a column is missing or ambiguous."""
         wanted = (asked.source, asked.target)
         shape = None if any(wanted) or {usual.source, usual.target} & {*table} else shape_of(table)
         if shape is None and not any((*wanted, asked.group)):

@@ -29,11 +29,7 @@ def keep_shape(model: Any, tokenizer: Any, run: Path) -> None:
 
 
 def rebuild(run: Path) -> Any:
-    """The model of a run, with random weights.
-
-    Raises:
-        UsageError: the run does not describe its model.
-    """
+    """The model of a run, with random weights. Raises UsageError if the run does not describe its model."""
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     try:

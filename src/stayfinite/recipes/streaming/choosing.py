@@ -44,11 +44,7 @@ def opened(names: Sequence[str], open_files: Callable[[list[str]], list[Source]]
 
 
 def streams(asked: Streaming, files: Sequence[Source]) -> bool:
-    """Whether to stream these files.
-
-    Raises:
-        UsageError: streaming is off for a hub dataset.
-    """
+    """Whether to stream these files. Raises UsageError if streaming is off for a hub dataset."""
     hub = [str(file.path) for file in files if file.kind == "hub"]
     if hub and asked == "off":
         raise UsageError(f"--stream off: {hub[0]} can only be streamed", fix="leave --stream out, or download it first")

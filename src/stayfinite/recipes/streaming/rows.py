@@ -38,11 +38,7 @@ class Rows:
         self._seed = seed
 
     def read(self, epoch: int, file: int = 0, row: int = 0) -> Iterator[Row]:
-        """Rows of an epoch from this position.
-
-        Raises:
-            LoaderFailed: a file is missing, truncated or damaged.
-        """
+        """Rows of an epoch from this position. Raises LoaderFailed if a file is missing, truncated or damaged."""
         order = list(range(len(self._files)))
         random.Random(f"files {self._seed} {epoch}").shuffle(order)
         for number in range(file, len(order)):

@@ -22,16 +22,11 @@ class Spot(NamedTuple):
 
     @property
     def beginning(self) -> Spot:
-        """Start of its window."""
         return self._replace(pool=0, batch=0)
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> Spot:
-        """The position saved as these numbers.
-
-        Raises:
-            ValueError: invalid.
-        """
+        """The position saved as these numbers. Raises ValueError if invalid."""
         if len(numbers) != len(cls._fields) or any(int(number) < 0 for number in numbers):
             raise ValueError(f"{numbers!r} is not a stream position")
         return cls(*map(int, numbers))

@@ -31,7 +31,6 @@ class PassedOver:
         self.row(f"{path}:{place.line}: {place.why}")
 
     def row(self, words: str) -> None:
-        """Skip a row for this reason."""
         worker = get_worker_info()
         if self._tell and self._told < MOST and (worker is None or worker.id == 0):
             self._told += 1
@@ -39,11 +38,7 @@ class PassedOver:
 
 
 def refuse_cut(path: Path, place: Broken) -> None:
-    """Stop at a file whose rest cannot be read.
-
-    Raises:
-        LoaderFailed: it is such a file.
-    """
+    """Raise LoaderFailed if the rest of the file cannot be read."""
     if place.ends:
         raise LoaderFailed(
             f"{path}:{place.line}: {place.why}", code="shard-cut",

@@ -23,7 +23,6 @@ class Bounds:
     """Characters; a window of long rows has fewer rows."""
 
     def full(self, rows: int, size: int) -> bool:
-        """Whether a window is complete."""
         return rows >= self.rows or size >= self.size
 
 
