@@ -14,7 +14,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +81,13 @@ def on_the_card(given: argparse.Namespace) -> None:
                 chosen = assignments(Decoder(shape, length), plan)
         for kind in given.kinds:
             steps = min(given.steps, given.fp32_steps) if kind == "fp32" else given.steps
-            told = found[kind] = _trained(shape, rows, length, text, chosen[kind], steps)
-            final = statistics.fmean(told["losses"][-LAST:])
-            print(f"{name}, {kind}: {told['ms']:.1f} ms, {told['gib']:.1f} GiB, loss {final:.4f}", flush=True)
-            output.write_text(json.dumps(found, indent=1), encoding="utf-8")
+            for told in _trained(shape, rows, length, text, chosen[kind], steps):
+                found[kind] = told
+                output.write_text(json.dumps(found, indent=1), encoding="utf-8")
+                final, taken = statistics.fmean(told["losses"][-LAST:]), len(told["losses"])
+                print(
+                    f"{name}, {kind}, {taken}: {told['ms']:.1f} ms, {told['gib']:.1f} GiB, loss {final:.4f}", flush=True
+                )
 
 
 def _planned(name: str, text: Any) -> dict[str, Any]:
@@ -103,7 +106,10 @@ def _planned(name: str, text: Any) -> dict[str, Any]:
     return {"made": plan, "sentence": plan.sentence(), "planned_s": seconds, "planned_rows": PLANNED_ROWS}
 
 
-def _trained(shape: Any, rows: int, length: int, text: Any, assignment: Assignment, steps: int) -> dict[str, Any]:
+def _trained(
+    shape: Any, rows: int, length: int, text: Any, assignment: Assignment, steps: int
+) -> Iterator[dict[str, Any]]:
+    """What is measured so far, every hundred steps and at the end."""
     torch.manual_seed(0)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -125,12 +131,13 @@ def _trained(shape: Any, rows: int, length: int, text: Any, assignment: Assignme
             torch.cuda.synchronize()
             times.append(time.perf_counter() - start)
             losses.append(float(loss.detach()))
-    return {
-        "ms": 1000 * statistics.median(times),
-        "gib": torch.cuda.max_memory_allocated() / 2**30,
-        "losses": losses,
-        "first_step_s": times[0],
-    }
+            if len(losses) % 100 == 0 or len(losses) == steps:
+                yield {
+                    "ms": 1000 * statistics.median(times),
+                    "gib": torch.cuda.max_memory_allocated() / 2**30,
+                    "losses": losses,
+                    "first_step_s": times[0],
+                }
 
 
 def table(files: Sequence[Path]) -> str:

@@ -62,6 +62,7 @@ from stayfinite.recipes.seq2seq.pairs import files_of_pairs
 from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place, refuse_recorded_stream
 from stayfinite.recipes.seq2seq.result import Result
 from stayfinite.recipes.seq2seq.rows import rows_in_words
+from stayfinite.recipes.seq2seq.segmenting import Segmenter
 from stayfinite.recipes.seq2seq.streaming import streamed_pairs
 from stayfinite.recipes.seq2seq.tables import Columns
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
@@ -102,6 +103,10 @@ class Translate:
     """Most tokens (bytes for ByT5) of a target."""
     too_long: Literal["cut", "drop"] = "cut"
     """Truncate or drop training pairs that are longer."""
+    two_way: bool = False
+    """Also train the other direction; `<extra_id_0>` before a text translates it back."""
+    segmentations: int = 0
+    """For each pair, this many more with words split at random: for small corpora, with a vocabulary trained here."""
     stream: Streaming = "auto"
     """Stream the data instead of loading it: on, off, or auto (above 1 GiB of text)."""
     shuffle_rows: int = 65_536
@@ -118,6 +123,10 @@ class Translate:
     """Vocabulary size of a tokenizer trained here."""
     dropout: float = 0.1
     """Dropout of a model built here."""
+    encoder_layers: int | None = None
+    """Encoder layers of a model built here."""
+    decoder_layers: int | None = None
+    """Decoder layers of a model built here; fewer translate faster."""
     cache_dir: str | None = None
     """Cache directory for hub models."""
     output_dir: str = "runs/translate"
@@ -212,7 +221,8 @@ STREAM_EVAL_STEPS = 1000
 FIXED = frozenset({
     "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
     "max_target_length", "too_long", "model", "tokenizer", "vocab_size", "batch_size", "batch_tokens", "accumulation",
-    "length_buckets", "graphs", "seed", "stream", "shuffle_rows",
+    "length_buckets", "graphs", "seed", "stream", "shuffle_rows", "two_way", "segmentations", "encoder_layers",
+    "decoder_layers",
 })  # fmt: skip
 """Settings that must not change on resume."""
 PER_RANK = ("batch_size", "batch_tokens")
@@ -262,7 +272,10 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
         place=place,
     )  # fmt: skip
     limits = (config.max_source_length, config.max_target_length)
-    encode = Encoding(tokenizer=tokenizer, prefix=config.prefix, limits=limits, too_long=config.too_long)
+    encode = Encoding(
+        tokenizer=tokenizer, prefix=config.prefix, limits=limits, too_long=config.too_long, two_way=config.two_way,
+        segment=_segmenter(config, tokenizer, output), segmentations=config.segmentations,
+    )  # fmt: skip
     examples = encode(training, say)
     whole_batch = config.batch_size * in_batch
     if stream is None:
@@ -469,9 +482,19 @@ def _resolved(config: Translate) -> Translate:
     return config
 
 
+def _segmenter(config: Translate, tokenizer: Any, output: Path) -> Segmenter | None:
+    if not config.segmentations:
+        return None
+    directory = output / "tokenizer" if config.tokenizer is None else Path(config.tokenizer)
+    return Segmenter(tokenizer, directory / "spiece.model", seed=config.seed)
+
+
 def _model(config: Translate, tokenizer: Any) -> Any:
     if is_size(config.model):
-        model = build_t5(config.model, tokenizer, dropout=config.dropout)
+        model = build_t5(
+            config.model, tokenizer, dropout=config.dropout, encoder_layers=config.encoder_layers,
+            decoder_layers=config.decoder_layers,
+        )  # fmt: skip
     else:
         model = load_seq2seq(config.model, cache_dir=config.cache_dir)
         fit_vocabulary(model, tokenizer)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Literal
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.batching import Example
 from stayfinite.recipes.seq2seq.built_in import Pair
+from stayfinite.recipes.seq2seq.segmenting import Segmenter
 
+BACK = "<extra_id_0>"
+"""Marks a target to be translated back into its source."""
 MUCH = 0.05
 """Share of truncated rows or unknown tokens that triggers a warning."""
 
@@ -22,12 +26,18 @@ class Encoding:
         prefix: prepended to every source.
         limits: tokens of source and target, with end tokens.
         too_long: what to do with rows beyond them.
+        two_way: add each pair reversed, its source marked with `BACK`.
+        segment: splits a text into different pieces at each call.
+        segmentations: extra rows per pair made by `segment`.
     """
 
     tokenizer: Any
     prefix: str
     limits: tuple[int, int]
     too_long: Literal["cut", "drop"] = "cut"
+    two_way: bool = False
+    segment: Segmenter | None = None
+    segmentations: int = 0
 
     def __call__(self, pairs: Sequence[Pair], say: Callable[[str], None]) -> list[Example]:
         """Tokenize, and report what was lost. Raises UsageError if every row was dropped."""
@@ -44,9 +54,18 @@ class Encoding:
         return self._fitting(self._tokens(pairs)) if pairs else []
 
     def _tokens(self, pairs: Sequence[Pair]) -> list[Example]:
-        sources = self.tokenizer([self.prefix + pair.source for pair in pairs]).input_ids
-        targets = self.tokenizer([pair.target for pair in pairs]).input_ids
-        return [Example(source, target) for source, target in zip(sources, targets, strict=True)]
+        ways = [("", [self.prefix + pair.source for pair in pairs], [pair.target for pair in pairs])]
+        if self.two_way:
+            ways.append((BACK, [pair.target for pair in pairs], [pair.source for pair in pairs]))
+        rows: list[Example] = []
+        for mark, sources, targets in ways:
+            given = self.tokenizer([mark + text for text in sources]).input_ids
+            wanted = self.tokenizer(targets).input_ids
+            rows += map(Example, given, wanted)
+            if self.segment is not None:
+                for _ in range(self.segmentations):
+                    rows += map(Example, map(self.segment, sources, repeat(mark)), map(self.segment, targets))
+        return rows
 
     def _fitting(self, rows: Sequence[Example]) -> list[Example]:
         """Rows within the limits: truncated, or without longer ones."""

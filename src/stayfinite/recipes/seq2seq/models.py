@@ -37,8 +37,20 @@ TO_USE = f"the --output-dir of a run, {DIRECTORY}, or {HUB}"
 """Valid model names for training and for inference; a size has random weights only."""
 
 
-def build_t5(size: str, tokenizer: Any, *, dropout: float = 0.1) -> Any:
-    """A T5 of this size for this tokenizer, with random weights."""
+def build_t5(
+    size: str,
+    tokenizer: Any,
+    *,
+    dropout: float = 0.1,
+    encoder_layers: int | None = None,
+    decoder_layers: int | None = None,
+) -> Any:
+    """A T5 of this size for this tokenizer, with random weights.
+
+    Arguments:
+        encoder_layers: overrides the size's.
+        decoder_layers: overrides the size's.
+    """
     from transformers import T5Config, T5ForConditionalGeneration
 
     shape = SIZES[size]
@@ -48,8 +60,8 @@ def build_t5(size: str, tokenizer: Any, *, dropout: float = 0.1) -> Any:
         d_model=shape.d_model,
         d_kv=shape.d_kv,
         d_ff=shape.d_ff,
-        num_layers=shape.layers,
-        num_decoder_layers=shape.decoder_layers,
+        num_layers=encoder_layers or shape.layers,
+        num_decoder_layers=decoder_layers or shape.decoder_layers,
         num_heads=shape.heads,
         feed_forward_proj="gated-gelu",
         tie_word_embeddings=True,

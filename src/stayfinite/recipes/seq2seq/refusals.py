@@ -9,6 +9,7 @@ from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.writable import require_room
+from stayfinite.recipes.seq2seq.models import SIZES, is_size
 from stayfinite.recipes.settings import require
 
 
@@ -27,6 +28,11 @@ def refuse_impossible(config: Any) -> None:
             "--graphs with --compile: a recompilation would break the recording",
             fix="remove --compile",
         )
+    if (config.encoder_layers or config.decoder_layers) and not is_size(config.model):
+        raise UsageError(
+            f"--encoder-layers and --decoder-layers shape a model built here, not {config.model!r}",
+            fix=f"remove them, or --model {' | '.join(SIZES)}",
+        )
     refuse_unshardable(config, ema=config.ema, compile=config.compile, precision=is_planned(config.precision))
     require(
         config,
@@ -35,9 +41,9 @@ def refuse_impossible(config: Any) -> None:
             1: (
                 "epochs", "max_steps", "batch_size", "batch_tokens", "accumulation", "eval_epochs", "eval_rows",
                 "eval_batch_size", "beams", "checkpoint_steps", "keep_checkpoints", "vocab_size", "max_ratio",
-                "logging_steps", "shuffle_rows", "tensor_parallel",
+                "logging_steps", "shuffle_rows", "tensor_parallel", "encoder_layers", "decoder_layers",
             ),
-            0: ("weight_decay", "patience", "samples", "seed", "workers"),
+            0: ("weight_decay", "patience", "samples", "seed", "workers", "segmentations"),
             4: ("max_source_length", "max_target_length"),
         },
         shares={"[0, 1)": ("warmup_ratio", "label_smoothing", "dropout", "ema"), "(0, 1)": ("val_share",)},
@@ -46,7 +52,15 @@ def refuse_impossible(config: Any) -> None:
 
 
 def refuse_recorded_stream(config: Any) -> None:
-    """Raise UsageError for --graphs, which need the lengths of all rows."""
+    """Raise UsageError for settings that do not work with a stream.
+
+    Graphs need the lengths of all rows, and a resumed stream cannot sample the same segmentations again.
+    """
+    if config.segmentations:
+        raise UsageError(
+            "--segmentations with a stream: a resumed run could not sample the same ones",
+            fix="leave out --segmentations, or --stream off",
+        )
     if config.graphs:
         raise UsageError(
             "--graphs with a stream: its few forms of batch are chosen from the lengths of all rows",
