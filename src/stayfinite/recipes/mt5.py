@@ -30,11 +30,10 @@ from stayfinite.recipes.language.blocks import Packing, blocks_for
 from stayfinite.recipes.language.corpus import corpus
 from stayfinite.recipes.language.evaluation import evaluate, validation_examples
 from stayfinite.recipes.language.filling import fill_in
-from stayfinite.recipes.language.masking import Objective, masking_for
+from stayfinite.recipes.language.masking import Objective, masking_for, rows_in_words
 from stayfinite.recipes.language.order import SeededBatches, loader_of
 from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.result import Result, recorded_result, result_of
-from stayfinite.recipes.language.rows import rows_in_words
 from stayfinite.recipes.language.streamed import streamed_corpus
 from stayfinite.recipes.language.streaming import text_files
 from stayfinite.recipes.language.trained import rebuild, save_trained

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+from torch import Tensor
+
 from stayfinite.errors import UsageError
-from stayfinite.recipes.seq2seq.batching import Example
+from stayfinite.recipes.seq2seq.batching import IGNORED, Example
 from stayfinite.recipes.seq2seq.tokenizers import with_sentinels
 
 Objective = Literal["span_corruption", "prefix_lm"]
@@ -109,3 +111,16 @@ def masking_for(objective: Objective, tokenizer: Any, *, density: float, mean_sp
     if objective == "prefix_lm":
         return PrefixLanguageModel(end=end)
     return SpanCorruption(sentinels=with_sentinels(tokenizer), end=end, density=density, mean_span=mean_span)
+
+
+def rows_in_words(tokenizer: Any, masking: Masking) -> Callable[[Mapping[str, Tensor]], list[str]]:
+    """A function from a batch to the text of each row, with gaps filled."""
+
+    def describe(batch: Mapping[str, Tensor]) -> list[str]:
+        rows = zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True)
+        examples = (
+            Example(given[mask.bool()].tolist(), asked[asked != IGNORED].tolist()) for given, mask, asked in rows
+        )
+        return [str(tokenizer.decode(masking.whole(example))) for example in examples]
+
+    return describe

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -163,3 +164,16 @@ def tokens_in(batch: Mapping[str, Tensor]) -> Tensor:
 def labels_in(batch: Mapping[str, Tensor]) -> Tensor:
     """Target tokens in a batch."""
     return (batch["labels"] != IGNORED).sum()
+
+
+def rows_in_words(tokenizer: Any) -> Callable[[dict[str, Tensor]], list[str]]:
+    """A function from a batch to `source => target` of each row."""
+
+    def describe(batch: dict[str, Tensor]) -> list[str]:
+        labels = batch["labels"].masked_fill(batch["labels"] == IGNORED, tokenizer.pad_token_id)
+        sides = [
+            tokenizer.batch_decode(rows.tolist(), skip_special_tokens=True) for rows in (batch["input_ids"], labels)
+        ]
+        return [f"{source} => {target}" for source, target in zip(*sides, strict=True)]
+
+    return describe
