@@ -1,1 +1,1 @@
-"""What the guard costs, measured against its peers: each file prints one table in one run."""
+"""Cost of the guard against its peers. Each file prints its tables in one run."""

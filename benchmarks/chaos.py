@@ -1,18 +1,17 @@
-"""Random faults against short trainings: what survived, what was stopped and why, and what it cost.
+"""Random faults against short trainings: what survived, what stopped and why, and what it cost.
 
     python benchmarks/chaos.py                          # 200 faults from seed 0, about five minutes on two cores
     python benchmarks/chaos.py --faults 60 --seed 7 --ranks-share 0.1
 
-Each fault has a training of its own: a small model with BatchNorm and dropout or a small transformer, shuffled data, a
-guard with snapshots and a checkpoint every 5 steps, 96 steps in all. It is judged against the same training without a
-fault. A run that meets bad numbers has to end close to it, one that is killed and resumed, or loses its disk, with the
-very same bits; one that cannot go on has to stop with the right error and exit code. Every process has a time limit,
-and all checkpoints of all runs are searched for NaN and infinity. The faults themselves are in
-``tests/fault_injector.py``, what has to come of each in ``tests/faults/kinds.py``.
+Each fault hits its own training: a small model with BatchNorm and dropout or a small transformer, shuffled data, a
+guard with snapshots and a checkpoint every 5 steps, 96 steps in all. It is compared with the same training without a
+fault. A run with bad numbers must end close to it; one that is killed and resumed, or loses its disk, must end with
+identical bits; one that cannot continue must stop with the right error and exit code. Every process has a time limit,
+and all checkpoints of all runs are searched for NaN and infinity. The faults are in ``tests/fault_injector.py``, the
+expected outcome of each in ``tests/faults/kinds.py``.
 
-``kept`` is how much of the fault-free run's progress in validation loss the runs that went to the end have made, at the
-median and at worst. ``steps lost`` were refused, taken back by a rollback, failed to load, or lie between the last
-checkpoint and a kill.
+``kept`` is the share of the fault-free run's progress in validation loss that finished runs have made, median and
+worst. ``steps lost`` were refused, rolled back, failed to load, or lie between the last checkpoint and a kill.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ HEAD = ("fault", "count", "right", "ending", "steps lost", "(most)", "deadlocks"
 
 
 def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=200, help="how many (default: 200)")
     parser.add_argument("--seed", type=int, default=0, help="which ones (default: 0)")
@@ -44,7 +43,7 @@ def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def run_campaign(arguments: argparse.Namespace, folder: Path) -> list[Any]:
-    """All outcomes, with a line of progress."""
+    """Run all faults, with a progress line."""
     sys.path.insert(0, str(TESTS))
     from faults.campaign import campaign  # type: ignore[import-not-found]
 
@@ -75,7 +74,7 @@ def complaints_of(outcome: Any) -> str:
 
 
 def rows_of(outcomes: Sequence[Any]) -> list[tuple[str, ...]]:
-    """A line for each kind of fault, and one for all."""
+    """One row per kind of fault, and one for all."""
     kinds = sorted({outcome.kind for outcome in outcomes})
     rows = [_row(kind, [each for each in outcomes if each.kind == kind]) for kind in kinds]
     return [*rows, _row("all", outcomes)]
@@ -100,7 +99,7 @@ def _row(name: str, outcomes: Sequence[Any]) -> tuple[str, ...]:
 
 
 def print_table(rows: Iterable[tuple[str, ...]]) -> None:
-    """Columns, the first and the fourth to the left."""
+    """Print aligned columns, the first and the fourth left-aligned."""
     lines = [HEAD, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
     for number, line in enumerate(lines):

@@ -1,14 +1,14 @@
-"""How long `stayfinite check --data` takes for a million rows, and how much memory.
+"""Time and memory of `stayfinite check --data` for a million rows.
 
     python benchmarks/check_data.py
     python benchmarks/check_data.py --rows 100000 --formats csv jsonl
 
-Rows are pairs of sentences of 3 to 30 words, about a third of them with letters beyond ASCII, and a second file of a
-fiftieth of the rows is held against them. Every check is on: copies, overlap, damage, characters, lengths, what a limit
-would cut. Each file is looked at by a process of its own, `python -m stayfinite check`, as a person would start it;
-seconds are those of the whole process, from its start to its last line. Peak memory is the process's `VmHWM`.
+Rows are pairs of sentences of 3 to 30 words, about a third of them with non-ASCII letters; a second file with a
+fiftieth of the rows is compared with them. Every check is on: copies, overlap, damage, characters, lengths, and what a
+limit would truncate. Each file is checked by `python -m stayfinite check` in its own process; seconds are those of the
+whole process. Peak memory is the process's `VmHWM`.
 
-The promise is judged by the clock where nothing else runs, by processor time where other processes do.
+The promise is judged by wall time on an idle machine, by processor time on a busy one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Row = tuple[str, str, str]
 
 
 def rows(count: int, seed: int) -> Iterator[Row]:
-    """Pairs of sentences of made-up words."""
+    """Pairs of sentences of random words."""
     rng = random.Random(seed)
     spoken = random.Random(0)
     plain = ["".join(spoken.choices("abdegiklmnprstuz", k=spoken.randint(2, 7))) for _ in range(5000)]
@@ -44,7 +44,7 @@ def rows(count: int, seed: int) -> Iterator[Row]:
 
 
 def write_csv(path: Path, count: int, seed: int) -> None:
-    """A row a line, under a header."""
+    """One row per line, with a header."""
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(NAMES)
@@ -52,14 +52,14 @@ def write_csv(path: Path, count: int, seed: int) -> None:
 
 
 def write_jsonl(path: Path, count: int, seed: int) -> None:
-    """An object a line."""
+    """One object per line."""
     with path.open("w", encoding="utf-8") as file:
         for row in rows(count, seed):
             file.write(json.dumps(dict(zip(NAMES, row, strict=True)), ensure_ascii=False) + "\n")
 
 
 def write_parquet(path: Path, count: int, seed: int) -> None:
-    """Columns, compressed."""
+    """Compressed columns."""
     import pyarrow
     import pyarrow.parquet
 
@@ -75,7 +75,7 @@ WRITERS: dict[str, Callable[[Path, int, int], None]] = {
 
 
 class Cost(NamedTuple):
-    """What one check took."""
+    """Cost of one check."""
 
     clock: float
     processor: float
@@ -83,7 +83,7 @@ class Cost(NamedTuple):
 
 
 def check(train: Path, val: Path) -> Cost:
-    """Run the command in a process of its own."""
+    """Run the command in its own process."""
     code = (
         "import re, sys; from stayfinite.cli.check import run; code = run(sys.argv[1:]);"
         "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1], file=sys.stderr);"
@@ -99,7 +99,7 @@ def check(train: Path, val: Path) -> Cost:
 
 
 def main() -> int:
-    """Measure and report; 1 if a promise is not kept."""
+    """Measure and report; 1 if a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--formats", nargs="+", default=list(WRITERS), choices=list(WRITERS))

@@ -1,7 +1,7 @@
-"""What the doctor costs a training step: watched and unwatched steps of the same training in turn, in one process.
+"""Cost of the doctor per training step: watched and unwatched steps of the same training alternate in one process.
 
-Seconds are those of the processor: other programs on a busy machine do not count. The second table is a program that
-fails after 10,000 cheap steps, run by itself and under the doctor, its explanation included.
+Processor time is measured, so that other programs do not count. The second table is a program that fails after 10,000
+cheap steps, run alone and under the doctor, including the explanation.
 
 python benchmarks/doctor_cost.py
 """
@@ -42,7 +42,7 @@ for step in range({steps}):
 
 
 def main() -> int:
-    """Print both tables; 0 when their goals are met."""
+    """Print both tables; 0 if their goals are met."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=60, help="pairs of steps, one watched and one not")
     parser.add_argument("--rows", type=int, default=1024)
@@ -86,7 +86,7 @@ def main() -> int:
 
 
 def _failing(steps: int) -> float:
-    """Explain a program that fails at its last step; returns the doctor's time in units of the program's own."""
+    """Explain a program that fails at its last step; returns the doctor's time over the program's own."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "failing.py"
         script.write_text(FAILING.format(steps=steps, width=64))
@@ -100,7 +100,7 @@ def _failing(steps: int) -> float:
 
 
 def _run(command: list[str]) -> tuple[float, str, float]:
-    """Processor seconds of a process and its children, what it printed, and the peak of its memory in MiB."""
+    """Processor seconds of a process and its children, its output, and its peak memory in MiB."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

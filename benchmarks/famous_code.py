@@ -1,11 +1,11 @@
-"""``stayfinite check`` on the training scripts and configs of well-known repositories, which work: it should be quiet.
+"""``stayfinite check`` on training scripts and configs of well-known repositories. They work, so it should be quiet.
 
-    python benchmarks/famous_code.py DIRECTORY                 # a directory of checkouts, one a repository
-    python benchmarks/famous_code.py DIRECTORY --list FILE     # the files named in FILE; written where there is none
-    python benchmarks/famous_code.py DIRECTORY --json FILE     # every finding, to go through
+    python benchmarks/famous_code.py DIRECTORY                 # a directory of checkouts, one per repository
+    python benchmarks/famous_code.py DIRECTORY --list FILE     # the files named in FILE; written if missing
+    python benchmarks/famous_code.py DIRECTORY --json FILE     # all findings
 
-Other people's code is not part of this repository. Clone what you want to look at, and name the directory. Promised: no
-error and at most one warning for each file. Files are read, never executed.
+Other people's code is not part of this repository: clone what you want to check and name the directory. Promise: no
+error and at most one warning per file. Files are read, never executed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stayfinite.errors import StayfiniteError
 from stayfinite.inspection.files.inspecting import inspect_files
 
 LONGEST = 20
-"""Seconds for one file."""
+"""Seconds per file."""
 
 LOOPS = r"\.backward\(|Trainer\(|TrainingArguments\(|\.fit\("
 TRAINS = {
@@ -36,7 +36,7 @@ TRAINS = {
     ".toml": r"(?m)^\s*(?:lr|learning_rate|optimizer)\s*=",
     ".sh": r"--(?:lr|learning[_-]rate|fp16|bf16|num_train_epochs|max_train_steps)\b",
 }
-"""What a file of this kind holds if it trains or says how."""
+"""Patterns of files that train or configure training."""
 
 NO_TRAINING = re.compile(
     r"(?:^|/)(?:tests?|results|docs?|node_modules|\.github)/|(?:^|/)(?:test_|conftest)", re.IGNORECASE
@@ -45,7 +45,7 @@ NO_TRAINING = re.compile(
 
 @dataclass
 class Look:
-    """What was said of one file."""
+    """Findings for one file."""
 
     file: str
     findings: list[dict[str, object]] = field(default_factory=list)
@@ -55,17 +55,17 @@ class Look:
 
     @property
     def errors(self) -> int:
-        """How many findings are errors."""
+        """Number of errors."""
         return sum(each["severity"] == "error" for each in self.findings)
 
     @property
     def warnings(self) -> int:
-        """How many findings are warnings."""
+        """Number of warnings."""
         return sum(each["severity"] == "warning" for each in self.findings)
 
 
 def files_in(directory: Path) -> list[str]:
-    """All files under a directory that train, or say how."""
+    """All files under a directory that train, or configure it."""
     found = []
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory).as_posix()
@@ -99,7 +99,7 @@ def _too_long(_signum: int, _frame: FrameType | None) -> None:
 
 
 def table(looks: list[Look]) -> str:
-    """A row a repository, and one for all."""
+    """One row per repository, and one for all."""
     groups: dict[str, list[Look]] = {}
     for look in looks:
         groups.setdefault(look.file.partition("/")[0].replace("+", "/"), []).append(look)
@@ -116,7 +116,7 @@ def _row(name: str, looks: list[Look]) -> str:
 
 
 def main() -> int:
-    """Print the table and what spoke against the promise; 0 where nothing did."""
+    """Print the table and violations of the promise; 0 if there are none."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path, nargs="?", help="checkouts, one directory a repository")
     parser.add_argument("--list", type=Path, help="the files to look at, one a line; written where there is none")

@@ -1,14 +1,12 @@
-"""What the integration costs in Lightning's Trainer, in Fabric and with accelerate, on a model of about 30 million
-parameters.
+"""Cost of the integrations with Lightning's Trainer, Fabric and accelerate, on a model of about 30 million parameters.
 
     python benchmarks/framework_overhead.py
     python benchmarks/framework_overhead.py --framework lightning --steps 205 --json framework_overhead.json
 
-For each framework three trainings run on the same model and the same batches: plain, guarded, and plain again. They
-take turns after every step, each in its own thread while the others wait, so that whatever else the machine does hits
-all of them alike. A ratio compares what a training has spent in a stretch of steps with what the plain one has spent in
-the same stretch; shown are the median of the ratios and their quartiles. ``plain again`` is noise. The guarded time
-holds everything: the measuring, the run directory, the samples and the snapshots in memory.
+For each framework three trainings run on the same model and batches: plain, guarded, and plain again. They take turns
+after every step, each in its own thread while the others wait, so that other load on the machine affects all alike. A
+ratio compares a training with the plain one over the same stretch of steps; shown are the median and quartiles of the
+ratios. ``plain again`` is noise. The guarded time includes everything: measuring, run directory, samples and snapshots.
 """
 
 from __future__ import annotations
@@ -78,12 +76,12 @@ class Baton:
         self._changed = threading.Condition()
 
     def wait(self, lane: int) -> None:
-        """Wait for one's turn."""
+        """Wait for this lane's turn."""
         with self._changed:
             self._changed.wait_for(lambda: self._turn == lane)
 
     def hand_on(self) -> None:
-        """Let the next lane have its turn."""
+        """Pass the turn to the next lane."""
         with self._changed:
             self._turn = (self._turn + 1) % len(LANES)
             self._changed.notify_all()
@@ -98,7 +96,7 @@ class Turns:
         self.begun = 0.0
 
     def end(self) -> None:
-        """A turn ends, and the next begins when all others have had theirs."""
+        """End a turn and wait for the next one."""
         self.seconds.append(time.perf_counter() - self.begun)
         self._baton.hand_on()
         self._baton.wait(self._lane)
@@ -113,7 +111,7 @@ class Silent:
 
 
 def with_lightning(turns: Turns, data: list[Tensor], place: Path | None) -> None:
-    """A Trainer that clips, as most do."""
+    """A Trainer with clipping."""
 
     class Module(pl.LightningModule):
         def __init__(self) -> None:
@@ -144,7 +142,7 @@ def with_lightning(turns: Turns, data: list[Tensor], place: Path | None) -> None
 
 
 def with_fabric(turns: Turns, data: list[Tensor], place: Path | None) -> None:
-    """A loop of Fabric's manner."""
+    """A Fabric loop."""
     fabric = Fabric(accelerator="cpu", devices=1)
     plain = Language()
     model, optimizer = fabric.setup(plain, torch.optim.AdamW(plain.parameters(), 1e-4))
@@ -162,7 +160,7 @@ def with_fabric(turns: Turns, data: list[Tensor], place: Path | None) -> None:
 
 
 def with_accelerate(turns: Turns, data: list[Tensor], place: Path | None) -> None:
-    """A loop of accelerate's manner."""
+    """An accelerate loop."""
     accelerator = Accelerator(cpu=True)
     plain = Language()
     model, optimizer = accelerator.prepare(plain, torch.optim.AdamW(plain.parameters(), 1e-4))
@@ -195,7 +193,7 @@ def race(way: Way, steps: int, rows: int) -> list[list[float]]:
             way(turns[lane], batches(rows, steps), folder if LANES[lane] == "guarded" else None)
         except BaseException:
             traceback.print_exc()
-            os._exit(1)  # the other lanes would wait for ever
+            os._exit(1)  # the other lanes would wait forever
         baton.hand_on()
 
     with tempfile.TemporaryDirectory() as folder:
@@ -208,7 +206,7 @@ def race(way: Way, steps: int, rows: int) -> list[list[float]]:
 
 
 def ratios(seconds: list[float], base: list[float], stretch: int) -> list[float]:
-    """Of every stretch of steps after the warm-up."""
+    """Ratio of each stretch of steps after the warm-up."""
     begins = range(WARMUP, len(base) - stretch + 1, stretch)
     return [sum(seconds[at : at + stretch]) / sum(base[at : at + stretch]) for at in begins]
 

@@ -2,10 +2,10 @@
 
     python benchmarks/grpo_units.py    # SmolLM2-135M, minutes on one card; without one, a tiny model on an easier task
 
-A short ``train sft`` gives the start, which knows the format and is right now and then; GRPO goes on from there with
-nothing but the reward: right within 5 %, or not. The questions are generated; held-out ones share no number with those
-of the training. An answer that cannot be read is a miss. A start that is there already is taken as it is, so that other
-settings of GRPO can be tried on it: every flag of ``stayfinite train grpo`` is one of this script.
+A short ``train sft`` gives the start, which knows the format and is sometimes right. GRPO continues from there with
+only the reward: right within 5 %, or not. The questions are generated; held-out ones share no number with training. An
+unparsable answer is a miss. An existing start is reused, so that other GRPO settings can be tried on it: this script
+takes every flag of ``stayfinite train grpo``.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ SETTINGS = Grpo(
 
 
 def main() -> None:
-    """Fine-tune briefly, go on by GRPO, print the tables."""
+    """Fine-tune briefly, continue with GRPO, print the tables."""
     began = time.monotonic()
     card = torch.cuda.is_available()
-    # Without a card the real model would take a day: the one that is built here shows the same on an easier task.
+    # Without a card the real model would take a day: use a tiny one on an easier task.
     config = tyro.cli(Grpo, default=SETTINGS if card else grpo.settled(Grpo(output_dir=SETTINGS.output_dir)))
     if config.start == START.output_dir and not (Path(config.start) / RESULT).is_file():
         sft.train(replace(START, seed=config.seed, device=config.device, precision=config.precision))

@@ -1,14 +1,13 @@
-"""What a guarded step costs, beside the usual ways to look for trouble. Prints a table for each model shape.
+"""Cost of a guarded step, against the usual ways to look for trouble. Prints a table per model shape.
 
     python benchmarks/guard_overhead.py                         # what fits the machine: `cpu`, or the two GPU presets
     python benchmarks/guard_overhead.py --preset launch-bound --repeats 5 --skip-slow --json overhead.json
 
-All variants train one and the same model with one fused optimizer on the same batches, and take turns: within a repeat
-each runs `--steps` steps in short chunks, in rotating order, so that whatever else the machine does hits all of them
-alike. A ratio compares a variant with the base of the same repeat; the table shows the median of the ratios and their
-quartiles. `base again` is the base measured a second time: its distance from 1 is noise. A repeat holds as many steps
-as the guard waits between two samples, so that every repeat pays for exactly one; a chunk ends only when the guard has
-heard of all its steps.
+All variants train the same model with one fused optimizer on the same batches, in turn: within a repeat each runs
+`--steps` steps in short chunks, in rotating order, so that other load on the machine affects all alike. A ratio
+compares a variant with the base of the same repeat; the table shows the median and quartiles of the ratios. `base
+again` is the base measured twice: its distance from 1 is noise. A repeat has as many steps as the guard's sampling
+interval, so that each pays for exactly one sample; a chunk ends only when the guard has processed all its steps.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ BATCHES = 8
 WARMUP = 12
 SLOW_STEPS = 4
 LEARNING_RATE = 1e-6
-"""So small that no variant meets another model than the others; the optimizer's arithmetic is the same."""
+"""So small that all variants see the same model; the optimizer's arithmetic is unchanged."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """A model shape with its batch, and what is promised for it."""
+    """A model shape with its batch and promise."""
 
     name: str
     what: str
@@ -56,9 +55,9 @@ class Preset:
     source: int
     target: int
     chunk: int
-    """Steps that a variant runs before the next one has its turn."""
+    """Steps per turn."""
     promise: float
-    """The guard's step takes at most so many times as long as the base's."""
+    """Maximum step time of the guard relative to the base."""
 
     def __str__(self) -> str:
         precision = "bf16 autocast" if self.device == "cuda" else "fp32"
@@ -92,7 +91,7 @@ PRESETS = {
 
 
 def build_model(config: dict[str, Any]) -> nn.Module:
-    """A freshly initialized T5 of this shape; without transformers, torch's own encoder-decoder of about that size."""
+    """A T5 of this shape with random weights; without transformers, torch's encoder-decoder of similar size."""
     torch.manual_seed(SEED)
     try:
         from transformers import T5Config, T5ForConditionalGeneration
@@ -103,13 +102,13 @@ def build_model(config: dict[str, Any]) -> nn.Module:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a model returns, as in transformers."""
+    """Model output, as in transformers."""
 
     loss: Tensor
 
 
 class StandIn(nn.Module):
-    """``torch.nn.Transformer`` in the place of a T5 with the same widths and depths."""
+    """``torch.nn.Transformer`` in place of a T5 with the same widths and depths."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -131,7 +130,7 @@ class StandIn(nn.Module):
 
 
 class Workload:
-    """The model, the optimizer and the batches that all variants share."""
+    """The model, optimizer and batches shared by all variants."""
 
     def __init__(self, preset: Preset) -> None:
         self.device = torch.device(preset.device)
@@ -148,10 +147,10 @@ class Workload:
         ]
         self._turn = 0
         self.open = ExitStack()
-        """What is to be closed when everything has been measured."""
+        """Closed after everything is measured."""
 
     def scheduler(self) -> LambdaLR:
-        """A schedule of one's own over the shared optimizer: a warm-up, then level."""
+        """A separate schedule over the shared optimizer: warm-up, then constant."""
         return LambdaLR(self.optimizer, lambda step: min(1.0, (step + 1) / 10))
 
     def loss(self) -> Tensor:
@@ -163,7 +162,7 @@ class Workload:
         return loss
 
     def synchronize(self) -> None:
-        """Wait until the device has done all it was given."""
+        """Wait until the device is idle."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -174,13 +173,13 @@ class Variant:
 
     step: Callable[[], None]
     settle: Callable[[], None] = lambda: None
-    """What is still to be paid for at the end of a chunk."""
+    """Deferred work to pay for at the end of a chunk."""
     around: Callable[[], AbstractContextManager[object]] = nullcontext
-    """Switched on for the steps of this variant only."""
+    """Active for the steps of this variant only."""
 
 
 def plain(work: Workload, around: Callable[[], AbstractContextManager[object]] = nullcontext) -> Variant:
-    """The loop that everyone writes."""
+    """The plain loop."""
     scheduler = work.scheduler()
 
     def step() -> None:
@@ -194,7 +193,7 @@ def plain(work: Workload, around: Callable[[], AbstractContextManager[object]] =
 
 
 def host_check(work: Workload) -> Variant:
-    """The plain loop that looks at the norm before it goes on."""
+    """The plain loop, checking the norm on the host."""
     scheduler = work.scheduler()
 
     def step() -> None:
@@ -209,7 +208,7 @@ def host_check(work: Workload) -> Variant:
 
 
 def nan_loop(work: Workload) -> Variant:
-    """The plain loop that looks at every gradient before it goes on."""
+    """The plain loop, checking every gradient on the host."""
     scheduler = work.scheduler()
 
     def step() -> None:
@@ -224,7 +223,7 @@ def nan_loop(work: Workload) -> Variant:
 
 
 def guarded(work: Workload, policy: Policy, run_dir: Path, remarks: Remarks) -> Variant:
-    """The loop with a guard that writes its run directory."""
+    """The loop with a guard and its run directory."""
     guard = work.open.enter_context(
         Guard(work.model, work.optimizer, work.scheduler(), policy=policy, run_dir=run_dir, console=remarks)
     )
@@ -233,7 +232,7 @@ def guarded(work: Workload, policy: Policy, run_dir: Path, remarks: Remarks) -> 
 
 @contextmanager
 def underflow_overflow(model: nn.Module) -> Iterator[None]:
-    """transformers' DebugUnderflowOverflow, taken off again at the end."""
+    """transformers' DebugUnderflowOverflow, removed on exit."""
     from transformers.debug_utils import DebugUnderflowOverflow
 
     debug = DebugUnderflowOverflow(model)  # type: ignore[no-untyped-call]
@@ -248,12 +247,12 @@ def underflow_overflow(model: nn.Module) -> Iterator[None]:
 
 @dataclass
 class Remarks:
-    """A console that keeps what the guard says; it says nothing while all is well."""
+    """A console that records what the guard prints; nothing in a healthy run."""
 
     lines: list[str] = field(default_factory=list)
 
     def print(self, line: object) -> None:
-        """Keep a line."""
+        """Record a line."""
         self.lines.append(str(line))
 
 
@@ -291,26 +290,26 @@ def build_variants(names: Sequence[str], work: Workload, directory: Path, remark
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What was measured for one preset."""
+    """Measurements for one preset."""
 
     preset: Preset
     model: str
-    """What was really trained."""
+    """The model actually trained."""
     parameters: int
     steps: int
-    """Of each fast variant in each repeat."""
+    """Per fast variant and repeat."""
     milliseconds: dict[str, list[float]]
     """Time per step of each variant in each repeat."""
     remarks: list[str]
-    """What the guards had to say; anything at all means that they did more, or less, than a healthy step."""
+    """Lines printed by the guards; any line means that the steps were not all healthy."""
 
     def ratios(self, name: str) -> list[float]:
-        """A variant's time over the base's, repeat by repeat."""
+        """A variant's time over the base's, per repeat."""
         return [own / base for own, base in zip(self.milliseconds[name], self.milliseconds[BASE], strict=True)]
 
 
 def measure(preset: Preset, names: Sequence[str], repeats: int, steps: int) -> Result:
-    """Let the variants take turns and time them."""
+    """Time the variants in turn."""
     remarks = Remarks()
     with tempfile.TemporaryDirectory(prefix="guard_overhead_") as directory:
         work = Workload(preset)
@@ -353,7 +352,7 @@ def measure(preset: Preset, names: Sequence[str], repeats: int, steps: int) -> R
 
 
 def timed(work: Workload, variant: Variant, steps: int) -> float:
-    """Seconds that so many steps take, until nothing of them is left to do on the device or the host."""
+    """Seconds for this many steps, until device and host are idle."""
     with variant.around():
         work.synchronize()
         start = time.perf_counter()
@@ -365,7 +364,7 @@ def timed(work: Workload, variant: Variant, steps: int) -> float:
 
 
 def table(result: Result) -> str:
-    """The measured times as lines of text."""
+    """The table as text."""
     lines = [f"{'variant':<38}{'ms/step':>9}   ratio to base: median [quartiles]"]
     for name, times in result.milliseconds.items():
         ratios = result.ratios(name)
@@ -376,7 +375,7 @@ def table(result: Result) -> str:
 
 
 def verdict(result: Result) -> str:
-    """What was promised against what was measured."""
+    """The promise against the measurement."""
     preset = result.preset
     if "guard" not in result.milliseconds:
         return f"----  {preset.name}: the guard was not measured"
@@ -400,7 +399,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 
 def circumstances() -> dict[str, str]:
-    """Where and how this was measured."""
+    """Environment of the measurement."""
     versions = {"python": platform.python_version(), "stayfinite": __version__, "torch": torch.__version__}
     try:
         import transformers
@@ -429,14 +428,14 @@ def processor() -> str:
 
 
 def progress(text: str) -> None:
-    """One line that replaces itself, where somebody is watching."""
+    """A line that overwrites itself, on a terminal."""
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--preset", choices=("auto", *PRESETS), default="auto", help="model shape (default: what fits)")
     parser.add_argument("--repeats", type=positive, default=7, help="times that everything is measured (default: 7)")
@@ -463,7 +462,7 @@ def positive(text: str) -> int:
 
 
 def chosen_presets(choice: str) -> list[Preset]:
-    """The presets of the command line, or those that fit the machine."""
+    """The chosen presets, or those that fit the machine."""
     if choice == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
         return [preset for preset in PRESETS.values() if preset.device == device]
@@ -474,7 +473,7 @@ def chosen_presets(choice: str) -> list[Preset]:
 
 
 def chosen_variants(only: Sequence[str] | None, *, skip_slow: bool) -> list[str]:
-    """The variants of the command line, in the order of the table; always with the base."""
+    """The chosen variants in table order, always with the base."""
     names = [name for name in (*FAST, *SLOW) if only is None or name in only or name == BASE]
     if skip_slow:
         names = [name for name in names if name not in SLOW]
@@ -492,7 +491,7 @@ def chosen_variants(only: Sequence[str] | None, *, skip_slow: bool) -> list[str]
 
 
 def main() -> None:
-    """Measure, print, and write the raw numbers where asked."""
+    """Measure, print, and optionally write the raw numbers."""
     options = arguments()
     if options.threads:
         torch.set_num_threads(options.threads)

@@ -1,15 +1,13 @@
-"""What it costs to be able to explain a bad step: nothing much while all is well, a moment when it is not.
+"""Cost of being able to explain a bad step: almost nothing while healthy, a moment otherwise.
 
     python benchmarks/incident_cost.py                  # CPU
     python benchmarks/incident_cost.py --device cuda
 
-First table: a step's ``guard.forward`` with incidents switched off and on, in processor time, the least of many rounds.
-The forward pass is a stand-in that costs nothing, so that what is seen is the guard alone: the batch is held, the
-generators are noted.
+First table: processor time of ``guard.forward`` with incidents off and on, minimum of many rounds. The forward pass is
+a stand-in that costs nothing, so that only the guard is measured: holding the batch and recording the generators.
 
-Second table: one refused step of a small language model. `copied` is what training waits for before the incident is in
-the hands of a thread, `written` what that thread takes, `explained` the autopsy in the process, `steps` the same in
-plain steps of that model.
+Second table: one refused step of a small language model. `copied` is the time training waits before a thread takes
+over, `written` the time of that thread, `explained` the autopsy in the process, `steps` the same in plain steps.
 """
 
 from __future__ import annotations
@@ -33,14 +31,14 @@ BATCH, LENGTH, WORDS = 8, 128, 4096
 
 
 class Silent:
-    """A console for runs whose news is known."""
+    """A console that prints nothing."""
 
     def print(self, line: object) -> None:
         """Say nothing."""
 
 
 class Decoder(nn.Module):
-    """A language model whose size is given by its width: 4 layers, 4,096 words, tied embedding."""
+    """A language model of a given width: 4 layers, 4,096 words, tied embedding."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -58,7 +56,7 @@ class Decoder(nn.Module):
 
 
 def remembering(device: str, incidents: int, rounds: int) -> float:
-    """Microseconds of one ``guard.forward`` beyond the forward pass; the least of many rounds."""
+    """Microseconds that ``guard.forward`` adds, minimum of many rounds."""
     model = nn.Linear(4, 4).to(device)
     loss = model.weight.sum()
     batch = {name: torch.zeros(8, 128, dtype=torch.int64, device=device) for name in ("input_ids", "mask", "labels")}

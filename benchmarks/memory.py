@@ -1,12 +1,12 @@
-"""How near `stayfinite check --memory` comes to what CUDA reports.
+"""Accuracy of `stayfinite check --memory` against CUDA's report.
 
     python benchmarks/memory.py                                         # measure on this machine's GPU, then compare
     python benchmarks/memory.py --write benchmarks/results/memory_NAME.json
     python benchmarks/memory.py --read benchmarks/results/memory_h200.json      # compare only; needs no GPU
 
-Every case builds a model of transformers from its config with random weights, runs two training steps (the first makes
-the optimizer's states) and takes `torch.cuda.max_memory_allocated` over the second: forward, backward, optimizer. The
-estimate is made from the name of the model alone.
+Each case builds a transformers model from its config with random weights, runs two training steps (the first creates
+the optimizer states) and reads `torch.cuda.max_memory_allocated` over the second: forward, backward, optimizer. The
+estimate uses only the model's name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHAPES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One training that is measured and estimated."""
+    """One training to measure and estimate."""
 
     shape: str
     precision: str
@@ -76,7 +76,7 @@ def _with(case: Case, **changes: Any) -> Case:
 
 
 def estimated(case: Case, bias_kernel: BiasKernel) -> Estimate:
-    """What the estimate says of a case, from the name of the model and what its library does with T5's bias."""
+    """The estimate for a case, from the model's name and the kernel of T5's bias."""
     plan = Plan(
         batch=case.batch,
         seq=case.seq,
@@ -108,7 +108,7 @@ def build(shape: str, precision: str, attention: str) -> Any:
 
 
 def batch_of(case: Case, model: Any) -> dict[str, Any]:
-    """Random rows of the asked-for size."""
+    """Random rows of the requested size."""
     import torch
 
     if case.shape.startswith("vit"):
@@ -123,7 +123,7 @@ def batch_of(case: Case, model: Any) -> dict[str, Any]:
 
 
 def measure(case: Case, model: Any) -> dict[str, int]:
-    """Two steps; the peaks of the second."""
+    """Run two steps; return the peaks of the second."""
     import torch
 
     (model.gradient_checkpointing_enable if case.checkpointing else model.gradient_checkpointing_disable)()
@@ -152,7 +152,7 @@ def measure(case: Case, model: Any) -> dict[str, int]:
 
 
 def measure_all(wanted: Iterable[Case], minutes: float) -> dict[str, Any]:
-    """Measure until the time is up. Models are built once for each precision and kind of attention."""
+    """Measure until the time is up. Models are built once per precision and attention."""
     import torch
     import transformers
 
@@ -182,7 +182,7 @@ def measure_all(wanted: Iterable[Case], minutes: float) -> dict[str, Any]:
 
 
 def compare(measured: dict[str, Any], *, each: bool) -> float:
-    """Print estimate against measurement. Returns the largest error."""
+    """Print estimate against measurement; return the largest error."""
     rows: list[tuple[float, Case, Estimate, dict[str, Any]]] = []
     for row in measured["cases"]:
         case = Case(**{name: row[name] for name in Case.__dataclass_fields__})

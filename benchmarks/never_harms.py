@@ -4,12 +4,12 @@
     python benchmarks/never_harms.py --seeds 2 --only curriculum 'rare text'
     python benchmarks/never_harms.py --kept runs.jsonl --output benchmarks/results/never_harms.md
 
-``--kept`` keeps every run as it ends; a campaign that was stopped goes on from there.
+``--kept`` records every finished run; a stopped campaign resumes from there.
 
-Every training is a small program of its own in ``benchmarks/harm``, run once a seed for each arm, in a process of its
-own. Figures are final metrics on fresh data, lower is better. ``change`` is the mean over seeds of guard minus none in
+Every training is a small program in ``benchmarks/harm``, run in its own process, once per seed and arm. Figures are
+final metrics on fresh data, lower is better. ``change`` is the mean over seeds of guard minus none in
 pairs, in units of the spread between seeds without a guard: a healthy training must stay below 1. ``same bits`` counts
-the seeds whose metrics are equal to the last digit.
+the seeds with identical metrics.
 
 The arms: no guard; ``clip_grad_norm_(1.0)``; OLMo-core's rule (skip a step beyond 6 standard deviations of the last
 128); ``Policy.refuse_spikes()``, which was the default before; the default policy in a plain loop; the default policy
@@ -49,7 +49,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of it."""
+    """Outcome of a run."""
 
     job: Job
     metrics: dict[str, float]
@@ -58,7 +58,7 @@ class Result:
 
 
 def run(job: Job) -> Result:
-    """Run one training by one arm."""
+    """Run one training with one arm."""
     import torch
 
     from benchmarks.harm import catalogue
@@ -74,7 +74,7 @@ def run(job: Job) -> Result:
 
 
 def jobs_of(arguments: argparse.Namespace) -> list[Job]:
-    """All runs, those of one training together."""
+    """All runs, grouped by training."""
     from benchmarks.harm.catalogue import HARMFUL, HEALTHY
 
     wanted = [
@@ -88,7 +88,7 @@ def jobs_of(arguments: argparse.Namespace) -> list[Job]:
 
 
 def results_of(jobs: Sequence[Job], processes: int) -> Iterable[Result]:
-    """Their outcomes, as they come."""
+    """Outcomes as they finish."""
     if not jobs:
         return
     with get_context("spawn").Pool(processes, maxtasksperchild=40) as pool:
@@ -96,7 +96,7 @@ def results_of(jobs: Sequence[Job], processes: int) -> Iterable[Result]:
 
 
 def kept_in(path: Path | None) -> list[Result]:
-    """The runs that a file of earlier ones holds."""
+    """Runs recorded in a file."""
     if path is None or not path.exists():
         return []
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

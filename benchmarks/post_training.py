@@ -1,12 +1,12 @@
-"""Healthy post-training with trl: how often the guard errs, and what it costs.
+"""Healthy post-training with trl: false alarms and cost of the guard.
 
     python -m benchmarks.post_training healthy --kind grpo
     python -m benchmarks.post_training healthy --kind dpo
     python -m benchmarks.post_training cost
 
-``healthy`` trains a small model from scratch with several seeds, with a learning rate at which it learns, and counts
-what the guard has refused, limited, or said. ``cost`` is the way of ``trainer_overhead.py``: three trainings take turns
-after every step, plain, guarded, and plain again; a ratio compares the CPU time of stretches of the same steps.
+``healthy`` trains a small model from scratch with several seeds at a working learning rate, and counts what the guard
+refused, limited or reported. ``cost`` works like ``trainer_overhead.py``: plain, guarded and plain-again trainings take
+turns after every step; a ratio compares CPU time over the same steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import torch
 from benchmarks.trainer_overhead import LANES, PROMISE, WARMUP, Baton, Turns
 from stayfinite.integrations.transformers import StayFinite
 
-# None of them says what its types are.
+# These packages have no type annotations.
 datasets: Any = import_module("datasets")
 tokenizers: Any = import_module("tokenizers")
 transformers: Any = import_module("transformers")
@@ -49,7 +49,7 @@ def tokenizer() -> Any:
 
 
 def model(folder: Path, width: int, layers: int) -> Any:
-    """A small decoder, on disk too: trl takes the reference from there."""
+    """A small decoder, also saved to disk, where trl loads the reference."""
     transformers.LlamaForCausalLM(
         transformers.LlamaConfig(
             vocab_size=WORDS, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=layers,
@@ -61,7 +61,7 @@ def model(folder: Path, width: int, layers: int) -> Any:
 
 
 def words(made: torch.Generator, count: int, *, even: bool | None = None) -> str:
-    """Random words; with ``even`` mostly even ones, or mostly odd ones."""
+    """Random words; ``even`` makes them mostly even or mostly odd."""
     ids = torch.randint(4, WORDS, (count,), generator=made)
     if even is not None:
         kept = torch.rand(count, generator=made) < 0.8
@@ -70,7 +70,7 @@ def words(made: torch.Generator, count: int, *, even: bool | None = None) -> str
 
 
 def even_share(completions: list[str], **_: Any) -> list[float | None]:
-    """A reward that a machine can verify: the share of even words."""
+    """A verifiable reward: the share of even words."""
     told = [[int(word[1:]) for word in text.split()] for text in completions]
     return [sum(number % 2 == 0 for number in numbers) / max(1, len(numbers)) for numbers in told]
 
@@ -109,7 +109,7 @@ class _Silent:
 
 
 def healthy(kind: str, seeds: int, steps: int) -> None:
-    """Print a line for each seed."""
+    """Print a line per seed."""
     print(f"{kind}, {steps} steps a seed\nseed  refused  bounded  signs  findings  first to last")
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as place:
@@ -131,7 +131,7 @@ def healthy(kind: str, seeds: int, steps: int) -> None:
 def cost(steps: int, stretch: int) -> None:
     """Print the ratios."""
     baton = Baton()
-    # Of the whole process, while one lane runs: what else the machine does is no part of it.
+    # CPU time of the whole process, while one lane runs.
     turns = [Turns(lane, baton, time.process_time) for lane in range(len(LANES))]
 
     def run(lane: int, folder: Path) -> None:
@@ -161,7 +161,7 @@ def cost(steps: int, stretch: int) -> None:
 
 
 def main() -> None:
-    """Read the command line."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=("healthy", "cost"))
     parser.add_argument("--kind", choices=("grpo", "dpo"), default="grpo")

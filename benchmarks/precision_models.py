@@ -1,4 +1,4 @@
-"""Models of known shapes, written plainly: a LLaMA and ByT5's encoder-decoder, with text to train them on."""
+"""Plain models of known shapes: a LLaMA and ByT5's encoder-decoder, with training text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 BYTES = 384
-"""Words of a byte model: 256 and some special ones, as ByT5 has."""
+"""Vocabulary of a byte model: 256 plus special tokens, as in ByT5."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Of a decoder."""
+    """Shape of a decoder."""
 
     width: int
     layers: int
@@ -25,7 +25,7 @@ class Shape:
 
 
 class Block(nn.Module):
-    """Attention and a gated feed-forward, each behind a norm."""
+    """Attention and gated feed-forward, each after a norm."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """A language model of bytes."""
+    """A byte-level language model."""
 
     def __init__(self, shape: Shape, length: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Decoder(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """[B, T + 1] -> the loss of each next byte."""
+        """[B, T + 1] -> loss of each next byte."""
         given, wanted = ids[:, :-1], ids[:, 1:]
         x = self.embed(given) + self.places(torch.arange(given.shape[1], device=ids.device))
         for block in self.blocks:
@@ -77,19 +77,19 @@ class Decoder(nn.Module):
 SHAPES = {
     "60M": Shape(width=512, layers=18, heads=8, inner=1536),
     "LLaMA 1.2B": Shape(width=2048, layers=24, heads=16, inner=5632, words=32000),
-    # ByT5 small: 12 encoder and 4 decoder layers of 1472 with 3584 inside; here as one stack of 16.
+    # ByT5 small: 12 encoder and 4 decoder layers of 1472 with 3584 inside; here one stack of 16.
     "byt5-small": Shape(width=1472, layers=16, heads=8, inner=3584),
 }
 
 
 def text_of(folder: Path) -> Tensor:
-    """All Python source below a folder, as bytes."""
+    """All Python source in a folder, as bytes."""
     joined = b"\n".join(file.read_bytes() for file in sorted(folder.rglob("*.py")))
     return torch.frombuffer(bytearray(joined), dtype=torch.uint8).long()
 
 
 def batches(text: Tensor, rows: int, length: int, *, words: int, seed: int, device: str) -> Tensor:
-    """One batch of random places of a text [rows, length + 1]; for a larger vocabulary, pairs of bytes."""
+    """A batch of random excerpts [rows, length + 1]; pairs of bytes for a larger vocabulary."""
     generator = torch.Generator().manual_seed(seed)
     wide = 2 if words > BYTES else 1
     starts = torch.randint(0, len(text) - wide * (length + 2), (rows,), generator=generator)

@@ -31,13 +31,13 @@ TEXT = Path(__file__).parent.parent / "src"
 ROWS = {"LLaMA 1.2B": (8, 2048), "byt5-small": (8, 1024)}
 KINDS = ("plan", "bf16", "fp8 everywhere", "tf32", "fp32")
 PLANNED_ROWS = 4
-"""Rows of a batch that the plan is made on."""
+"""Batch rows for making the plan."""
 LAST = 20
-"""Steps at the end whose mean is the final loss."""
+"""The final loss is the mean over this many last steps."""
 
 
 def time_a_plan() -> None:
-    """A whole plan for a model of 60M parameters, on the CPU."""
+    """Time a plan for a model of 60M parameters on the CPU."""
     torch.set_num_threads(2)
     torch.manual_seed(0)
     shape = SHAPES["60M"]
@@ -52,7 +52,7 @@ def time_a_plan() -> None:
 
 
 def assignments(model: nn.Module, plan: PrecisionPlan) -> dict[str, Assignment]:
-    """What is compared."""
+    """The assignments to compare."""
     linear = [name for name, module in model.named_modules() if type(module) is nn.Linear and name != "head"]
     return {
         "fp32": Assignment(base="fp32"),
@@ -64,7 +64,7 @@ def assignments(model: nn.Module, plan: PrecisionPlan) -> dict[str, Assignment]:
 
 
 def on_the_card(given: argparse.Namespace) -> None:
-    """Each shape in each precision, trained for so many steps; written after each."""
+    """Train each shape in each precision, and write the results after each."""
     if not torch.cuda.is_available():
         raise SystemExit("not measured: there is no card here")
     text = text_of(TEXT)
@@ -109,7 +109,7 @@ def _planned(name: str, text: Any) -> dict[str, Any]:
 def _trained(
     shape: Any, rows: int, length: int, text: Any, assignment: Assignment, steps: int
 ) -> Iterator[dict[str, Any]]:
-    """What is measured so far, every hundred steps and at the end."""
+    """Yield the measurements so far, every hundred steps and at the end."""
     torch.manual_seed(0)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -141,7 +141,7 @@ def _trained(
 
 
 def table(files: Sequence[Path]) -> str:
-    """The runs of some files, those of one shape together."""
+    """The runs of some files as a table, grouped by shape."""
     shapes: dict[str, dict[str, Any]] = {}
     for file in files:
         record = json.loads(file.read_text(encoding="utf-8"))

@@ -1,11 +1,11 @@
-"""What a look before training costs, in seconds and in plain training steps. Prints a table by probe.
+"""Cost of a preflight check, in seconds and in plain training steps. Prints a table by probe.
 
     python benchmarks/preflight_time.py                        # a T5 of 60 million parameters, 4 rows of 128 tokens
     python benchmarks/preflight_time.py --rows 8 --length 64 --threads 2 --json preflight.json
 
-The model has the shape of t5-small and random weights; nothing is downloaded. A plain step is forward, backward and
-AdamW, the median of `--steps` after one that warms up. Beside the seconds that passed stand those that the CPU worked,
-which are the same on a busy machine. The promise is under 30 seconds on a CPU.
+The model has the shape of t5-small with random weights; nothing is downloaded. A plain step is forward, backward and
+AdamW, the median of `--steps` after one warm-up. CPU time is shown next to wall time, since a busy machine does not
+change it. The promise is under 30 seconds on a CPU.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def t5_small() -> Any:
 
 
 Times = tuple[float, float]
-"""Seconds that passed, and that the CPU worked."""
+"""Wall and CPU seconds."""
 
 
 def now() -> Times:
@@ -43,13 +43,13 @@ def now() -> Times:
 
 
 def since(start: Times) -> Times:
-    """What both clocks have gone since."""
+    """Elapsed time on both clocks."""
     passed, worked = now()
     return passed - start[0], worked - start[1]
 
 
 def plain_step(model: Any, optimizer: torch.optim.Optimizer, batch: dict[str, torch.Tensor], steps: int) -> Times:
-    """Seconds of a training step, the median of some."""
+    """Median time of a training step."""
     times = []
     for _ in range(steps + 1):
         start = now()
@@ -63,7 +63,7 @@ def plain_step(model: Any, optimizer: torch.optim.Optimizer, batch: dict[str, to
 def by_probe(
     model: Any, optimizer: torch.optim.Optimizer, batch: dict[str, torch.Tensor]
 ) -> tuple[dict[str, Times], Any]:
-    """Seconds of each probe, and what was found. The first that needs a pass pays for those that share it."""
+    """Time of each probe, and the findings. The first probe that needs a pass pays for those that share it."""
     from stayfinite.inspection import preflight
 
     times: dict[str, Times] = {}

@@ -1,18 +1,18 @@
-"""Thousands of ranks in one process: what the guard's protocols do when things go wrong, and what they add to a step.
+"""Thousands of ranks in one process: the guard's protocols under faults, and what they add to a step.
 
     python benchmarks/ranks_simulated.py                        # 10,000 schedules of 4,096 ranks, on all cores
     python benchmarks/ranks_simulated.py --schedules 500        # a quick look
 
 Each schedule is a training of 16 steps on 512 machines of 8 ranks, with one to five faults drawn from its seed: NaN
-losses, poisoned weights, memory and disks that fail, ranks that are late, hang or die (before, within and after the
+losses, poisoned weights, failing memory and disks, ranks that are late, hang or die (before, during and after the
 all-reduce), damaged checkpoints. Ranks decide with ``core/judge.py``, keep states with ``core/keeping.py``, write
-checkpoints with ``core/sharing.py``, name a rank that hangs with ``core/stalls.py``; machines start again with
-``core/supervising.py``. It is the code that a guard runs; made up are the network, the disk and the clock. Ranks in the
-same state run once: what they run is pure.
+checkpoints with ``core/sharing.py`` and name a hanging rank with ``core/stalls.py``; machines restart with
+``core/supervising.py``. This is the code a guard runs; only network, disk and clock are simulated. Ranks in the same
+state run once, since their code is pure.
 
-The second table is what the guard adds to a step. Bytes: the message of ``Ranks.combine``. Host: measured here, the
-product's own code with an all-reduce that does nothing. Network: a model, not a measurement; a tree of hops with the
-latency and the bandwidth that are named above the table.
+The second table shows what the guard adds to a step. Bytes: the message of ``Ranks.combine``. Host: measured here, the
+real code with a no-op all-reduce. Network: a model, not a measurement: a tree of hops with the latency and bandwidth
+named above the table.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from stayfinite.measure.reading import RANK_COLUMNS, Reading, pack, unpack
 from stayfinite.measure.roster import take_roster
 
 HOP = 5e-6
-"""Seconds from one machine to the next; an assumption."""
+"""Assumed seconds per hop."""
 
 BANDWIDTH = 25e9
-"""Bytes a second; an assumption."""
+"""Assumed bytes per second."""
 
 PARAMETERS = 290
-"""Tensors of a model as LLaMA-7B has them."""
+"""Tensors of a model like LLaMA-7B."""
 
 ROUNDS = 30
 
 
 def host_seconds(ranks: int) -> tuple[float, int]:
-    """Seconds of the host for one step with so many ranks, at the median, and the bytes of the message."""
+    """Median host seconds of one step with this many ranks, and the message's bytes."""
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
     sent: list[int] = []
@@ -81,7 +81,7 @@ def network_seconds(ranks: int, nbytes: int) -> float:
 
 
 def campaign(schedules: int, seed: int, ranks: int, jobs: int | None) -> bool:
-    """Play the schedules and print what came of them; whether every promise was kept."""
+    """Run the schedules and print the outcomes; whether every promise held."""
     begun = time.perf_counter()
     ends, counts, broken = add_up(outcomes(schedules, seed=seed, ranks=ranks, jobs=jobs))
     seconds = time.perf_counter() - begun
@@ -116,7 +116,7 @@ def campaign(schedules: int, seed: int, ranks: int, jobs: int | None) -> bool:
 
 
 def table() -> None:
-    """Print what a step has to carry, against the number of ranks."""
+    """Print the cost of a step by number of ranks."""
     print(f"\n{PARAMETERS} parameters; network: {1e6 * HOP:g} us a hop, {BANDWIDTH / 1e9:g} GB/s (assumed)")
     print(f"{'ranks':>7}{'message':>12}{'rows alone':>12}{'host':>12}{'network':>12}{'of 8 bytes':>12}")
     for ranks in (2, 8, 64, 512, 1024, 4096):
@@ -127,7 +127,7 @@ def table() -> None:
 
 
 def main() -> int:
-    """Play and print; 1 if a promise was not kept."""
+    """Run and print; 1 if a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--schedules", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,12 +1,12 @@
-"""How fast logs are read, by format, on one core.
+"""Speed of reading logs, by format, on one core.
 
     python benchmarks/read_logs.py                    # 1,000,000 lines of each format, about two minutes
     python benchmarks/read_logs.py --lines 100000     # a quick look
 
-Each log is written to a temporary file and read by three readers in turn: a plain loop over its lines, which is the
-least that any reader in Python can cost; ``ast.literal_eval`` a line, the usual way to get at a dictionary (only for
-formats that are dictionaries); and stayfinite. Processor time, the best of `--repeats`. Promised: 1,000,000 lines in
-under 5 s, for dictionaries, Megatron's lines and plain ones.
+Each log is written to a temporary file and read by three readers in turn: a plain loop over its lines, the minimum for
+any Python reader; ``ast.literal_eval`` per line, the usual way to read dictionaries (only for such formats); and
+stayfinite. Processor time, the best of `--repeats`. Promise: 1,000,000 lines in under 5 s for dictionaries, Megatron
+lines and plain lines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MILLION = 1_000_000
 
 @dataclass(frozen=True)
 class Format:
-    """A kind of log, as its lines are made."""
+    """A log format, with a generator of lines."""
 
     name: str
     line: Callable[[int, random.Random], str]
@@ -39,13 +39,13 @@ class Format:
 
 
 def transformers(step: int, noise: random.Random) -> str:
-    """As transformers 4 and 5 print."""
+    """As printed by transformers 4 and 5."""
     loss, norm, lr = 2 + noise.random(), 3 * noise.random(), 5e-5 / (1 + step)
     return f"{{'loss': {loss:.4f}, 'grad_norm': {norm!r}, 'learning_rate': {lr!r}, 'epoch': {step / 1000:.2f}}}"
 
 
 def megatron(step: int, noise: random.Random) -> str:
-    """As Megatron-LM prints."""
+    """As printed by Megatron-LM."""
     return (
         f" iteration {step:8d}/ 1000000 | consumed samples: {1024 * step:12d} | elapsed time per iteration (ms): "
         f"{900 + noise.random():.1f} | learning rate: {1e-4 / (1 + step):.3E} | global batch size:  1024 | lm loss: "
@@ -55,19 +55,19 @@ def megatron(step: int, noise: random.Random) -> str:
 
 
 def plain(step: int, noise: random.Random) -> str:
-    """As people's own scripts print."""
+    """As printed by people's own scripts."""
     return f"step {step} | loss {2 + noise.random():.4f} | grad_norm {9 * noise.random():7.4f} | lr {1e-4:.3e}"
 
 
 def ranks(step: int, noise: random.Random) -> str:
-    """Eight ranks that write into one file."""
+    """Eight ranks writing to one file."""
     return (
         f"[rank{step % 8}]: 2025-01-02 03:04:05,{step % 1000:03d} INFO step {step // 8} loss {2 + noise.random():.4f}"
     )
 
 
 def openmmlab(step: int, noise: random.Random) -> str:
-    """As mmdet prints: eight numbers a line, most of them parts of the loss."""
+    """As printed by mmdet: eight numbers per line, most of them parts of the loss."""
     return (
         f"2021-01-02 03:04:05,{step % 1000:03d} - mmdet - INFO - Epoch [1][{step}/1000000]\tlr: 2.500e-03, eta: 1 day, "
         f"2:03:{step % 60:02d}, time: 0.5{step % 10}, loss_cls: {noise.random():.4f}, loss_bbox: {noise.random():.4f}, "
@@ -76,12 +76,12 @@ def openmmlab(step: int, noise: random.Random) -> str:
 
 
 def json_lines(step: int, noise: random.Random) -> str:
-    """As many loggers write."""
+    """As written by many loggers."""
     return f'{{"step": {step}, "loss": {2 + noise.random()!r}, "grad_norm": {noise.random()!r}, "lr": 0.0001}}'
 
 
 def messages(step: int, noise: random.Random) -> str:
-    """No measurement at all."""
+    """Lines without measurements."""
     return f"2025-01-02 03:04:05,{step % 1000:03d} - INFO - worker {noise.randrange(64)} has loaded shard {step}"
 
 
@@ -97,24 +97,24 @@ FORMATS = (
 
 
 def looped(path: Path) -> int:
-    """The least there is to do."""
+    """The minimum: iterate over the lines."""
     with path.open(encoding="utf-8") as file:
         return sum(1 for _ in file)
 
 
 def evaluated(path: Path) -> int:
-    """A Python literal a line."""
+    """Evaluate a Python literal per line."""
     with path.open(encoding="utf-8") as file:
         return sum(len(ast.literal_eval(line)) > 0 for line in file)
 
 
 def read(path: Path) -> int:
-    """Everything that the log says."""
+    """Read everything in the log."""
     return read_log(path)[0].lines
 
 
 def seconds(reader: Callable[[Path], int], path: Path, repeats: int, lines: int) -> float:
-    """Processor time for a million lines, the best of a few."""
+    """Processor time for a million lines, the best of a few runs."""
     times = []
     for _ in range(repeats):
         begun = time.process_time()
@@ -125,7 +125,7 @@ def seconds(reader: Callable[[Path], int], path: Path, repeats: int, lines: int)
 
 
 def written(path: Path, format_: Format, lines: int) -> None:
-    """A log of one format."""
+    """Write a log of one format."""
     noise = random.Random(0)
 
     def all_lines() -> Iterator[str]:
@@ -137,12 +137,12 @@ def written(path: Path, format_: Format, lines: int) -> None:
 
 
 def peak_mib() -> float:
-    """Of this process."""
+    """Peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def main() -> int:
-    """Measure and report; 1 if a promise is not kept."""
+    """Measure and report; 1 if a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lines", type=int, default=MILLION)
     parser.add_argument("--repeats", type=int, default=2)

@@ -1,17 +1,16 @@
-"""What snapshots and asynchronous checkpoints cost a guarded training of 100M parameters.
+"""Cost of snapshots and asynchronous checkpoints for a guarded training of 100M parameters.
 
     python benchmarks/recovery_overhead.py                  # CPU, a small batch
     python benchmarks/recovery_overhead.py --device cuda    # bf16 autocast, a large batch
 
-Three turns follow one another, again and again, so that whatever else the machine does hits all of them alike: steps of
-a guard without snapshots and checkpoints; as many steps with one snapshot, until it is proved; as many with one
-checkpoint, and on until it is written and verified. What a turn takes beyond as many plain steps is the price of one
-snapshot, or of one checkpoint, everything included: the copy, the waits, the processor time that a background thread
-takes away.
+Three kinds of turns alternate, so that other load on the machine affects all alike: steps of a guard without snapshots
+and checkpoints; as many steps with one snapshot, until it is proved; as many with one checkpoint, until it is written
+and verified. The time beyond as many plain steps is the full price of a snapshot or checkpoint: the copy, the waits,
+and the processor time of a background thread.
 
-The price of a snapshot is spread over the interval that the guard itself chooses at its default policy, that of a
-checkpoint over `--minutes`, since checkpoints have no cadence by default. Medians over all rounds; for the snapshot the
-guard's own stopwatch, if that shows more.
+The price of a snapshot is spread over the interval the guard chooses by default, that of a checkpoint over `--minutes`,
+since checkpoints have no default interval. Medians over all rounds; for the snapshot the guard's own stopwatch, if that
+shows more.
 """
 
 from __future__ import annotations
@@ -59,18 +58,18 @@ class Decoder(nn.Module):
 
 
 class Silent:
-    """A console that keeps what it is told."""
+    """A console that records its lines."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def print(self, line: object) -> None:
-        """Keep a line."""
+        """Record a line."""
         self.lines.append(f"{line}")
 
 
 class Bench:
-    """One model and optimizer, and two guards that take turns with it."""
+    """One model and optimizer, and two guards that use them in turn."""
 
     def __init__(self, device: str, rows: int, length: int, steps: int, run_dir: Path) -> None:
         torch.manual_seed(0)
@@ -79,7 +78,7 @@ class Bench:
         self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
         self.tokens = torch.randint(WORDS, (rows, length + 1), device=self.device)
         self.console = Silent()
-        # So small a rate that the model stays what it is; the arithmetic is the same.
+        # So small a rate that the model does not change; the arithmetic is the same.
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-7, fused=True)
         self.plain = Guard(self.model, self.optimizer, policy=Policy(snapshots=False), console=self.console)
         proved_in_time = Policy(prove_steps=max(steps - 1, 1), keep_checkpoints=1)
@@ -96,7 +95,7 @@ class Bench:
         guard.step(loss)
 
     def timed(self, work: Callable[[], int]) -> tuple[float, int]:
-        """Seconds that some work takes until the device is idle, and the steps in it."""
+        """Seconds of some work until the device is idle, and its steps."""
         self._synchronize()
         begun = time.perf_counter()
         steps = work()
@@ -104,11 +103,11 @@ class Bench:
         return time.perf_counter() - begun, steps
 
     def plain_steps(self) -> int:
-        """The base: as many steps of a guard without snapshots and checkpoints."""
+        """The base: as many steps without snapshots and checkpoints."""
         return self._some(self.plain)
 
     def with_snapshot(self) -> int:
-        """A snapshot is due now, and is proved at the end."""
+        """Steps with a snapshot due now and proved at the end."""
         cadence = self.full._recovery._cadence
         taken = cadence._taken
         cadence.at_once()
@@ -117,7 +116,7 @@ class Bench:
         return steps
 
     def with_checkpoint(self) -> int:
-        """A checkpoint is saved now, and is written at the end."""
+        """Steps with a checkpoint saved now and written at the end."""
         done = self._checkpoints_written()
         self.full.checkpoint()
         steps = self._some(self.full)
@@ -128,26 +127,26 @@ class Bench:
 
     @property
     def by_stopwatch(self) -> float:
-        """Seconds that the last snapshot has cost as the guard itself has timed it, which sets its cadence."""
+        """Cost of the last snapshot by the guard's own stopwatch, which sets its interval."""
         ring = self.full._recovery.ring
         assert ring is not None
         return ring.cost
 
     @property
     def state_bytes(self) -> int:
-        """Weights and both moments."""
+        """Bytes of weights and both moments."""
         return sum(3 * p.numel() * p.element_size() for p in self.model.parameters())
 
     @property
     def host_bytes(self) -> int:
-        """What snapshots and checkpoints hold on the host."""
+        """Host memory of snapshots and checkpoints."""
         ring, saving = self.full._recovery.ring, self.full._saving
         assert ring is not None
         assert saving is not None
         return ring.nbytes + saving._memory.nbytes
 
     def close(self) -> None:
-        """Wait for everything."""
+        """Wait for background work."""
         self.full.close()
         self.plain.close()
 
@@ -170,17 +169,17 @@ class Bench:
 
 @dataclass
 class Measured:
-    """Seconds, one a round."""
+    """Seconds, one per round."""
 
     step: list[float] = field(default_factory=list)
     snapshot: list[float] = field(default_factory=list)
     checkpoint: list[float] = field(default_factory=list)
     written: list[float] = field(default_factory=list)
-    """How long a checkpoint is under way."""
+    """Duration of a checkpoint in the background."""
 
 
 def measure(bench: Bench, rounds: int) -> Measured:
-    """Let the three turns follow one another; the first round, which allocates memory, is thrown away."""
+    """Time the turns; the first round, which allocates memory, is dropped."""
     found = Measured()
     for number in range(rounds + 1):
         before, steps = bench.timed(bench.plain_steps)
@@ -206,7 +205,7 @@ def report(bench: Bench, found: Measured, minutes: float) -> bool:
     step, snapshot, checkpoint = (
         statistics.median(values) for values in (found.step, found.snapshot, found.checkpoint)
     )
-    # Small beside the spread of a turn on a busy machine, so the guard's own stopwatch is believed if it shows more.
+    # Less than the spread between turns on a busy machine, so use the guard's own stopwatch if it shows more.
     snapshot = max(snapshot, bench.by_stopwatch)
     interval = max(bench.by_stopwatch / Policy().snapshot_share, LEAST_STEPS * step)
     with_snapshots = 1 + snapshot / interval
@@ -231,7 +230,7 @@ def report(bench: Bench, found: Measured, minutes: float) -> bool:
 
 
 def main() -> int:
-    """Measure and report; 1 if a promise is not kept."""
+    """Measure and report; 1 if a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--rounds", type=int, default=5)

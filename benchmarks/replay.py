@@ -1,12 +1,12 @@
-"""What it costs to run one step in N again, to catch a device that gives wrong results.
+"""Cost of re-running one step in N, to catch a device that computes wrong results.
 
     python benchmarks/replay.py                  # CPU
     python benchmarks/replay.py --device cuda
 
-A small language model is trained under a guard. `plain` is the median step, `re-run` the median step that is run again
-before its update, both of one run, in turn. `a re-run costs` is the difference in plain steps: forward, backward and
-the checksums of all gradients, twice. `share` is what that comes to at one step in N; `whole run` (``--whole 3``) is
-processor time of N steps with one re-run over that of N steps without, the least of several rounds in turn.
+A small language model is trained under a guard. `plain` is the median step, `re-run` the median step that is re-run
+before its update, alternating in one run. `a re-run costs` is the difference in plain steps: forward, backward and the
+checksums of all gradients, twice. `share` is the cost at one step in N; `whole run` (``--whole 3``) is processor time
+of N steps with one re-run over that of N steps without, the minimum of several alternating rounds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stayfinite import Guard, Policy
 
 
 class Run:
-    """One training, whose steps can be timed."""
+    """One training with timed steps."""
 
     def __init__(self, device: str, width: int, every: int) -> None:
         torch.manual_seed(0)
@@ -55,7 +55,7 @@ class Run:
 
 
 def extra(device: str, width: int, every: int, rounds: int) -> tuple[int, float, float]:
-    """Parameters, the median plain step, and the median step that is run again."""
+    """Parameters, the median plain step, and the median re-run step."""
     run = Run(device, width, every)
     plain: list[float] = []
     again: list[float] = []
@@ -68,7 +68,7 @@ def extra(device: str, width: int, every: int, rounds: int) -> tuple[int, float,
 
 
 def whole(width: int, every: int, rounds: int) -> float:
-    """Processor time of ``every`` steps with one re-run over that of as many without."""
+    """Relative processor time of ``every`` steps with one re-run, against as many without."""
     runs = {again: Run("cpu", width, every if again else 0) for again in (False, True)}
     times: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(rounds):
@@ -77,7 +77,7 @@ def whole(width: int, every: int, rounds: int) -> float:
             for _ in range(every):
                 run.step()
             times[again].append(time.process_time() - begun)
-    # The first round holds the calibration.
+    # The first round includes the calibration.
     return min(times[True][1:]) / min(times[False][1:]) - 1
 
 

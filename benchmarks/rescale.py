@@ -1,13 +1,13 @@
-"""Whether a network that `stayfinite rescale` has rescaled trains in plain fp16 autocast as the original does in fp32.
+"""Does a network rescaled by `stayfinite rescale` train in plain fp16 autocast like the original in fp32?
 
     python benchmarks/rescale.py --steps 300                                    # small shapes, on the CPU
     python benchmarks/rescale.py --device cuda --shape byt5-small --steps 2000 --write rescale_h200.json
 
-Each model has random weights, with feed-forwards multiplied until what they give out reaches five times fp16's range.
-The task is this repository's own source code, as bytes: each row asks for the bytes that follow it. Four trainings
-from the same weights over the same batches, AdamW at the same rate: the original in fp32, the original in fp16, the
-rescaled one in both. The two in fp32 differ in rounding alone, and so show the noise. A GradScaler starts at 65,536 and
-may skip steps while it looks for its scale; a forward pass that is not finite is an overflow, which no scale helps.
+Each model has random weights, with feed-forwards scaled until their output reaches five times fp16's range. The task is
+this repository's source code as bytes: predict the bytes that follow. Four trainings start from the same weights and
+use the same batches and AdamW rate: the original in fp32 and fp16, the rescaled one in both. The two in fp32 differ
+only by rounding, and so show the noise. A GradScaler starts at 65,536 and may skip steps while it searches for its
+scale; a non-finite forward pass is an overflow, which no scale helps.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from stayfinite.precision.surgery.trials import train_a_little
 
 FAR = 5 * 65504.0
 BYTES = 259
-"""ByT5's vocabulary without its sentinels: three special tokens, then the bytes."""
+"""ByT5's vocabulary without sentinels: three special tokens, then the bytes."""
 
 
 def build(kind: str, shape: str) -> Any:
-    """A fresh model over bytes."""
+    """A byte-level model with random weights."""
     hf: Any = import_module("transformers")
     torch.manual_seed(0)
     small = shape == "small"
@@ -79,7 +79,7 @@ def code_batches(model: Any, *, count: int, rows: int, length: int) -> list[dict
 
 @torch.no_grad()
 def plant(model: Any, batches: list[dict[str, Tensor]]) -> None:
-    """Feed-forwards that give out five times fp16's range."""
+    """Scale feed-forwards until their output reaches five times fp16's range."""
     ends = ("wo", "down_proj")
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in ends and isinstance(module, nn.Linear):
@@ -96,7 +96,7 @@ def one(kind: str, options: argparse.Namespace) -> dict[str, Any]:
 
     def train(precision: Any, exponents: Any, network: str) -> None:
         start = time.perf_counter()
-        # The original overflows at every step: a few show it.
+        # The original overflows at every step: a few are enough.
         steps = min(options.steps, 50) if (network, precision) == ("original", "fp16") else options.steps
         trial = train_a_little(
             model, batches, steps=steps, precision=precision, exponents=exponents, network=network, lr=options.lr

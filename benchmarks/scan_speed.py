@@ -1,16 +1,16 @@
-"""How fast `stayfinite scan` is against reading the same file once, and how much memory it takes.
+"""Speed of `stayfinite scan` against reading the same file once, and its memory.
 
     python benchmarks/scan_speed.py                   # 2 GB a file, in a temporary directory
     python benchmarks/scan_speed.py --gigabytes 8 --rounds 9
 
-Reading once is what any program has to do: a plain `readinto` of 8 MiB at a time into one buffer, on one core, with the
-file in the page cache. Scanning is the whole of `scan(path)`, from the header to the findings, on all cores. The two
-take turns, so that whatever else the machine does hits both alike; a ratio is taken within a turn, quartiles over all.
+Reading once is the minimum for any program: `readinto` of 8 MiB at a time into one buffer, on one core, with the file
+in the page cache. Scanning is all of `scan(path)`, from the header to the findings, on all cores. The two alternate, so
+that other load on the machine affects both alike; ratios are taken within a round, quartiles over all.
 
-On a machine that is busy, two threads do not get two cores, which one reading thread does not notice. So the ratio is
-shown by the clock and by processor time as well: what reading costs, times the cores, over what scanning costs. The
-promise is judged by the clock where nothing else runs, by processor time where other processes do. Peak memory is that
-of a process of its own that scans the file and does nothing else.
+On a busy machine two threads do not get two cores, which a single reading thread does not notice. So the ratio is shown
+by wall time and by processor time: the cost of reading, times the cores, over that of scanning. The promise is judged
+by wall time on an idle machine, by processor time on a busy one. Peak memory is that of a process that only scans the
+file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FORMS: dict[str, tuple[torch.dtype, str]] = {
 
 
 class Ratios(NamedTuple):
-    """Reading against scanning, a ratio a round."""
+    """Reading time over scanning time, one ratio per round."""
 
     clock: list[float]
     processor: list[float]
@@ -56,7 +56,7 @@ class Ratios(NamedTuple):
 
 
 def write(path: Path, dtype: torch.dtype, gigabytes: float) -> None:
-    """A checkpoint of matrices, with a norm and a bias for each."""
+    """Write a checkpoint of matrices, each with a norm and a bias."""
     matrix = (torch.randn(ROWS, COLUMNS) * 0.02).to(dtype)
     state: dict[str, Tensor] = {}
     size = 0
@@ -73,7 +73,7 @@ def write(path: Path, dtype: torch.dtype, gigabytes: float) -> None:
 
 
 def read_once(path: Path) -> None:
-    """The least that any program has to do."""
+    """The minimum for any program."""
     buffer = bytearray(8 << 20)
     with path.open("rb", buffering=0) as file:
         while file.readinto(buffer):
@@ -81,20 +81,20 @@ def read_once(path: Path) -> None:
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds by the clock and of the processor."""
+    """Wall and processor seconds."""
     clock, processor = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - clock, time.process_time() - processor
 
 
 def look(path: Path) -> None:
-    """Scan, and see that it has seen all."""
+    """Scan, and check that everything was seen."""
     result = scan([path])
     assert result.verdict == "healthy", result.to_json()
 
 
 def measure(path: Path, rounds: int, cores: int) -> Ratios:
-    """Let reading and scanning take turns; the first turn, which fills the page cache, is thrown away."""
+    """Alternate reading and scanning; the first round, which fills the page cache, is dropped."""
     clock, processor, speeds = [], [], []
     for number in range(rounds + 1):
         reading, scanning = timed(lambda: read_once(path)), timed(lambda: look(path))
@@ -106,7 +106,7 @@ def measure(path: Path, rounds: int, cores: int) -> Ratios:
 
 
 def peak_memory(path: Path) -> int:
-    """Bytes that a process takes at most which scans the file and does nothing else."""
+    """Peak memory in bytes of a process that only scans the file."""
     code = (
         "import re, sys; from stayfinite.readers.checkpoints.scan import scan; scan([sys.argv[1]]);"
         "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
@@ -122,7 +122,7 @@ def quartiles(values: list[float]) -> str:
 
 
 def main() -> int:
-    """Measure and report; 1 if a promise is not kept."""
+    """Measure and report; 1 if a promise is broken."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=7)

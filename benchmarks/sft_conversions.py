@@ -1,11 +1,11 @@
-"""A thousand plain questions of small unit conversions, and what ``stayfinite train sft`` makes of them in 15 minutes.
+"""A thousand plain unit-conversion questions, and ``stayfinite train sft`` on them in 15 minutes.
 
     python benchmarks/sft_conversions.py                  # SmolLM2-135M, defaults: half an hour on two cores
     python benchmarks/sft_conversions.py --only-questions # the files alone
 
-"How many g is 2 kg?" -> 2000. No way to the answer is shown. The 200 held-out questions are of the same kind; none of
-them asks for a conversion (number, unit, unit) that is trained on. Within 5 % is right; an answer that cannot be read
-is a miss. Base and tuned model get the same prompt.
+"How many g is 2 kg?" -> 2000, without intermediate steps. The 200 held-out questions are of the same kind, but share no
+conversion (number, unit, unit) with training. Within 5 % is right; an unparsable answer is a miss. Base and tuned model
+get the same prompt.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ KINDS: dict[str, dict[tuple[str, str], int]] = {
     "money": {("ct", "cents"): 1, ("$", "dollars"): 100},
     "dozens": {("pcs", "pieces"): 1, ("doz", "dozens"): 12},
 }
-"""Units of each kind, short and in full, and how many of the smallest each is."""
+"""Units by kind, short and long name, each in multiples of the smallest."""
 WORDINGS = (
     "How many {to} is {number} {of}?",
     "How many {to} are {number} {of}?",
@@ -58,11 +58,11 @@ WORDINGS = (
 )
 LARGEST_FACTOR = 1000
 LARGEST, DECIMALS = 1_000_000, 4
-"""Answers beyond are not asked for."""
+"""Largest answer and most decimals."""
 
 
 class Conversion(NamedTuple):
-    """What a question asks for; two wordings of it are one."""
+    """What a question asks, independent of its wording."""
 
     number: str
     of: str
@@ -70,7 +70,7 @@ class Conversion(NamedTuple):
 
 
 def questions(count: int, seed: int, without: frozenset[Conversion] = frozenset()) -> dict[Conversion, Question]:
-    """So many questions, each another conversion, and none that is among ``without``."""
+    """``count`` questions with distinct conversions, none of them in ``without``."""
     chance = random.Random(f"conversions {seed}")
     found: dict[Conversion, Question] = {}
     while len(found) < count:
@@ -113,10 +113,10 @@ def _number(chance: random.Random) -> tuple[Decimal, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How much of it."""
+    """Options of this benchmark."""
 
     directory: Path = Path("runs/sft_conversions")
-    """Where questions and run go."""
+    """Directory for questions and run."""
     rows: int = 1000
     held_out: int = 200
     minutes: float = 15.0

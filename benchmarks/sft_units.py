@@ -2,9 +2,9 @@
 
     python benchmarks/sft_units.py    # SmolLM2-135M, minutes on one card; without one, a tiny model on an easier task
 
-The questions are generated; held-out ones share no number with those of the training. A number counts as right within
-5 %; an answer that cannot be read is a miss. Base and tuned model get the same prompt and the same questions. What is
-learned is the way to the answer too: each digit of the number converted, then their sum.
+The questions are generated; held-out ones share no number with training. Within 5 % is right; an unparsable answer is a
+miss. Base and tuned model get the same prompt and questions. The model also learns the steps to the answer: convert
+each digit, then add.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SETTINGS = Sft(
 
 def main() -> None:
     """Train, evaluate before and after, print the table."""
-    # Without a card the real model would take a day: the one that is built here shows the same on an easier task.
+    # Without a card the real model would take a day: use a tiny one on an easier task.
     usual = SETTINGS if torch.cuda.is_available() else settled(Sft(output_dir=SETTINGS.output_dir))
     config = tyro.cli(Sft, default=usual)
     start = time.monotonic()

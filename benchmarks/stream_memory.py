@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def sentences(count: int, seed: int = 0) -> Iterator[str]:
-    """Texts of 20 to 200 made-up words."""
+    """Texts of 20 to 200 random words."""
     chance = random.Random(seed)
     words = ["".join(chance.choices("abdegiklmnoprstuz", k=chance.randint(2, 9))) for _ in range(30_000)]
     weights = list(accumulate(1 / (number + 10) for number in range(len(words))))
@@ -84,7 +84,7 @@ def sentences(count: int, seed: int = 0) -> Iterator[str]:
 
 
 def write_corpus(directory: Path, size: int) -> int:
-    """The same sentences in another order and with other numbers in each file; returns how many files there are."""
+    """Write the same sentences in another order and with other numbers to each file; returns the number of files."""
     directory.mkdir(parents=True)
     lines = list(sentences(LINES))
     written = number = 0
@@ -103,14 +103,14 @@ def write_corpus(directory: Path, size: int) -> int:
 
 
 def train_tokenizer(place: Path) -> None:
-    """One of 8,000 pieces, as the program would."""
+    """Train a tokenizer of 8,000 pieces, as the recipe would."""
     from stayfinite.recipes.seq2seq.tokenizers import train_sentencepiece
 
     train_sentencepiece(list(sentences(5000)), place / "tokenizer", 8000)
 
 
 def read_all(place: Path) -> dict[str, Any]:
-    """All rows once."""
+    """Read all rows once."""
     from stayfinite.recipes.language.streaming import TextReader, text_files
     from stayfinite.recipes.streaming.loader import StreamLoader
     from stayfinite.recipes.streaming.rows import Rows
@@ -123,7 +123,7 @@ def read_all(place: Path) -> dict[str, Any]:
 
 
 def load_for(place: Path, workers: int, seconds: float) -> dict[str, Any]:
-    """Masked batches of 32 blocks, for so many seconds from the first on."""
+    """Masked batches of 32 blocks, for this many seconds after the first."""
     import torch
 
     from stayfinite.recipes.language.masking import masking_for
@@ -149,7 +149,7 @@ def load_for(place: Path, workers: int, seconds: float) -> dict[str, Any]:
 
 
 def train_for(place: Path, seconds: float) -> dict[str, Any]:
-    """The program itself, stopped after so many seconds of training."""
+    """Run the recipe, stopped after this many seconds of training."""
     command = [
         sys.executable, "-m", "stayfinite", "train", "mt5", "--data", str(place / "corpus"), "--stream", "on",
         "--model", "tiny", "--tokenizer-dir", str(place / "tokenizer"), "--output-dir", str(place / "run"),
@@ -173,18 +173,18 @@ def train_for(place: Path, seconds: float) -> dict[str, Any]:
 
 
 class Clock:
-    """Seconds since it was made, by the wall and by the processors that this process and its workers had."""
+    """Wall time, and processor time of this process and its workers."""
 
     def __init__(self) -> None:
         self._start, self._used = time.monotonic(), self._processor()
 
     @property
     def seconds(self) -> float:
-        """By the wall."""
+        """Wall seconds."""
         return time.monotonic() - self._start
 
     def rate(self, amount: float, unit: str) -> dict[str, Any]:
-        """So much a second, by both."""
+        """Rate by both clocks."""
         used = self._processor() - self._used
         return {"rate": amount / self.seconds, "unit": unit, "by_processor": amount / used}
 
@@ -195,7 +195,7 @@ class Clock:
 
 
 def watched(job: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """What a job in a process of its own returns, and what it and its children held, twice a second."""
+    """Run a job in its own process; return its result and the memory of it and its children, twice a second."""
     import psutil
 
     context = multiprocessing.get_context("spawn")

@@ -1,11 +1,11 @@
-"""What the one traced step of an autopsy costs, against a plain step and against what else looks for NaN.
+"""Cost of the traced step of an autopsy, against a plain step and other ways to look for NaN.
 
     python benchmarks/trace_cost.py                  # CPU; promised: at most 2x
     python benchmarks/trace_cost.py --device cuda    # at most 10x
 
-Three steps are traced: one whose loss is bad (its backward pass need not be run), one whose gradients alone are bad,
-and one that is finite. All variants take turns within a repeat, each on the same model, weights, batch and random
-numbers; a ratio is taken within a repeat, the median and the quartiles are shown. A healthy step pays nothing of it.
+Three steps are traced: one with a bad loss (no backward pass needed), one with bad gradients only, and a finite one.
+All variants alternate within a repeat, on the same model, weights, batch and random numbers; ratios are taken within a
+repeat, and median and quartiles shown. A healthy step pays nothing.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def make_step(device: str, width: int, inner: int, layers: int, words: int, rows
 
 
 def bad_loss(step: Step) -> Step:
-    """The step with a logarithm of what is below 0 at its end."""
+    """The step with the log of a negative number at its end."""
     return replace(step, forward=lambda batch: (step.forward(batch) - 100.0).log())
 
 
 def bad_gradients(step: Step) -> Step:
-    """The step with a finite loss whose gradients are all NaN."""
+    """The step with a finite loss and all-NaN gradients."""
 
     def forward(batch: dict[str, Tensor]) -> Tensor:
         loss = step.forward(batch)
@@ -105,7 +105,7 @@ def variants(step: Step) -> dict[str, Callable[[], Any]]:
 
 
 def seconds(run: Callable[[], Any], device: str) -> float:
-    """How long it takes, all of it; on the CPU the processor's time, which other programs do not disturb."""
+    """Time of a run; on the CPU processor time, which other programs do not disturb."""
     if device == "cpu":
         start = time.process_time()
         run()
@@ -118,7 +118,7 @@ def seconds(run: Callable[[], Any], device: str) -> float:
 
 
 def main() -> None:
-    """Print a table a size."""
+    """Print a table per size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--repeats", type=int, default=9)

@@ -1,13 +1,12 @@
-"""What ``callbacks=[StayFinite()]`` costs in transformers' Trainer, on a model of about 30 million parameters.
+"""Cost of ``callbacks=[StayFinite()]`` in transformers' Trainer, on a model of about 30 million parameters.
 
     python benchmarks/trainer_overhead.py
     python benchmarks/trainer_overhead.py --steps 200 --json trainer_overhead.json
 
-Three Trainers train the same model on the same rows: plain, guarded, and plain again. They take turns after every
-step, each in its own thread while the others wait, so that whatever else the machine does hits all of them alike. A
-ratio compares what a Trainer has spent in a stretch of steps with what the plain one has spent in the same stretch;
-shown are the median of the ratios and their quartiles. ``plain again`` is noise. The guarded time holds everything: the
-measuring, the run directory, the samples and the snapshots in memory.
+Three Trainers train the same model on the same rows: plain, guarded, and plain again. They take turns after every step,
+each in its own thread while the others wait, so that other load on the machine affects all alike. A ratio compares a
+Trainer with the plain one over the same stretch of steps; shown are the median and quartiles of the ratios. ``plain
+again`` is noise. The guarded time includes everything: measuring, run directory, samples and snapshots.
 """
 
 from __future__ import annotations
@@ -67,19 +66,19 @@ class Baton:
         self._changed = threading.Condition()
 
     def wait(self, lane: int) -> None:
-        """Wait for one's turn."""
+        """Wait for this lane's turn."""
         with self._changed:
             self._changed.wait_for(lambda: self._turn == lane)
 
     def hand_on(self) -> None:
-        """Let the next lane have its turn."""
+        """Pass the turn to the next lane."""
         with self._changed:
             self._turn = (self._turn + 1) % len(LANES)
             self._changed.notify_all()
 
 
 class Turns(TrainerCallback):
-    """Times the steps of one lane. Comes after StayFinite in the list, so that its work is within the time."""
+    """Times the steps of one lane. Listed after StayFinite, so that its work is included."""
 
     def __init__(self, lane: int, baton: Baton, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds: list[float] = []
@@ -87,11 +86,11 @@ class Turns(TrainerCallback):
         self._begun = 0.0
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """The first turn begins; setting up is no part of a step."""
+        """Start the first turn; setup is not part of a step."""
         self._begun = self._clock()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:  # noqa: ARG002
-        """A turn ends, and the next begins when all others have had theirs."""
+        """End a turn and wait for the next one."""
         self.seconds.append(self._clock() - self._begun)
         self._baton.hand_on()
         self._baton.wait(self._lane)
@@ -120,7 +119,7 @@ class _Silent:
 
 
 def ratios(seconds: list[float], base: list[float], stretch: int) -> list[float]:
-    """Of every stretch of steps after the warm-up."""
+    """Ratio of each stretch of steps after the warm-up."""
     begins = range(WARMUP, len(base) - stretch + 1, stretch)
     return [sum(seconds[at : at + stretch]) / sum(base[at : at + stretch]) for at in begins]
 

@@ -1,13 +1,14 @@
-"""Tokens a second of ``stayfinite train translate`` against transformers' Seq2SeqTrainer: same model, data, precision.
+"""Tokens per second of ``stayfinite train translate`` against transformers' Seq2SeqTrainer: same model, data,
+precision.
 
     python benchmarks/translation_throughput.py                       # on the CPU, a small model
     python benchmarks/translation_throughput.py --device cuda --size medium --batch-size 64 --steps 150
 
 Three lanes train the same model on the same pairs with the same batch size, optimizer, clipping and precision: the
-recipe with its guard (and its length buckets), the Seq2SeqTrainer as it comes, and the Seq2SeqTrainer with its own
-grouping by length; on CUDA a fourth, the recipe with ``--graphs``. They take turns, several times. Tokens are counted
-without padding, from the first step after the warm-up to the last one; with CUDA graphs the warm-up is an epoch, in
-which they are recorded. The lengths are mixed, as in a real corpus: log-normal, up to the limit.
+recipe with its guard and length buckets, the Seq2SeqTrainer with defaults, and the Seq2SeqTrainer with grouping by
+length; on CUDA a fourth, the recipe with ``--graphs``. They alternate several times. Tokens are counted without
+padding, from the first step after the warm-up to the last; with CUDA graphs the warm-up is an epoch, in which they are
+recorded. Lengths are mixed, as in a real corpus: log-normal, up to the limit.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ LEARNING_RATE = 1e-4
 
 
 def mixed_lengths(count: int, longest: int, vocabulary: int, seed: int = 0) -> list[Example]:
-    """Random rows with lengths as sentences have them: many short ones, a few long ones, both sides about alike."""
+    """Random rows with realistic lengths: many short, few long, both sides similar."""
     chance = random.Random(seed)
 
     def row(length: float) -> list[int]:
@@ -81,21 +82,21 @@ class Meter:
         self.rate = 0.0
 
     def see(self, batch: dict[str, Tensor]) -> None:
-        """A batch is handed to the model."""
+        """Count a batch."""
         found = int(tokens_in(batch))
         self._tokens += found
         self.exact += found
         self.padded += batch["input_ids"].numel() + batch["labels"].numel()
 
     def step(self) -> None:
-        """A step has been taken."""
+        """Count a step."""
         self.steps += 1
         if self.steps == self._warmup:
             self._wait()
             self._began, self._tokens = time.perf_counter(), 0
 
     def end(self) -> None:
-        """There are no more."""
+        """Stop the clock."""
         self._wait()
         self.rate = self._tokens / (time.perf_counter() - self._began)
 
@@ -107,7 +108,7 @@ class Meter:
 def ours(
     model: Any, rows: list[Example], chosen: argparse.Namespace, device: torch.device, folder: Path, *, graphs: bool
 ) -> Meter:
-    """The recipe's own loop: its loader, its loss, its guard, its run directory."""
+    """The recipe's own loop: loader, loss, guard, run directory."""
     model = model.to(device).train()
     loader, sampler, _ = loading_of(rows, 0, device, batch_size=chosen.batch_size, few_forms=graphs)
     warmup = len(sampler) // chosen.accumulation if graphs else chosen.warmup
@@ -139,10 +140,10 @@ def ours(
 def theirs(
     model: Any, rows: list[Example], chosen: argparse.Namespace, device: torch.device, folder: Path, *, by_length: bool
 ) -> Meter:
-    """transformers' Seq2SeqTrainer on the same rows, padded in the same way."""
+    """transformers' Seq2SeqTrainer on the same rows and padding."""
     meter = Meter(device, chosen.warmup)
     settings: dict[str, Any] = {}
-    if by_length:  # the setting has had two names
+    if by_length:  # the setting was renamed
         renamed = "train_sampling_strategy" in Seq2SeqTrainingArguments.__dataclass_fields__
         settings = {"train_sampling_strategy": "group_by_length"} if renamed else {"group_by_length": True}
     arguments = Seq2SeqTrainingArguments(

@@ -1,15 +1,14 @@
-"""What `stayfinite watch --web` takes with 100,000 steps behind it and 20 viewers before it.
+"""Load of `stayfinite watch --web` with 100,000 steps and 20 viewers.
 
     python benchmarks/watch_load.py
     python benchmarks/watch_load.py --steps 10000 --viewers 5 --seconds 10
 
-A run directory with so many steps is written, the command is started on it, the viewers open their streams, and then
-the run goes on for a while: so many steps a second, and a veto every second. Shown are the processor time that the
-command took to read what was there and then, as a share of one core, while it looks on (with viewers, and before there
-is any); the time from a veto's being written to its arrival at each viewer; and how long the writer's own lines took,
-since that is all that a training has to do with its viewers. One more viewer takes nothing of what is sent to it.
+Writes a run directory, starts the command on it, opens the viewers' streams, and then lets the run continue for a
+while, with a veto every second. Shown are the command's processor time for reading the existing steps and, as a share
+of one core, for watching with and without viewers; the time from writing a veto to its arrival at each viewer; and the
+time of the writer's own lines, the only cost to a training. One more viewer never reads its stream.
 
-Linux only: processor time and memory of the command are read from /proc.
+Linux only: processor time and memory are read from /proc.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from pathlib import Path
 from stayfinite.guard.telling.journal import Journal, now
 
 LATENCY = 2.0
-"""Seconds within which a veto must be seen, as promised."""
+"""Promised seconds within which a veto is seen."""
 SHARE = 0.25
-"""Of one core, at most, while looking on."""
+"""Promised share of one core while watching."""
 COMMAND = "import sys; from stayfinite.cli.watch import run; sys.exit(run(sys.argv[1:]))"
 
 
 class Writer:
-    """Writes steps as the guard does, and takes the time of each."""
+    """Writes steps as the guard does, and times each."""
 
     def __init__(self, directory: Path, total: int) -> None:
         self._journal = Journal(directory)
@@ -51,13 +50,13 @@ class Writer:
         self.microseconds: list[float] = []
 
     def accept(self) -> None:
-        """One good step."""
+        """Write a good step."""
         self.step += 1
         loss = 2 + 3 * math.exp(-self.step / 20_000) + self._random.gauss(0, 0.1)
         self._line(loss, 1 + self._random.random(), "accept", "finite")
 
     def refuse(self) -> str:
-        """One bad one; returns words that are found in the change that tells of it."""
+        """Write a bad step; returns words to find in the update about it."""
         self.step += 1
         words = f"loss is nan, mark {self.step}"
         self._line(math.nan, math.nan, "veto", "loss-not-finite")
@@ -73,7 +72,7 @@ class Writer:
 
 
 class Viewer(threading.Thread):
-    """Takes the stream and notes when each marked veto came."""
+    """Reads the stream and notes when each marked veto arrives."""
 
     def __init__(self, port: int) -> None:
         super().__init__(daemon=True)
@@ -83,7 +82,7 @@ class Viewer(threading.Thread):
         self._socket.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
 
     def run(self) -> None:
-        """Until the stream ends."""
+        """Read until the stream ends."""
         with self._socket.makefile("rb") as stream:
             for line in stream:
                 self.received += len(line)
@@ -92,13 +91,13 @@ class Viewer(threading.Thread):
 
 
 def processor_seconds(process: int) -> float:
-    """That a process has taken so far."""
+    """Processor seconds of a process."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(process: int) -> float:
-    """Its resident memory, in MiB."""
+    """Resident memory of a process in MiB."""
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
 
@@ -187,7 +186,7 @@ def measured(arguments: argparse.Namespace, directory: Path) -> int:
 
 
 def main() -> int:
-    """Parse and run."""
+    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--viewers", type=int, default=20)

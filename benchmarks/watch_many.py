@@ -1,4 +1,4 @@
-"""What `stayfinite watch` costs over a directory of many runs: processor time of the command, from outside.
+"""Cost of `stayfinite watch` over a directory of many runs: processor time of the command.
 
 python -m benchmarks.watch_many --runs 1000 --active 100 --seconds 60
 """
@@ -19,7 +19,7 @@ LINE = {"version": 1, "grad_norm": 1.0, "lr": 1e-3, "loss_scale": None, "decisio
 
 
 def main() -> None:
-    """Plant runs, watch them while some of them go on, print the share of a core."""
+    """Write runs, watch them while some continue, print the share of a core."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--active", type=int, default=100, help="runs that take a step a second")
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _settle(told: Path, runs: int) -> None:
-    """Wait until every run was read, judged and told of."""
+    """Wait until every run was read and reported."""
     while told.read_bytes().count(b"\n") < runs:
         time.sleep(1.0)
 
@@ -69,7 +69,7 @@ def _line(step: int) -> str:
 
 
 def _cpu(pid: int) -> float:
-    """Seconds of processor time that a process has used; Linux only."""
+    """Processor seconds of a process; Linux only."""
     spent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(spent[11]) + int(spent[12])) / os.sysconf("SC_CLK_TCK")
 

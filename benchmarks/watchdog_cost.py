@@ -1,11 +1,11 @@
-"""What the watchdog and the look at the slowest rank cost a healthy step of several ranks.
+"""Cost of the watchdog and the slowest-rank measurement for a healthy step of several ranks.
 
     python benchmarks/watchdog_cost.py                  # 2 ranks over gloo on this machine
     python benchmarks/watchdog_cost.py --ranks 4 --rounds 40
 
-One training, one guard: turns of steps with and without them follow one another, in an order that changes, so that
-whatever else the machine does hits both alike. The ratio is that of the medians over all turns, on rank 0. A line below
-has the four marks of a step by themselves.
+One training, one guard: turns of steps with and without them alternate in changing order, so that other load on the
+machine affects both alike. The ratio is that of the medians over all turns, on rank 0. A line below shows the four
+marks of a step alone.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from stayfinite.guard.ranks.progress import Progress
 
 PROMISE = 1.01
 STEPS = 25
-"""In a turn."""
+"""Steps per turn."""
 
 MARKS = 100_000
 
 
 class Unwatched(Progress):
-    """In place of a guard's progress: nothing is marked, nobody is looked for."""
+    """Replaces a guard's progress: marks nothing, measures no rank."""
 
     def __init__(self) -> None:
         pass
@@ -59,7 +59,7 @@ class Silent:
 
 
 def rank_of(rank: int, ranks: int, port: int, rounds: int, run_dir: str) -> None:
-    """One rank's part; the first one prints."""
+    """One rank's part; rank 0 prints."""
     torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     dist.init_process_group("gloo", rank=rank, world_size=ranks)

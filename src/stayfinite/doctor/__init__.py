@@ -1,1 +1,1 @@
-"""Any program, unmodified: watched from outside, its bad step explained, its training examined, its file patched."""
+"""Watch an unmodified program from outside: explain its bad step, examine its training, patch its file."""

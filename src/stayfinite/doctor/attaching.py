@@ -1,4 +1,4 @@
-"""``stayfinite.attach()``: the doctor from inside, one line at the top of a program or a notebook."""
+"""``stayfinite.attach()``: run the doctor inside a program or notebook."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FILE = "doctor.json"
 
 
 class Attachment:
-    """The doctor at work in this process. In a notebook it shows as what was found so far.
+    """The doctor in this process. In a notebook it displays the findings so far.
 
     Arguments:
-        guard: refuse steps that are not finite.
-        run_dir: where the findings are written.
+        guard: refuse non-finite steps.
+        run_dir: directory for the findings.
     """
 
     def __init__(self, *, guard: bool = False, run_dir: str | os.PathLike[str] | None = None) -> None:
@@ -33,11 +33,11 @@ class Attachment:
         atexit.register(self._at_exit)
 
     def findings(self, *, examine: bool = False) -> list[Any]:
-        """What was found so far, the top cause first; ``examine`` runs an early step again for the probes."""
+        """Findings so far, top cause first. ``examine`` re-runs an early step for the probes."""
         return [each.finding for each in self._conclude(examine=examine).findings]
 
     def detach(self) -> None:
-        """Take everything off torch's seams; what was seen is kept."""
+        """Remove all hooks; the record is kept."""
         if not self._over:
             self._over = True
             self._session.end()
@@ -92,19 +92,20 @@ class Attachment:
 
 
 def attach(*, guard: bool = False, run_dir: str | os.PathLike[str] | None = None) -> Attachment:
-    """Watch this program train, from here to its end; findings are printed when it exits.
+    """Watch this program until it exits, then print the findings.
 
-    The program's numbers stay the same to the last bit, unless ``guard`` refuses a bad step.
+    The program's numbers stay bitwise the same, unless ``guard`` refuses a bad step.
 
     Arguments:
-        guard: refuse steps whose gradients are not finite.
-        run_dir: write the findings to ``run_dir/doctor.json`` as well.
+        guard: refuse steps with non-finite gradients.
+        run_dir: also write the findings to ``run_dir/doctor.json``.
 
     Returns:
-        The attachment: ``findings()`` says what was found so far, ``detach()`` ends it. In a notebook it shows itself.
+        The attachment: ``findings()`` returns the findings so far, ``detach()`` stops watching. In a notebook it
+        displays them.
 
     Examples:
-        >>> doctor = stayfinite.attach()  # then train as ever
+        >>> doctor = stayfinite.attach()  # then train as usual
         >>> doctor.detach()
     """
     return Attachment(guard=guard, run_dir=run_dir)

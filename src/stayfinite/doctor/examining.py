@@ -1,4 +1,4 @@
-"""The probes of preflight, put to the real model, optimizer, batch and loss after a program has ended."""
+"""Run the preflight probes on the real model, optimizer, batch and loss after a program has ended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALWAYS = frozenset({
     "softmax-before-cross-entropy", "probability-loss-on-logits", "loss-broadcast", "causal-leak", "softmax-axis",
     "label-out-of-range", "token-id-out-of-range", "unregistered-module",
 })  # fmt: skip
-"""Causes that are faults however the loss goes on."""
+"""Causes reported whatever the loss does."""
 
 WHERE_NOTHING_IS_LEARNED = frozenset({
     "lr-too-high", "lr-too-low", "lr-zero", "unscaled-input", "bad-init", "dead-units", "vanishing-gradient",
@@ -35,7 +35,7 @@ WHERE_NOTHING_IS_LEARNED = frozenset({
     "bf16-lost-updates", "bad-initial-loss", "wrong-reduction", "attention-unscaled",
 })  # fmt: skip
 WHERE_LITTLE_IS_LEARNED = frozenset({"dead-units", "bad-init"})
-"""Causes that leave the model its biases: the loss falls a little."""
+"""Causes that leave only the biases to learn, so the loss falls a little."""
 LITTLE = 0.3
 SURE = 0.5
 WEIGHTS = {
@@ -43,7 +43,7 @@ WEIGHTS = {
     "bad-init": 1.35,
     "unused-parameters": 1.0, "cannot-overfit-batch": 0.9, "input-ignored": 1.1, "exploding-gradient": 1.1,
 }  # fmt: skip
-"""What explains more weighs more."""
+"""Weights of causes that explain more or less than the default."""
 
 
 NOT_REPEATED = (
@@ -52,7 +52,7 @@ NOT_REPEATED = (
 
 
 class Examiner:
-    """Runs a step of the beginning again and puts the probes to it."""
+    """Re-runs an early step and applies the probes to it."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -60,7 +60,7 @@ class Examiner:
         self.seconds = 0.0
 
     def findings(self) -> Iterator[Told]:
-        """What the probes find, as far as the course of the loss makes it matter."""
+        """Probe findings that the course of the loss supports."""
         watcher = self._watcher
         program = watcher.program
         stepping = [each for each in program.optimizers.values() if each.steps]
@@ -93,7 +93,7 @@ class Examiner:
             self.why_not = f"the first step of {named} could not be re-run"
 
     def _that_matter(self, found: list[Finding], optimizer: Any, backward: Backward, *, alone: bool) -> Iterator[Told]:
-        """Of a training with several optimizers, where losses rise by design, only what is always a fault."""
+        """With several optimizers, where losses may rise by design, keep only what is always a fault."""
         program = self._watcher.program
         flat = alone and not_learning(program)
         little = alone and has_known_loss(program) and not learned(program.main_loss(), LITTLE)
@@ -138,7 +138,7 @@ def _told(finding: Finding, backward: Backward) -> Told:
 def _as_it_was(
     model: nn.Module, optimizer: Any, weights: dict[int, Tensor], training: dict[int, bool]
 ) -> Iterator[None]:
-    """Within, weights and optimizer are those of the beginning; afterwards those of the end."""
+    """Restore the initial weights and optimizer state within this context."""
     tensors = [*model.parameters(), *model.buffers()]
     now = [(tensor, tensor.detach().clone()) for tensor in tensors if id(tensor) in weights]
     state, rates = optimizer.state, [group.get("lr") for group in optimizer.param_groups]

@@ -1,4 +1,4 @@
-"""The first bad step, explained: replayed from the user's own statements, put to the autopsy, told as a finding."""
+"""Explain the first bad step: replay the user's statements and run the autopsy."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from stayfinite.doctor.told import PROVED, SEEN, Told, told
 from stayfinite.doctor.watching.steps import StepWatcher
 
 SECONDS = 20.0
-"""For the worlds of one step."""
+"""Time limit for the worlds of one step."""
 
 
 CONSEQUENCES = {"lr-too-high": 1.7, "exploding-gradient": 1.6, "nan-weights": 1.7}
-"""Causes of a bad step that a fault seen elsewhere may explain: a loss turned round drives weights off as well."""
+"""Causes of a bad step that another fault may explain: a flipped loss also makes weights diverge."""
 
 
 class Explainer:
-    """Explains the first bad step of a program, at once, while its weights are still there."""
+    """Explains the first bad step while its weights are still there."""
 
     def __init__(self) -> None:
         self.findings: list[Told] = []
@@ -42,7 +42,6 @@ class Explainer:
         self.why_not = ""
 
     def __call__(self, watcher: StepWatcher, bad: BadStep, backward: Backward, optimizer: Any) -> None:
-        """The step was not finite."""
         program = watcher.program
         if optimizer is None:
             main = program.main_optimizer()
@@ -79,7 +78,7 @@ class Explainer:
 
 @contextmanager
 def _same_versions(model: nn.Module) -> Iterator[None]:
-    """Within, weights are changed and put back; autograd, which counts writes, does not learn of it."""
+    """Hide weight changes from autograd's version counters; the weights are restored within."""
     tensors = tuple(t for t in (*model.parameters(), *model.buffers()) if not t.is_inference())
     keep: Any = vars(torch.autograd)["_unsafe_preserve_version_counter"]
     with keep(tensors):
@@ -88,7 +87,7 @@ def _same_versions(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def _earlier(model: nn.Module, buffers: dict[int, Tensor]) -> Iterator[None]:
-    """Within, buffers are as they were before the step's forward pass."""
+    """Restore buffers to before the step's forward pass within this context."""
     now = [(b, b.detach().clone()) for b in model.buffers() if id(b) in buffers and buffers[id(b)].shape == b.shape]
     with torch.no_grad():
         for buffer, _ in now:
@@ -131,7 +130,7 @@ def what_happened(bad: BadStep) -> str:
 
 
 def origin_place(origin: Origin | None) -> tuple[str, int]:
-    """The user's own line at which bad values began."""
+    """File and line in the user's code where bad values began; ("", 0) if unknown."""
     at = None if origin is None else origin.where
     events = [at, None if origin is None else origin.forward]
     for event in events:
@@ -172,7 +171,7 @@ def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
 
 
 def _verified(autopsy: Autopsy) -> str:
-    """What was changed in the re-run that came out finite; with a second fault behind the first, in both."""
+    """The change that made the re-run finite, including that for a second fault."""
     name, _, behind = autopsy.verified_by.partition("+")
     changes = [autopsy.worlds[name].change]
     changes += [_verified(other) for other in autopsy.also if behind]
@@ -180,7 +179,7 @@ def _verified(autopsy: Autopsy) -> str:
 
 
 def _reruns(autopsy: Autopsy) -> list[str]:
-    """What the same step came to, as it was and with one thing changed each time."""
+    """Results of the re-runs, unchanged and with one change each."""
     words: dict[bool, list[str]] = {True: [], False: []}
     for name, outcome in autopsy.outcomes.items():
         world = autopsy.worlds.get(name)
@@ -190,6 +189,6 @@ def _reruns(autopsy: Autopsy) -> list[str]:
 
 
 def sentence(text: str) -> str:
-    """With a capital and a full stop."""
+    """Capitalize and add a period."""
     text = text.strip().rstrip(".")
     return f"{text[:1].upper()}{text[1:]}."

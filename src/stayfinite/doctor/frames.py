@@ -1,4 +1,4 @@
-"""Which frames of a call stack are the user's own."""
+"""Which frames of a call stack belong to the user."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ LIBRARY = tuple(
 )
 PACKAGES = ("/site-packages/", "/dist-packages/", "\\site-packages\\")
 RUNNERS = ("<frozen runpy>", runpy.__file__, str(Path(OWN) / "integrations" / "scripts.py"))
-"""What runs a program: the frames behind it are somebody else's."""
+"""Files that run the program; frames above them do not belong to it."""
 DEEPEST = 60
-"""Frames that are looked at, from the innermost on."""
+"""Innermost frames to look at."""
 
 
 NOTEBOOKS: dict[str, list[tuple[int, int]]] = {}
-"""By the file that stands for a notebook: the cell and the line in it of each of its lines."""
+"""By notebook file: the cell and line of each of its lines."""
 
 
 class Home:
-    """Where the user's program lives when it is itself an installed package."""
+    """Directory of the user's program, if it is an installed package."""
 
     folder = ""
 
@@ -46,16 +46,16 @@ def _is_users(filename: str, home: str) -> bool:
 
 
 def is_users(filename: str) -> bool:
-    """Whether code in this file is the user's, not a library's, Python's or ours."""
+    """Whether the file is the user's, not a library's, Python's or ours."""
     return _is_users(filename, Home.folder)
 
 
 def user_frames(start: FrameType | None = None) -> list[FrameType]:
-    """The user's frames, the innermost first."""
+    """The user's frames, innermost first."""
     frame: FrameType | None = start if start is not None else sys._getframe(1)
     found: list[FrameType] = []
     for _ in range(DEEPEST):
-        # Whatever called the program that is run is not the program.
+        # Frames above the runner are not the program's.
         if frame is None or frame.f_code.co_filename in RUNNERS:
             break
         if is_users(frame.f_code.co_filename):
@@ -65,7 +65,7 @@ def user_frames(start: FrameType | None = None) -> list[FrameType]:
 
 
 def place_here() -> tuple[str, int]:
-    """File and line of the innermost frame that is the user's; empty where there is none."""
+    """File and line of the innermost user frame; ("", 0) if there is none."""
     frame: FrameType | None = sys._getframe(1)
     for _ in range(DEEPEST):
         if frame is None:

@@ -1,4 +1,4 @@
-"""All that takes part in a step as one model: every module, and tensors that learn outside of any."""
+"""Combine all modules and loose trainable tensors of a step into one model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from stayfinite.doctor.record import Program
 
 
 class Together(nn.Module):
-    """Several modules, and tensors that belong to none, as one.
+    """Several modules, and tensors outside any module, as one.
 
     Arguments:
         modules: by name.
-        loose: leaf tensors that learn, by name.
+        loose: trainable leaf tensors, by name.
     """
 
     def __init__(self, modules: dict[str, nn.Module], loose: dict[str, Tensor]) -> None:
@@ -29,14 +29,14 @@ class Together(nn.Module):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Any]]:
-        """Those of the modules, and the loose ones."""
+        """Parameters of the modules, then the loose tensors."""
         yield from super().named_parameters(prefix, recurse, remove_duplicate)
         for name, tensor in self._loose.items():
             yield f"{prefix}.{name}" if prefix else name, tensor
 
 
 def whole_model(program: Program, backward: Backward) -> nn.Module:
-    """What the program trains, as one module."""
+    """Everything the program trains, as one module."""
     names = names_in(backward)
     modules: dict[str, nn.Module] = {}
     for seen in program.models.values():
@@ -67,7 +67,7 @@ def whole_model(program: Program, backward: Backward) -> nn.Module:
 
 
 def names_in(backward: Backward) -> dict[int, str]:
-    """What the program calls its modules and tensors, by ``id``."""
+    """The program's names for its modules and tensors, by ``id``."""
     names: dict[int, str] = {}
     for held in reversed(backward.at.frames):
         for name, value in held.names.items():

@@ -1,4 +1,4 @@
-"""Walking autograd's graph from a loss towards the leaves."""
+"""Walk autograd's graph from a loss to the leaves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MOST_NODES = 100_000
 
 
 def nodes_from(last: Any) -> set[Any]:
-    """Every node that a walk backwards from this one meets."""
+    """All nodes reachable backwards from this one."""
     met: set[Any] = set()
     waiting = [last]
     while waiting and len(met) < MOST_NODES:
@@ -21,7 +21,7 @@ def nodes_from(last: Any) -> set[Any]:
 
 
 def share_nodes(one: Any, other: Any) -> bool:
-    """Whether two graphs have more in common than leaves: a walk through one would use the other up."""
+    """Whether two graphs share more than leaves, so that backward through one would free the other."""
     if one is None or other is None:
         return False
     theirs = nodes_from(other)

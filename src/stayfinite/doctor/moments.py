@@ -1,4 +1,4 @@
-"""What a program's frames held at two moments of a step: where it began, and where backward was called."""
+"""Snapshots of the user's frames at the start of a step and at backward."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class Held:
-    """One frame of the user's, and what its names stood for."""
+    """A user frame and its variables."""
 
     frame_id: int
     code: CodeType
     line: int
     names: dict[str, Any]
-    """The frame's own names."""
+    """Local variables."""
     everywhere: dict[str, Any]
-    """The names of its module, not copied."""
+    """Globals of the frame's module, not copied."""
 
 
 @dataclass(slots=True)
 class Moment:
-    """The user's frames at one moment, the innermost first."""
+    """The user's frames at one moment, innermost first."""
 
     frames: list[Held]
     rng: dict[str, Any] | None = None
-    """The generators."""
+    """Random generator states."""
 
     def of(self, frame_id: int, code: CodeType) -> Held | None:
-        """The same frame, at this moment."""
+        """The same frame at this moment, or None."""
         return next((held for held in self.frames if held.frame_id == frame_id and held.code is code), None)
 
 
 @dataclass(slots=True)
 class Backward:
-    """One call of backward."""
+    """One backward call."""
 
     at: Moment
     loss: Tensor
@@ -45,35 +45,35 @@ class Backward:
     began: Moment | None
     """The last moment between two steps before it."""
     batch_came: Moment | None
-    """The last moment a loader gave a batch, if that was later."""
+    """When a loader last yielded a batch, if later."""
     drawn: dict[int, Any] = field(default_factory=dict)
-    """By the ``id`` of a loader's iterator, the batch that it gave last, ..."""
+    """Last batch by ``id`` of the loader's iterator."""
     batches: dict[int, Any] = field(default_factory=dict)
-    """... and by the ``id`` of the loader itself."""
+    """Last batch by ``id`` of the loader."""
     graph: Any = None
-    """The last node of the program's own graph, while that has yet to be walked backwards."""
+    """Root of the program's graph, until backward has freed it."""
 
     def batch_of(self, loader: Any) -> tuple[bool, Any]:
-        """The last batch that a loader had given, if it is one and gave any."""
+        """Whether a loader has yielded a batch, and the last one."""
         known = loader is not None and id(loader) in self.batches
         return known, self.batches.get(id(loader))
 
 
 @dataclass(slots=True)
 class Early:
-    """A backward of the beginning, with what it began with."""
+    """An early backward call with the state before it."""
 
     backward: Backward
     weights: dict[int, Tensor]
-    """By ``id``; empty where they are too large to copy."""
+    """Weights by ``id``; empty if too large to copy."""
     modes: dict[int, bool]
-    """By ``id`` of a module: whether it was training."""
+    """``training`` flag by ``id`` of the module."""
     optimizer: Any = None
-    """The one that took the next step."""
+    """The optimizer that took the next step."""
 
 
 def moment(frames: list[FrameType], rng: dict[str, Any] | None = None) -> Moment:
-    """Write down what frames hold; values are held, not copied."""
+    """Snapshot of frames. Values are referenced, not copied."""
     return Moment(
         [Held(id(f), f.f_code, f.f_lineno, dict(f.f_locals), f.f_globals) for f in frames[:8]],
         rng,
@@ -81,7 +81,7 @@ def moment(frames: list[FrameType], rng: dict[str, Any] | None = None) -> Moment
 
 
 def loss_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The loss among the arguments of ``torch.autograd.backward``: its first tensor; None where there is none."""
+    """The first tensor passed to ``torch.autograd.backward``, or None."""
     tensors = args[0] if args else kwargs.get("tensors")
     if isinstance(tensors, Tensor):
         return tensors

@@ -1,4 +1,4 @@
-"""What a watched program came to: its findings, how it ended, and the verdict."""
+"""Outcome of a watched program: findings, how it ended, and the verdict."""
 
 from __future__ import annotations
 
@@ -20,21 +20,19 @@ class Ended:
     """How a program ended."""
 
     code: int
-    """Its exit code."""
+    """Exit code."""
     after_minutes: float | None = None
-    """The limit that stopped it; None where none did."""
+    """The time limit that stopped it, or None."""
     strict: bool = False
-    """Whether its first bad step was to stop it."""
+    """Whether it stops at its first bad step."""
 
 
 def outcome(seen: Seen, ended: Ended, script: Path | None, output: Path) -> dict[str, Any]:
-    """All that is told of a program's own loop, as plain data.
+    """Outcome of the program's own loop, as plain data.
 
     Arguments:
-        seen: what the doctor saw.
-        ended: how the program ended.
         script: the program's file; None for a module.
-        output: what the program printed. Both are read where it failed or was not seen to train.
+        output: the program's output. Both files are read if it failed or did not train.
     """
     said, program = plain(seen), seen.program
     if started() > 1:
@@ -54,7 +52,7 @@ def outcome(seen: Seen, ended: Ended, script: Path | None, output: Path) -> dict
 
 
 def _in_words(program: Program, ended: Ended) -> str:
-    """How a program ended; empty where it ran to its end and trained."""
+    """How a program ended; empty if it trained to its end."""
     if ended.after_minutes is not None:
         stopped = f"stopped after {ended.after_minutes:g} minutes"
         return stopped if program.trains else f"{stopped}; no backward pass was seen"

@@ -1,4 +1,4 @@
-"""Programs of several ranks: nothing that is run again may wait for another rank, and rank 0 speaks for all of them."""
+"""Multi-rank programs: re-runs must not wait for other ranks, and rank 0 reports for all."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ COLLECTIVES = (
     "broadcast_object_list", "monitored_barrier",
 )  # fmt: skip
 SECONDS = 15.0
-"""Rank 0 waits so long for the words of the others once it has ended."""
+"""Seconds rank 0 waits for the others' findings after it has ended."""
 IN_A_HURRY = 2.0
-"""And only so long where it has failed: the others may never come to their end."""
+"""The same after a failure, when the others may never finish."""
 
 
 def world_size() -> int:
-    """Ranks of the process group that the program has made; 1 without one."""
+    """Ranks in the process group; 1 without one."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return 1
@@ -40,24 +40,24 @@ def world_size() -> int:
 
 
 def rank() -> int:
-    """This process's place among those that torchrun has started."""
+    """This process's rank under torchrun."""
     return int(os.environ.get("RANK", "0"))
 
 
 def started() -> int:
-    """Processes that torchrun has started; 1 without it."""
+    """Processes started by torchrun; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether parameters are spread over ranks: no rank can run a step alone."""
+    """Whether parameters are sharded, so that no rank can run a step alone."""
     return any("FullyShardedDataParallel" in t.__name__ or "FSDP" in t.__name__ for m in model.modules()
                for t in type(m).__mro__)  # fmt: skip
 
 
 @contextmanager
 def alone(model: nn.Module) -> Iterator[None]:
-    """Within, this rank speaks to no other: DDP keeps its gradients to itself, a collective call ends the replay."""
+    """Disable communication within this context: DDP does not sync, and a collective call ends the replay."""
     wrappers: list[Any] = [m for m in model.modules() if isinstance(m, nn.parallel.DistributedDataParallel)]
     if world_size() == 1 and not wrappers:
         yield
@@ -84,7 +84,7 @@ def _refuse(*_: Any, **__: Any) -> None:
 
 
 def leave_word(findings: list[dict[str, Any]]) -> None:
-    """Leave what this rank has found for rank 0."""
+    """Write this rank's findings for rank 0."""
     folder = _folder()
     folder.mkdir(mode=0o700, exist_ok=True)
     written = folder / f"{rank()}.part"
@@ -95,7 +95,7 @@ def leave_word(findings: list[dict[str, Any]]) -> None:
 def words_of_others(
     seconds: float = SECONDS, sleep: Callable[[float], None] = time.sleep
 ) -> dict[int, list[dict[str, Any]]]:
-    """What the other ranks of this machine have found, by rank; whoever has not spoken in time is left out."""
+    """Findings of the other local ranks, by rank; ranks that do not answer in time are omitted."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     missing = set(range(1, local))
     found: dict[int, list[dict[str, Any]]] = {}
@@ -116,7 +116,7 @@ def words_of_others(
 
 
 def with_other_ranks(findings: list[dict[str, Any]], *, hurry: bool) -> list[dict[str, Any]]:
-    """What other ranks have proved stands before what rank 0 only saw."""
+    """Put findings proved on other ranks before those only seen on rank 0."""
     words = words_of_others(IN_A_HURRY if hurry else SECONDS)
     if findings and findings[0]["known_by"] == PROVED:
         return findings
@@ -131,7 +131,7 @@ def with_other_ranks(findings: list[dict[str, Any]], *, hurry: bool) -> list[dic
 
 
 def _folder() -> Path:
-    """One for each start of torchrun."""
+    """Exchange directory, unique per torchrun launch."""
     keys = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
     name = "-".join([*(os.environ.get(key, "") for key in keys), str(os.getppid()), str(os.getuid())])
     return Path(tempfile.gettempdir()) / f"stayfinite-ranks-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""What was seen of a program that trains: its steps, losses, optimizers, models, loaders, schedules, metrics."""
+"""Record of a training program: steps, losses, optimizers, models, loaders, schedules, metrics."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ Place = tuple[str, int]
 
 
 MOST_VALUES = 4096
-"""Values of one tensor that go into its statistics."""
+"""Elements sampled per tensor for statistics."""
 
 
 @dataclass(slots=True)
 class Course:
-    """One number over the steps of a program."""
+    """A number over the steps."""
 
     steps: array[int] = field(default_factory=lambda: array("q"))
     values: array[float] = field(default_factory=lambda: array("d"))
 
     def add(self, step: int, value: float) -> None:
-        """One more."""
         self.steps.append(step)
         self.values.append(value)
 
     @property
     def finite(self) -> list[float]:
-        """Those that are numbers."""
         return [value for value in self.values if math.isfinite(value)]
 
     def __len__(self) -> int:
@@ -42,18 +40,17 @@ class Course:
 
 @dataclass(slots=True)
 class Stats:
-    """Of tensors that went one way: how many, how large."""
+    """Running statistics of tensors."""
 
     count: int = 0
     total: float = 0.0
     squares: float = 0.0
     tensors: int = 0
     shape: tuple[int, ...] = ()
-    """Of one row."""
+    """Shape of one row."""
     places: dict[Place, int] = field(default_factory=dict)
 
     def add(self, tensor: Tensor, place: Place) -> None:
-        """One more tensor."""
         flat = tensor.detach().reshape(-1)
         values = flat[:: max(1, flat.numel() // MOST_VALUES)].double()
         self.count += values.numel()
@@ -65,49 +62,48 @@ class Stats:
 
     @property
     def mean(self) -> float:
-        """Of all values."""
         return self.total / self.count if self.count else math.nan
 
     @property
     def spread(self) -> float:
-        """Their standard deviation."""
+        """Standard deviation of all values."""
         return math.sqrt(max(0.0, self.squares / self.count - self.mean**2)) if self.count else math.nan
 
 
 @dataclass(slots=True)
 class ModelSeen:
-    """A module that the program calls by itself, not through another."""
+    """A module the program calls directly, not through another."""
 
     module: nn.Module
     training: Stats = field(default_factory=Stats)
-    """What it is given with gradients on."""
+    """Inputs with gradients enabled."""
     evaluation: Stats = field(default_factory=Stats)
-    """What it is given with gradients off."""
+    """Inputs with gradients disabled."""
     calls_training: int = 0
     calls_evaluation: int = 0
     eval_in_training: int = 0
-    """Calls with gradients on while it was in evaluation mode, ..."""
+    """Calls with gradients enabled in evaluation mode."""
     eval_place: Place = ("", 0)
     train_place: Place = ("", 0)
     pending: list[bool] = field(default_factory=list)
-    """Calls of what may be an evaluation: whether each was in training mode."""
+    """For each call that may be an evaluation: whether it was in training mode."""
     prints: list[tuple[Any, ...]] = field(default_factory=list)
-    """Of what it was given in training, a short form of each."""
+    """Fingerprints of its training inputs."""
     judged: int = 0
-    """Calls in an evaluation: what came out was compared, or a loader was read that is not trained on; ..."""
+    """Evaluation calls: the output was compared, or an untrained loader was read."""
     judged_awake: int = 0
-    """... those of them in training mode."""
+    """Evaluation calls in training mode."""
     ids: Any = None
-    """The last whole numbers that it was given."""
+    """The last integer input."""
     same_answers: list[bool] = field(default_factory=list)
-    """At the calls in training that were looked at: whether all rows got the same answer."""
+    """Whether all rows had the same output, per sampled training call."""
     part_of_base: float = 1.0
-    """The share that its training input has of the tensor it is a view of."""
+    """Share of its training input in the tensor it is a view of."""
 
 
 @dataclass(slots=True)
 class OptimizerSeen:
-    """An optimizer, or whatever takes steps."""
+    """An optimizer, or anything else that takes steps."""
 
     optimizer: Any
     place: Place
@@ -120,31 +116,27 @@ class OptimizerSeen:
     norms: Course = field(default_factory=Course)
     first_rate: float = math.nan
     stale: int = 0
-    """Steps that used gradients of a step before once more."""
-    empty: int = 0
-    """Steps without a gradient, though a backward had just made some."""
+    """Steps that reused gradients of an earlier step."""
     nothing: int = 0
-    """Steps at which no parameter had a gradient other than 0."""
+    """Steps at which every gradient was 0 or None."""
     cleared: bool = True
-    """Whether its gradients were cleared since its last step."""
+    """Whether gradients were cleared since the last step."""
     witness: Any = None
     """A small parameter with a gradient."""
     cleared_unused: int = 0
-    """Times that fresh gradients were cleared before any step."""
+    """Times fresh gradients were cleared before any step."""
     cleared_place: Place = ("", 0)
     fresh: bool = False
-    """Whether there are gradients that no step has used."""
+    """Whether there are unused gradients."""
     backwards: int = 0
     """Backward calls since its last step."""
     backwards_before: int = 0
-    """The program's backward calls when it last stepped."""
+    """The program's backward calls at its last step."""
     idle: int = 0
-    """Steps with no backward call since the one before."""
+    """Steps without a backward call since the one before."""
     backwards_a_step: list[int] = field(default_factory=list)
     none_always: dict[int, int] = field(default_factory=dict)
-    """By ``id`` of a parameter: looks at which it had no gradient."""
-    zero_always: dict[int, int] = field(default_factory=dict)
-    """The same for gradients of exactly 0."""
+    """Looks without a gradient, by ``id`` of the parameter."""
     looks: int = 0
 
 
@@ -154,8 +146,6 @@ class ScheduleSeen:
 
     schedule: Any
     steps: int = 0
-    steps_at: list[int] = field(default_factory=list)
-    """The program's step count when it was stepped; the first few hundred."""
     place: Place = ("", 0)
 
 
@@ -166,61 +156,59 @@ class LoaderSeen:
     loader: Any
     batches: int = 0
     epochs: int = 0
-    longest: int = 0
-    """Batches that were read of one epoch at most."""
     in_epoch: int = 0
     last: Any = None
-    """The last batch, held."""
+    """The last batch."""
     prints: list[tuple[Any, ...]] = field(default_factory=list)
     trained: bool = False
-    """Whether backward was called while it was read."""
+    """Whether backward was called while reading it."""
 
 
 @dataclass(slots=True)
 class LossSeen:
-    """A loss function of torch's, called somewhere."""
+    """Calls of a torch loss function from one line."""
 
     name: str
     place: Place
     learns: bool
     calls: int = 0
     probabilities: int = 0
-    """Calls that were given probabilities instead of scores, ..."""
+    """Calls that got probabilities instead of logits."""
     scores: int = 0
-    """... scores instead of probabilities, ..."""
+    """Calls that got logits instead of probabilities."""
     over_rows: int = 0
-    """... probabilities that add up to 1 over the batch."""
+    """Calls with probabilities that sum to 1 over the batch."""
     broadcast: tuple[list[int], list[int]] | None = None
     turned: int = 0
-    """Backwards on this loss with its sign turned."""
+    """Backward calls with the loss negated."""
     value: float = math.nan
-    """The last."""
+    """Last value."""
     looked: int = 0
     labels: list[Tensor] = field(default_factory=list)
-    """The classes of the first batches."""
+    """Class labels of the first batches."""
     reduction: str = "mean"
     rows: int = 0
-    """Labels of the last call that was looked at."""
+    """Rows of the last inspected call."""
     classes: int = 0
     ids: int = 0
-    """Calls whose labels are, one for one, the ids that the model was given."""
+    """Calls whose labels equal the model's input ids."""
     over_batch: int = 0
-    """Calls of cross entropy whose scores are probabilities over the batch."""
+    """Cross-entropy calls with a softmax over the batch."""
     pairs: dict[float, float] = field(default_factory=dict)
-    """By a short form of an input row, the label that it was last given."""
+    """Last label by fingerprint of the input row."""
     again: int = 0
-    """Rows that came again, ..."""
+    """Rows seen again."""
     other_label: int = 0
-    """... and those of them with another label."""
+    """Rows seen again with another label."""
     start: float | None = None
-    """Where it began, of cross entropy over classes, ..."""
+    """First value of a cross entropy over classes."""
     expected: float | None = None
-    """... and ln(classes)."""
+    """ln(classes)."""
 
 
 @dataclass(slots=True)
 class BadStep:
-    """The first step that was not finite."""
+    """The first non-finite step."""
 
     step: int
     loss: float
@@ -230,64 +218,64 @@ class BadStep:
     backward: int = 0
     """Its last backward call, counted from 1."""
     steps_taken: int = 0
-    """Steps of optimizers before it."""
+    """Optimizer steps before it."""
 
 
 @dataclass(slots=True)
 class Program:
-    """What was seen of a program."""
+    """Everything recorded of a program."""
 
     steps: int = 0
     backwards: int = 0
     losses: dict[Place, Course] = field(default_factory=dict)
     """By the line that calls backward."""
     losses_in_order: array[float] = field(default_factory=lambda: array("d"))
-    """Of every backward call, the first million."""
+    """Losses of the first million backward calls."""
     optimizers: dict[int, OptimizerSeen] = field(default_factory=dict)
     models: dict[int, ModelSeen] = field(default_factory=dict)
     schedules: dict[int, ScheduleSeen] = field(default_factory=dict)
     loaders: dict[int, LoaderSeen] = field(default_factory=dict)
     loss_calls: dict[tuple[str, Place, bool], LossSeen] = field(default_factory=dict)
     crossed: dict[Place, tuple[str, list[int], list[int]]] = field(default_factory=dict)
-    """Comparisons and differences of a column with a row."""
+    """Comparisons and differences that broadcast a column with a row."""
     sequences: dict[int, tuple[str, tuple[int, ...], Place]] = field(default_factory=dict)
-    """By ``id`` of a recurrent or attention module that wants time first: its kind, what it was given, and the line."""
+    """Time-first recurrent and attention modules by ``id``: class, input shape, place."""
     hand: OptimizerSeen | None = None
-    """Steps of the program's own writing, without an optimizer."""
+    """Steps taken without an optimizer."""
     clips: int = 0
     clip_place: Place = ("", 0)
     scales: Course = field(default_factory=Course)
-    """Of a GradScaler."""
+    """Scale of a GradScaler."""
     scaled: int = 0
-    """Losses that a GradScaler has scaled, ..."""
+    """Losses scaled by a GradScaler."""
     skipped: int = 0
-    """... and steps that it has skipped."""
+    """Steps skipped by a GradScaler."""
     bad: BadStep | None = None
     refused: int = 0
     troubles: list[str] = field(default_factory=list)
-    """Failures of our own."""
+    """The doctor's own failures."""
     printed: list[tuple[int, str]] = field(default_factory=list)
-    """Lines with the number of steps that had been taken."""
+    """Printed lines with the step count at that time."""
     loaded: set[int] = field(default_factory=set)
-    """``id`` of modules that were given weights from elsewhere before the first step."""
+    """``id`` of modules loaded with weights before the first step."""
     names: dict[int, str] = field(default_factory=dict)
-    """By ``id``, what the program calls its modules."""
+    """The program's names for its modules, by ``id``."""
     seconds: float = 0.0
     first_weights: dict[int, Tensor] = field(default_factory=dict)
-    """Weights and buffers before the first step, by ``id``."""
+    """Initial weights and buffers, by ``id``."""
 
     @property
     def trains(self) -> bool:
-        """Whether anything was trained, or was meant to be."""
+        """Whether anything was trained, or meant to be."""
         return self.backwards > 0 or self.steps > 0
 
     @property
     def by_hand(self) -> bool:
-        """Whether steps are taken without an optimizer of torch's."""
+        """Whether steps are taken without a torch optimizer."""
         return self.backwards > 1 and not self.scaled and not self.optimizers
 
     def held(self) -> set[int]:
-        """``id`` of every parameter that an optimizer has."""
+        """``id`` of every parameter in an optimizer."""
         return {
             id(parameter)
             for each in self.optimizers.values()
@@ -296,22 +284,22 @@ class Program:
         }
 
     def main_loss(self) -> Course:
-        """The losses of the line that calls backward most often."""
+        """Losses of the line that calls backward most often."""
         return max(self.losses.values(), key=len, default=Course())
 
     def main_optimizer(self) -> OptimizerSeen | None:
-        """The one that takes most steps."""
+        """The optimizer with the most steps."""
         stepping = [each for each in self.optimizers.values() if each.steps]
         return max(stepping, key=lambda each: each.steps, default=None)
 
     def learning_models(self) -> list[ModelSeen]:
-        """Models whose parameters an optimizer has."""
+        """Models with parameters in an optimizer."""
         held = self.held()
         return [each for each in self.models.values() if any(id(p) in held for p in each.module.parameters())]
 
 
 def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
-    """A short form that two equal tensors share."""
+    """A short key that equal tensors share."""
     flat = tensor.detach().reshape(-1)
     if not flat.numel():
         return (0,)
@@ -322,7 +310,7 @@ def fingerprint(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def tensors_in(part: Any, depth: int = 0) -> list[Tensor]:
-    """The tensors of a call's arguments or of a batch, in order."""
+    """Tensors in nested arguments or a batch, in order."""
     if isinstance(part, Tensor):
         return [part]
     if depth > 3:

@@ -1,4 +1,4 @@
-"""Running the statements between batch and loss again, from what the user's frames held; believed by the same bits."""
+"""Re-run the statements between batch and loss from saved frames; accepted only if the loss is bitwise equal."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ from stayfinite.doctor.slicing import Block, blocks_round, compiled, loops_in, n
 from stayfinite.state.rng import capture_rng, restore_rng
 
 MOST_PLACES = 8
-"""Places in the user's frames that a replay is begun from before it is given up."""
+"""Starting points to try before giving up."""
 
 
 MOST_COPIED = 100_000
-"""Items of a list or a dict that is copied before statements may append to it."""
+"""Largest container to copy before statements may append to it."""
 
 
 MOST_ELEMENTS = 1 << 25
-"""Of a tensor that is copied for the same reason."""
+"""Largest tensor to copy before statements may write to it."""
 
 
 class LossReached(BaseException):
-    """Backward was called where it was called in the training. No Exception: programs catch those."""
+    """Backward was reached at the recorded line. A BaseException, since programs catch Exception."""
 
     def __init__(self, loss: Tensor) -> None:
         self.loss = loss
 
 
 class CannotReplay(BaseException):
-    """The statements would change something that cannot be put back."""
+    """The statements would change something that cannot be restored."""
 
 
 class _Returned(BaseException):
-    """A function's ``return`` was met before backward."""
+    """The function returned before backward."""
 
 
 @dataclass(slots=True)
 class Playing:
-    """What the seams ask while statements are run again."""
+    """State of the running replay, read by the hooks."""
 
     place: tuple[str, int] | None = None
-    """Where backward has to be called."""
+    """Where backward must be called."""
     drawn: Mapping[int, Any] | None = None
-    """By the ``id`` of a loader's iterator, the batch that it gave last."""
+    """Last batch by ``id`` of the loader's iterator."""
 
     @property
     def on(self) -> bool:
-        """Whether a replay is running: nothing is recorded meanwhile."""
+        """Whether a replay is running; nothing is recorded then."""
         return self.place is not None
 
 
@@ -76,17 +76,16 @@ class Replay:
 
     model: nn.Module
     batch: dict[str, Any]
-    """By their names, the values that the model is given."""
+    """The data tensors, by variable name."""
     rng: dict[str, Any]
     place: tuple[str, int]
     drawn: Mapping[int, Any]
     _names: dict[str, Any]
     _codes: list[CodeType]
     statements: list[ast.stmt]
-    """What is run."""
+    """The statements that are run."""
 
     def forward(self, batch: Mapping[str, Any]) -> Tensor:
-        """The loss of a batch."""
         names = _fresh(self._names) | dict(batch)
         with replaying(self.place, self.drawn):
             return _run(self._codes, names)
@@ -94,7 +93,7 @@ class Replay:
 
 @contextmanager
 def replaying(place: tuple[str, int], drawn: Mapping[int, Any]) -> Iterator[None]:
-    """Within, the seams stop at backward, nothing is printed, and no iterator is moved on."""
+    """Stop at backward, suppress output and freeze iterators within this context."""
     before, printed, complained, following = playing.place, sys.stdout, sys.stderr, builtins.next
     nothing = io.StringIO()
 
@@ -121,11 +120,11 @@ def find_replay(
     backward: Backward,
     model: nn.Module,
 ) -> Replay | None:
-    """The statements that give the same loss again, to the last bit; None where none do.
+    """Find statements that reproduce the loss bitwise; None if none do.
 
     Arguments:
         backward: the call that ended them.
-        model: all parameters and buffers that take part.
+        model: all parameters and buffers involved.
     """
     tried = 0
     for index, held in enumerate(backward.at.frames):
@@ -143,7 +142,7 @@ def find_replay(
 
 
 def _starts(backward: Backward, held: Held) -> Iterator[tuple[Block, int, dict[str, Any], dict[str, Any]]]:
-    """Blocks with the index of the first statement, the names and the generators that it begins with."""
+    """Candidate starts: block, index of the first statement, variables, generator states."""
     began, came = backward.began, backward.batch_came
     last = came if came is not None else began
     rng = last.rng if last is not None and last.rng is not None else None
@@ -153,7 +152,7 @@ def _starts(backward: Backward, held: Held) -> Iterator[tuple[Block, int, dict[s
         given = {name: held.names[name] for name in arguments if name in held.names}
         hidden = {name: held.names[name] for name in held.code.co_freevars if name in held.names}
         if block.loop is None:
-            # A function that was entered before the step began has done more than this step: it is not run again.
+            # A function entered before the step began has done more than this step: do not re-run it.
             if rng is not None and entry is None and began is not None and began.frames:
                 yield block, 0, hidden | given, rng
             return
@@ -166,8 +165,8 @@ def _starts(backward: Backward, held: Held) -> Iterator[tuple[Block, int, dict[s
             yield block, stepped + 1, names, began.rng
         if rng is None:
             continue
-        # A step of the program's own writing may have bound the weights to new tensors since: then what names stand for
-        # at backward counts, and of a loop's names what the loop gave them.
+        # A hand-written step may have rebound the weights to new tensors: then use the values at backward, and for
+        # loop variables those of the loop.
         for known in (names, names | held.names) if entry is not None else (names,):
             if isinstance(block.loop, ast.For):
                 _bind(block.loop.target, block.loop.iter, known, held, backward.batch_of)
@@ -177,7 +176,7 @@ def _starts(backward: Backward, held: Held) -> Iterator[tuple[Block, int, dict[s
 def _bind(
     target: ast.expr, source: ast.expr, names: dict[str, Any], held: Held, batches: Callable[[Any], tuple[bool, Any]]
 ) -> None:
-    """Give a loop's names what the loop gave them: the loader's own batch where it is known, else what they hold."""
+    """Set loop variables: from the loader's last batch if known, else from the frame."""
     for name in names_stored([target]):
         if name in held.names:
             names[name] = held.names[name]
@@ -254,7 +253,7 @@ def _attempt(
     if loss is None or loss.data_ptr() == backward.loss.data_ptr() or not same_bits(loss, backward.loss):
         return None
     if share_nodes(loss.grad_fn, backward.graph):
-        return None  # a walk through what was computed before these statements would use up the program's own graph
+        return None  # backward here would free the program's own graph
     for start, given, generators in ((at, before, state), (0, _own_data(whole, used), rng)):
         rest = statements[start:]
         used = names_loaded(rest)
@@ -274,7 +273,7 @@ def _attempt(
 
 
 def _again(replay: Replay, loss: Tensor) -> bool:
-    """Whether the part that is kept gives the same loss as well."""
+    """Whether the reduced replay reproduces the loss, too."""
     try:
         with untouched(replay.model), torch.enable_grad():
             restore_rng(replay.rng)
@@ -286,7 +285,9 @@ def _again(replay: Replay, loss: Tensor) -> bool:
 def _run_until_model(
     codes: list[CodeType], space: dict[str, Any]
 ) -> tuple[int, dict[str, Any], dict[str, Any], Tensor | None]:
-    """Run statements to the loss; returns the first that uses a model, and names and generators before it."""
+    """Run statements up to the loss. Returns the index of the first that uses a model, the variables and generators
+    before it, and the loss.
+    """
     met: list[bool] = []
     handle = torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: met.append(True))
     found: tuple[int, dict[str, Any], dict[str, Any]] | None = None
@@ -306,7 +307,7 @@ def _run_until_model(
 
 
 def _fresh(names: Mapping[str, Any]) -> dict[str, Any]:
-    """The same names; what statements append to is copied."""
+    """Copy the variables, with containers copied shallowly."""
     return {
         name: copy.copy(value) if type(value) in (list, dict, set, deque) and len(value) <= MOST_COPIED else value
         for name, value in names.items()
@@ -314,7 +315,7 @@ def _fresh(names: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _own_data(names: Mapping[str, Any], used: set[str]) -> dict[str, Any]:
-    """The same names; data that statements may write into is copied, so that the program's own stays as it is."""
+    """Copy the variables, with data tensors cloned so that the program's own are not written to."""
     return {
         name: value.clone()
         if name in used and type(value) is Tensor and not value.requires_grad and value.numel() <= MOST_ELEMENTS
@@ -343,7 +344,7 @@ def _run(codes: list[CodeType], names: dict[str, Any]) -> Tensor:
 
 
 def _is_data(value: Any, model: nn.Module, depth: int = 0) -> bool:
-    """Whether a value is, or is made of, tensors that no gradient is wanted for."""
+    """Whether a value contains data tensors, that is, without gradients."""
     if isinstance(value, Tensor):
         return value.dim() > 0 and not value.requires_grad and value.grad_fn is None
     if depth > 2 or isinstance(value, nn.Module | str | bytes):
@@ -356,7 +357,7 @@ def _is_data(value: Any, model: nn.Module, depth: int = 0) -> bool:
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Whether two losses are the same to the last bit; NaN is NaN."""
+    """Whether two losses are bitwise equal; NaN equals NaN."""
     one, other = one.detach().reshape(-1), other.detach().reshape(-1)
     if one.dtype is not other.dtype or one.shape != other.shape:
         return False

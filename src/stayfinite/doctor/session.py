@@ -1,4 +1,4 @@
-"""Watching one program from beginning to end: attached, bad step explained, detached, examined, judged."""
+"""Watch one program from start to end: attach, explain a bad step, detach, examine, judge."""
 
 from __future__ import annotations
 
@@ -19,61 +19,59 @@ from stayfinite.doctor.watching.watcher import Watcher
 from stayfinite.state.rng import capture_rng
 
 AFTER_A_BAD_STEP = frozenset({"loss-diverging", "lr-too-low", "zero-gradient", "cannot-overfit-batch"})
-"""What is seen of a training whose weights are poisoned, and says nothing."""
+"""Findings that mean nothing once the weights are poisoned."""
 
 
 @dataclass(slots=True)
 class Seen:
-    """What is known when a program has ended."""
+    """Result of a watched program."""
 
     program: Program
     findings: list[Told] = field(default_factory=list)
     replayed: bool = False
-    """Whether the bad step, or one of the beginning, could be run again."""
+    """Whether the bad step, or an early one, could be re-run."""
     why_not: str = ""
 
     @property
     def sick(self) -> bool:
-        """Whether there is a finding that matters."""
+        """Whether any finding matters."""
         return any(each.loud for each in self.findings)
 
 
 class Session:
-    """One program, watched.
+    """Watches one program.
 
     Arguments:
-        guard: refuse steps that are not finite.
-        strict: end the program at the first of them.
+        guard: refuse non-finite steps.
+        strict: end the program at the first one.
     """
 
     def __init__(self, *, guard: bool = False, strict: bool = False) -> None:
         self._explainer = Explainer()
         self.watcher = Watcher(self._on_bad, guard=guard, strict=strict)
         self.stand_aside: Callable[[], bool] = lambda: False
-        """Whether somebody else guards the training, and explains its bad steps."""
+        """Whether another guard is active and explains bad steps."""
         self._start = 0.0
         self.generators: dict[str, Any] = {}
-        """As they stood when the program began."""
+        """Generator states at program start."""
 
     def _on_bad(self, *told: Any) -> None:
         if not self.stand_aside():
             self._explainer(*told)
 
     def begin(self) -> None:
-        """Stand at torch's seams."""
         self._start = time.monotonic()
         if not self.generators:
             self.generators = capture_rng()
         self.watcher.attach()
 
     def end(self) -> None:
-        """Take everything off again."""
         self.watcher.detach()
         self.watcher.program.seconds = time.monotonic() - self._start
 
     @contextmanager
     def watching(self) -> Iterator[Watcher]:
-        """Within, a program is watched."""
+        """Watch the program within this context."""
         self.begin()
         try:
             yield self.watcher
@@ -81,30 +79,30 @@ class Session:
             self.end()
 
     def printed(self, text: str) -> None:
-        """The program has printed this."""
+        """Record printed text."""
         printed = self.watcher.program.printed
         if len(printed) < 20_000:
             printed += [(self.watcher.program.steps, line) for line in text.splitlines() if line.strip()]
 
     def proved(self) -> list[dict[str, Any]]:
-        """What a re-run has proved of the bad step, as plain data."""
+        """Findings proved by re-run, as plain data."""
         return [each.to_json() for each in self._explainer.findings if each.known_by == PROVED]
 
     def needs_second_run(self) -> Plan | None:
-        """How to come to the bad step again, where its statements could not be run again; else None."""
+        """Plan for a second run if the bad step could not be replayed, else None."""
         explainer = self._explainer
         unexplained = self.watcher.program.bad is not None and bool(explainer.findings) and not explainer.replayed
         return plan_of(self.watcher.program, self.generators) if unexplained else None
 
     def learn(self, answer: Answer) -> None:
-        """Take up what a second run has found."""
+        """Replace the bad step's finding with that of a second run."""
         assert self.watcher.program.bad is not None
         self._explainer.findings[:] = [tell(answer, self.watcher.program.bad)]
         if answer.finding is not None and answer.differs is None:
             self._explainer.replayed, self._explainer.why_not = True, ""
 
     def conclude(self, *, examine: bool = True) -> Seen:
-        """Judge what was seen; with ``examine`` a step of the beginning is run again for the probes."""
+        """Judge the record. ``examine`` re-runs an early step for the probes."""
         program = self.watcher.program
         found: list[Told] = [*self._explainer.findings]
         seen = [*judge_all(program)]
@@ -114,11 +112,11 @@ class Session:
         replayed, why_not = self._explainer.replayed, self._explainer.why_not
         if examine and program.bad is None and program.trains:
             examiner = Examiner(self.watcher)
-            self.watcher.attach()  # the replay stops at backward by them
+            self.watcher.attach()  # the replay needs the hooks to stop at backward
             self.watcher.notes.busy = True
             try:
                 found += list(examiner.findings())
-            except Exception as error:  # whatever somebody's model may do to a probe
+            except Exception as error:  # a model may fail a probe in any way
                 program.troubles.append(f"examining: {type(error).__name__}: {error}"[:300])
             finally:
                 self.watcher.detach()
@@ -128,7 +126,7 @@ class Session:
 
 
 def _explained(findings: list[Told]) -> list[Told]:
-    """Without what another finding explains."""
+    """Drop findings that another one explains."""
     from stayfinite.rules.registry import rule_of
 
     beaten: set[str] = set()

@@ -1,4 +1,4 @@
-"""The statements of a user's frame that lead to a line: those of the loop round it, or of its function."""
+"""Find the statements of a user frame that lead to a line: those of the enclosing loop or function."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Statements that stand one after the other."""
+    """Consecutive statements."""
 
     statements: list[ast.stmt]
     loop: ast.For | ast.While | None
-    """The loop whose body they are; None for those of a function or a file."""
+    """The loop they are the body of; None for a function or file."""
     filename: str
 
     def holding(self, line: int) -> int | None:
-        """The index of the last statement that a line lies in."""
+        """Index of the last statement that contains a line."""
         for index, statement in reversed(list(enumerate(self.statements))):
             if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
                 return index
@@ -32,7 +32,7 @@ class Block:
 
 @lru_cache(maxsize=64)
 def tree_of(filename: str) -> ast.Module | None:
-    """The file as a tree; None where there is no source."""
+    """Syntax tree of a file; None without source."""
     lines = linecache.getlines(filename)
     if not lines:
         return None
@@ -43,12 +43,12 @@ def tree_of(filename: str) -> ast.Module | None:
 
 
 def source_line(filename: str, line: int) -> str:
-    """One line of a file, without the space round it."""
+    """One line of a file, stripped."""
     return linecache.getline(filename, line).strip()
 
 
 def blocks_round(code: CodeType, line: int) -> list[Block]:
-    """The loop bodies of this code that a line lies in, the innermost first, and then the code's own statements."""
+    """Enclosing loop bodies of a line, innermost first, then the function's own statements."""
     tree = tree_of(code.co_filename)
     if tree is None:
         return []
@@ -74,7 +74,7 @@ def _scope_of(tree: ast.Module, code: CodeType) -> ast.Module | ast.FunctionDef 
 
 
 def _loops(statements: Sequence[ast.stmt], line: int) -> Iterator[ast.For | ast.While]:
-    """Loops that a line lies in the body of, the outermost first; other scopes are not entered."""
+    """Enclosing loops of a line, outermost first, without entering other scopes."""
     for statement in statements:
         if not statement.lineno <= line <= (statement.end_lineno or statement.lineno):
             continue
@@ -94,7 +94,7 @@ def _loops(statements: Sequence[ast.stmt], line: int) -> Iterator[ast.For | ast.
 
 
 def names_loaded(statements: Sequence[ast.stmt]) -> set[str]:
-    """Names that are read anywhere in these statements."""
+    """Names read in these statements."""
     return {
         node.id
         for statement in statements
@@ -104,7 +104,7 @@ def names_loaded(statements: Sequence[ast.stmt]) -> set[str]:
 
 
 def names_stored(nodes: Sequence[ast.AST]) -> set[str]:
-    """Names that are assigned to anywhere in these nodes."""
+    """Names assigned in these nodes."""
     return {
         child.id
         for node in nodes
@@ -114,12 +114,12 @@ def names_stored(nodes: Sequence[ast.AST]) -> set[str]:
 
 
 def loops_in(statement: ast.stmt) -> list[ast.For]:
-    """The ``for`` loops of a statement, itself among them."""
+    """All ``for`` loops in a statement, including itself."""
     return [node for node in ast.walk(statement) if isinstance(node, ast.For)]
 
 
 class _Loose(ast.NodeTransformer):
-    """Makes statements of a function runnable outside of it."""
+    """Makes statements of a function runnable outside it."""
 
     def __init__(self, first_argument: str) -> None:
         self._first = first_argument
@@ -160,7 +160,7 @@ class _Loose(ast.NodeTransformer):
 
 
 def compiled(statement: ast.stmt, filename: str, first_argument: str) -> CodeType:
-    """One statement as code of its own, at its own line; ``break`` and ``continue`` end it."""
+    """Compile one statement at its own line; ``break`` and ``continue`` end it."""
     loose = _Loose(first_argument).visit(copy.deepcopy(statement))
     once = ast.While(test=ast.Constant(value=True), body=[loose, ast.Break()], orelse=[])
     ast.copy_location(once, statement)

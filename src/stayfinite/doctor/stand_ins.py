@@ -1,4 +1,4 @@
-"""Standing in front of functions, and leaving no trace."""
+"""Temporary function replacements."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 
 class StandIns:
-    """Functions that are met before those of torch; ``off`` puts everything back."""
+    """Replaces functions of torch; ``off`` restores them."""
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
 
     def keep(self, undo: Callable[[], None]) -> None:
-        """Call this at the end as well."""
+        """Register a callback for ``off``."""
         self._undo.append(undo)
 
     def put(self, owner: Any, name: str, meet: Callable[..., Any]) -> None:
-        """``meet(original, *args, **kwargs)`` is called in the place of a function."""
+        """Replace a function with ``meet(original, *args, **kwargs)``."""
         original = getattr(owner, name)
 
         @functools.wraps(original)
@@ -28,7 +28,6 @@ class StandIns:
         self.replace(owner, name, stand_in)
 
     def replace(self, owner: Any, name: str, other: Any) -> None:
-        """Another function stands in the place of one."""
         original = getattr(owner, name)
         own = name in vars(owner)
         setattr(owner, name, other)
@@ -42,6 +41,6 @@ class StandIns:
         self._undo.append(undo)
 
     def off(self) -> None:
-        """Put everything back, the last first."""
+        """Restore everything, last first."""
         while self._undo:
             self._undo.pop()()

@@ -1,4 +1,4 @@
-"""Ending a program from outside, without torch."""
+"""Stop a program from outside, without torch."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from typing import Any
 
 
 class ProgramStopped(BaseException):
-    """The doctor ends the program: a bad step under ``--strict``, or its time is over. Programs catch Exceptions."""
+    """Ends the program: a bad step under ``--strict``, or the time limit. A BaseException, since programs catch
+    Exception.
+    """
 
 
 class TimeLimit:
-    """Within, the program is ended when its time is over.
+    """Stops the program when its time is up.
 
     Arguments:
-        minutes: how long it may run; None for as long as it likes.
-        on_over: called when the time is over, before the program is ended.
+        minutes: time limit; None for none.
+        on_over: called first when the time is up.
     """
 
     def __init__(self, minutes: float | None, on_over: Callable[[], None]) -> None:
-        # Without SIGALRM, as on Windows, there is no limit.
+        # No limit without SIGALRM, as on Windows.
         self._seconds = 60 * minutes if minutes is not None and hasattr(signal, "SIGALRM") else None
         self._on_over = on_over
         self._before: Any = None

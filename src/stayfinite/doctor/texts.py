@@ -1,4 +1,4 @@
-"""What a program printed, its run directory and its script say by themselves; read, not seen."""
+"""Diagnose a program's output, run directory and script as text."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from stayfinite.doctor.told import READ
 from stayfinite.errors import StayfiniteError
 
 LEAST_SURE = 0.5
-"""Below this confidence what a text says is not told."""
+"""Below this confidence a finding from text is dropped."""
 
 
 def diagnosis_of(place: Path, script: Path | None, output: Path) -> dict[str, Any]:
-    """The diagnosis of a run directory or a log, as plain data.
+    """Diagnosis of a run directory or log, as plain data.
 
     Arguments:
-        place: the run directory or the log.
-        script: the program's file, read as well; None for a module.
-        output: where the program's output was kept for now. Nobody finds it later, so it is named in words.
+        place: the run directory or log.
+        script: the program's file, also read; None for a module.
+        output: temporary file with the program's output; the result does not name it.
 
     Raises:
-        StayfiniteError: there was nothing to read.
+        StayfiniteError: nothing to read.
     """
     written = json.dumps(diagnose(place, *([] if script is None else [script])).to_json())
     read: dict[str, Any] = json.loads(written.replace(json.dumps(str(output))[1:-1], "what it printed"))
@@ -32,7 +32,7 @@ def diagnosis_of(place: Path, script: Path | None, output: Path) -> dict[str, An
 
 
 def findings_in_texts(seen: Seen, script: Path | None, output: Path) -> list[dict[str, Any]]:
-    """What the printed lines and the script say that was not seen already."""
+    """Findings from the output and script that were not seen already."""
     try:
         found = diagnosis_of(output, script, output)["findings"]
     except StayfiniteError:
@@ -46,7 +46,7 @@ def findings_in_texts(seen: Seen, script: Path | None, output: Path) -> list[dic
 
 
 def _shortened(evidence: str) -> str:
-    """Of a traceback, where it stands and its last line."""
+    """Reduce a traceback to its place and last line."""
     before, traced, after = evidence.partition("Traceback (most recent call last)")
     lines = [line.strip() for line in after.splitlines() if line.strip()]
     return f"{before}{lines[-1]}" if traced and lines else evidence

@@ -1,4 +1,4 @@
-"""A finding, and how it is known: proved by a re-run, seen in the running program, or read from text."""
+"""A finding and how it is known: proved by a re-run, seen in the running program, or read from text."""
 
 from __future__ import annotations
 
@@ -18,22 +18,21 @@ _ORDER = {PROVED: 0, SEEN: 1, READ: 2}
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A finding of the doctor's."""
+    """A finding of the doctor."""
 
     finding: Finding
     known_by: KnownBy
     place: tuple[str, int] = ("", 0)
-    """The file and line that it speaks of."""
+    """File and line it refers to."""
     weight: float = 1.0
-    """Among findings that are known alike, the one with more explains more."""
+    """Higher explains more; compared first when ranking."""
 
     @property
     def loud(self) -> bool:
-        """Whether it makes a training sick."""
+        """Whether it makes the training sick."""
         return self.finding.severity != "info"
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return self.finding.to_json() | {"known_by": self.known_by, "place": list(self.place)}
 
 
@@ -50,7 +49,7 @@ def told(
     severity: Severity | None = None,
     weight: float = 1.0,
 ) -> Told:
-    """A finding in the words of its rule, with what was seen here."""
+    """A finding with its rule's title and fix, unless overridden."""
     rule = rule_of(cause)
     finding = Finding(
         code=rule.code,
@@ -66,7 +65,7 @@ def told(
 
 
 def ranked(findings: Iterable[Told]) -> list[Told]:
-    """Each cause once, as it is best known; what is proved first."""
+    """The best-known finding of each cause, in order."""
     best: dict[str, Told] = {}
     for each in findings:
         known = best.get(each.finding.cause)
@@ -78,5 +77,5 @@ def ranked(findings: Iterable[Told]) -> list[Told]:
 
 
 def _key(each: Told) -> tuple[Any, ...]:
-    # What is seen with a high weight explains what a re-run only confirms from afar.
+    # A heavy finding that was only seen may explain one that a re-run proved.
     return (not each.loud, -each.weight, _ORDER[each.known_by], -each.finding.confidence)

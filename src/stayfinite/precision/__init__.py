@@ -1,1 +1,1 @@
-"""What each module may compute in on a card: measured, planned, applied."""
+"""Per-module precision plans: measure, plan, apply."""

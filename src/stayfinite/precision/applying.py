@@ -1,7 +1,8 @@
-"""Having a model compute by a plan: by classes of its own modules, so that copies, shards and compilers see plain code.
+"""Apply a precision plan to a model by swapping the classes of its modules, so copies, shards and compilers see plain
+code.
 
-A module's class is replaced by a subclass whose forward enters or leaves autocast. Parameters, hooks, names and the
-optimizer stay as they are. Linear layers in fp8 are torchao's.
+A module's class becomes a subclass whose forward enters or leaves autocast. Parameters, hooks, names and the
+optimizer are unchanged. fp8 linear layers come from torchao.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from stayfinite.precision.candidates import HALVES, Assignment
 from stayfinite.state.shards import is_spread
 
 MARK = "_precision_applied"
-"""The attribute of a model under which is written what was done to it."""
+"""Attribute of the model that holds its `Applied`."""
 
 
 @dataclass(kw_only=True)
 class Applied:
-    """What was done to a model."""
+    """Record of the plan applied to a model."""
 
     assignment: Assignment
     region: bool
     originals: dict[str, nn.Module] = field(default_factory=dict)
-    """Linear layers that fp8 ones stand for."""
+    """The linear layers that fp8 ones replaced, by name."""
 
 
 def apply(model: nn.Module, assignment: Assignment, *, region: bool) -> nn.Module:
-    """Have the model compute by an assignment."""
+    """Apply an assignment to the model, in place. Raises UsageError if a plan is already applied."""
     if applied_to(model) is not None:
         raise UsageError("a plan is already applied to this model", fix="plan.undo(model) first")
     applied = Applied(assignment=assignment, region=region)
@@ -50,7 +51,7 @@ def apply(model: nn.Module, assignment: Assignment, *, region: bool) -> nn.Modul
 
 
 def undo(model: nn.Module) -> nn.Module:
-    """The model as it was before; nothing where no plan is applied."""
+    """Undo the applied plan, if any."""
     applied = applied_to(model)
     if applied is None:
         return model
@@ -65,13 +66,15 @@ def undo(model: nn.Module) -> nn.Module:
 
 
 def applied_to(model: nn.Module) -> Applied | None:
-    """What was done to a model by a plan; None where nothing was."""
+    """The record of the plan applied to this model, or None."""
     found = vars(model).get(MARK)
     return found if isinstance(found, Applied) else None
 
 
 def raise_format(model: nn.Module, name: str) -> str:
-    """Move one module up while training goes on: from fp8 to what is round it, from that to fp32. Returns where to."""
+    """Raise one module's precision during training: fp8 to the base format, anything else to fp32. Returns the new
+    format.
+    """
     applied = applied_to(model)
     assert applied is not None, "only modules of an applied plan can change"
     formats = dict(applied.assignment.formats)
@@ -87,16 +90,16 @@ def raise_format(model: nn.Module, name: str) -> str:
 
 
 def planned_class(kind: type[nn.Module], how: str) -> type[nn.Module]:
-    """The subclass of a module's class that computes in fp32, or under autocast in bf16 or fp16."""
+    """A subclass of a module class that computes in fp32, or under bf16 or fp16 autocast."""
     made = _MADE.get((kind, how))
     if made is None:
-        forward = _kept_in_fp32(kind) if how == "fp32" else _in_region(kind, HALVES[how])
+        forward = _fp32_forward(kind) if how == "fp32" else _autocast_forward(kind, HALVES[how])
 
         def reduced(self: Any, _protocol: Any) -> tuple[Any, ...]:
-            # Copied and pickled by the class that it comes from: this one has no place to be imported from.
+            # Copy and pickle through the original class: this one cannot be imported.
             return _rebuilt, (kind, how), dict(vars(self))
 
-        # The same name: checkpoints of transformers write it down.
+        # Keep the class name: transformers writes it into checkpoints.
         body = {"forward": forward, "__reduce_ex__": reduced, "__module__": kind.__module__, "planned_from": kind}
         made = _MADE[kind, how] = cast("type[nn.Module]", type(kind.__name__, (kind,), body))
     return made
@@ -105,8 +108,8 @@ def planned_class(kind: type[nn.Module], how: str) -> type[nn.Module]:
 _MADE: dict[tuple[type[nn.Module], str], type[nn.Module]] = {}
 
 
-def _kept_in_fp32(kind: type[nn.Module]) -> Callable[..., Any]:
-    @wraps(kind.forward)  # trainers read from its signature what a batch may hold
+def _fp32_forward(kind: type[nn.Module]) -> Callable[..., Any]:
+    @wraps(kind.forward)  # trainers read the batch keys from the signature
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         args, kwargs = tree_map(in_full, (args, kwargs))
         device = next((x.device.type for x in self.parameters(recurse=True)), "cpu")
@@ -114,7 +117,7 @@ def _kept_in_fp32(kind: type[nn.Module]) -> Callable[..., Any]:
             stored = next((p.dtype for p in self.parameters() if in_full(p) is not p), None)
             if stored is None:
                 return kind.forward(self, *args, **kwargs)
-            # Stored in half precision, and so are its neighbors: computed in fp32, handed on in half.
+            # Weights and neighbors are in half precision: compute in fp32, return half.
             wide = {name: p.float() for name, p in self.named_parameters()}
             output = torch.func.functional_call(self, wide, args, kwargs)
             return tree_map(lambda x: x.to(stored) if isinstance(x, Tensor) and x.is_floating_point() else x, output)
@@ -122,13 +125,13 @@ def _kept_in_fp32(kind: type[nn.Module]) -> Callable[..., Any]:
     return forward
 
 
-def _in_region(kind: type[nn.Module], dtype: torch.dtype) -> Callable[..., Any]:
+def _autocast_forward(kind: type[nn.Module], dtype: torch.dtype) -> Callable[..., Any]:
     @wraps(kind.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         device = next((x.device.type for x in self.parameters()), "cpu")
         with torch.autocast(device, dtype=dtype):
             output = kind.forward(self, *args, **kwargs)
-        # A loss that is computed outside gets what it gets under autocast: numbers in fp32.
+        # Return fp32, so that a loss computed outside gets what autocast would give it.
         return tree_map(in_full, output)
 
     return forward
@@ -177,7 +180,7 @@ def _to_fp8(model: nn.Module, recipe: str, names: list[str], applied: Applied) -
 
 
 def has_fp8(device: torch.device) -> bool:
-    """Whether a device multiplies in fp8; a CPU does not, and emulates it."""
+    """Whether the device has fp8 matrix products. A CPU emulates them."""
     return device.type == "cuda" and (
         torch.version.hip is not None or torch.cuda.get_device_capability(device) >= (8, 9)
     )
@@ -185,7 +188,7 @@ def has_fp8(device: torch.device) -> bool:
 
 def _from_fp8(model: nn.Module, name: str, applied: Applied) -> None:
     original, now = applied.originals.pop(name), model.get_submodule(name)
-    original._parameters.update(now._parameters)  # they may have been sharded or loaded since
+    original._parameters.update(now._parameters)  # may have been sharded or loaded since
     original.training = now.training
     parent, _, child = name.rpartition(".")
     setattr(model.get_submodule(parent), child, original)

@@ -1,4 +1,4 @@
-"""What a plan is asked for: the card, the batches, and the formats that come into question."""
+"""Read the inputs of `plan_precision`: card, batches, formats."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stayfinite.rules.cards import Card, card_asked_for, card_named
 
 MOST_BATCHES = 4
 UNNAMED_CARD = "H100"
-"""Whose formats and rates are meant where no card is named and none is there."""
+"""Card assumed when none is named and none is present."""
 
 
 def card_of(gpu: str | None, model: nn.Module) -> tuple[Card, bool]:
-    """The card, and whether times are to be measured on it."""
+    """The card to plan for, and whether to time on it."""
     on_cuda = next((p.is_cuda for p in model.parameters()), False)
     if gpu is not None and gpu.lower() != "this":
         return card_asked_for(gpu), False
@@ -36,7 +36,7 @@ def card_of(gpu: str | None, model: nn.Module) -> tuple[Card, bool]:
 
 
 def batches_of(batch: Any) -> list[Any]:
-    """The batches in what was given: itself, or the first few of a list or a loader of them."""
+    """The batches to measure: the one passed, or the first few of a list or loader."""
     if isinstance(batch, Tensor | dict) or hasattr(batch, "items"):
         return [batch]
     several = isinstance(batch, list) and batch and not isinstance(batch[0], Tensor | int | float)
@@ -51,7 +51,7 @@ def batches_of(batch: Any) -> list[Any]:
 
 
 def formats_of(card: Card, formats: Sequence[str] | None) -> tuple[str, ...]:
-    """The formats that were named; those that the card has where none were."""
+    """The formats to consider: the ones passed, else all that the card supports."""
     known = ("fp32", "tf32", "bf16", "fp16", "fp8")
     odd = [kind for kind in formats or () if kind not in known]
     if odd:

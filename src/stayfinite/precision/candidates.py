@@ -1,4 +1,4 @@
-"""A whole step as an assignment of formats would compute it, held against the same step in fp32."""
+"""Run a step under an assignment of formats and compare it with the same step in fp32."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from stayfinite.precision.regions import autocast_region
 from stayfinite.precision.units import units_of
 
 HEADROOM = 0.5
-"""The share of fp16's range that a plan may use: numbers grow while a model trains."""
+"""Share of fp16's range a plan may use, since values grow during training."""
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What each module computes in."""
+    """The format of each module."""
 
     base: str
-    """Of everything that is not named: fp32, tf32, bf16 or fp16; the last two by autocast."""
+    """Format of all other modules: fp32, tf32, bf16 or fp16. The last two use autocast."""
     formats: Mapping[str, str] = field(default_factory=dict)
-    """Modules that compute in something else: fp32, fp8, fp8-rowwise."""
+    """Modules in another format: fp32, fp8 or fp8-rowwise."""
 
     def named(self, *formats: str) -> list[str]:
-        """The modules that compute in one of these, by name."""
+        """Names of the modules in any of these formats."""
         return [name for name, kind in self.formats.items() if kind in formats]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What an assignment costs against fp32."""
+    """Error of an assignment against fp32."""
 
     loss: float
     """Relative error of the loss."""
     cosine: float
-    """Between the two gradients, all parameters together."""
+    """Cosine between the two gradients, over all parameters."""
     gradient: float
     """Relative error of the gradient."""
     overflowing: tuple[str, ...] = ()
-    """Modules that would leave fp16's range, or come near its end."""
+    """Modules that overflow fp16 or come close."""
 
     def merged(self, other: Loss) -> Loss:
-        """The worse of two, in each."""
+        """The elementwise worse of the two."""
         return Loss(
             loss=max(self.loss, other.loss),
             cosine=min(self.cosine, other.cosine),
@@ -65,12 +65,12 @@ class Loss:
 
 
 def run_candidate(step: Step, assignment: Assignment, full: FullStep, *, scale: float) -> Loss:
-    """Run the step by an assignment; everything is as before when this returns.
+    """Run the step under an assignment and compare it with fp32. Leaves the model unchanged.
 
     Arguments:
         step: in fp32.
-        full: what it was in fp32.
-        scale: the loss scale, for fp16.
+        full: its result in fp32.
+        scale: the loss scale, used for fp16 only.
     """
     model, half = step.model, HALVES.get(assignment.base)
     device = next((p.device.type for p in model.parameters()), "cpu")
@@ -79,7 +79,7 @@ def run_candidate(step: Step, assignment: Assignment, full: FullStep, *, scale: 
         partial(linears_as, _recipes(model, assignment), half=half, scale=1.0),
         partial(modules_in_full, model, assignment.named("fp32"), device),
     ]
-    # A CPU has no fast products in half precision, and only there the rounding has to be done by hand.
+    # A CPU has no fast half-precision products, so the rounding is emulated there.
     watch = RangeWatch(model) if half is not None and (half is torch.float16 or device == "cpu") else None
     if watch is not None:
         around.append(lambda: watch)
@@ -93,7 +93,7 @@ def run_candidate(step: Step, assignment: Assignment, full: FullStep, *, scale: 
     changed = step.changed(*around, autocast=partial(autocast_region, device, half), scale=scale)
     with untouched(model):
         loss = float(changed.execute(step.fresh_batch(), then).detach().float())
-    cosine, error = _compared(gradients, full.gradients, scale)
+    cosine, error = _cosine_and_error(gradients, full.gradients, scale)
     return Loss(
         loss=abs(loss - full.loss) / max(abs(full.loss), 1e-12) if math.isfinite(loss) else math.inf,
         cosine=cosine,
@@ -113,7 +113,7 @@ def _recipes(model: nn.Module, assignment: Assignment) -> dict[nn.Linear, Recipe
 
 @contextmanager
 def modules_in_full(model: nn.Module, names: list[str], device: str) -> Iterator[None]:
-    """Within, these modules compute in fp32, whatever is round them."""
+    """Make these modules compute in fp32 within this context."""
 
     def forward_of(computing: Any) -> Any:
         def forward(*args: Any, **kwargs: Any) -> Any:
@@ -128,8 +128,8 @@ def modules_in_full(model: nn.Module, names: list[str], device: str) -> Iterator
         yield
 
 
-def _compared(gradients: Mapping[str, Tensor], full: Mapping[str, Tensor], scale: float) -> tuple[float, float]:
-    """Cosine and relative error of one gradient against another."""
+def _cosine_and_error(gradients: Mapping[str, Tensor], full: Mapping[str, Tensor], scale: float) -> tuple[float, float]:
+    """Cosine and relative error of a gradient against the reference."""
     dot = own = exact = apart = 0.0
     for name, reference in full.items():
         given = gradients.get(name)
@@ -147,9 +147,9 @@ def _compared(gradients: Mapping[str, Tensor], full: Mapping[str, Tensor], scale
 
 
 def _overflowing(model: nn.Module, seen: list[Operation]) -> tuple[str, ...]:
-    """Modules whose fp16 numbers come near the end of the range.
+    """Modules with values near the end of fp16's range.
 
-    What is computed between modules belongs to the module before: where its output is in fp32, so is what follows.
+    Operations between modules count for the module before them: if its output is in fp32, so are they.
     """
     units = {name for name, _ in units_of(model)}
     before, found = "", []

@@ -1,6 +1,6 @@
-"""A linear layer as another format would compute it: operands rounded, sums in fp32, results rounded.
+"""Emulate a linear layer in another format: rounded operands, fp32 sums, rounded results.
 
-That is what tensor cores do, so the rounding is the same on any device, a CPU included.
+Tensor cores do the same, so the rounding is identical on any device, including a CPU.
 """
 
 from __future__ import annotations
@@ -21,21 +21,20 @@ from stayfinite.precision.regions import autocast_region
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """In what a linear layer holds its operands and its results."""
+    """Formats of a linear layer's operands and results."""
 
     name: str
     operands: Format
-    """Of inputs and weights."""
+    """Format of inputs and weights."""
     gradients: Format
-    """Of the gradient that comes in."""
+    """Format of the incoming gradient."""
     scaling: str = ""
-    """Of fp8: one scale for a tensor, or one for each row of a product; empty where operands are cast as they are."""
+    """fp8 scaling: "tensorwise" or "rowwise". Empty for a plain cast."""
     results: Format = FP32
-    """Of outputs and gradients that go out."""
+    """Format of outputs and outgoing gradients."""
 
     @property
     def fp8(self) -> bool:
-        """Whether its products are in 8 bits."""
         return bool(self.scaling)
 
 
@@ -46,17 +45,17 @@ RECIPES: dict[str, Recipe] = {
         Recipe(name="tf32", operands=TF32, gradients=TF32),
         Recipe(name="bf16", operands=BF16, gradients=BF16, results=BF16),
         Recipe(name="fp16", operands=FP16, gradients=FP16, results=FP16),
-        # As torchao's recipes of these names: e5m2 for gradients with one scale, e4m3 throughout with many.
+        # Same as torchao's recipes: e5m2 gradients for tensorwise, e4m3 throughout for rowwise.
         Recipe(name="fp8", operands=E4M3, gradients=E5M2, scaling="tensorwise", results=BF16),
         Recipe(name="fp8-rowwise", operands=E4M3, gradients=E4M3, scaling="rowwise", results=BF16),
     )
 }
-"""What a module may be computed in, by the name that a plan writes."""
+"""Recipes by the name used in plans."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amax:
-    """Largest magnitudes of whole tensors, where a layer is looked at with some of its rows only."""
+    """Largest magnitudes of the whole tensors, when only some rows are sampled."""
 
     input: float
     grad_output: float
@@ -70,9 +69,12 @@ class _RoundedLinear(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.recipe, ctx.scale, ctx.amax, ctx.biased = recipe, scale, amax, bias is not None
         known = None if amax is None else amax.input
-        with _by_itself(x):
+        with _as_one_operator(x):
             rows = x.detach().reshape(-1, x.shape[-1])
-            product = _held(rows, recipe, recipe.operands, -1, known) @ _held(weight, recipe, recipe.operands, -1).t()
+            product = (
+                _rounded_operand(rows, recipe, recipe.operands, -1, known)
+                @ _rounded_operand(weight, recipe, recipe.operands, -1).t()
+            )
             if bias is not None:
                 product = product + bias.float()
             return recipe.results.rounded(product).reshape(*x.shape[:-1], weight.shape[0])
@@ -82,24 +84,24 @@ class _RoundedLinear(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         recipe, scale = ctx.recipe, ctx.scale
         seen, known = (None, None) if ctx.amax is None else (ctx.amax.input, ctx.amax.grad_output * scale)
-        with _by_itself(x):
+        with _as_one_operator(x):
             grad = gradients[0].float().reshape(-1, weight.shape[0]) * scale
             rows = x.reshape(-1, x.shape[-1])
             if not recipe.fp8:
                 grad = recipe.gradients.rounded(grad)
-            forth, back = (_held(grad, recipe, recipe.gradients, along, known) for along in (-1, 0))
-            grad_input = forth @ _held(weight, recipe, recipe.operands, 0)
-            grad_weight = back.t() @ _held(rows, recipe, recipe.operands, 0, seen)
+            forth, back = (_rounded_operand(grad, recipe, recipe.gradients, along, known) for along in (-1, 0))
+            grad_input = forth @ _rounded_operand(weight, recipe, recipe.operands, 0)
+            grad_weight = back.t() @ _rounded_operand(rows, recipe, recipe.operands, 0, seen)
             grad_input, grad_weight = (recipe.results.rounded(each) / scale for each in (grad_input, grad_weight))
             grad_bias = grad.sum(0) / scale if ctx.biased else None
             return grad_input.reshape(x.shape), grad_weight, grad_bias, None, None, None
 
 
 @contextmanager
-def _by_itself(x: Tensor) -> Iterator[None]:
-    """Nothing casts, and nothing looks at, what is computed within: it stands for one operator.
+def _as_one_operator(x: Tensor) -> Iterator[None]:
+    """Disable autocast and dispatch modes, so the computation counts as one operator.
 
-    The operands are rounded already, and what is left of them goes through a card's TF32 products unchanged.
+    The operands are already rounded, so TF32 products leave them unchanged.
     """
     matmul = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
@@ -118,31 +120,31 @@ def rounded_linear(
     Arguments:
         x: [..., in].
         weight: [out, in].
-        scale: the loss scale that gradients are held at; they come back without it.
-        amax: of the whole input and gradient, where ``x`` is a part of it.
+        scale: the loss scale applied to gradients while rounding, and removed afterwards.
+        amax: of the whole input and gradient, if ``x`` is only a part.
     """
     compute: Any = _RoundedLinear.apply
     result: Tensor = compute(x.float(), weight.float(), bias, recipe, scale, amax)
     return result
 
 
-def _held(matrix: Tensor, recipe: Recipe, kind: Format, along: int, amax: float | None = None) -> Tensor:
-    """A matrix as the product gets it; ``along`` is the dimension that is summed over, which shares a scale."""
+def _rounded_operand(matrix: Tensor, recipe: Recipe, kind: Format, along: int, amax: float | None = None) -> Tensor:
+    """Round a matrix for the product. ``along`` is the summed dimension, which shares a scale."""
     if not recipe.fp8:
         return kind.rounded(matrix)
     matrix = matrix.detach().float()
     if recipe.scaling == "rowwise":
         most = matrix.abs().amax(along, keepdim=True).clamp_min(1e-12)
-        scale = torch.exp2(torch.floor(torch.log2(kind.largest / most)))  # powers of two, as torchao's
+        scale = torch.exp2(torch.floor(torch.log2(kind.largest / most)))  # powers of two, as in torchao
     else:
         most = matrix.abs().amax() if amax is None else torch.tensor(amax, device=matrix.device)
         scale = kind.largest / most.clamp_min(1e-12)
-    # Divided by a scale that is no power of two they have more bits again, far below their own rounding.
+    # Unless the scale is a power of two, dividing adds bits again, far below the rounding error.
     return kind.rounded((matrix * scale).clamp(-kind.largest, kind.largest)) / scale
 
 
 def lost_share(values: Tensor, kind: Format, scale: float = 1.0) -> float:
-    """Of the values that are not 0, the share that the format makes 0."""
+    """Share of nonzero values that the format flushes to 0."""
     values = values.detach().float()
     alive = values != 0
     count = int(alive.sum())
@@ -153,12 +155,11 @@ def lost_share(values: Tensor, kind: Format, scale: float = 1.0) -> float:
 
 @contextmanager
 def linears_as(modules: Mapping[nn.Linear, Recipe], *, half: torch.dtype | None, scale: float) -> Iterator[None]:
-    """Within, these layers compute by their recipes, and return what their neighbors compute in.
+    """Make these layers compute by their recipes within this context.
 
     Arguments:
-        modules: the layers.
-        half: what the rest computes in; None for fp32.
-        scale: the loss scale that is already in the gradients: rounding is then done as it is.
+        half: dtype of the neighbors; None for fp32.
+        scale: the loss scale for rounding; 1 if the gradients are already scaled.
     """
 
     def forward_of(module: nn.Linear, recipe: Recipe) -> Any:

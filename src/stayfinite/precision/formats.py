@@ -1,4 +1,4 @@
-"""Number formats that training computes in: their ranges, their rounding, and the cards that have them."""
+"""Number formats of training: range, rounding, and the cards that support them."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from stayfinite.errors import UsageError
 from stayfinite.rules.cards import Card
 
 VOLTA = (7, 0)
-"""The first architecture with fp16 matrix products in tensor cores."""
+"""First architecture with fp16 tensor cores."""
 _TF32_DROPPED = 13
-"""Of fp32's 23 bits of fraction, those that TF32 does not have."""
+"""Bits of fp32's 23-bit fraction that TF32 drops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """One number format."""
+    """A number format."""
 
     name: str
     dtype: torch.dtype
-    """What tensors of it are stored as; TF32 has no dtype of its own and is stored as fp32."""
+    """Storage dtype. TF32 is stored as fp32."""
     largest: float
     smallest_normal: float
     smallest_subnormal: float
-    """Half of this and less becomes 0."""
+    """Half of this or less rounds to 0."""
     epsilon: float
-    """From 1 to the next number."""
+    """Gap between 1 and the next number."""
 
     @property
     def bytes(self) -> int:
-        """What one number takes in memory."""
+        """Bytes per number."""
         return self.dtype.itemsize
 
     def on(self, card: Card) -> bool:
-        """Whether the card multiplies matrices of it in hardware."""
+        """Whether the card has hardware matrix products in this format."""
         if self.name == "fp32":
             return True
         if self.name == "fp16":
@@ -47,7 +47,7 @@ class Format:
         return card.fp8
 
     def rounded(self, values: Tensor) -> Tensor:
-        """The values as this format holds them, in fp32: infinite where they do not fit."""
+        """The values rounded to this format, as fp32. Overflow gives infinity."""
         values = values.float()
         if self.name == "fp32":
             return values
@@ -55,7 +55,7 @@ class Format:
             return _rounded_to(values, _TF32_DROPPED)
         if self.bytes > 1:
             return values.to(self.dtype).float()
-        # Casts to fp8 are slow on a CPU, and whether they saturate differs between devices and versions of torch.
+        # Casts to fp8 are slow on a CPU, and saturation differs between devices and torch versions.
         held = _rounded_to(values, 23 + int(math.log2(self.epsilon)))
         held = torch.where(
             values.abs() < self.smallest_normal,
@@ -67,7 +67,7 @@ class Format:
 
 def _of_dtype(name: str, dtype: torch.dtype) -> Format:
     facts = torch.finfo(dtype)
-    # finfo's smallest_normal is the least normal number; below it, steps of epsilon times that.
+    # finfo has no smallest subnormal: it is the smallest normal times epsilon.
     return Format(
         name=name,
         dtype=dtype,
@@ -91,7 +91,7 @@ def _tf32() -> Format:
 
 
 def _rounded_to(values: Tensor, dropped: int) -> Tensor:
-    """To the nearest number without the last so many bits of fp32's fraction, ties to even."""
+    """Round to nearest even after dropping this many bits of fp32's fraction."""
     bits = values.contiguous().view(torch.int32)
     half = (1 << (dropped - 1)) - 1
     odd = (bits >> dropped) & 1
@@ -107,11 +107,11 @@ E4M3 = _of_dtype("fp8_e4m3", torch.float8_e4m3fn)
 E5M2 = _of_dtype("fp8_e5m2", torch.float8_e5m2)
 
 FORMATS: dict[str, Format] = {each.name: each for each in (FP32, TF32, BF16, FP16, E4M3, E5M2)}
-"""Every format by its name, the widest first."""
+"""All formats by name, widest first."""
 
 
 def format_named(name: str) -> Format:
-    """The format of this name. Raises UsageError for others."""
+    """The format with this name. Raises UsageError if unknown."""
     found = FORMATS.get(name.lower())
     if found is None:
         raise UsageError(f"expected a number format, not {name!r}", fix=f"one of {', '.join(FORMATS)}")
@@ -119,5 +119,5 @@ def format_named(name: str) -> Format:
 
 
 def format_of(dtype: torch.dtype) -> Format | None:
-    """The format that a dtype stores; None where it is none of those here."""
+    """The format stored by a dtype, or None."""
     return next((each for each in FORMATS.values() if each.dtype is dtype and each.name != "tf32"), None)

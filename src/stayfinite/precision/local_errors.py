@@ -1,4 +1,4 @@
-"""What one module loses by itself in another format: its output and its gradients, against fp32 on the same rows."""
+"""Error of a single module in another format: its output and gradients against fp32, on the same rows."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from stayfinite.precision.measuring import Sample, Seen
 from stayfinite.precision.regions import autocast_region
 
 CENTRED = 4
-"""Rows from which on a part that all of them share is taken off: it carries nothing."""
+"""From this many rows on, the error is also measured without the rows' common mean."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalError:
-    """Relative errors, 1 where nothing is left of the values; infinite where they do not fit."""
+    """Relative errors: 1 if nothing of the values is left, infinite on overflow."""
 
     output: float = 0.0
     grad_input: float = 0.0
     grad_weight: float = 0.0
     lost: float = 0.0
-    """The largest share of inputs, weights or gradients that becomes 0."""
+    """Largest share of inputs, weights or gradients that becomes 0."""
 
     @property
     def worst(self) -> float:
-        """The largest of the three."""
+        """The largest of the three errors."""
         return max(self.output, self.grad_input, self.grad_weight)
 
     def merged(self, other: LocalError) -> LocalError:
-        """The worse of two, in each."""
+        """The elementwise worse of the two."""
         mine, others = asdict(self), asdict(other)
         return LocalError(**{name: max(mine[name], others[name]) for name in mine})
 
 
 def local_error(seen: Seen, recipe: Recipe, scale: float) -> LocalError | None:
-    """What this module loses in a format; None where it cannot be run by itself, or the format is for others.
+    """Error of this module in a format, or None if it cannot be run alone or the format does not apply.
 
     Arguments:
-        scale: the loss scale, for gradients in fp16.
+        scale: the loss scale, used for fp16 only.
     """
     sample = seen.sample
     if sample is None or sample.grad_output is None:
@@ -53,15 +53,15 @@ def local_error(seen: Seen, recipe: Recipe, scale: float) -> LocalError | None:
     module = seen.module
     try:
         if sample.rows is not None and isinstance(module, nn.Linear):
-            return _of_linear(module, sample, seen, recipe, scale)
+            return _error_of_linear(module, sample, seen, recipe, scale)
         if recipe.fp8 or recipe.name == "tf32":
             return None
-        return _of_any(module, sample, recipe, scale)
-    except Exception:  # whatever a module may raise that is called with a part of its batch
+        return _error_of_module(module, sample, recipe, scale)
+    except Exception:  # a module may raise anything when called with part of its batch
         return None
 
 
-def _of_linear(module: nn.Linear, sample: Sample, seen: Seen, recipe: Recipe, scale: float) -> LocalError:
+def _error_of_linear(module: nn.Linear, sample: Sample, seen: Seen, recipe: Recipe, scale: float) -> LocalError:
     x, gradient = sample.args[0].float(), sample.grad_output
     assert gradient is not None
     weight, bias = (None if p is None else p.detach().float() for p in (module.weight, module.bias))
@@ -81,28 +81,28 @@ def _of_linear(module: nn.Linear, sample: Sample, seen: Seen, recipe: Recipe, sc
             ),
         )
         return LocalError(
-            output=_of_rows(y.detach(), exact),
-            grad_input=_of_all(grad_input, full @ weight),
-            grad_weight=_of_all(grad_weight, full.t() @ x),
+            output=_row_error(y.detach(), exact),
+            grad_input=_relative_error(grad_input, full @ weight),
+            grad_weight=_relative_error(grad_weight, full.t() @ x),
             lost=0.0 if recipe.scaling == "rowwise" else max(lost),
         )
 
 
-def _of_any(module: nn.Module, sample: Sample, recipe: Recipe, scale: float) -> LocalError:
+def _error_of_module(module: nn.Module, sample: Sample, recipe: Recipe, scale: float) -> LocalError:
     exact = _run(module, sample, None, 1.0)
     rounded = _run(module, sample, recipe, scale)
-    output = _of_all(rounded[0], exact[0])
+    output = _relative_error(rounded[0], exact[0])
     return LocalError(
         output=output,
-        grad_input=max((_of_all(a, b) for a, b in zip(rounded[1], exact[1], strict=True)), default=0.0),
-        grad_weight=max((_of_all(a, b) for a, b in zip(rounded[2], exact[2], strict=True)), default=0.0),
+        grad_input=max((_relative_error(a, b) for a, b in zip(rounded[1], exact[1], strict=True)), default=0.0),
+        grad_weight=max((_relative_error(a, b) for a, b in zip(rounded[2], exact[2], strict=True)), default=0.0),
     )
 
 
 def _run(
     module: nn.Module, sample: Sample, recipe: Recipe | None, scale: float
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Output, and gradients of inputs and weights, without the loss scale."""
+    """Output, input gradients and weight gradients, with the loss scale removed."""
     gradient = sample.grad_output
     assert gradient is not None
     dtype = torch.float32 if recipe is None else recipe.operands.dtype
@@ -127,7 +127,7 @@ def _run(
     return first.detach().float(), plain[: len(leaves)], plain[len(leaves) :]
 
 
-def _of_all(rounded: Tensor, exact: Tensor) -> float:
+def _relative_error(rounded: Tensor, exact: Tensor) -> float:
     size = float(torch.linalg.vector_norm(exact.float()))
     error = float(torch.linalg.vector_norm(rounded.float() - exact.float()))
     if not math.isfinite(error):
@@ -135,10 +135,10 @@ def _of_all(rounded: Tensor, exact: Tensor) -> float:
     return error / size if size > 0 else 0.0
 
 
-def _of_rows(rounded: Tensor, exact: Tensor) -> float:
-    """The error of a row on average over rows: of all of it, and of what tells it from the others; the larger.
+def _row_error(rounded: Tensor, exact: Tensor) -> float:
+    """Mean error of a row: relative to the whole row and to its deviation from the mean row, whichever is larger.
 
-    An error that all rows share is a shift, and is held against the whole.
+    An error shared by all rows is a shift, and counts against the whole row only.
     """
     if not bool(rounded.isfinite().all()):
         return math.inf
@@ -147,14 +147,14 @@ def _of_rows(rounded: Tensor, exact: Tensor) -> float:
     if exact.shape[0] < CENTRED:
         return whole
     apart = exact - exact.mean(0)
-    # Rows that are all the same say nothing of what is lost between them.
+    # Identical rows do not show what is lost between them.
     if float(_lengths(apart).median()) <= 1e-5 * float(_lengths(exact).median()):
         return whole
     return max(whole, _mean_ratio(error - error.mean(0), apart))
 
 
 def _mean_ratio(error: Tensor, exact: Tensor) -> float:
-    """Of rows; one counts for 1 at most."""
+    """Mean over rows of the relative error, clamped to 1."""
     size = _lengths(exact)
     counted = size > 1e-3 * size.median()
     if not bool(counted.any()):

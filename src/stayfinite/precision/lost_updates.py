@@ -1,7 +1,7 @@
-"""What weights stored in 16 bits lose of each update, and what fp32 copies, Kahan sums and stochastic rounding save.
+"""Update lost when weights are stored in 16 bits, and how much fp32 copies, Kahan sums and stochastic rounding save.
 
-All ways take the same steps: the same start, the same batches, the same optimizer with its moments in fp32. They
-differ in one thing, how ``weight + update`` is stored.
+All methods take the same steps: same start, same batches, same optimizer with fp32 moments. They differ only in how
+``weight + update`` is stored.
 """
 
 from __future__ import annotations
@@ -30,40 +30,38 @@ COPY = "fp32 copy"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """One way of storing weights, over all steps."""
+    """Result of one storage method, over all steps."""
 
     way: str
-    """`fp32 copy`, `Kahan sum`, `stochastic rounding`, `nearest` (no copy, what a plain optimizer does)."""
+    """`fp32 copy`, `Kahan sum`, `stochastic rounding`, or `nearest` (no copy, like a plain optimizer)."""
     bytes: int
-    """For each weight: itself and what is kept beside it."""
+    """Bytes per weight, including its copy or compensation."""
     rounded_away: float
-    """Share of weights with a gradient that a step left as they were, mean over the steps."""
+    """Share of weights with a gradient that a step left unchanged, mean over steps."""
     norm_lost: float
-    """Norm of what a step did not store, over the norm of its update, mean over the steps."""
+    """Norm of the update not stored over the norm of the update, mean over steps."""
     cosine: float
-    """Of all updates together, with those of fp32."""
+    """Cosine of the total update with that of fp32."""
     error: float
-    """Norm of the difference from fp32's, over the norm of fp32's."""
+    """Norm of the difference from fp32's total update, relative to it."""
     loss: float
-    """Mean over the batches, at the end."""
+    """Final loss, mean over the batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostUpdates:
-    """The comparison."""
+    """Comparison of the storage methods."""
 
     format: str
     steps: int
     fp32_loss: float
-    """At the end, with everything in fp32."""
+    """Final loss with everything in fp32."""
     ways: Sequence[Kept]
 
     def way(self, name: str) -> Kept:
-        """One of them."""
         return next(each for each in self.ways if each.way == name)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
         return asdict(self)
 
 
@@ -76,18 +74,18 @@ def lost_updates(
     steps: int | None = None,
     format: str = "bf16",
 ) -> LostUpdates:
-    """Train a few steps in each way and compare. Model and random numbers are as before when this returns.
+    """Train a few steps with each storage method and compare. Leaves the model and random state unchanged.
 
     Arguments:
-        model: its weights in any precision.
-        optimizer: its kind, groups and settings are used, from a fresh state; or ``factory(parameters)`` makes one.
-        batches: taken in turn.
-        forward: ``forward(batch) -> loss``; for mappings ``model(**batch)`` when left out.
-        steps: as many as there are batches when left out.
-        format: what weights are stored in: `bf16` or `fp16`.
+        model: weights in any precision.
+        optimizer: its class, groups and settings are used, from a fresh state; or ``factory(parameters)`` makes one.
+        batches: used in turn.
+        forward: ``forward(batch) -> loss``; default ``model(**batch)`` for mappings.
+        steps: default: one per batch.
+        format: storage format of the weights: `bf16` or `fp16`.
 
     Raises:
-        UsageError: no batches, no parameter to train, or another format.
+        UsageError: no batches, no trainable parameter, or another format.
     """
     stored = format_named(format)
     if stored not in (BF16, FP16):
@@ -106,7 +104,7 @@ def lost_updates(
         ways = []
         for name, (extra, keep) in WAYS.items():
             course = _Course(model, trained, optimizer, run, turns, stored)
-            # Only an fp32 copy knows more of the start than the format holds.
+            # Only an fp32 copy starts from the exact weights.
             begin = start if name == COPY else [stored.rounded(each) for each in start]
             reached, loss, shares = course.take(begin, keep(stored), batches)
             own = [end - first for end, first in zip(reached, begin, strict=True)]
@@ -126,7 +124,7 @@ def lost_updates(
 
 
 Keep = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""Remembered weight, update -> weight to compute with, weight that is remembered."""
+"""(remembered weight, update) -> (weight to compute with, weight to remember)."""
 
 
 def _in_full(weight: Tensor, update: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,7 +148,7 @@ def _with_copy(stored: Format) -> Keep:
 
 def _with_kahan(stored: Format) -> Keep:
     def keep(weight: Tensor, update: Tensor) -> tuple[Tensor, Tensor]:
-        # What is remembered is the stored weight and, in the same format, what did not fit into it.
+        # Remember the stored weight plus the remainder, both in the storage format.
         total = weight + update
         new = stored.rounded(total)
         return new, new + stored.rounded(total - new)
@@ -173,7 +171,7 @@ def _stochastic(stored: Format) -> Keep:
 
 
 def rounded_by_chance(values: Tensor, chance: Tensor, stored: Format) -> Tensor:
-    """To one of the two neighbors in the format, the nearer the likelier, so that the mean is the value."""
+    """Stochastic rounding: to one of the two neighbors, with the value as the mean."""
     exponent = torch.frexp(values).exponent - 1
     step = torch.ldexp(torch.full_like(values, stored.epsilon), exponent).clamp_min(stored.smallest_subnormal)
     below = (values / step).floor()
@@ -186,11 +184,11 @@ WAYS: Mapping[str, tuple[int, Callable[[Format], Keep]]] = {
     "Kahan sum": (2, _with_kahan),
     COPY: (4, _with_copy),
 }
-"""Each way, with the bytes that it keeps beside a weight."""
+"""Each method, with the extra bytes it keeps per weight."""
 
 
 class _Course:
-    """One training over the turns; weights are fp32 tensors that hold what the format can hold."""
+    """One training run with weights as fp32 tensors that hold only values the format can represent."""
 
     def __init__(
         self,
@@ -211,7 +209,7 @@ class _Course:
     def take(
         self, start: list[Tensor], keep: Keep, batches: Sequence[Any]
     ) -> tuple[list[Tensor], float, list[tuple[float, float]]]:
-        """Where the remembered weights end, the loss there, and each step's share rounded away, by count and norm."""
+        """Final remembered weights, the loss there, and each step's share rounded away, by count and by norm."""
         generators = capture_rng()
         self._model.to(self._dtype)
         remembered = [each.clone() for each in start]
@@ -256,7 +254,7 @@ class _Course:
 def _another(
     optimizer: Optimizer | Factory, shadow_of: Mapping[int, nn.Parameter], shadows: list[nn.Parameter]
 ) -> Optimizer:
-    """A fresh optimizer of the same kind and settings over the shadows."""
+    """A fresh optimizer with the same class and settings over the shadow parameters."""
     if not isinstance(optimizer, Optimizer):
         return optimizer(shadows)
     kind = type(optimizer)
@@ -272,7 +270,7 @@ def _another(
 
 @contextmanager
 def _as_before(model: nn.Module) -> Iterator[None]:
-    """Weights, buffers, gradients and random numbers are put back, in their own precision."""
+    """Restore weights, buffers, gradients, dtypes and random state on exit."""
     tensors = [*model.parameters(), *model.buffers()]
     copies = [tensor.detach().clone() for tensor in tensors]
     gradients = [p.grad for p in model.parameters()]

@@ -1,4 +1,4 @@
-"""One step in fp32, seen module by module: how large its numbers are, and some rows of them to try formats on."""
+"""Run one fp32 step and record each module's magnitudes, with sample rows for trying formats."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from stayfinite.autopsy.steps.step import Step, untouched
 from stayfinite.precision.units import multiplies, units_of
 
 ROWS = 256
-"""Rows of a linear layer's input that formats are tried on."""
+"""Rows sampled from a linear layer's input."""
 TOP = 16
-"""Of these, those with the largest numbers."""
+"""How many of them are the rows with the largest values."""
 FEW = 2
-"""Entries along the first dimension that other modules are tried on."""
+"""Entries along the first dimension sampled for other modules."""
 
 
 @dataclass(slots=True)
 class Sample:
-    """Part of what a module was given: enough to run it again."""
+    """Part of a module's input, enough to run it again."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     rows: Tensor | None
-    """Of a linear layer: which rows of its input these are."""
+    """Indices of the sampled rows, for a linear layer."""
     grad_output: Tensor | None = None
 
 
 @dataclass(slots=True)
 class Seen:
-    """One module in one step."""
+    """Measurements of one module in one step."""
 
     name: str
     module: nn.Module
     largest: dict[str, Tensor] = field(default_factory=dict)
-    """Magnitudes by what they are of: input, output, grad_output; weight and grad_weight at the end."""
+    """Largest magnitudes: input, output, grad_output, weight, grad_weight."""
     sample: Sample | None = None
     rows: int = 0
-    """Products of a row with the weight: tokens, pixels."""
+    """Rows multiplied with the weight: tokens or pixels."""
     moved: int = 0
-    """Numbers that went in and out."""
+    """Elements read and written."""
 
     def note(self, what: str, tensor: Tensor) -> None:
-        """Take in the largest magnitude of a tensor; nothing waits for the device."""
+        """Update the largest magnitude from a tensor, without a device sync."""
         if tensor.numel() and tensor.is_floating_point():
             most = torch.linalg.vector_norm(tensor.detach(), torch.inf).float()
             self.largest[what] = most if what not in self.largest else torch.maximum(self.largest[what], most)
@@ -54,7 +54,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class FullStep:
-    """A step in fp32."""
+    """Result of a step in fp32."""
 
     loss: float
     gradients: dict[str, Tensor]
@@ -62,15 +62,16 @@ class FullStep:
 
 
 def full_step(step: Step, *, samples: bool) -> FullStep:
-    """Run a step, listening to each of its modules; everything is as before when this returns.
+    """Run a step and record each of its modules. Leaves the model unchanged.
 
     Arguments:
-        step: already in fp32.
-        samples: keep rows of inputs and gradients to try formats on.
+        step: in fp32.
+        samples: keep rows of inputs and gradients for trying formats.
     """
     seen = {name: Seen(name, module) for name, module in units_of(step.model)}
     handles = [
-        each.module.register_forward_hook(partial(_heard, each, samples), with_kwargs=True) for each in seen.values()
+        each.module.register_forward_hook(partial(_record_call, each, samples), with_kwargs=True)
+        for each in seen.values()
     ]
     gradients: dict[str, Tensor] = {}
     try:
@@ -89,7 +90,7 @@ def full_step(step: Step, *, samples: bool) -> FullStep:
 
 
 def gradients_of(model: nn.Module) -> dict[str, Tensor]:
-    """Dense gradients by name, those of tied parameters once."""
+    """Dense gradients by name; tied parameters once."""
     return {
         name: p.grad.detach().to_dense() if p.grad.is_sparse else p.grad.detach()
         for name, p in model.named_parameters()
@@ -97,7 +98,7 @@ def gradients_of(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _heard(
+def _record_call(
     seen: Seen, samples: bool, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
 ) -> None:
     inputs = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point()]
@@ -113,26 +114,26 @@ def _heard(
         return
     first = outputs[0]
     seen.rows += first.numel() // max(1, _features(module, first))
-    # A module that is called more than once is tried on what it got first.
+    # Sample only the first call of a module.
     sample = _sampled(module, args, kwargs) if samples and seen.sample is None and multiplies(module) else None
     if sample is not None:
         seen.sample = sample
     if first.requires_grad:
-        first.register_hook(partial(_heard_gradient, seen, sample))
+        first.register_hook(partial(_record_gradient, seen, sample))
 
 
 def _features(module: nn.Module, output: Tensor) -> int:
-    """How wide one row of an output is."""
+    """Width of one output row."""
     wide = getattr(module, "out_features", None) or getattr(module, "out_channels", None)
     if isinstance(wide, int):
         return wide
     return int(output.shape[-1]) if output.dim() else 1
 
 
-def _heard_gradient(seen: Seen, sample: Sample | None, gradient: Tensor) -> None:
+def _record_gradient(seen: Seen, sample: Sample | None, gradient: Tensor) -> None:
     seen.note("grad_output", gradient)
     if sample is not None:
-        sample.grad_output = _taken(gradient.detach(), sample.rows).clone()
+        sample.grad_output = _sampled_rows(gradient.detach(), sample.rows).clone()
 
 
 def _sampled(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sample | None:
@@ -141,13 +142,13 @@ def _sampled(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     rows = _chosen_rows(args[0]) if type(module) is nn.Linear and isinstance(args[0], Tensor) else None
 
     def part(x: Any) -> Any:
-        return _taken(x.detach(), rows).clone() if isinstance(x, Tensor) and x.dim() else x
+        return _sampled_rows(x.detach(), rows).clone() if isinstance(x, Tensor) and x.dim() else x
 
     return Sample(tuple(part(x) for x in args), {name: part(x) for name, x in kwargs.items()}, rows)
 
 
 def _chosen_rows(x: Tensor) -> Tensor:
-    """Those with the largest numbers, and others evenly spaced."""
+    """The rows with the largest values, plus evenly spaced ones."""
     flat = x.detach().reshape(-1, x.shape[-1])
     count = flat.shape[0]
     if count <= ROWS:
@@ -158,7 +159,7 @@ def _chosen_rows(x: Tensor) -> Tensor:
     return chosen
 
 
-def _taken(x: Tensor, rows: Tensor | None) -> Tensor:
+def _sampled_rows(x: Tensor, rows: Tensor | None) -> Tensor:
     if rows is None:
         few: Tensor = x[:FEW]
         return few

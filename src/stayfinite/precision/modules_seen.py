@@ -1,4 +1,4 @@
-"""What was seen of each module at all points: its largest numbers, its errors in each format, and where it breaks."""
+"""Per-module findings over all batches and measuring points: magnitudes, errors per format, formats that break."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from stayfinite.precision.units import multiplies
 
 LARGEST_SCALE = 2.0**24
 COARSER = 20.0
-"""How many times bf16's error fp8's may be by its 3 bits instead of 7: 16, and some room."""
+"""fp8 error over bf16 error explained by 3 fraction bits instead of 7: 16, plus some margin."""
 
 
 class ModulesSeen:
-    """Grows from batch to batch and from point to point.
+    """Accumulates over batches and measuring points.
 
     Arguments:
-        allowed: the formats that come into question.
-        most: relative error of a module's own output or gradients beyond which it breaks.
+        allowed: the formats to consider.
+        most: relative error of a module's output or gradients above which the format breaks it.
     """
 
     def __init__(self, allowed: tuple[str, ...], most: float) -> None:
@@ -38,15 +38,15 @@ class ModulesSeen:
         self.works: dict[str, Work] = {}
         self.modules: dict[str, nn.Module] = {}
         self.breaks: dict[str, dict[str, str]] = {}
-        """By module, the formats that it breaks in, and why."""
+        """Formats that break a module, with the reason."""
         self.scale = LARGEST_SCALE
-        """The largest power of two at which no gradient of a product comes near the end of fp16's range."""
+        """Largest power of two that keeps all gradients of products well within fp16's range."""
 
     def take_in(self, found: FullStep) -> None:
-        """The step of one more batch.
+        """Add the fp32 step of one batch.
 
         Raises:
-            UsageError: its loss is not finite in fp32, or something in it is NaN; an infinity may be a mask.
+            UsageError: the loss is not finite or a value is NaN. An infinity may be a mask.
         """
         if not math.isfinite(found.loss):
             raise _not_finite(f"the loss is {found.loss}")
@@ -60,7 +60,7 @@ class ModulesSeen:
             self.works[name] = work_of(name, seen.module, seen.rows, seen.moved)
 
     def try_formats(self, first: FullStep) -> None:
-        """Each module by itself in each format."""
+        """Measure each module alone in each format."""
         self.scale = min(self.scale, self._loss_scale())
         wanted = [kind for kind in RECIPES if kind != "fp32" and kind.partition("-")[0] in self._allowed]
         for name, seen in first.seen.items():
@@ -79,31 +79,31 @@ class ModulesSeen:
                 self.mark(name, "fp16", f"{most:.3g} of {FP16.largest:.0f}")
 
     def _limit(self, mine: Mapping[str, LocalError], kind: str) -> float:
-        """Beyond which error a module breaks.
+        """Relative error above which a format breaks a module.
 
-        Where fp8 only rounds more coarsely than bf16 does, and loses nothing to its range, twice as much is allowed: a
-        young model gives all rows nearly the same, and what tells them apart is small in any format.
+        Twice the usual limit if fp8 is merely coarser than bf16 and loses nothing to its range: early in training all
+        rows are nearly equal, and their differences are small in any format.
         """
         half = mine.get("bf16")
         coarse = kind.startswith("fp8") and half is not None and mine[kind].worst <= COARSER * half.worst
         return 2 * self._most if coarse else self._most
 
     def mark(self, name: str, kind: str, why: str) -> None:
-        """A module breaks in a format; the first reason stays."""
+        """Record that a format breaks a module; the first reason is kept."""
         self.breaks.setdefault(name, {}).setdefault(kind, why)
 
     def broken(self, kind: str) -> list[str]:
-        """The modules that break in a format."""
+        """Modules that break in a format."""
         return [name for name, reasons in self.breaks.items() if kind in reasons]
 
     def ranked(self, kind: str, kept: Mapping[str, str]) -> list[str]:
-        """The other modules that multiply, those with the largest errors in a format first."""
+        """The other modules with matrix products, largest error in the format first."""
         errors = {name: each[kind].worst for name, each in self.errors.items() if kind in each and name not in kept}
         rest = [name for name in self.works if multiplies(self.modules[name]) and name not in {**kept, **errors}]
         return [*sorted(errors, key=lambda name: -errors[name]), *rest]
 
     def rows(self) -> Iterator[Row]:
-        """For the table."""
+        """Rows of the plan's table."""
         for name, largest in self._largest.items():
             errors = {kind: asdict(error) for kind, error in self.errors.get(name, {}).items()}
             breaks = self.breaks.get(name, {})

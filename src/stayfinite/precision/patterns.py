@@ -1,4 +1,4 @@
-"""Many names in few words: `decoder.block.*.wo` for those of all blocks."""
+"""Shorten lists of module names: `decoder.block.*.wo`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
 
 
 def pattern_of(name: str) -> str:
-    """A name with `*` for its numbers."""
+    """The name with `*` for its numbers."""
     return _NUMBER.sub("*", name)
 
 
 def collapsed(names: Iterable[str], among: Collection[str] = ()) -> list[str]:
-    """Names by pattern, each with `*` for its numbers where several differ in nothing else.
+    """Names by pattern, with `*` for numbers where several names differ in nothing else.
 
     Arguments:
-        names: those that are meant.
-        among: all names there are; a pattern stands alone only where it says no more than it should, else the number
-            of those meant is said: `blocks.*.wo (3 of 12)`.
+        names: the names to show.
+        among: all names there are. A pattern that matches more than ``names`` is counted: `blocks.*.wo (3 of 12)`.
     """
     groups: dict[str, list[str]] = {}
     for name in names:

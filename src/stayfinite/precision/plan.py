@@ -1,4 +1,4 @@
-"""A plan: what each module computes in, why, what it gains; saved, loaded, told in a sentence, applied."""
+"""The precision plan: the format of each module, the reasons and the gain. Save, load, print, apply."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FP8 = ("fp8", "fp8-rowwise")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How far a plan may be from fp32.
+    """How far a plan may deviate from fp32.
 
     Examples:
         >>> stayfinite.Budget(cosine=0.99).loss
@@ -39,9 +39,9 @@ class Budget:
     loss: float = 0.005
     """Relative error of the loss."""
     cosine: float = 0.9
-    """The least cosine between the gradient and that of fp32."""
+    """Smallest cosine between the gradient and that of fp32."""
     local: float = 0.25
-    """Relative error of one module's own output or gradients, in its format by itself."""
+    """Relative error of a single module's output or gradients."""
 
     def __post_init__(self) -> None:
         if not (self.loss > 0 and 0 < self.cosine <= 1 and self.local > 0):
@@ -53,22 +53,22 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One module of the table."""
+    """One module in the plan's table."""
 
     name: str
     kind: str
-    """Its class."""
+    """Class name."""
     largest: Mapping[str, float]
     """Magnitudes of input, weight, output, grad_output, grad_weight."""
     errors: Mapping[str, Mapping[str, float]]
     """By format: output, grad_input, grad_weight, lost."""
     breaks: Mapping[str, str]
-    """Formats that it cannot be computed in, and why."""
+    """Formats that break this module, with the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One whole assignment that was tried."""
+    """One complete assignment that was tried."""
 
     base: str
     formats: Mapping[str, str]
@@ -76,23 +76,23 @@ class Option:
     cosine: float
     gradient: float
     fits: bool
-    """It is within the budget."""
+    """Whether it is within the budget."""
     ms: float | None = None
-    """A step on the card; None where the card's rates are not known."""
+    """Step time on the card; None if its rates are unknown."""
     saved_gib: float | None = None
-    """Less memory for what backward passes need, against fp32."""
+    """Activation memory saved against fp32."""
     measured: bool = False
-    """The time was measured on the card itself, else estimated."""
+    """Whether the time was measured on the card rather than estimated."""
 
     @property
     def name(self) -> str:
-        """`bf16+fp8`."""
+        """For example `bf16+fp8`."""
         return f"{self.base}+fp8" if any(kind in FP8 for kind in self.formats.values()) else self.base
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrecisionPlan:
-    """What each module computes in. Made by `stayfinite.plan_precision`, or loaded from a file.
+    """The format of each module. Made by `stayfinite.plan_precision`, or loaded from a file.
 
     Examples:
         >>> plan = stayfinite.plan_precision(model, optimizer, batch, forward, formats=["fp32", "bf16"])
@@ -102,22 +102,22 @@ class PrecisionPlan:
     """
 
     base: str
-    """Of everything that is not named in ``formats``; bf16 and fp16 by autocast."""
+    """Format of all modules not named in ``formats``; bf16 and fp16 use autocast."""
     formats: Mapping[str, str]
-    """Modules that compute in something else: fp32, fp8, fp8-rowwise."""
+    """Modules in another format: fp32, fp8 or fp8-rowwise."""
     units: Mapping[str, str]
-    """Every module that was looked at, and its class: a plan fits models that have them."""
+    """All measured modules, with their class names. The plan fits models that have them."""
     card: str = ""
     loss: float = 0.0
     cosine: float = 1.0
     gradient: float = 0.0
     loss_scale: float = 1.0
-    """Of fp16: a power of two at which no gradient overflows."""
+    """For fp16: a power of two at which no gradient overflows."""
     budget: Budget = field(default_factory=Budget)
     speedup: float | None = None
-    """Against fp32 on the same card."""
+    """Step time of fp32 over that of the plan, on the same card."""
     measured: bool = False
-    """The speed was measured on the card itself."""
+    """Whether the speed was measured on the card."""
     saved_gib: float | None = None
     rows: tuple[Row, ...] = ()
     options: tuple[Option, ...] = ()
@@ -125,18 +125,18 @@ class PrecisionPlan:
 
     @property
     def assignment(self) -> Assignment:
-        """What each module computes in, and nothing else."""
+        """The formats alone."""
         return Assignment(base=self.base, formats=self.formats)
 
     def breaks(self, kind: str) -> tuple[str, ...]:
-        """The modules that cannot be computed in a format, by themselves or in the whole."""
+        """Modules that break in a format."""
         return tuple(row.name for row in self.rows if kind in row.breaks)
 
     def __str__(self) -> str:
         return self.sentence()
 
     def _repr_html_(self) -> str:
-        """For notebooks: the plan in a line, the modules that break and why, and what was tried."""
+        """HTML for notebooks: the sentence, the modules that break, and the options tried."""
         breaking = [(row.name, kind, why) for row in self.rows for kind, why in row.breaks.items()]
         tried = [
             (
@@ -177,7 +177,7 @@ class PrecisionPlan:
         return f"{'; '.join(parts)}: {', '.join(gains)}"
 
     def scaler(self, device: str = "cuda") -> GradScaler | None:
-        """A gradient scaler that starts at the plan's loss scale; None where the plan needs none."""
+        """A gradient scaler that starts at the plan's loss scale; None if the plan is not fp16."""
         if self.base != "fp16":
             return None
         from torch.amp.grad_scaler import GradScaler
@@ -185,26 +185,26 @@ class PrecisionPlan:
         return GradScaler(device, init_scale=self.loss_scale)
 
     def apply(self, model: nn.Module, *, region: bool = True) -> nn.Module:
-        """Have the model compute by this plan; returns it.
+        """Make the model compute by this plan, in place. Returns the model.
 
         Arguments:
-            model: the one the plan was made for, or one of the same modules. Before `fully_shard` and `torch.compile`.
-            region: also put autocast round the model's forward pass, with outputs in fp32. Without it the training
-                does that itself, as a guard with ``precision`` does.
+            model: the one planned for, or one with the same modules. Apply before `fully_shard` and `torch.compile`.
+            region: also wrap the forward pass in autocast, with outputs in fp32. Set to False if the training
+                does that, as a guard with ``precision`` does.
 
         Raises:
-            UsageError: the plan does not fit the model, or one is applied already.
-            MissingExtra: it has fp8 and torchao is not installed.
+            UsageError: the plan does not fit the model, or a plan is already applied.
+            MissingExtra: the plan uses fp8 and torchao is not installed.
         """
         self.check(model)
         return applying.apply(model, self.assignment, region=region)
 
     def undo(self, model: nn.Module) -> nn.Module:
-        """The model as it was before `apply`."""
+        """Undo `apply`."""
         return applying.undo(model)
 
     def check(self, model: nn.Module) -> None:
-        """Raise UsageError unless the model has the modules that the plan names."""
+        """Raise UsageError unless the model has the modules named in the plan."""
         have = {name: type(module).__name__ for name, module in units_of(model)}
         missing = [name for name in self.formats if name not in have]
         others = [name for name in self.formats if name in have and _plain(have[name]) != _plain(self.units[name])]
@@ -221,7 +221,7 @@ class PrecisionPlan:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; what is infinite as a string."""
+        """As plain data, with infinities as strings."""
         plain: dict[str, Any] = _without_infinities({"version": VERSION, **asdict(self), "sentence": self.sentence()})
         return plain
 
@@ -233,11 +233,7 @@ class PrecisionPlan:
 
     @classmethod
     def load(cls, path: str | Path) -> PrecisionPlan:
-        """Read a plan from a file.
-
-        Raises:
-            UsageError: there is none, or it is no plan.
-        """
+        """Read a plan from a file. Raises UsageError if the file is missing or is not a plan."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
@@ -250,7 +246,7 @@ class PrecisionPlan:
 
     @classmethod
     def from_json(cls, record: Any, where: str = "the plan") -> PrecisionPlan:
-        """A plan from plain data. Raises UsageError where it is none."""
+        """Read a plan from plain data. Raises UsageError if it is not one."""
         fix = "make one with: stayfinite precision --build my_train:build -o precision.json"
         if not isinstance(record, dict) or not {"version", "base", "formats", "units"} <= set(record):
             raise UsageError(f"{where} is not a precision plan: version, base, formats and units are required", fix=fix)
@@ -273,16 +269,16 @@ class PrecisionPlan:
 
 
 def _cosine(value: float) -> str:
-    """With as many nines as there are, and one digit more."""
+    """Format a cosine with one digit after its nines."""
     if value >= 1 or value <= 0:
         return f"{value:.4f}"
     digits = min(8, max(2, 1 - math.floor(math.log10(1 - value))))
-    # Never rounded up to what it is not.
+    # Round down, so that 0.99999 never prints as 1.
     return f"{math.floor(value * 10**digits) / 10**digits:.{digits}f}"
 
 
 def _plain(kind: str) -> str:
-    """A class's name without what compiling, sharding or a plan puts round it."""
+    """Class name without the prefixes of sharding and fp8."""
     for prefix in ("FSDP", "Float8"):
         kind = kind.removeprefix(prefix)
     return kind

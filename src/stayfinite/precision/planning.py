@@ -35,11 +35,11 @@ from stayfinite.precision.units import choosing
 from stayfinite.rules.cards import Card
 
 DIVISIBLE = 16
-"""What both sides of a layer's weight are multiples of, where fp8 products take it."""
+"""Both sides of a weight must be multiples of this for fp8."""
 OUTSTANDING = 2.0
-"""How many times the median error of its kind a layer has that is judged by itself."""
+"""A layer with an error above this multiple of its group's median is considered alone."""
 ROUNDS = 6
-"""How often modules that overflow are kept, and what then overflows behind them looked for."""
+"""Rounds of moving overflowing modules to fp32 and trying again."""
 
 
 def plan_precision(
@@ -54,30 +54,31 @@ def plan_precision(
     steps: int = 4,
     compiled: bool = False,
 ) -> PrecisionPlan:
-    """What each module may compute in on a card, measured on real steps.
+    """Choose the fastest format for each module within an error budget, measured on real steps.
 
     Examples:
         >>> plan = stayfinite.plan_precision(model, optimizer, batch, forward, gpu="A100", formats=["fp32", "bf16"])
         >>> plan.base
         'bf16'
 
-    Everything is as before when this returns: weights, moments, generators, buffers, modes, gradients.
+    Restores weights, moments, generators, buffers, modes and gradients before it returns.
 
     Arguments:
         model: on its device, as it will be trained.
-        optimizer: as it will be used; some steps are taken with it, and undone.
-        batch: a real one, or a loader or generator of some, of which the first four are used. A list of tensors is
+        optimizer: as it will be used; the steps taken with it are undone.
+        batch: a real batch, or a loader or generator, of which the first four batches are used. A list of tensors is
             one batch.
-        forward: ``forward(batch) -> loss``; by default ``model(**batch).loss``. Its own autocast is left out.
-        budget: how far the plan may be from fp32.
-        gpu: the card to plan for: `T4`, `A100`, ...; `this` measures on the one that is here. By default the one that
-            is here, estimated; an H100 where there is none.
-        formats: only these, of fp32, tf32, bf16, fp16, fp8, whatever is faster; fp8 is taken wherever it holds.
-        steps: after how many steps it is measured again; 0 for the fresh model alone.
-        compiled: with ``gpu="this"``, time the model as torch.compile makes it. fp8 gains little without.
+        forward: ``forward(batch) -> loss``; default ``model(**batch).loss``. Its autocast is ignored.
+        budget: how far the plan may deviate from fp32.
+        gpu: the card to plan for: `T4`, `A100`, ...; `this` measures on the card in this machine. Default: the card in
+            this machine, estimated; an H100 if there is none.
+        formats: consider only these of fp32, tf32, bf16, fp16, fp8, and use fp8 wherever it fits the budget, even where
+            it is not faster.
+        steps: steps to train before measuring a second time; 0 measures the fresh model only.
+        compiled: with ``gpu="this"``, time the compiled model. fp8 gains little without torch.compile.
 
     Raises:
-        UsageError: what was given is no training, or an unknown card or format.
+        UsageError: an invalid model, optimizer or batch, or an unknown card or format.
     """
     check_parts_of_training(model, optimizer, None, steps)
     card, here = card_of(gpu, model)
@@ -93,7 +94,7 @@ def plan_precision(
 
 @dataclass
 class _Search:
-    """How far the search has come for one base."""
+    """State of the search for one base format."""
 
     assignment: Assignment
     loss: Loss = field(default_factory=lambda: Loss(loss=0.0, cosine=1.0, gradient=0.0))
@@ -101,7 +102,7 @@ class _Search:
 
 
 class _Planner:
-    """Measures at one point after another, and lets each add the modules that it shows to break."""
+    """Measures at several points; each may add modules that break."""
 
     def __init__(
         self, bench: Bench, batches: list[Any], budget: Budget, card: Card, allowed: tuple[str, ...], *, forced: bool
@@ -116,13 +117,13 @@ class _Planner:
         self._eight = _Search(Assignment(base="bf16")) if {"bf16", "fp8"} <= set(allowed) else None
 
     def measure(self, steps: int) -> None:
-        """Look at the model as it is, and after some steps."""
+        """Measure the model as it is and again after some steps."""
         self._look()
         if steps and self._move(steps):
             self._look()
 
     def _move(self, steps: int) -> bool:
-        """Take real steps; False where one fails or leaves the finite."""
+        """Take real steps; False if one gives a non-finite loss or weight."""
         bench = self._bench
         with at_planned_rate(bench):
             for number in range(steps):
@@ -136,7 +137,7 @@ class _Planner:
         return all(bool(p.isfinite().all()) for p in bench.model.parameters())
 
     def _step(self, batch: Any, *, casts: bool = False) -> Step:
-        """A step in fp32, whose every run is the same; ``casts`` lets those through that are made within it."""
+        """A deterministic step in fp32; ``casts`` lets casts inside the step through."""
         model = self._bench.model
         step = self._bench.step.changed(changes.eager, partial(changes.no_dropout, model), batch=batch)
         if not casts:
@@ -148,7 +149,7 @@ class _Planner:
         )
 
     def _look(self) -> None:
-        """Measure at this point, and search on from where the last one has come to."""
+        """Measure at this point and continue each search."""
         first: FullStep | None = None
         for batch in self._batches:
             found = full_step(self._step(batch), samples=first is None)
@@ -168,7 +169,7 @@ class _Planner:
         return loss.loss <= self._budget.loss and loss.cosine >= self._budget.cosine
 
     def _search(self, search: _Search, full: FullStep) -> None:
-        """Keep in fp32 what breaks in this base, until the whole is within the budget."""
+        """Keep modules that break in this base in fp32 until the step is within the budget."""
         base = search.assignment.base
         if base == "fp32" or not search.fits:
             return
@@ -190,7 +191,7 @@ class _Planner:
         search.loss = search.loss.merged(loss)
 
     def _search_eight(self, search: _Search, half: _Search, full: FullStep) -> None:
-        """fp8 for the linear layers that stand it, on top of bf16."""
+        """Use fp8 for the linear layers that tolerate it, on top of bf16."""
         kept = dict(half.assignment.formats)
         before = search.assignment.formats
         demoted = {name for name, reasons in self._seen.breaks.items() if set(FP8) <= set(reasons)}
@@ -206,7 +207,7 @@ class _Planner:
         loss = self._run(Assignment(base="bf16", formats={**kept, **eight}), full)
         if not self._within(loss):
             errors = {name: self._seen.errors[name][kind].worst for name, kind in eight.items()}
-            # The errors of layers add up by their squares: first those that cost most for what they gain.
+            # Layer errors add up as squares: drop first the layers with the most error per second saved.
             ranked = sorted(
                 _alike(errors),
                 key=lambda names: -sum(errors[n] ** 2 for n in names) / max(sum(map(self._gain, names)), 1e-12),
@@ -222,7 +223,7 @@ class _Planner:
         search.loss = search.loss.merged(loss)
 
     def _takes_fp8(self, name: str) -> bool:
-        """Whether a layer has fp8 products that are faster than what is round it."""
+        """Whether fp8 is supported for a layer and faster than bf16."""
         module = self._seen.modules[name]
         if not name or type(module) is not nn.Linear or any(side % DIVISIBLE for side in module.weight.shape):
             return False
@@ -231,7 +232,7 @@ class _Planner:
         return self._forced or self._rates is None or self._gain(name) > 0
 
     def _gain(self, name: str) -> float:
-        """Seconds that fp8 saves on a layer, against bf16; its share of the work where no rates are known."""
+        """Seconds that fp8 saves on a layer against bf16; its multiply-adds if the card's rates are unknown."""
         work = self._seen.works[name]
         if self._rates is None:
             return work.products
@@ -245,10 +246,10 @@ class _Planner:
         base: str,
         full: FullStep,
     ) -> tuple[dict[str, str], Loss]:
-        """The fewest of a ranking that have to be in another format, so that the whole is within the budget.
+        """Change the format of as few ranked groups as possible so that the step is within the budget.
 
         Arguments:
-            ranked: layers that change together.
+            ranked: groups of layers that change together.
         """
 
         def changed(count: int) -> dict[str, str]:
@@ -277,7 +278,7 @@ class _Planner:
         return changed(high), tried[high]
 
     def planned(self, timed: Literal["eager", "compiled"] | None = None) -> PrecisionPlan:
-        """The fastest of what fits, by times measured here where ``timed`` says how."""
+        """The fastest plan within the budget. ``timed`` selects measured instead of estimated times."""
         notes = []
         searches = [*self._searches.values()]
         if self._eight is not None and self._searches["bf16"].fits and self._eight.assignment.named(*FP8):
@@ -342,14 +343,14 @@ class _Planner:
 
 
 def _fulls(allowed: tuple[str, ...]) -> list[str]:
-    """fp32 is always there to fall back to, and to be compared with."""
+    """fp32 is always included, as the fallback and the reference."""
     return ["fp32", *(["tf32"] if "tf32" in allowed else [])]
 
 
 def _alike(errors: Mapping[str, float]) -> list[list[str]]:
-    """Layers in groups: those of all blocks that are called the same, and by themselves those that stand out.
+    """Group layers with the same name across blocks; a layer with an outlying error is its own group.
 
-    Blocks that compute alike are compiled once for all, and are said in few words.
+    Blocks with equal formats compile once and print as one pattern.
     """
     groups: dict[str, list[str]] = {}
     for name in errors:

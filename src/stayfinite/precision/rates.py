@@ -1,8 +1,8 @@
-"""How fast cards compute in each format, and how fast they read their memory.
+"""Peak compute rates and memory bandwidth of cards.
 
-Dense rates of matrix products with sums in fp32, in TFLOP/s, and bandwidth in GB/s, from the makers' data sheets:
-NVIDIA T4, V100 (SXM2), A10, A100, L4, L40S, H100 (SXM), H200, B200, GeForce RTX 3090 and 4090; AMD MI300X. They are
-peaks. What a training reaches is less, and EFFICIENCY says how much less is assumed.
+Dense TFLOP/s of matrix products with fp32 accumulation, and GB/s, from the vendors' data sheets: NVIDIA T4, V100
+(SXM2), A10, A100, L4, L40S, H100 (SXM), H200, B200, GeForce RTX 3090 and 4090; AMD MI300X. Training reaches only the
+share given by EFFICIENCY.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from stayfinite.rules.cards import Card
 
 EFFICIENCY = {"fp32": 0.7, "tf32": 0.6, "bf16": 0.6, "fp16": 0.6, "fp8": 0.5, "fp8-rowwise": 0.4}
-"""The share of the peak that products of a usual size reach: assumed, not measured."""
+"""Share of the peak that products of usual size reach: assumed, not measured."""
 MEMORY = 0.75
-"""The share of the bandwidth that simple operators reach."""
+"""Share of the bandwidth that elementwise operators reach."""
 LAUNCH = 4e-6
-"""Seconds that one operator takes at least."""
+"""Minimum seconds per operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """One card's."""
+    """Rates of one card."""
 
     fp32: float
     tf32: float = 0.0
@@ -30,13 +30,13 @@ class Rates:
     bandwidth: float
 
     def flops(self, kind: str) -> float:
-        """Products a second in a format, as reached; 0 where the card has none."""
+        """Achieved FLOP/s in a format; 0 if the card lacks it."""
         peak = {"fp32": self.fp32, "tf32": self.tf32, "bf16": self.half, "fp16": self.half}.get(kind, self.fp8)
         return peak * 1e12 * EFFICIENCY[kind]
 
     @property
     def bytes(self) -> float:
-        """Bytes a second, as reached."""
+        """Achieved bytes per second."""
         return self.bandwidth * 1e9 * MEMORY
 
 
@@ -57,5 +57,5 @@ _RATES = {
 
 
 def rates_of(card: Card) -> Rates | None:
-    """A card's rates; None where they are not known here."""
+    """The rates of a card, or None if unknown."""
     return _RATES.get(card.name)

@@ -1,4 +1,4 @@
-"""Autocast for the passes of a plan in the making, which no change of the training's own autocast reaches."""
+"""Autocast that stays in effect when the training's own autocast is disabled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def autocast_region(device: str, dtype: torch.dtype | None) -> Iterator[None]:
-    """Within, autocast is on with this dtype; off for None."""
+    """Enable autocast with this dtype; disable it for None."""
     enabled, before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
     nested = torch.autocast_increment_nesting()
     torch.set_autocast_enabled(device, dtype is not None)

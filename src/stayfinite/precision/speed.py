@@ -1,4 +1,4 @@
-"""What an assignment gains: estimated from a card's rates module by module, or measured on the card itself."""
+"""Step time under an assignment: estimated from a card's rates, or measured on the card."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ from stayfinite.precision.units import multiplies
 
 WARMUP = 2
 MOST_PASSES, ENOUGH = 5, 1.0
-"""Passes that are timed, and the seconds after which no further one is."""
+"""Timed passes at most, and seconds after which to stop."""
 KERNELS = {"fp32": 3, "tf32": 3, "bf16": 6, "fp16": 6, "fp8": 12, "fp8-rowwise": 14}
-"""Operators of a linear layer, forward and backward, with the casts of its format."""
+"""Kernels per linear layer, forward and backward, including casts."""
 CASTS = {"fp32": 0, "tf32": 0, "bf16": 6, "fp16": 6, "fp8": 10, "fp8-rowwise": 14}
-"""Bytes that casting one number of an operand moves: read, written, and for fp8 its largest magnitude looked for."""
+"""Bytes moved to cast one operand element: read, write, and for fp8 the amax."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one module does in a step."""
+    """Work of one module in a step."""
 
     name: str
     products: float
-    """Multiply-adds, times two, of its forward pass; 0 where it is none of products."""
+    """FLOPs of the forward pass; 0 if there are no matrix products."""
     weights: int
     moved: int
-    """Numbers that go in and out."""
+    """Elements read and written."""
 
 
 def work_of(name: str, module: nn.Module, rows: int, moved: int) -> Work:
-    """What a module does with so many rows."""
+    """The work of a module for this many rows."""
     weights = sum(p.numel() for p in module.parameters())
     per_row = sum(p.numel() for p in module._parameters.values() if p is not None and p.dim() > 1)
     return Work(name=name, products=2.0 * rows * per_row if multiplies(module) else 0.0, weights=weights, moved=moved)
 
 
 def estimated_seconds(works: Iterable[Work], assignment: Assignment, rates: Rates) -> float:
-    """Seconds of a step, forward, backward and the update."""
+    """Seconds of forward, backward and update."""
     return sum(seconds_of(work, _kind(work, assignment), assignment.base, rates) for work in works)
 
 
 def seconds_of(work: Work, kind: str, base: str, rates: Rates) -> float:
-    """Seconds of one module in a format: the larger of computing and reading, casts, launches, the update."""
+    """Seconds of one module in a format: compute or memory, whichever is slower, plus casts, launches and update."""
     width = 2 if base in HALVES and kind != "fp32" else 4
-    # The backward pass reads what the forward pass did, and gradients beside it.
+    # The backward pass reads what the forward pass read, plus gradients.
     traffic = 3 * width * work.moved / rates.bytes
     update = 28 * work.weights / rates.bytes  # Adam reads and writes weights, gradients and two moments in fp32
     if not work.products:
@@ -66,7 +66,7 @@ def seconds_of(work: Work, kind: str, base: str, rates: Rates) -> float:
 
 
 def saved_bytes(works: Iterable[Work], assignment: Assignment) -> float:
-    """Bytes that are kept less for the backward pass than in fp32: inputs of products in half precision."""
+    """Activation bytes saved against fp32 by half-precision inputs of products."""
     if assignment.base not in HALVES:
         return 0.0
     halved = (work for work in works if work.products and _kind(work, assignment) != "fp32")
@@ -80,11 +80,11 @@ def _kind(work: Work, assignment: Assignment) -> str:
 def measured_seconds(
     model: nn.Module, run: Callable[[], Any], assignment: Assignment, *, compiled: bool = False
 ) -> float:
-    """Seconds of a forward and backward pass on the card, by its own clock.
+    """Seconds of a forward and backward pass on the card.
 
     Arguments:
-        run: one pass, whose own autocast is left out; the model's gradients are its caller's to put back.
-        compiled: torch.compile the model's repeated blocks first; eager when left out.
+        run: one pass; its autocast is ignored, and the caller restores the gradients.
+        compiled: torch.compile the repeated blocks first.
     """
     matmul = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest" if assignment.base == "fp32" else "high")
@@ -114,13 +114,13 @@ def measured_seconds(
 
 @contextmanager
 def compiled_blocks(model: nn.Module) -> Iterator[None]:
-    """The model's repeated blocks compiled in place: one block's code serves all of its kind."""
+    """Compile the model's repeated blocks in place, so that blocks of one class share code."""
     dynamo: Any = import_module("torch._dynamo")
     blocks = blocks_of(model)
     before = [block._compiled_call_impl for block in blocks]
     dynamo.reset()
     try:
-        # Blocks that keep different layers in fp32 are compiled once each.
+        # Blocks with different fp32 layers compile separately.
         with dynamo.config.patch(recompile_limit=64):
             for block in blocks:
                 block.compile(dynamic=False)
@@ -132,7 +132,7 @@ def compiled_blocks(model: nn.Module) -> Iterator[None]:
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:
-    """The outermost blocks that stand in a list of their kind; the model itself where there are none."""
+    """The outermost repeated blocks of the model; the model itself if there are none."""
     found: dict[str, nn.Module] = {}
     for name, module in model.named_modules():
         children = list(module.named_children())

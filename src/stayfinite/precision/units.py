@@ -1,4 +1,4 @@
-"""The modules that a plan speaks of: those without parts, or with weights of their own."""
+"""The modules a plan assigns formats to: leaves, and modules with their own weights."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import nn
 from stayfinite.precision.patterns import pattern_of
 
 CHOOSING = ("lm_head", "head", "output_layer", "embed_out", "classifier", "score", "router")
-"""Names that heads and routers go by."""
+"""Usual names of heads and routers."""
 
 
 def units_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Modules by name that are computed as one: without children, or with matrices of their own, as attention has."""
+    """Modules computed as one, by name: without children, or with weight matrices of their own, like attention."""
     inside: str | None = None
     for name, module in model.named_modules():
         if inside is not None and name.startswith(inside):
@@ -27,22 +27,22 @@ def units_of(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def multiplies(module: nn.Module) -> bool:
-    """Whether it is a matrix product with a weight: what formats make faster."""
+    """Whether the module is a matrix product with a weight."""
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return False
     return any(p is not None and p.dim() > 1 for p in module._parameters.values())
 
 
 def choosing(model: nn.Module) -> set[str]:
-    """Linear layers that choose: heads and routers.
+    """Linear layers whose outputs are compared with one another: heads and routers.
 
-    Their outputs are compared with one another, and nothing after them averages an error out.
+    Nothing after them averages an error out.
     """
     words = {tuple(m.weight.shape) for m in model.modules() if isinstance(m, nn.Embedding)}
     head = getattr(model, "get_output_embeddings", lambda: None)()
 
     def chooses(name: str, module: nn.Linear) -> bool:
-        alone = pattern_of(name) == name  # no layer of many alike, which may have the shape of an embedding by chance
+        alone = pattern_of(name) == name  # repeated layers may have an embedding's shape by chance
         shaped = alone and tuple(module.weight.shape) in words
         return module is head or shaped or name.rpartition(".")[2] in CHOOSING
 

@@ -1,1 +1,1 @@
-"""Complete, stable training programs. Each is one file that reads top to bottom, with one dataclass of settings."""
+"""Complete training programs: one file each, read top to bottom, with one dataclass of settings."""

@@ -30,11 +30,10 @@ from stayfinite.recipes.images.assembling import assembled, base_of, build_base
 from stayfinite.recipes.images.batching import Batch, PairBatches, PairRows, Pixels, loader_of, with_weight
 from stayfinite.recipes.images.built_in import Task
 from stayfinite.recipes.images.data import pairs_for, table_for
-from stayfinite.recipes.images.dry_run import show_dry_run
 from stayfinite.recipes.images.epochs import EpochLog, memory_peak
 from stayfinite.recipes.images.evaluating import Scores, evaluate
 from stayfinite.recipes.images.folds import Apart
-from stayfinite.recipes.images.integrity import first_batch, look_at_batch
+from stayfinite.recipes.images.integrity import first_batch, look_at_batch, show_dry_run
 from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, ramp
 from stayfinite.recipes.images.models import Base, load_processor, load_trained, parameters_in_words
 from stayfinite.recipes.images.optimizing import rates_of, two_rates
@@ -183,24 +182,24 @@ class Compare:
 BUILT_IN: dict[str, Any] = {
     "learning_rate": 1e-3, "projector_learning_rate": 1e-3, "batch_size": 32, "epochs": 4, "warmup_ratio": 0.1,
 }  # fmt: skip
-"""Settings that the built-in task has where nothing else was asked for."""
+"""Defaults of the built-in task."""
 QUESTIONS = {"size": "Which image shows the larger shape?", "brightness": "Which image shows the brighter shape?"}
 FIXED = (
     "train", "val", "image_dir", "margin", "fold", "folds", "apart", "model", "base", "tuning", "lora_rank",
     "lora_alpha", "vision", "question", "answers", "image_size", "batch_size", "accumulation", "seed", "built_in",
 )  # fmt: skip
-"""Settings that a run which is resumed must share with the one that was begun."""
+"""Settings that must not change on resume."""
 PER_RANK = ("batch_size",)
-"""Of these, the ones that are for each rank: over all ranks they cannot change."""
+"""Settings per rank; their total over ranks must not change on resume."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the program with these flags."""
+    """Run with these flags."""
     train(read_settings(Compare, arguments, "stayfinite train compare", settled))
 
 
 def train(config: Compare, say: Callable[[str], None] = print) -> Result:
-    """Train, evaluate, keep the best model; with ``dry_run``, all that comes before the first step."""
+    """Train, evaluate, keep the best model; with ``dry_run``, stop before the first step."""
     refuse_impossible(config)
     with place_of_process(config.device) as place, deterministic(config.deterministic):
         if not config.dry_run:
@@ -345,7 +344,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
                 if logbook.steps_taken == steps:
                     break
             guard.flush()
-            # A process that was killed between an epoch's last step and its evaluation makes up for it.
+            # Also evaluates an epoch whose process was killed right before its evaluation.
             if place.from_first(logbook.steps_taken > before or not epochs.has(epoch)):
                 with logbook.rest():
                     team.gather()
@@ -387,7 +386,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
 
 
 def settled(config: Compare) -> Compare:
-    """The settings with those of the built-in task, where it is what is trained on."""
+    """Apply the defaults of the built-in task if it is used."""
     if config.train is not None:
         return config
     return replace(config, question=QUESTIONS[config.built_in], **BUILT_IN)

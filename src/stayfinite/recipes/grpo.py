@@ -1,13 +1,12 @@
-"""``stayfinite train grpo``: reinforcement learning of a small chat model from answers that can be checked.
+"""``stayfinite train grpo``: reinforcement learning of a small chat model from checkable answers.
 
     stayfinite train grpo                                   # the built-in task, on a CPU: fine-tuned first, then GRPO
     stayfinite train grpo --start runs/sft --output-dir runs/grpo            # from what `train sft` trained
     stayfinite train grpo --start runs/sft --train questions.jsonl --kl 0.02
     stayfinite sft test --adapter runs/grpo/best            # the result is an adapter like any other
 
-Each question is answered several times. An answer that is better than its siblings becomes likelier, one that is worse
-becomes less likely; how far a step may go is bounded by the clipped ratio. The program reads top to bottom: settings,
-start, data, model, check, loop, result.
+Several answers are sampled per question. Better ones become likelier, worse ones less likely, within the clipped ratio.
+The program reads top to bottom: settings, start, data, model, check, loop, result.
 """
 
 from __future__ import annotations
@@ -38,10 +37,12 @@ from stayfinite.recipes.policy.groups import (
     Sampled,
     StartWeights,
     endless,
+    in_words_of,
     portions_of,
     sample_groups,
     scored,
     share_of_questions,
+    shown,
 )
 from stayfinite.recipes.policy.losses import PolicyLoss
 from stayfinite.recipes.policy.refusals import (
@@ -52,7 +53,6 @@ from stayfinite.recipes.policy.refusals import (
 )
 from stayfinite.recipes.policy.starting import Start, scores_of_start, start_of, without_dropout
 from stayfinite.recipes.policy.steered import Steered
-from stayfinite.recipes.policy.telling import in_words_of, shown
 from stayfinite.recipes.running.accumulating import sending
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.checking import Check, look_before_start
@@ -198,17 +198,17 @@ class Grpo:
 BUILT_IN: dict[str, Any] = {
     "prompts": 16, "steps": 60, "learning_rate": 5e-4, "eval_steps": 20, "rows": 4000, "batch_size": 128,
 }  # fmt: skip
-"""Settings that the built-in run has where nothing else is asked for."""
+"""Defaults of the built-in run."""
 FIXED = (
     "start", "model", "sft_rows", "sft_epochs", "train", "val", "question", "answer", "val_share", "task", "rows",
     "held_out", "system", "max_length", "prompts", "group_size", "updates", "temperature", "new_tokens",
     "answer_reward", "bits", "rank", "alpha", "batch_size", "kl", "clip", "steer", "length_normalized", "seed",
 )  # fmt: skip
-"""Settings that a run which is resumed must share with the one that was begun."""
+"""Settings that must not change on resume."""
 
 
 def settled(config: Grpo) -> Grpo:
-    """The settings with those of the built-in run, where it is what is asked for."""
+    """Apply the defaults of the built-in run if it is used."""
     built_in = not config.train and config.start is None and config.model in (None, "tiny")
     return replace(config, **BUILT_IN) if built_in else config
 
@@ -279,10 +279,10 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
     checkpoint_steps = -(-(config.checkpoint_steps or config.eval_steps) // config.updates) * config.updates
     policy = Policy(
         precision=precision,
-        # At the end of a sampling, never within: the answers that are left of it are in no checkpoint.
+        # Only at the end of a sampling round: its remaining answers are not in the checkpoint.
         checkpoint_steps=checkpoint_steps,
         keep_checkpoints=config.keep_checkpoints,
-        keep_frozen=False,  # the base is loaded by this program, every time
+        keep_frozen=False,  # the base is loaded anew every time
     )
 
     def sample(questions: Sequence[Any], autocast: Any) -> Sampled:
@@ -293,19 +293,19 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
         )  # fmt: skip
 
     def portions(sampled: Sampled, steps: int, autocast: Any, kl: float, ranks: Place) -> list[Portion]:
-        """What each step learns from; all of it is scored before the first one is taken."""
+        """Training data of each step, all scored before the first step."""
         found = portions_of(
             sampled, padding, steps=steps, rows=config.batch_size, keep_equal=bool(config.kl),
             length_normalized=config.length_normalized, place=ranks,
         )  # fmt: skip
-        score = compute_loss.score  # not through DDP: ranks need not have as many batches
+        score = compute_loss.score  # not through DDP: ranks may have different numbers of batches
         return [
             replace(each, batches=[scored(batch, score, autocast, reference, kl) for batch in each.batches])
             for each in found
         ]
 
     def ask(count: int | None, autocast: Any) -> dict[str, Any]:
-        """Evaluate, each process its part; nobody's random numbers are touched."""
+        """Evaluate, each rank its share, without drawing random numbers."""
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             return evaluate(
                 model, prompting, validation[:count], new_tokens=new_tokens, limit=settings.max_length,
@@ -362,7 +362,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
             say(f"step {logbook.steps_taken}: {in_words(found)}{'  (best so far)' if better else ''}")
 
         def over() -> bool:
-            """Whether it ends here, by the first process's clock and evaluations."""
+            """Whether to stop, by rank 0's clock and evaluations."""
             if config.minutes is not None:
                 clock.agree()
             in_vain = bool(config.patience) and place.from_first(best.over)
@@ -393,7 +393,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
         logbook.finish()
         kept = config.minutes is None and logbook.steps_taken % checkpoint_steps == 0
         if logbook.steps_taken > resumed and not kept:
-            guard.checkpoint()  # also says how much time was used
+            guard.checkpoint()  # also records the time used
         if place.first and not best.directory.exists():  # nothing was better than the start
             with begun():
                 write_whole(best.directory, save)
@@ -416,16 +416,16 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the program with these flags."""
+    """Run with these flags."""
     train(read_settings(Grpo, arguments, "stayfinite train grpo", settled))
 
 
 def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Tensor]]:
-    """The model of a run and its forward pass, from the run directory alone; for ``stayfinite replay``."""
+    """Model and forward pass of a run, for ``stayfinite replay``."""
     config: Grpo = settings_of(Grpo, read_launch(run_dir, "grpo") | {"output_dir": str(run_dir)})
     device = torch.device("cpu")
     alone = Place(device=device)
-    start: Start = start_of(config, alone, _silent)
+    start: Start = start_of(config, alone, lambda _: None)
     model = adapted(start.settings, base_of(start.settings, alone, ()), device, "fp32")
     without_dropout(model)
     plan_again(model, Path(run_dir))
@@ -440,7 +440,3 @@ def _loss_of(config: Grpo, model: Any, device: torch.device) -> PolicyLoss:
         model, device, temperature=config.temperature, clip=config.clip, kl=config.kl,
         length_normalized=config.length_normalized, group_size=config.group_size if config.steer else None,
     )  # fmt: skip
-
-
-def _silent(_: str) -> None:
-    return

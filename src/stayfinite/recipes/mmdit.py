@@ -24,20 +24,19 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import LoaderFailed
+from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.guard.guard import Guard
 from stayfinite.recipes.diffusion import drawing, toy, trained
 from stayfinite.recipes.diffusion.drawing import Batch, GlobalBatches, Noise, NoisyRows, collate
 from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, most_frequent
 from stayfinite.recipes.diffusion.losses import Objective, Weights
-from stayfinite.recipes.diffusion.model import MMDiT
+from stayfinite.recipes.diffusion.model import MMDiT, Shape
 from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, to_freeze
-from stayfinite.recipes.diffusion.planning import about_of
 from stayfinite.recipes.diffusion.prediction import Prediction
 from stayfinite.recipes.diffusion.refusals import refuse_impossible
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.schedules import Schedule
-from stayfinite.recipes.diffusion.sizes import Size, flops_of_row
+from stayfinite.recipes.diffusion.sizes import Size, flops_of_row, measures_of
 from stayfinite.recipes.diffusion.supply import BadRows, Supply, read_supply
 from stayfinite.recipes.diffusion.telling import batch_in_words, show
 from stayfinite.recipes.diffusion.words import reader_for
@@ -172,14 +171,14 @@ BUILT_IN: dict[str, Any] = {
     "steps": 1500, "batch_size": 32, "learning_rate": 2e-3, "warmup_steps": 100, "patch": 3, "prediction": "x0",
     "latent_weight": 1.0, "eval_steps": 300, "checkpoint_steps": 300,
 }  # fmt: skip
-"""Settings that the built-in set has where nothing else was asked for."""
+"""Defaults of the built-in data."""
 FIXED = (
     "data", "val", "val_share", "patch", "max_length", "vocab_size", "bad_rows", "size", "width", "depth", "heads",
     "mode", "freeze", "noise_schedule", "prediction", "batch_size", "seed",
 )  # fmt: skip
-"""Settings that cannot change when a run is resumed."""
+"""Settings that must not change on resume."""
 PER_RANK = ("batch_size",)
-"""Of these, the ones that are for each rank: over all ranks they cannot change."""
+"""Settings per rank; their total over ranks must not change on resume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +189,7 @@ class Result(Outcome):
 
 
 def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
-    """Train, evaluate, keep the best model. In a process that is not the first of several the result is None."""
+    """Train, evaluate, keep the best model. Returns None on ranks other than 0."""
     refuse_impossible(config)
     output = Path(config.output_dir)
     with ExitStack() as stack:
@@ -216,7 +215,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
         )  # fmt: skip
 
         # -- model ---------------------------------------------------------------------------------------------------
-        about = about_of(config, supply, words)
+        about = _about(config, supply, words)
         model = MMDiT(about.shape).to(device)
         if config.start_from is not None:
             trained.load_weights(model, trained.model_directory(config.start_from))
@@ -296,11 +295,11 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
             frozen.renew()
             if place.from_first(taken % config.eval_steps == 0 and not best.knows(taken)):
                 evaluate(taken)
-        while taken < config.steps:  # an epoch each; those that a resumed run is through with are empty
+        while taken < config.steps:  # one epoch each; empty for epochs a resumed run has finished
             before = taken
             for group in grouped(guard.batches(loader), config.accumulation):
                 for number, batch in enumerate(group, 1):
-                    # Every row counts the same, also where the ranks have not as many each.
+                    # Every row counts the same, even if ranks have different numbers of rows.
                     share = len(batch["ids"]) * place.count / (whole_batch * len(group))
                     with sending(shared, now=number == len(group)):
                         loss = guard.forward(batch)
@@ -338,7 +337,7 @@ def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the program with these flags, draw from a model that it has trained, or write the built-in set."""
+    """Train, `sample` from a trained model, or write the `toy` data."""
     if arguments and arguments[0] == "sample":
         from stayfinite.recipes.diffusion.drawn import main as draw
 
@@ -350,7 +349,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def build(run_dir: str | os.PathLike[str]) -> tuple[nn.Module, Callable[[Batch], Tensor]]:
-    """The model of a run, with fresh weights, and its loss: for ``stayfinite replay``."""
+    """Model with random weights and loss of a run, for ``stayfinite replay``."""
     config: Mmdit = settings_of(Mmdit, read_launch(run_dir, "mmdit"))
     model = MMDiT(trained.read_about(Path(run_dir)).shape)
     Frozen(model, to_freeze(model, config.mode, config.freeze))
@@ -362,7 +361,7 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[nn.Module, Callable[[Batch],
 
 
 def settled(config: Mmdit) -> Mmdit:
-    """The settings with those of the built-in set, where it is what is trained on."""
+    """Apply the defaults of the built-in data if it is used."""
     return replace(config, **BUILT_IN) if config.data is None else config
 
 
@@ -375,6 +374,31 @@ def _data(config: Mmdit, output: Path, say: Callable[[str], None]) -> tuple[Path
         length=config.max_length, bad_rows=config.bad_rows, say=say,
     )  # fmt: skip
     return data, supply
+
+
+def _about(config: Mmdit, supply: Supply, words: list[str] | None) -> trained.About:
+    """The model for these settings and data, with everything needed to use it.
+
+    Raises:
+        UsageError: the vocabulary is too small for the data, or the sizes are inconsistent.
+    """
+    known = max(supply.highest_id + 1, len(words or ()))
+    if config.vocab_size is not None and config.vocab_size <= supply.highest_id:
+        raise UsageError(
+            f"--vocab-size {config.vocab_size}: the data has token id {supply.highest_id}",
+            fix=f"--vocab-size {known}, or the tokenizer of the data",
+        )
+    measures = measures_of(config.size, config.width, config.depth, config.heads)
+    layout = supply.corpus.layout
+    shape = Shape(
+        vocabulary=config.vocab_size or known, length=supply.corpus.ids.shape[1], positions=layout.positions,
+        channels=layout.channels, width=measures.width, depth=measures.depth, heads=measures.heads,
+        dropout=config.dropout,
+    )  # fmt: skip
+    return trained.About(
+        shape=shape, layout=layout, schedule=config.noise_schedule, prediction=config.prediction, scale=supply.scale,
+        lengths=supply.lengths, words=None if words is None else tuple(words), tokenizer=config.tokenizer,
+    )  # fmt: skip
 
 
 def _objective(

@@ -30,11 +30,10 @@ from stayfinite.recipes.language.blocks import Packing, blocks_for
 from stayfinite.recipes.language.corpus import corpus
 from stayfinite.recipes.language.evaluation import evaluate, validation_examples
 from stayfinite.recipes.language.filling import fill_in
-from stayfinite.recipes.language.masking import Objective, masking_for
+from stayfinite.recipes.language.masking import Objective, masking_for, rows_in_words
 from stayfinite.recipes.language.order import SeededBatches, loader_of
 from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.result import Result, recorded_result, result_of
-from stayfinite.recipes.language.rows import rows_in_words
 from stayfinite.recipes.language.streamed import streamed_corpus
 from stayfinite.recipes.language.streaming import text_files
 from stayfinite.recipes.language.trained import rebuild, save_trained
@@ -199,20 +198,20 @@ BUILT_IN: dict[str, Any] = {
     "block_size": 64, "vocab_size": 512, "dropout": 0.0, "epochs": 8, "train_batch_size": 64, "eval_batch_size": 64,
     "gradient_accumulation_steps": 1, "logging_steps": 25, "eval_steps": 100,
 }  # fmt: skip
-"""Settings that the built-in text has where nothing else was asked for."""
+"""Defaults of the built-in text."""
 FIXED = frozenset({
     "data", "val", "text_column", "val_share", "min_characters", "block_size", "pack", "objective", "noise_density",
     "mean_span_length", "model_name", "tokenizer_dir", "vocab_size", "lora_rank", "lora_targets", "load_in_8bit",
     "train_batch_size", "gradient_accumulation_steps", "seed", "learning_rate", "weight_decay", "stream",
     "shuffle_rows",
 })  # fmt: skip
-"""Settings that a run which is gone on with must share with its beginning."""
+"""Settings that must not change on resume."""
 PER_RANK = ("train_batch_size",)
-"""Of these, the ones that are for each rank: over all ranks they cannot change."""
+"""Settings per rank; their total over ranks must not change on resume."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the program with these flags."""
+    """Run with these flags."""
     train(read_settings(Mt5, arguments, "stayfinite train mt5", settled))
 
 
@@ -220,7 +219,7 @@ def train(config: Mt5, say: Say = print, *, dataset: Any = None) -> Result:
     """Train, evaluate, keep the best model.
 
     Arguments:
-        dataset: an object of the `datasets` library to train on, beside what the settings name.
+        dataset: an object of the `datasets` library to train on, in addition to the settings.
     """
     config = replace(config, data=given(config.data, dataset))
     refuse_impossible(config)
@@ -349,13 +348,13 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
             say(f"resumed after step {done_before}")
             logbook.resume(done_before)
             best.recall(done_before)
-            # The process may have ended between the checkpoint and the evaluation.
+            # The process may have ended between checkpoint and evaluation.
             if not place.from_first(best.knows(done_before)):
                 evaluate_if_due(done_before)
-        # The steps of a stream are estimated: it begins another pass where they are not over.
+        # Steps of a stream are estimates: continue with another pass until all are taken.
         for _ in range(config.epochs) if stream is None else count():
             for group in grouped(guard.batches(loader), config.gradient_accumulation_steps):
-                # Every token that is asked for counts the same, whichever batch or rank it is in.
+                # Every target token counts the same, in any batch or rank.
                 shares = weights_in_step([labels_in(batch) for batch in group], place.count)
                 for number, (batch, share) in enumerate(zip(group, shares, strict=True), 1):
                     with sending(shared, now=number == len(group)):
@@ -405,7 +404,7 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Any], Tensor]]:
 
 
 def settled(config: Mt5) -> Mt5:
-    """The settings with those of the built-in text, where it is what is trained on."""
+    """Apply the defaults of the built-in text if it is used."""
     return config if config.data else replace(config, **BUILT_IN)
 
 
@@ -414,7 +413,7 @@ def _rank(config: Mt5) -> int:
 
 
 def _loaded(config: Mt5, place: Place) -> Any:
-    """The model where it is not built here."""
+    """The loaded model; None if it is built here."""
     if is_size(config.model_name):
         return None
     device = str(place.device) if config.load_in_8bit else None
@@ -440,7 +439,7 @@ def _adapted(config: Mt5, model: Any, rank: int) -> Any:
 
 
 def _learning_rate(config: Mt5) -> tuple[float, bool]:
-    """The rate, and whether it is a share of each weight's own size."""
+    """The learning rate, and whether it is relative to each weight's size."""
     if config.learning_rate is not None:
         return config.learning_rate, False
     if is_size(config.model_name):

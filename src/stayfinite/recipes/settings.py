@@ -1,4 +1,4 @@
-"""A program's settings: flags, a YAML file, or both; flags win."""
+"""Settings from flags and a YAML file; flags win."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ Kind = TypeVar("Kind")
 def read_settings(
     kind: type[Kind], arguments: Sequence[str], prog: str, settle: Callable[[Kind], Kind] | None = None
 ) -> Kind:
-    """The settings that the arguments ask for; ``--config FILE`` names a YAML file of the same names.
+    """Parse the settings; ``--config FILE`` names a YAML file with the same names.
 
     Arguments:
-        settle: given what was asked for, returns settings whose values stand for all that was not; what was asked for
-            counts even where it is the usual default.
+        settle: maps the parsed settings to defaults for everything not set explicitly.
 
     Raises:
-        UsageError: the file cannot be read, or names something that is no setting.
+        UsageError: an unreadable file, or an unknown setting.
     """
     path, flags = _config_of(list(arguments))
     given = [] if path is None else list(_as_flags(kind, _mapping(path), path))
@@ -45,7 +44,7 @@ HINT = "Every setting can also be in a YAML file: --config train.yaml; flags ove
 
 
 def _config_of(flags: list[str]) -> tuple[str | None, list[str]]:
-    """Take ``--config FILE`` or ``--config=FILE`` out of the flags."""
+    """Remove ``--config FILE`` or ``--config=FILE`` from the flags."""
     for index, flag in enumerate(flags):
         if flag == "--config":
             if index + 1 == len(flags):
@@ -73,11 +72,11 @@ def _mapping(path: str) -> Mapping[str, Any]:
 
 
 YAML_WORDS = {False: ("off", "no", "false"), True: ("on", "yes", "true")}
-"""What a person may have written where YAML reads false or true."""
+"""Words that YAML reads as false or true."""
 
 
 def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterator[str]:
-    """A YAML file as the flags that say the same, so that both are checked alike."""
+    """A YAML file as equivalent flags, so that both are checked alike."""
     known = {field.name: field for field in fields(kind)}
     hints = get_type_hints(kind)
     for name, value in mapping.items():
@@ -95,17 +94,17 @@ def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterato
         elif isinstance(value, bool) and hints[key] is bool:
             yield f"--{flag}" if value else f"--no-{flag}"
         elif isinstance(value, bool):
-            # YAML takes `off` and `no` for false; where a setting has such a word, the word was meant.
+            # YAML reads `off` and `no` as false; use the word if the setting has it as a choice.
             words = (word for word in YAML_WORDS[value] if word in get_args(hints[key]))
             yield from (f"--{flag}", next(words, str(value)))
         elif isinstance(value, list | tuple):
             yield from (f"--{flag}", *map(str, value))
         else:
-            yield f"--{flag}={value}"  # in one word: a value may begin with a dash
+            yield f"--{flag}={value}"  # one word, since a value may begin with a dash
 
 
 Ends = Literal["[0, 1)", "(0, 1)", "[0, 1]", "(0, 1]"]
-"""Which ends a share may have, as mathematicians write it: `[` with the end, `(` without."""
+"""Interval notation: `[` includes the end, `(` excludes it."""
 SHARES: Mapping[Ends, tuple[str, Callable[[float], bool]]] = {
     "[0, 1)": ("from 0 to below 1", lambda value: 0 <= value < 1),
     "(0, 1)": ("above 0 and below 1", lambda value: 0 < value < 1),
@@ -121,18 +120,16 @@ def require(
     at_least: Mapping[int, Sequence[str]] = MappingProxyType({}),
     shares: Mapping[Ends, Sequence[str]] = MappingProxyType({}),
 ) -> None:
-    """Refuse numbers that cannot work, by the name of their flag; settings that are None are passed over.
-
-    A seed that torch's generators cannot hold is among them.
+    """Refuse numbers out of range, naming their flag. None is skipped; seeds must fit torch's generators.
 
     Arguments:
         config: a dataclass.
         above_zero: names of settings.
-        at_least: for each lowest number the names of the settings that it holds for.
-        shares: likewise for each kind of share.
+        at_least: names of settings by minimum.
+        shares: names of settings by interval.
 
     Raises:
-        UsageError: one of them is outside of what it may be, or no finite number.
+        UsageError: out of range or not finite.
     """
     for name in above_zero:
         _refuse(config, name, "above 0", partial(lt, 0))
@@ -148,7 +145,7 @@ def require(
 
 def _refuse(config: Any, name: str, words: str, holds: Callable[[float], bool]) -> None:
     value = getattr(config, name)
-    # A whole number is always finite, also one that no float can hold.
+    # An int is always finite, even if too large for a float.
     if value is None or ((isinstance(value, int) or math.isfinite(value)) and holds(value)):
         return
     flag = f"--{name.replace('_', '-')}"

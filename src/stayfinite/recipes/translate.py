@@ -43,7 +43,7 @@ from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import Clock, TimedSchedule
-from stayfinite.recipes.seq2seq.batching import labels_in, tokens_in
+from stayfinite.recipes.seq2seq.batching import labels_in, rows_in_words, tokens_in
 from stayfinite.recipes.seq2seq.corpus import pairs_for
 from stayfinite.recipes.seq2seq.encoding import Encoding
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, samples
@@ -61,7 +61,6 @@ from stayfinite.recipes.seq2seq.normalizing import Form
 from stayfinite.recipes.seq2seq.pairs import files_of_pairs
 from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place, refuse_recorded_stream
 from stayfinite.recipes.seq2seq.result import Result
-from stayfinite.recipes.seq2seq.rows import rows_in_words
 from stayfinite.recipes.seq2seq.segmenting import Segmenter
 from stayfinite.recipes.seq2seq.streaming import streamed_pairs
 from stayfinite.recipes.seq2seq.tables import Columns
@@ -108,11 +107,11 @@ class Translate:
     segmentations: int = 0
     """For each pair, this many more with words split at random: for small corpora, with a vocabulary trained here."""
     stream: Streaming = "auto"
-    """Read the data as it is needed, whatever its size: on, off, or auto, which does so above 1 GiB of text."""
+    """Stream the data instead of loading it: on, off, or auto (above 1 GiB of text)."""
     shuffle_rows: int = 65_536
-    """Rows that are shuffled together where the data is streamed."""
+    """Rows shuffled together when streaming."""
     workers: int = 0
-    """Processes that read and tokenize where the data is streamed; 0 does it in between steps."""
+    """Processes that read and tokenize when streaming; 0 does it between steps."""
 
     # -- model
     model: str = "tiny"
@@ -213,7 +212,7 @@ BUILT_IN: dict[str, Any] = {
     "batch_size": 32, "accumulation": 1, "gradient_checkpointing": False, "epochs": 2, "vocab_size": 384,
     "max_source_length": 48, "max_target_length": 48, "dropout": 0.0, "eval_rows": 100,
 }  # fmt: skip
-"""Settings that the built-in task has where nothing else was asked for."""
+"""Defaults of the built-in task."""
 EPOCHS = 10
 RATE, RELATIVE_RATE = 1e-4, 0.02
 STREAM_EVAL_STEPS = 1000
@@ -224,16 +223,16 @@ FIXED = frozenset({
     "length_buckets", "graphs", "seed", "stream", "shuffle_rows", "two_way", "segmentations", "encoder_layers",
     "decoder_layers",
 })  # fmt: skip
-"""Settings that cannot change when a run goes on."""
+"""Settings that must not change on resume."""
 PER_RANK = ("batch_size", "batch_tokens")
-"""Of these, the ones that are for each rank: over all ranks they cannot change."""
+"""Settings per rank; their total over ranks must not change on resume."""
 
 
 def train(config: Translate, say: Callable[[str], None] = print, *, dataset: Any = None) -> Result:
     """Train, evaluate, keep the best model.
 
     Arguments:
-        dataset: an object of the `datasets` library to train on, beside what the settings name.
+        dataset: an object of the `datasets` library to train on, in addition to the settings.
     """
     config = replace(config, train=given(config.train, dataset))
     refuse_impossible(config)
@@ -373,7 +372,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
             write_end(output, config.minutes, used=scheduler.seconds / 60)
 
         def over() -> bool:
-            """Whether it ends here, by the first process's clock."""
+            """Whether to stop, by rank 0's clock."""
             if config.minutes is not None:
                 clock.agree()
             if isinstance(scheduler, TimedSchedule) and scheduler.over:
@@ -384,7 +383,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
             return most is not None and logbook.steps_taken >= most
 
         def evaluate_now(where: str) -> None:
-            """Translate some of the validation, unless this was done after this very step."""
+            """Evaluate, unless done after this step already."""
             if place.from_first(best.knows(logbook.steps_taken)):
                 return
             rows = validation[: config.eval_rows]
@@ -399,10 +398,10 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
             if config.samples:
                 say(samples(rows, translations, config.samples))
 
-        # The steps of a stream are estimated: another pass begins where they are not over. It evaluates by steps.
+        # Steps of a stream are estimates: continue with another pass until all are taken. Evaluate by steps.
         every = min(an_epoch, STREAM_EVAL_STEPS) if stream is not None else 0
         if every and resumed and resumed % every == 0:
-            evaluate_now(f"step {resumed}")  # the process may have ended just before it
+            evaluate_now(f"step {resumed}")  # the process may have ended right before it
         endless = config.epochs is None or stream is not None
         for epoch in count() if endless else range(config.epochs or 0):
             for group in grouped(batches, config.accumulation, over=over):
@@ -420,7 +419,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
                 if every and logbook.steps_taken % every == 0:
                     evaluate_now(f"step {logbook.steps_taken}")
             last = over() or (not endless and epoch + 1 == config.epochs)
-            whole = batches.place == (epoch + 1, -1)  # not so for an epoch that an earlier process had finished
+            whole = batches.place == (epoch + 1, -1)  # false for an epoch that an earlier process finished
             due = stream is None and whole and (epoch + 1) % config.eval_epochs == 0
             if due or last:
                 evaluate_now(f"epoch {epoch + 1}" if stream is None else f"step {logbook.steps_taken}")
@@ -429,7 +428,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
         logbook.finish()
         kept = config.minutes is None and checkpoint_steps is not None and logbook.steps_taken % checkpoint_steps == 0
         if logbook.steps_taken > resumed and not kept:
-            guard.checkpoint()  # also says how much time was used
+            guard.checkpoint()  # also records the time used
 
         # -- result --------------------------------------------------------------------------------------------------
         guard.flush()
@@ -450,12 +449,12 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the program with these flags."""
+    """Run with these flags."""
     train(read_settings(Translate, arguments, "stayfinite train translate", settled))
 
 
 def build(run_dir: str | Path) -> tuple[Any, Callable[[dict[str, Tensor]], Tensor]]:
-    """Model and forward of a run, from its directory alone; `stayfinite replay` puts the weights of the incident in."""
+    """Model and forward pass of a run, for ``stayfinite replay``; the weights come from the incident."""
     config = settings_of(Translate, read_launch(run_dir, "translate"))
     model = _prepared(rebuild(Path(run_dir)), config)
     plan_again(model, Path(run_dir))
@@ -466,12 +465,12 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[dict[str, Tensor]], Tenso
 
 
 def settled(config: Translate) -> Translate:
-    """The settings with those of the built-in task, where it is what is trained on."""
+    """Apply the defaults of the built-in task if it is used."""
     return config if config.train else replace(config, **BUILT_IN)
 
 
 def _resolved(config: Translate) -> Translate:
-    """The settings with a value for everything that was left to the program."""
+    """Fill in the settings left to the recipe."""
     if config.rates == "auto":
         fresh = is_size(config.model) and config.learning_rate is None
         config = replace(config, rates="relative" if fresh else "same")
@@ -503,14 +502,13 @@ def _model(config: Translate, tokenizer: Any) -> Any:
 
 
 def _prepared(model: Any, config: Translate) -> Any:
-    """The model as it is trained."""
     if config.gradient_checkpointing:
         compute_twice(model)
     return model.train()
 
 
 def _planned_steps(config: Translate, counts: Callable[[int], Iterable[int]]) -> int | None:
-    """All steps of the training; None where only the time ends it."""
+    """Total steps; None if only time ends the training."""
     planned = [] if config.max_steps is None else [config.max_steps]
     if config.epochs is not None:
         planned.append(sum(steps_of(batches, config.accumulation, 1) for batches in counts(config.epochs)))

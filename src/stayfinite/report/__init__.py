@@ -1,1 +1,1 @@
-"""Drawing what others have measured and judged. Measures nothing, decides nothing, needs no torch."""
+"""Render results for people and tools. No measurement, no decisions, no torch."""

@@ -1,4 +1,4 @@
-"""An autopsy on the terminal: the verdict, where it begins, the worlds as a table, the fix."""
+"""Autopsy on the terminal: verdict, origin, table of worlds, fix."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def draw_autopsy(autopsy: Mapping[str, Any], notes: Sequence[str], console: Console) -> None:
-    """Print what autopsy.json says.
+    """Print the contents of autopsy.json.
 
-    How to read it: each world is the same step with one thing changed. A world that is finite names what mattered.
+    Each world is the same step with one change. A world that is finite shows which change mattered.
     """
     from rich.padding import Padding
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""A diagnosis on the terminal: the verdict, the likeliest cause with evidence and fix, then what else is possible."""
+"""Diagnosis on the terminal: verdict, likeliest cause with evidence and fix, then other possible causes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from stayfinite.report.printable import printable
+from stayfinite.report.printable import printable_parts
 
 STYLES = {"sick": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
 SHOWN = 3
-"""Findings that are shown in full."""
+"""Findings shown in full."""
 WORTH_SHOWING = 0.2
-"""Below this confidence a finding that is not the first gets one line."""
+"""Below this confidence, a finding other than the first gets one line."""
 
 
 def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything: bool = False) -> None:
-    """Print a diagnosis, given as its plain data."""
-    diagnosis = _clean(diagnosis)
+    """Print a diagnosis from its plain data."""
+    diagnosis = printable_parts(diagnosis)
     verdict = diagnosis["verdict"]
     console.print(Text.assemble((verdict, STYLES[verdict]), f"  {_headline(diagnosis)}"))
     loud = [finding for finding in diagnosis["findings"] if finding["severity"] != "info"]
@@ -47,7 +47,7 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
 
 
 def _show_differential(diagnosis: Mapping[str, Any], console: Console) -> None:
-    """What is left to decide, what each cause predicts, and what to try first."""
+    """Print the open question: what each cause predicts, and what to try first."""
     open_question = diagnosis["differential"]
     console.print(Text.assemble("\n", ("Not decided. ", "bold"), ("Try: ", "bold green"), open_question["try"]))
     width = max(len(each["cause"]) for each in open_question["remaining"])
@@ -59,15 +59,6 @@ def _show_differential(diagnosis: Mapping[str, Any], console: Console) -> None:
     script = next((each["path"] for each in diagnosis["sources"] if each["path"].endswith((".py", ".ipynb"))), None)
     if script is not None:
         console.print(Padding(Text(f"Or prove it: stayfinite doctor {script}"), (0, 0, 0, 2)))
-
-
-def _clean(part: Any) -> Any:
-    """The same data with every text fit for a terminal: file names and log lines may hold anything."""
-    if isinstance(part, str):
-        return printable(part)
-    if isinstance(part, Mapping):
-        return {name: _clean(value) for name, value in part.items()}
-    return [_clean(each) for each in part] if isinstance(part, list) else part
 
 
 def _headline(diagnosis: Mapping[str, Any]) -> str:

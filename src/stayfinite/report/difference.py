@@ -1,4 +1,4 @@
-"""Two plans on the terminal, side by side: what matters for stability, then what else differs."""
+"""Two plans side by side on the terminal: settings that affect stability, then the rest."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rich.text import Text
 from stayfinite.report.printable import printable_parts
 
 WIDEST = 40
-"""Characters of a value that are shown."""
+"""Characters shown of a value."""
 
 
 def show_difference(comparison: Mapping[str, Any], console: Console, *, everything: bool = False) -> None:
-    """Print a comparison, given as its plain data."""
+    """Print a comparison from its plain data."""
     comparison = printable_parts(comparison)
     if comparison["same"]:
         console.print(Text(f"Same: all {comparison['equal']} settings are equal.", style="bold green"))
@@ -58,7 +58,7 @@ def _show_row(row: Mapping[str, Any], widths: tuple[int, int], console: Console)
 
 
 def _value(side: Mapping[str, Any] | None) -> tuple[str, str]:
-    """The value, cut where it is long, and the line that it stands on."""
+    """The value, truncated if long, and its line number."""
     if side is None:
         return "-", ""
     value = f"{side['value']:g}" if isinstance(side["value"], float) else " ".join(str(side["value"]).split())

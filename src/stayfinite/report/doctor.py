@@ -1,4 +1,4 @@
-"""What the doctor saw, on the terminal: one line of result, then cause, place, fix."""
+"""Doctor's result on the terminal: a headline, then cause, place and fix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN = 3
 
 
 def show_seen(said: Mapping[str, Any], console: Console) -> None:
-    """Print what was seen, given as its plain data."""
+    """Print the result from its plain data."""
     verdict = said["verdict"]
     console.print(Text.assemble((verdict, STYLES[verdict]), f"  {headline(said)}"))
     loud = [finding for finding in said["findings"] if finding["severity"] != "info"]
@@ -36,7 +36,7 @@ def show_seen(said: Mapping[str, Any], console: Console) -> None:
 
 
 def headline(said: Mapping[str, Any]) -> str:
-    """One line: how far the program came, and what was seen."""
+    """One line: how far the program got, and what was seen."""
     names = ", ".join(dict.fromkeys(said["optimizers"]))
     parts = [f"{_steps(said['steps'])}{f' with {names}' if names else ''}"]
     if said["bad_step"] is not None:

@@ -1,4 +1,4 @@
-"""Machines and what was seen on them, for a person: a table, and a last line that says what to do."""
+"""Suspect machines on the terminal: a table, then what to do."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stayfinite.report.printable import printable
 
 STYLES = {"suspect": "bold red", "watch": "yellow", "clear": "green", "unknown": "dim"}
 SHOWN = 3
-"""Places of mismatches that are named for a machine."""
+"""Mismatches listed per machine."""
 
 
 def show(result: Mapping[str, Any], console: Console) -> None:
-    """Print which machines are suspect."""
+    """Print the machines and their verdicts."""
     table = Table("machine", "launches", "re-run", "transient", "persistent", "NaN steps", "verdict")
     for each in result["machines"]:
         table.add_row(

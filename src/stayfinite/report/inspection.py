@@ -1,4 +1,4 @@
-"""An inspection on the terminal: the banner, the check list, and one line of verdict."""
+"""Inspection on the terminal: banner, checks, verdict."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ MARKS = {
 def show_inspection(
     inspection: Mapping[str, Any], console: Console, *, quiet: bool = False, verbose: bool = False
 ) -> None:
-    """Print an inspection, given as its plain data: findings and a verdict.
+    """Print an inspection from its plain data.
 
     Arguments:
         quiet: findings only.
-        verbose: every check, those that are fine or skipped too.
+        verbose: every check, including passed and skipped ones.
     """
     inspection = printable_parts(inspection)
     width = max((len(name) for name in inspection["banner"]), default=0)
@@ -62,13 +62,13 @@ def _numbered(place: Mapping[str, Any]) -> str:
 
 
 def _with_columns(line: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
-    """With `train.yaml:3:16` where the evidence begins with `train.yaml:3`: editors jump there."""
+    """Replace `train.yaml:3` at the start of the evidence with `train.yaml:3:16`, which editors can open."""
     where, colon, rest = line["seen"].partition(": ")
     return {**line, "seen": f"{columns[where]}{colon}{rest}"} if where in columns else line
 
 
 def verdict_line(inspection: Mapping[str, Any]) -> Text:
-    """The last line: launch, or what to mend first."""
+    """The last line: ready to launch, or what to fix first."""
     count = {status: sum(line["status"] == status for line in inspection["checks"]) for status in MARKS}
     looked = sum(count[status] for status in ("pass", "warn", "fail", "note"))
     if inspection["verdict"] == "unknown":
@@ -86,7 +86,7 @@ def verdict_line(inspection: Mapping[str, Any]) -> Text:
 
 
 def _show_line(line: Mapping[str, Any], console: Console) -> None:
-    """One check, everything under its title; what is fine stands on the title's own line."""
+    """Print one check. A passed check is one line."""
     mark, style = MARKS[line["status"]]
     wrong = line["status"] in ("warn", "fail")
     beside = f"  {line['seen']}" if line["seen"] and not wrong else ""

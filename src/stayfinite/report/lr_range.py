@@ -1,4 +1,4 @@
-"""A learning-rate range test as a picture: the loss over the rate, with what is worth knowing marked."""
+"""Plot of a learning-rate range test: loss over rate, with the suggested and diverging rates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARKS = {"suggested": ("try {:.1e}", "#338855"), "diverges": ("diverges at {:.1e
 
 
 def save_lr_range(found: Mapping[str, Any], out: Path) -> None:
-    """Draw a sweep, given as its plain data, into a file; its ending says which kind: png, svg or pdf."""
+    """Save a sweep's plain data as a plot. The suffix selects png, svg or pdf."""
     if out.suffix.lower() not in KINDS:
         raise UsageError(f"{out}: expected a name ending in {', '.join(KINDS)}", fix="-o rates.png")
     try:

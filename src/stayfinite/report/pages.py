@@ -1,4 +1,4 @@
-"""The page of a rule, as text for the terminal and as Markdown for the docs: both from the rule's own docstring."""
+"""A rule's page as terminal text and as Markdown, both from its docstring."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CODE = re.compile(r"`([^`]+)`")
 
 
 def page_as_data(code: str, slug: str, severity: str, family: str, page: str, fix: str) -> dict[str, Any]:
-    """A rule's page with its sections apart."""
+    """A rule's page split into sections."""
     title, _, body = page.strip().partition("\n")
     parts = _HEADING.split(body)
     sections = {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
@@ -48,7 +48,7 @@ def page_as_markdown(page: Mapping[str, Any]) -> str:
 
 
 def pages_index(pages: Sequence[Mapping[str, Any]]) -> str:
-    """The list of all pages, by family."""
+    """Index of all pages, by family."""
     lines = ["# Why training fails", "", "One page per cause; `stayfinite explain CODE` prints the same text."]
     for family, members in groupby(pages, key=lambda page: page["family"]):
         lines += ["", f"## {family.capitalize()}", "", "| code | cause | |", "|---|---|---|"]

@@ -1,4 +1,4 @@
-"""Curves of one or several runs over one another: loss on a log scale, gradient norm, learning rate, bad steps."""
+"""Plot curves of one or several runs: loss on a log scale, gradient norm, learning rate, bad steps."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ PANELS = {"loss": "loss", "grad_norm": "gradient norm", "lr": "learning rate", "
 COLOURS = ("#3366aa", "#cc7722", "#338855", "#884499", "#666666", "#aa3355")
 BAD = "#d62728"
 LANE = 0.04
-"""Height of the lane of marks that each of several runs has at the top of a panel."""
+"""Share of a panel's height per run for its marks of bad steps."""
 MOST_MARKS = 400
-"""More lines than this in one panel are one red area to the eye."""
+"""More lines than this merge into one red area."""
 
 
 def save_plot(runs: Sequence[RunSeries], out: Path, *, title: str = "") -> None:
-    """Draw the runs into a file; its ending says which kind: png, svg, pdf or html."""
+    """Plot the runs into a file. The suffix selects png, svg, pdf or html."""
     if out.suffix.lower() not in KINDS:
         raise UsageError(f"{out}: expected a name ending in {', '.join(KINDS)}", fix="-o loss.png")
     try:
@@ -68,12 +68,12 @@ def _figure(runs: Sequence[RunSeries], figure: Figure, title: str) -> Figure:
 
 
 def _draw(axis: Axes, run: RunSeries, name: str, colour: str, label: str, lane: int | None) -> None:
-    """One run in one panel. Among several, its bad steps are short marks of its own color in a lane at the top."""
+    """Draw one run in one panel. With several runs, bad steps are short marks in the run's color at the top."""
     column = run.column(name)
     good = [(step, value) for step, value, _ in column if math.isfinite(value)]
     bad = [step for step, value, _ in column if not math.isfinite(value)]
     if name == "loss":
-        # A loss of 0 has no place on a log scale and is never earned: it is marked instead.
+        # A loss of 0 cannot be drawn on a log scale and is never real: mark it as bad.
         bad += [step for step, value in good if value == 0]
         good = [(step, value) for step, value in good if value != 0]
         for evaluated in ("eval_loss", "val_loss", "valid_loss"):
@@ -91,7 +91,7 @@ def _draw(axis: Axes, run: RunSeries, name: str, colour: str, label: str, lane: 
     low, high = (0.0, 1.0) if lane is None else (1 - LANE * (lane + 1), 1 - LANE * lane)
     for steps, shade, word in ((bad, BAD, "not finite, or 0"), (skips, "#e8a33d", "skipped")):
         alpha = 0.35
-        if lane is not None:  # a short mark has to be seen, and one line in the legend tells what all of them are
+        if lane is not None:  # short marks need more contrast, and share one legend entry
             shade, alpha, word = colour, 0.9, "not finite, 0 or skipped"
         for index, step in enumerate(steps[:: max(1, len(steps) // MOST_MARKS)]):
             named = word if index == 0 and name == "loss" else None
@@ -105,7 +105,13 @@ def _scale(axis: Axes, name: str, values: Sequence[float]) -> None:
     if min(finite) < 0:
         axis.set_yscale("symlog")
     elif any(value > 0 for value in finite):
-        from stayfinite.report.plain_ticks import PlainLogFormatter
+        from matplotlib.ticker import LogFormatterSciNotation
+
+        class PlainLogFormatter(LogFormatterSciNotation):
+            """Labels the same ticks in plain numbers: 0.6 and 4, not 6e-1."""
+
+            def __call__(self, x: float, pos: int | None = None) -> str:
+                return f"{x:,g}" if super().__call__(x, pos) else ""
 
         axis.set_yscale("log")
         axis.yaxis.set_major_formatter(PlainLogFormatter())
@@ -122,7 +128,7 @@ def _colours(count: int) -> list[str]:
 
 def _label(run: RunSeries, runs: Sequence[RunSeries]) -> str:
     path = Path(run.source)
-    if path.name == "steps.jsonl":  # a run directory is called by its own name
+    if path.name == "steps.jsonl":  # name a run directory by its own name
         path = path.parent
     alike = sum(Path(other.source).name == path.name for other in runs) > 1
     name = str(path) if alike else path.name

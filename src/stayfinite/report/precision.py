@@ -1,4 +1,4 @@
-"""A precision plan on the terminal: the modules that break, the assignments that were tried, and the plan in a line."""
+"""Precision plan on the terminal: modules that break, options tried, and the plan in a line."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ FORMATS = ("tf32", "bf16", "fp16", "fp8", "fp8-rowwise")
 
 
 def show_plan(plan: Mapping[str, Any], console: Console, *, every: bool = False) -> None:
-    """Print a plan, given as its plain data.
+    """Print a plan from its plain data.
 
     Arguments:
-        every: show all modules that were tried in a format, not only those that break in one.
+        every: show all modules tried in a format, not only those that break.
     """
     plan = printable_parts(plan)
     rows = [row for row in plan["rows"] if row["breaks"] or (every and row["errors"])]

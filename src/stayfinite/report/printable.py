@@ -1,4 +1,4 @@
-"""Text from files on its way to a terminal: nothing in it may move the cursor, change colors or turn what is read."""
+"""Escape text for a terminal, so that it cannot move the cursor, change colors or reverse the reading direction."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 _UNPRINTABLE = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, but tabs and line ends
-    "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"  # what turns the direction of reading
-    "\ud800-\udfff]"  # half a pair, which no terminal's encoding can hold
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and newline
+    "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"  # direction marks
+    "\ud800-\udfff]"  # lone surrogates, which cannot be encoded
 )
 
 
 def printable(text: str) -> str:
-    """The text with every character that would act on a terminal shown as its code."""
+    """The text with unsafe characters shown as their codes."""
     return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
 
 
 def printable_parts(part: Any) -> Any:
-    """The same data with every text fit for a terminal: names, values and rows may hold anything."""
+    """Escape every text in nested data."""
     if isinstance(part, str):
         return printable(part)
     if isinstance(part, Mapping):

@@ -1,4 +1,4 @@
-"""A progress bar for reading files: only on a terminal, and only past a second."""
+"""Progress bars for slow reads: only on a terminal, after a second."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 PATIENCE = 1.0
-"""Seconds that pass before a bar appears."""
+"""Seconds before a bar appears."""
 
 
 @contextmanager
 def reading_progress(*, quiet: bool = False) -> Iterator[Callable[[str, int, int], None] | None]:
-    """Yields ``told(name, done, total)``, bytes each, from any thread; or None where nobody looks."""
+    """Yield ``told(name, done, total)`` in bytes, safe from any thread; None if stderr is not a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
@@ -44,7 +44,7 @@ def reading_progress(*, quiet: bool = False) -> Iterator[Callable[[str, int, int
 
 @contextmanager
 def counting_progress(name: str, *, quiet: bool = False) -> Iterator[Callable[[int, int], None] | None]:
-    """Yields ``told(done, total)`` for things that are counted; or None where nobody looks."""
+    """Yield ``told(done, total)``; None if stderr is not a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

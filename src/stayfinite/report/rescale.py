@@ -1,4 +1,4 @@
-"""A rescaled network, for a person: what was too large, what was done, and the proof."""
+"""Rescaled network on the terminal: what was too large, what changed, and the proof."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANGE = 65504.0
 
 
 def show(record: Mapping[str, Any], out: str | None, console: Console) -> None:
-    """Print it."""
+    """Print the result."""
 
     def say(line: str, style: str = "") -> None:
         console.print(Text(printable(line), style=style), soft_wrap=True)
@@ -47,7 +47,7 @@ def show(record: Mapping[str, Any], out: str | None, console: Console) -> None:
 
 
 def last_line(record: Mapping[str, Any], out: str | None) -> str:
-    """The verdict and what to do."""
+    """The verdict, and what to do."""
     largest = (
         f"largest activation {record['largest_after']:,.4g}, {record['largest_after'] / RANGE:.2g} of fp16's range"
     )

@@ -1,4 +1,4 @@
-"""What a scan of checkpoints came to, for a person: a table, the findings, and a last line that says where to go on."""
+"""Checkpoint scan on the terminal: table, findings, and where to resume."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from rich.text import Text
 STYLES = {"good": "green", "poisoned": "bold red", "damaged": "red", "suspect": "yellow", "unknown": "yellow"}
 COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 ROWS = 24
-"""More checkpoints than this are shortened in the middle."""
+"""More checkpoints than this are elided in the middle."""
 
 FULL = 3
-"""So many findings of one code are shown with their evidence; of those that are no more than information, one."""
+"""Findings per code shown with evidence; for info, only one."""
 
 
 def show(result: Mapping[str, Any], console: Console) -> None:
-    """Print a scan's JSON form for a person."""
+    """Print a scan from its plain data."""
     result = _printable(result)
     checkpoints = result["checkpoints"]
     if checkpoints:
@@ -37,7 +37,7 @@ def show(result: Mapping[str, Any], console: Console) -> None:
 
 
 def last_line(result: Mapping[str, Any]) -> str:
-    """The newest good checkpoint, and the step at which poison entered."""
+    """The newest good checkpoint, and the step at which NaN or inf entered."""
     good, entered = result["newest_good"], result["poison_entered"]
     many = len(result["checkpoints"])
     if not many:
@@ -100,7 +100,7 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
         shown[kind] += 1
         if shown[kind] > (1 if finding["severity"] == "info" else FULL):
             continue
-        # Names of tensors may hold brackets, so nothing here is markup.
+        # Tensor names may hold brackets, so no markup.
         yield Text(f"\n{finding['severity']} {finding['code']} {finding['cause']}", style=COLOURS[finding["severity"]])
         yield Text(f"  {finding['title']}  ({finding['where']})")
         for line in finding["evidence"]:
@@ -124,14 +124,14 @@ def _printable(value: Any) -> Any:
 
 
 def _common(paths: Sequence[str]) -> str:
-    """The directory that all of several checkpoints lie in; nothing for one, or where there is none."""
+    """Common directory of several checkpoints; empty for one, or if there is none."""
     with suppress(ValueError):
         return os.path.commonpath([os.path.dirname(path) for path in paths]) if len(paths) > 1 else ""  # noqa: PTH120
     return ""
 
 
 def size_in_words(size: int) -> str:
-    """Bytes as a person says them."""
+    """Size with a unit."""
     if size < 1000:
         return f"{size} B"
     power = min(int(math.log(size, 1000)), 5)

@@ -1,4 +1,4 @@
-"""rich's console on standard output, for commands whose reader may leave early (`| head`)."""
+"""rich console on standard output, for commands whose reader may leave early (`| head`)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from rich.console import Console
 
 UNBROKEN = 10_000
-"""Columns of what is no terminal: a line there is as long as it is, for `grep` and for whoever pastes it."""
+"""Width if not a terminal: lines stay whole for `grep` and copying."""
 
 
 class StandardOutput(Console):
-    """Lets whoever called it know that nobody reads any more; rich would end the program, as if it had failed.
+    """Raises BrokenPipeError when the reader leaves; rich would exit with an error.
 
-    In a pipe or a file nothing is wrapped, unless `COLUMNS` asks for it, and no line ends in blanks.
+    In a pipe or file nothing is wrapped unless `COLUMNS` is set, and trailing blanks are removed.
     """
 
     def __init__(self) -> None:
@@ -23,7 +23,7 @@ class StandardOutput(Console):
             self.width = UNBROKEN
 
     def print(self, *objects: Any, **how: Any) -> None:
-        """As rich does it."""
+        """Print, without trailing blanks if not on a terminal."""
         if self.is_terminal:
             super().print(*objects, **how)
             return

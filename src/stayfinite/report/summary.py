@@ -1,4 +1,4 @@
-"""The few lines at the end of a guarded run."""
+"""Summary lines at the end of a guarded run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 MOST_GROUPS = 5
-"""Groups that are named."""
+"""Groups listed."""
 
 WORTH_TELLING = 0.05
-"""Share of a step that the slowest rank takes beyond the mean, from which on it is named."""
+"""Report the slowest rank if its own share of a step exceeds the mean by this much."""
 
 
 def summary(
@@ -31,26 +31,25 @@ def summary(
     groups: Sequence[str],
     directory: str | None,
 ) -> str:
-    """What a run came to, in words.
+    """Summarize a run in a few lines.
 
     Arguments:
-        steps: all steps, refused ones among them.
+        steps: all steps, including refused ones.
         vetoes: refused steps by code.
-        watched: bad steps that were only watched, by code.
-        clipped: steps whose gradients were clipped.
-        bounded: unusual steps whose gradients were limited.
-        rollbacks: times that the run went back because a step had done harm.
-        phases: changes of level that were told as new phases.
+        watched: bad steps taken while monitoring, by code.
+        clipped: steps with clipped gradients.
+        bounded: unusual steps with limited gradients.
+        rollbacks: rollbacks after harmful steps.
+        phases: changes of level reported as new phases.
         last_loss: loss of the last accepted step.
         lowest_scale: lowest loss scale of an fp16 scaler.
-        worst: the worst parameters, each with what was wrong.
-        signs: what the signals of post-training have shown, with the step at which they first did.
-        silent: parameters that have no gradient.
-        slowest: with several ranks, the one with the most time of its own: its number, its host, the share of a step
-            that is its own, and the mean of all ranks.
-        unlearned: what was never learned from, in words; empty where nothing was.
-        groups: a sentence for each group of rows with refused batches.
-        directory: where the run was written.
+        worst: the worst parameters, each with its problem.
+        signs: post-training signals that fired, with their first step.
+        silent: parameters without a gradient.
+        slowest: rank, host, its own share of a step, and the mean share; None for a single rank.
+        unlearned: sentence about data never learned from; may be empty.
+        groups: one sentence per group of rows with refused batches.
+        directory: the run directory.
     """
     refused = sum(vetoes.values())
     words = f"{steps:,} step{'' if steps == 1 else 's'}, {f'{refused:,}' if refused else 'none'} refused"

@@ -1,4 +1,4 @@
-"""Lines on the terminal: one when something happens, none when nothing does."""
+"""Terminal lines of the guard: one per event, silent otherwise."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from stayfinite.core.decision import Action, Decision
 from stayfinite.core.finding import Finding
 
 ALWAYS_SHOWN = 5
-"""So many lines of one kind are shown; after that only the 8th, 16th, 32nd ..."""
+"""Lines of one kind shown; after that only the 8th, 16th, 32nd ..."""
 
 STYLES = {
     Action.VETO: "yellow", Action.STOP: "bold red", Action.ACCEPT: "cyan", Action.CLIP: "cyan",
     Action.CUT: "bold yellow", Action.ROLLBACK: "bold yellow", Action.ESCALATE: "bold yellow", Action.BOUND: "cyan",
 }  # fmt: skip
 OFTEN = frozenset({Action.VETO, Action.ACCEPT, Action.CLIP, Action.BOUND})
-"""Decisions that may come so often that only some of them are shown."""
+"""Decisions that may be frequent, so only some are shown."""
 
 VERBS = {
     Action.VETO: "refused", Action.STOP: "stopped", Action.ACCEPT: "taken", Action.CLIP: "taken, clipped",
@@ -29,7 +29,7 @@ VERBS = {
 
 
 class Console(Protocol):
-    """Anything that prints: a rich console, or one's own."""
+    """Anything that prints, such as a rich console."""
 
     def print(self, line: Any) -> None:
         """Print one line."""
@@ -41,7 +41,7 @@ class _Plain:
 
 
 class Voice:
-    """Speaks for the guard, on stderr unless given another console."""
+    """Prints for the guard, on stderr by default."""
 
     def __init__(self, console: Console | None = None, prefix: str = "") -> None:
         self._prefix = prefix
@@ -49,7 +49,7 @@ class Voice:
         self._said: Counter[str] = Counter()
 
     def decision(self, decision: Decision, done: Mapping[str, Any] | None = None) -> None:
-        """Tell of a decision that is worth it, and of what was done beyond a veto."""
+        """Print a decision, and what was done beyond a veto."""
         count = self._said[decision.code] = self._said[decision.code] + 1
         if count > ALWAYS_SHOWN and count & (count - 1) and decision.action in OFTEN:
             return
@@ -60,18 +60,16 @@ class Voice:
         self._say(f"step {decision.step} {verb}, {decision.code}: {decision.reason}{often}", STYLES[decision.action])
 
     def finding(self, finding: Finding) -> None:
-        """Tell of slow trouble."""
         evidence = "; ".join(finding.evidence)
         self._say(
             f"{finding.where}, {finding.code} {finding.cause}: {finding.title} ({evidence}). {finding.fix}", "magenta"
         )
 
     def text(self, text: str) -> None:
-        """Say something else."""
         self._say(text, "")
 
     def _say(self, text: str, style: str) -> None:
-        # A terminal that has gone away is no reason to end a training; rich leaves by SystemExit then.
+        # A closed terminal must not end the training; rich raises SystemExit then.
         with suppress(OSError, ValueError, SystemExit):
             self._print(f"stayfinite: {self._prefix}{text}", style)
 
@@ -82,7 +80,7 @@ class Voice:
         except ImportError:
             self._console.print(line)
             return
-        # Names of parameters may hold brackets, so nothing here is markup.
+        # Parameter names may hold brackets, so no markup.
         self._console.print(Text(line, style=style) if isinstance(self._console, RichConsole) else line)
 
 

@@ -1,4 +1,4 @@
-"""What 16-bit weights lose of their updates, for a person: a table, and a last line that says what to do."""
+"""Updates lost by 16-bit weights, on the terminal: a table, then what to do."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 MUCH = 0.5
-"""Share of rounded-away updates that the rule `bf16-lost-updates` calls a fault."""
+"""Share of lost updates above which the rule `bf16-lost-updates` fires."""
 
 
 def show(record: Mapping[str, Any], console: Console) -> None:
-    """Print it."""
+    """Print the comparison."""
     table = Table("weights", "bytes", "rounded away", "norm lost", "error", "cosine", "loss", box=None)
     for way in record["ways"]:
         table.add_row(

@@ -1,4 +1,4 @@
-"""What was seen of a program -> findings: a file a matter, each states a mechanism and is quiet without it."""
+"""Turn the record of a program into findings. Each judge covers one topic and stays silent without evidence."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ JUDGES = (optimizing, scaling, losses, modes, schedules, data, augmenting, metri
 
 
 def judge_all(program: Program) -> Iterator[Told]:
-    """Every finding that what was seen allows."""
+    """All findings that the record supports."""
     for each in JUDGES:
         try:
             yield from each.judge(program)
-        except Exception as error:  # whatever a program may have left behind
+        except Exception as error:  # a program may leave anything behind
             program.troubles.append(f"{each.__name__}: {type(error).__name__}: {error}"[:300])

@@ -1,4 +1,4 @@
-"""What the models answer: the same for every row, whatever it is."""
+"""Model outputs: identical for every row."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from stayfinite.doctor.told import Told, told
 
 FEWEST_LOOKS = 4
 LATE = 2
-"""The last looks, at which all rows got the same answer."""
+"""Number of last looks at which all rows had the same output."""
 THROWN_UP = 3.0
-"""A loss that rises to so many times its start within the first tenth of the steps was thrown up by the rate."""
+"""A loss that rises to this multiple of its start within the first tenth of the steps was driven up by the rate."""
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """A model that answers every row alike."""
+    """Models that give every row the same output."""
     if program.bad is not None:
         return
     for seen in program.learning_models():
@@ -51,6 +51,6 @@ def judge(program: Program) -> Iterator[Told]:
 
 
 def _all_constant(program: Program, module: nn.Module) -> bool:
-    """Whether every weight matrix had the same number everywhere at the beginning."""
+    """Whether every weight matrix began as a single constant."""
     first = [program.first_weights.get(id(p)) for p in module.parameters() if p.dim() > 1 and p.numel() > 1]
     return bool(first) and all(each is not None and bool((each == each.reshape(-1)[0]).all()) for each in first)

@@ -1,4 +1,4 @@
-"""Rows of the training data, drawn again: is an input turned round while its label stays?"""
+"""Draw training rows again: is an input flipped or rotated while its label stays?"""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from stayfinite.state.rng import capture_rng, restore_rng
 ROWS, DRAWS = 4, 8
 SECONDS = 1.5
 ALIKE, UNLIKE = 0.97, 0.9
-"""Correlations of a drawn input with an earlier one, turned and as it was."""
+"""Correlations of a drawn input with an earlier one: flipped and unflipped."""
 FLIPS = ("flip", "fliplr", "flipud", "hflip", "vflip", "rot90", "rotate")
-"""Functions that turn an input round."""
+"""Functions that flip or rotate."""
 TURNS: dict[str, Callable[[Tensor], Tensor]] = {
     "mirrored": lambda t: t.flip(-1),
     "upside down": lambda t: t.flip(-2),
@@ -35,7 +35,7 @@ TURNS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """Draw a few rows of each dataset that is trained on, several times each."""
+    """Draw a few rows of each training dataset several times."""
     for seen in program.loaders.values():
         dataset = getattr(seen.loader, "dataset", None)
         if not seen.trained or dataset is None or isinstance(dataset, IterableDataset) or not _is_map(dataset):
@@ -73,7 +73,7 @@ def _line_of(dataset: Any) -> int:
 
 
 def _line_of_flip(dataset: Any) -> int:
-    """The one line of ``__getitem__``, else of its class, that flips or rotates; 0 where none does, or several do."""
+    """The only line of ``__getitem__``, or of its class, that flips or rotates; 0 if there is none or several."""
     tree = tree_of(_file_of(dataset))
     first = _line_of(dataset)
     for owner in () if tree is None else ast.walk(tree):
@@ -90,7 +90,7 @@ def _line_of_flip(dataset: Any) -> int:
 
 
 def _flips_in(tree: ast.AST) -> set[int]:
-    """Lines that call a flip or a rotation, or read backwards as in ``x[:, ::-1]``."""
+    """Lines that call a flip or rotation, or slice backwards as in ``x[:, ::-1]``."""
     calls = {n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and called(n) in FLIPS}
     backwards = {
         n.lineno
@@ -102,7 +102,7 @@ def _flips_in(tree: ast.AST) -> set[int]:
 
 
 def _turned_alone(dataset: Any) -> tuple[int, str] | None:
-    """A row whose input was seen turned over an unchanged label, and how."""
+    """A row whose input was flipped while its label was unchanged, and how."""
     start = time.monotonic()
     for row in range(min(ROWS, len(dataset))):
         drawn: list[tuple[Tensor, Tensor]] = []

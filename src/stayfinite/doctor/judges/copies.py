@@ -1,4 +1,4 @@
-"""Copies of a model that should follow it, and weights that should be one: target networks, averages, tied layers."""
+"""Copies that should follow a model, and weights that should be tied: target networks, averages, embeddings."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from stayfinite.doctor.told import Told, told
 FOLLOWS = re.compile(
     r"target|\bema|_ema|ema_|shadow|momentum|average|slow_|_slow|key_enc|encoder_k|mean_teacher", re.IGNORECASE
 )
-"""Names of copies that are meant to follow."""
+"""Names of copies meant to follow the model."""
 STAYS = re.compile(r"ref|frozen|prior|init|old|backup|best|teacher(?!_ema)", re.IGNORECASE)
-"""Names of copies that are not."""
+"""Names of copies meant to stay fixed."""
 FEWEST_STEPS = 30
 MOST_ELEMENTS = 1 << 24
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """Copies that stay, copies that train, and weights that were tied and are two."""
+    """Copies that never update, copies that are trained, and weights that came untied."""
     if program.bad is not None or program.steps < FEWEST_STEPS:
         return
     held = program.held()
@@ -45,7 +45,7 @@ def _holds(module: nn.Module, held: set[int]) -> bool:
 
 
 def _is_first_of(program: Program, model: ModelSeen, copy: ModelSeen) -> bool:
-    """Whether two models have the same shapes, share nothing, and began with the same weights."""
+    """Whether two models have the same shapes, share nothing, and began with equal weights."""
     mine, theirs = list(model.module.parameters()), list(copy.module.parameters())
     if not mine or [p.shape for p in mine] != [p.shape for p in theirs]:
         return False
@@ -83,7 +83,7 @@ def _out_of_step(program: Program, name: str, model: ModelSeen, copy: ModelSeen,
 
 
 def _untied(program: Program, model: ModelSeen) -> Iterator[Told]:
-    """An embedding and an output layer that began with the same numbers, and drift apart."""
+    """An embedding and an output layer that began equal and drift apart."""
     tables = [(n, m.weight) for n, m in model.module.named_modules() if isinstance(m, nn.Embedding)]
     layers = [(n, m.weight) for n, m in model.module.named_modules() if isinstance(m, nn.Linear)]
     for table_name, table in tables:

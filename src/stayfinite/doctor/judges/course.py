@@ -1,4 +1,4 @@
-"""The course of the loss: away from where it began, far up."""
+"""Course of the loss: divergence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RISEN = 4.0
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """A loss of torch's own that ends far above where it began."""
+    """A loss that ends far above its start, or falls without bound."""
     stepping = [each for each in program.optimizers.values() if each.steps]
     course = program.main_loss()
     if program.bad is not None or len(stepping) > 1 or len(course) < FEWEST:
@@ -39,7 +39,7 @@ def judge(program: Program) -> Iterator[Told]:
 
 
 def runs_away(course: Course) -> bool:
-    """Whether a loss is far below 0, and goes on falling by ever larger steps."""
+    """Whether a loss is far below 0 and falls ever faster."""
     values = course.finite
     if len(values) < LONG:
         return False
@@ -49,14 +49,14 @@ def runs_away(course: Course) -> bool:
 
 
 def ends(course: Course) -> tuple[float, float]:
-    """The loss at the beginning and at the end, each over a tenth of the steps."""
+    """Median loss over the first and last tenth of the steps."""
     values = course.finite
     tenth = max(1, min(20, len(values) // 10))
     return sorted(values[:tenth])[tenth // 2], sorted(values[-tenth:])[tenth // 2]
 
 
 def risen(program: Program, course: Course) -> bool:
-    """Whether a loss that is meant to fall has clearly risen."""
+    """Whether a loss that should fall has clearly risen."""
     if not has_known_loss(program) or len(course.finite) < FEWEST:
         return False
     begin, end = course.finite[0], ends(course)[1]
@@ -65,13 +65,13 @@ def risen(program: Program, course: Course) -> bool:
 
 
 def has_known_loss(program: Program) -> bool:
-    """Whether a loss of torch's own, which is meant to fall, is computed at most of the steps."""
+    """Whether a torch loss, which should fall, is computed at most steps."""
     most = 0.5 * len(program.main_loss())
     return any(each.learns and each.calls >= most for each in program.loss_calls.values())
 
 
 def at_chance(program: Program, course: Course) -> bool:
-    """Whether a cross entropy ends where guessing by the share of each class would."""
+    """Whether a cross entropy ends where guessing by class frequency would."""
     end = ends(course)[1] if len(course.finite) >= FEWEST else math.inf
     for seen in program.loss_calls.values():
         if seen.learns and seen.name == "cross_entropy" and seen.labels and seen.calls >= 0.5 * len(course):
@@ -84,7 +84,7 @@ def at_chance(program: Program, course: Course) -> bool:
 
 
 def stands_still(program: Program) -> bool:
-    """Whether a loss of torch's own has not moved by a hundredth over many steps, with one optimizer."""
+    """Whether a torch loss changed by less than 1% over many steps, with one optimizer."""
     course = program.main_loss()
     stepping = [each for each in program.optimizers.values() if each.steps]
     if len(stepping) != 1 or not has_known_loss(program) or len(course.finite) < LONG or program.bad is not None:
@@ -94,17 +94,17 @@ def stands_still(program: Program) -> bool:
 
 
 def stalled(program: Program) -> bool:
-    """Whether a loss of torch's own has fallen by less than a fiftieth over many steps, noise aside."""
+    """Whether a torch loss has fallen by less than 2% over many steps."""
     course = program.main_loss()
     slow = len(course.finite) >= 2 * LONG and not learned(course, 0.02)
     return stands_still(program) or (slow and has_known_loss(program) and program.bad is None)
 
 
 def not_learning(program: Program) -> bool:
-    """Whether the loss has not clearly fallen, has risen, or ends at what guessing gives."""
+    """Whether the loss has not clearly fallen, has risen, or ends at chance level."""
     course = program.main_loss()
     if not has_known_loss(program) and min(course.finite, default=0.0) <= 0:
-        return False  # a policy's loss, a likelihood: it says nothing by itself
+        return False  # a policy loss or likelihood, which says nothing alone
     return not learned(course) or risen(program, course) or at_chance(program, course)
 
 
@@ -114,5 +114,5 @@ def learned(course: Course, share: float = 0.1) -> bool:
     if len(values) < FEWEST:
         return True
     begin, end = ends(course)
-    # A rate that is far too high throws the loss up at once; coming down from there is no learning.
+    # A rate far too high drives the loss up at once; coming down from there is not learning.
     return begin - end > share * max(abs(begin), 1e-12) and end <= values[0] + 0.02 * abs(values[0])

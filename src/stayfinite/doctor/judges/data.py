@@ -1,4 +1,4 @@
-"""The data as the models got it: repeated, in stored order, scaled in two ways, with labels of other rows."""
+"""Data as the models got it: repeated, unshuffled, scaled differently, or mislabeled."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch.utils.data import RandomSampler
 
 from stayfinite.doctor.frames import short
 from stayfinite.doctor.judges.course import learned, not_learning
+from stayfinite.doctor.patching.text import called
 from stayfinite.doctor.record import ModelSeen, Program, tensors_in
 from stayfinite.doctor.slicing import tree_of
 from stayfinite.doctor.told import Told, told
@@ -26,20 +27,20 @@ FAR_UNSCALED = 100.0
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """What is wrong with the data."""
+    """Data faults."""
     yield from _repeated(program)
     yield from _stored_order(program)
     for seen in program.learning_models():
         yield from _scaled(program, seen)
         yield from _unscaled(program, seen)
-    yield from _own_order(program)
+    yield from _shuffled_apart(program)
     yield from _other_labels(program)
     yield from _time_first(program)
     yield from _last_of_one(program)
 
 
 def _last_of_one(program: Program) -> Iterator[Told]:
-    """BatchNorm has refused a batch of one row, which a loader ends with."""
+    """BatchNorm refused a last batch of one row."""
     if not any("more than 1 value per channel when training" in line for _, line in program.printed[-40:]):
         return
     for seen in program.loaders.values():
@@ -53,7 +54,7 @@ def _last_of_one(program: Program) -> Iterator[Told]:
 
 
 def _time_first(program: Program) -> Iterator[Told]:
-    """A module that wants time first is given the batch first: rows of the batch are read as one sequence."""
+    """A time-first module gets batch-first input, so it reads rows as time steps."""
     rows = {each.rows for each in program.loss_calls.values() if each.learns and each.rows > 1}
     for kind, shape, place in program.sequences.values():
         if len(rows) == 1 and shape[0] in rows and shape[1] not in rows and shape[0] != shape[1]:
@@ -150,7 +151,7 @@ def _scaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
 
 
 def _unscaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
-    """Inputs of a size that drowns the weights, where nothing is learned."""
+    """Inputs so large that they drown the weights, while nothing is learned."""
     given = seen.training
     size = max(abs(given.mean), given.spread) if given.count >= FEWEST_VALUES else 0.0
     stuck = program.bad is not None or not learned(program.main_loss(), 0.2)
@@ -163,11 +164,11 @@ def _unscaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
         )  # fmt: skip
 
 
-def _own_order(program: Program) -> Iterator[Told]:
+def _shuffled_apart(program: Program) -> Iterator[Told]:
     shuffling = [
         each
         for each in program.loaders.values()
-        if each.trained is not None and isinstance(_sampler(each.loader), RandomSampler)
+        if each.trained is not None and isinstance(getattr(each.loader, "sampler", None), RandomSampler)
     ]
     together = [each for each in shuffling if each.batches >= FEWEST and _one_column(each.last)]
     if len(together) == 2 and abs(together[0].batches - together[1].batches) <= 1:
@@ -198,7 +199,7 @@ def _own_order(program: Program) -> Iterator[Told]:
 
 
 def _other_labels(program: Program) -> Iterator[Told]:
-    """The same rows come with other labels in the next epoch."""
+    """The same rows have other labels in the next epoch."""
     for seen in program.loss_calls.values():
         often = seen.again >= 64 and len(seen.pairs) >= 64 and seen.again <= 64 * len(seen.pairs)
         if seen.learns and often and seen.other_label > 0.3 * seen.again and not_learning(program):
@@ -221,21 +222,17 @@ def _fell(program: Program) -> bool:
     return end < 0.5 * begin
 
 
-def _sampler(loader: object) -> object:
-    return getattr(loader, "sampler", None)
-
-
 def _one_column(batch: object) -> bool:
     return isinstance(batch, torch.Tensor) or (isinstance(batch, list | tuple) and len(batch) == 1)
 
 
 def two_orders(tree: ast.Module) -> tuple[tuple[str, str], int] | None:
-    """Two arrays that are shuffled by different permutations, one after the other, and the line of the second."""
+    """Two arrays shuffled by different permutations, and the line of the second."""
     for body in _bodies(tree):
         orders: dict[str, str] = {}
         shuffled: list[tuple[str, str, int]] = []
         for statement in body:
-            seeded = any(isinstance(n, ast.Call) and _called(n) in ("seed", "manual_seed") for n in ast.walk(statement))
+            seeded = any(called(n) in ("seed", "manual_seed") for n in ast.walk(statement))
             if seeded:
                 shuffled.clear()
             if (made := _new_order(statement)) is not None:
@@ -250,17 +247,17 @@ def two_orders(tree: ast.Module) -> tuple[tuple[str, str], int] | None:
 
 
 def _new_order(statement: ast.stmt) -> str | None:
-    """The name that a statement gives to a random order of its own; None where it gives none."""
+    """The name assigned a fresh random permutation by this statement, or None."""
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
         return None
     call, target = statement.value, statement.targets[0]
-    of_an_array = bool(call.args) and isinstance(call.args[0], ast.Name) and _called(call) == "permutation"
-    drawn = _called(call) in ("randperm", "permutation") and not of_an_array
+    of_an_array = bool(call.args) and isinstance(call.args[0], ast.Name) and called(call) == "permutation"
+    drawn = called(call) in ("randperm", "permutation") and not of_an_array
     return target.id if drawn and isinstance(target, ast.Name) else None
 
 
 def _are_pair(one: str, two: str) -> bool:
-    """Whether one name is of labels and the other is not, and both are of the same split."""
+    """Whether exactly one name denotes labels and both are of the same split."""
     labels = [_of_labels(one), _of_labels(two)]
     splits = [next((s for s in ("train", "test", "val") if s in name.lower()), "") for name in (one, two)]
     return labels.count(True) == 1 and splits[0] == splits[1]
@@ -283,16 +280,12 @@ def _bodies(tree: ast.Module) -> Iterator[list[ast.stmt]]:
                 yield body
 
 
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-
-
 def _shuffles(statement: ast.stmt, orders: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Names that a statement puts in a random order, with what tells that order from another."""
+    """Names a statement shuffles, each with an id of the permutation."""
     if (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Call)
-        and _called(statement.value) == "shuffle"
+        and called(statement.value) == "shuffle"
     ):
         arguments = statement.value.args
         if len(arguments) == 1 and isinstance(arguments[0], ast.Name):
@@ -307,7 +300,7 @@ def _shuffles(statement: ast.stmt, orders: dict[str, str]) -> Iterator[tuple[str
             continue
         if (
             isinstance(value, ast.Call)
-            and _called(value) == "permutation"
+            and called(value) == "permutation"
             and value.args
             and isinstance(value.args[0], ast.Name)
         ):
@@ -316,5 +309,5 @@ def _shuffles(statement: ast.stmt, orders: dict[str, str]) -> Iterator[tuple[str
             index = value.slice
             if isinstance(index, ast.Name) and index.id in orders:
                 yield target.id, orders[index.id]
-            elif isinstance(index, ast.Call) and _called(index) in ("randperm", "permutation"):
+            elif isinstance(index, ast.Call) and called(index) in ("randperm", "permutation"):
                 yield target.id, f"{index.lineno}:{index.col_offset}"

@@ -1,4 +1,4 @@
-"""What loss functions are given: probabilities, scores, shapes, signs."""
+"""Inputs of loss functions: probabilities, logits, shapes, signs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stayfinite.doctor.told import Told, told
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """What is wrong with a call of a loss function."""
+    """Faults in calls of loss functions."""
     for seen in program.loss_calls.values():
         if seen.looked:
             yield from _given(program, seen)

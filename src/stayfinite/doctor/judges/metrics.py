@@ -1,4 +1,4 @@
-"""What a program prints, held against what was seen: impossible values, sums that are never reset."""
+"""Compare printed metrics with the record: impossible values, sums never reset, stuck metrics."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ FEWEST = 3
 CLOSE = 0.02
 LONGEST_NAME = 40
 FELL = 0.5
-"""Share of the loss that has to have gone for a metric to be expected to move."""
+"""Share the loss must have fallen before a metric is expected to move."""
 FEWEST_STUCK, MANY_STUCK = 4, 6
-"""Prints of one value: of 0, and of any other."""
+"""Equal prints needed to call a metric stuck: at 0, and at any other value."""
 PERCENT = re.compile(
     r"\b(?:100|1e2)(?:\.0*)?\s*[*/]|[*]=?\s*(?:100|1e2)(?:\.0*)?\b|\bmul_?\(\s*100|%%|:\.?\d*%|percent", re.IGNORECASE
 )
-"""A number turned into percent."""
+"""Code that converts to percent."""
 
 
 @dataclass(slots=True)
 class Printed:
-    """One number of a line that is printed again and again."""
+    """One number of a repeatedly printed line."""
 
     name: str
     percent: bool
@@ -46,7 +46,7 @@ class Printed:
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """Printed numbers that cannot be what they are called."""
+    """Printed numbers that contradict their name or the loss."""
     series = read_printed(program.printed)
     yield from _impossible(program, series)
     yield from _never_reset(program, series)
@@ -55,7 +55,7 @@ def judge(program: Program) -> Iterator[Told]:
 
 
 def read_printed(lines: list[tuple[int, str]]) -> list[Printed]:
-    """Numbers by the line they stand in, with the word before each."""
+    """Printed numbers, grouped by their line's form, with the word before each."""
     found: dict[tuple[str, int], Printed] = {}
     for step, line in lines[:20_000]:
         if len(line) > 400:
@@ -82,7 +82,7 @@ def read_printed(lines: list[tuple[int, str]]) -> list[Printed]:
 
 
 def _name(before: str) -> str:
-    """What a number is called: the last words before it."""
+    """Name of a number: the last words before it."""
     words = re.split(r"[|,;\t]|\s{2,}", before.strip(" :=|,-()[]\t."))[-1]
     words = words.strip(" :=-()[]'\"").lower()[-LONGEST_NAME:]
     return f"{words})" if words.count("(") > words.count(")") else words
@@ -111,7 +111,7 @@ def _impossible(program: Program, series: list[Printed]) -> Iterator[Told]:
 
 
 def _stuck(program: Program, series: list[Printed]) -> Iterator[Told]:
-    """A share that is printed again and again with one value, while the loss falls far."""
+    """A metric printed repeatedly with one value while the loss falls far."""
     losses = program.main_loss()
     if program.bad is not None or not learned(losses, FELL):
         return
@@ -131,7 +131,7 @@ def _stuck(program: Program, series: list[Printed]) -> Iterator[Told]:
 
 
 def _reward_falls(program: Program, series: list[Printed]) -> Iterator[Told]:
-    """What is to be made large gets small: the sign of the loss, or of the advantage, is turned."""
+    """A reward that falls: the sign of the loss or the advantage is flipped."""
     if program.bad is not None or any(each.learns for each in program.loss_calls.values()):
         return
     for each in series:
@@ -158,7 +158,7 @@ def _text_of(filename: str) -> str:
 
 
 def _in_percent(program: Program) -> bool:
-    """Whether the program's own text makes percentages anywhere."""
+    """Whether the program's source computes percentages anywhere."""
     own = {place[0] for place in program.losses if place[0]}
     homes = tuple({str(_root_of(Path(name).resolve().parent)) for name in own})
     loaded = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
@@ -167,7 +167,7 @@ def _in_percent(program: Program) -> bool:
 
 
 def _root_of(folder: Path) -> Path:
-    """The folder that a package stands in; the folder itself where it is none."""
+    """The directory that contains a package; the folder itself if it is not one."""
     while (folder / "__init__.py").exists() and folder.parent != folder:
         folder = folder.parent
     return folder
@@ -215,5 +215,5 @@ def _never_reset(program: Program, series: list[Printed]) -> Iterator[Told]:
 
 
 def _index_by_step(steps: list[int]) -> Callable[[int], int]:
-    """``step -> number of losses`` that had been seen when so many steps were taken."""
+    """``step -> number of losses`` seen before that step."""
     return lambda step: bisect.bisect_left(steps, step)

@@ -1,4 +1,4 @@
-"""Training and evaluation mode, as the models were called."""
+"""Training and evaluation mode at each model call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FEWEST = 3
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """Models that learn in evaluation mode, or are judged in training mode."""
+    """Models that train in evaluation mode, or are evaluated in training mode."""
     held = program.held()
     stepping = [each for each in program.optimizers.values() if each.steps]
     for seen in program.models.values():
@@ -43,7 +43,7 @@ def _wrong_mode(title: str, evidence: list[str], place: Place, weight: float, fi
 
 
 def _effect(module: nn.Module, *, training: bool) -> str:
-    """What a mode does to the layers that a model has."""
+    """Effect of a mode on the model's layers."""
     parts = list(module.modules())
     said = []
     if any(isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0 for each in parts):

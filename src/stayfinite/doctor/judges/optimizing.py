@@ -1,4 +1,4 @@
-"""Gradients and the optimizers that use them: stale, cleared, missing, held by nobody."""
+"""Gradients and optimizers: stale, cleared, missing or unowned gradients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_NAMED = 4
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """What is wrong between backward and step."""
+    """Faults between backward and step."""
     yield from _missing(program)
     for seen in program.optimizers.values():
         if type(seen.optimizer).__name__ == "LBFGS" or seen.steps < FEWEST:
@@ -26,12 +26,12 @@ def judge(program: Program) -> Iterator[Told]:
         yield from _accumulation(program, seen)
     if program.hand is not None and program.by_hand and program.hand.steps >= FEWEST:
         yield from _stale(program.hand)
-    yield from _held_by_nobody(program)
-    yield from _cut_off(program)
+    yield from _unowned(program)
+    yield from _detached(program)
 
 
-def _cut_off(program: Program) -> Iterator[Told]:
-    """A model that is called at every step, and none of whose parameters ever gets a gradient."""
+def _detached(program: Program) -> Iterator[Told]:
+    """A model called at every step whose parameters never get a gradient."""
     looks = {
         id(p): (seen.none_always.get(id(p), 0), seen.looks)
         for seen in program.optimizers.values()
@@ -55,7 +55,7 @@ def _cut_off(program: Program) -> Iterator[Told]:
 
 
 def _missing(program: Program) -> Iterator[Told]:
-    """One of the two calls never came."""
+    """backward or step is never called."""
     steps = sum(each.steps for each in program.optimizers.values())
     if steps >= FEWEST and not program.backwards:
         seen = next(each for each in program.optimizers.values() if each.steps)
@@ -164,12 +164,10 @@ def _rate(seen: OptimizerSeen) -> Iterator[Told]:
             "flipped-sign", [f"The learning rate is negative: {rates[0]:g}."],
             place=seen.place, where=short(seen.place), weight=2.4, fix="use a positive learning rate",
         )  # fmt: skip
-    elif seen.optimizer.param_groups and all(group.get("maximize") for group in seen.optimizer.param_groups):
-        return
 
 
 def _accumulation(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
-    """Several backward calls a step on one line, each with the whole mean of its batch."""
+    """Several backward calls per step, each with the full mean of its batch."""
     counts = seen.backwards_a_step
     usual = sorted(counts)[len(counts) // 2] if counts else 0
     if usual < 2 or len(program.losses) != 1 or len(program.optimizers) != 1 or counts.count(usual) < 0.7 * len(counts):
@@ -189,7 +187,7 @@ def _accumulation(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
         )  # fmt: skip
 
 
-def _held_by_nobody(program: Program) -> Iterator[Told]:
+def _unowned(program: Program) -> Iterator[Told]:
     stepping = [each for each in program.optimizers.values() if each.steps >= FEWEST]
     if not stepping or len(stepping) != len(program.optimizers):
         return
@@ -198,7 +196,7 @@ def _held_by_nobody(program: Program) -> Iterator[Told]:
     inside = {id(p) for model in program.models.values() for p in model.module.parameters()}
     held = program.held()
     if held and not held & inside:
-        return  # an image or a prompt is trained through a model that stays
+        return  # an image or prompt is trained through a frozen model
     others = _unheld_with_gradient(program)
     if not others:
         return

@@ -1,4 +1,4 @@
-"""A GradScaler that finds no scale."""
+"""A GradScaler that finds no working scale."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from stayfinite.doctor.record import Program
 from stayfinite.doctor.told import Told, told
 
 FEWEST = 10
-"""Skipped steps below which a scale may still settle."""
+"""Skipped steps below which the scale may still settle."""
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """The scale fell below 1 and steps are skipped: something overflows that no scale can help."""
+    """The scale fell below 1 and steps are skipped: the overflow does not depend on it."""
     scales = program.scales.values
     if program.skipped < FEWEST or not len(scales) or scales[-1] >= 1.0:
         return

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: stepped in the wrong unit, run down long before the end, never started."""
+"""Learning-rate schedules: stepped in the wrong unit, finished early, or never started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WARMING = ("LambdaLR", "LinearLR", "SequentialLR", "ChainedScheduler")
 
 
 def judge(program: Program) -> Iterator[Told]:
-    """Schedules that run out early, swing where they should fall, or hardly move."""
+    """Schedules that finish early, oscillate or hardly move."""
     for seen in program.schedules.values():
         found = _judge_one(program, seen)
         if found is not None:

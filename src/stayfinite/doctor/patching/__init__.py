@@ -1,1 +1,1 @@
-"""A patch of the user's own file for the top finding, called verified only after a patched copy has run."""
+"""Patch the user's file for the top finding. A patch is verified only by running a patched copy."""

@@ -1,4 +1,4 @@
-"""Texts in which data are drawn in one order, and sums begin anew."""
+"""Candidate edits for shuffling and running sums."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _one_order(text: Text, top: Told, __: Program) -> Iterator[str]:
 
 
 def _reset(text: Text, _: Told, program: Program) -> Iterator[str]:
-    """The running sum set to 0 where the loop over batches begins."""
+    """Set the running sum to 0 before the loop over batches."""
     backward = backward_statement(text, program)
     if backward is None:
         return

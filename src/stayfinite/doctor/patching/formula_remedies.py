@@ -1,4 +1,4 @@
-"""Texts in which a formula is kept away from its edge."""
+"""Candidate edits that keep a formula in its safe range."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stayfinite.doctor.told import Told
 
 SMALL = "1e-8"
 ROOTS = (0.5, 0.25, -0.5, -1, -2)
-"""Powers that have an edge at 0."""
+"""Exponents with a singularity at 0."""
 
 
 def _formula(text: Text, top: Told, _: Program) -> Iterator[str]:
-    """The line at which bad values begin, kept away from the edge."""
+    """Guard the expressions of the line where bad values begin."""
     statement = text.statement_at(top.place[1]) if top.place[1] else None
     if statement is None:
         return
@@ -98,7 +98,7 @@ def _mask(text: Text, _: Told, __: Program) -> Iterator[str]:
 
 
 def _constant(node: ast.AST) -> str:
-    """A constant as text; empty where it is none."""
+    """A constant as text; empty for anything else."""
     return str(getattr(node, "value", ""))
 
 

@@ -1,4 +1,4 @@
-"""Texts in which the calls of a training loop stand where they belong."""
+"""Candidate edits that move or add calls of a training loop."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _accumulation(text: Text, top: Told, program: Program) -> Iterator[str]:
 
 
 def _mode(text: Text, top: Told, program: Program) -> Iterator[str]:
-    """``train()`` before the loop over batches, ``eval()`` before the evaluation."""
+    """Add ``train()`` before the loop over batches, ``eval()`` before the evaluation."""
     backward = backward_statement(text, program)
     if backward is None:
         return

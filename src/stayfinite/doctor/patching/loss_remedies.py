@@ -1,4 +1,4 @@
-"""Texts in which the loss is given what it takes."""
+"""Candidate edits for the inputs and sign of a loss."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _sign(text: Text, top: Told, program: Program) -> Iterator[str]:
 
 
 def _detached(text: Text, _: Told, program: Program) -> Iterator[str]:
-    """The graph kept: no ``detach``, ``item``, ``data`` or new tensor on the way to the loss."""
+    """Keep the graph: no ``detach``, ``item``, ``data`` or new tensor before the loss."""
     for call in text.calls("tensor"):
         if any(k.arg == "requires_grad" for k in call.keywords) or "item" in text.source(call):
             inner = call.args[0]
@@ -121,7 +121,7 @@ def _detached(text: Text, _: Told, program: Program) -> Iterator[str]:
 
 
 def _without_requires_grad(text: Text) -> str:
-    """The text without its first ``x.requires_grad_()``: x alone."""
+    """Replace the first ``x.requires_grad_()`` with ``x``."""
     calls = text.calls("requires_grad_")
     owner = owner_of(calls[0]) if calls else None
     return text.text if owner is None else text.with_node(calls[0], text.source(owner))

@@ -1,4 +1,4 @@
-"""Texts in which the optimizer holds what should learn."""
+"""Candidate edits for the optimizer's parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stayfinite.doctor.told import Told
 
 
 def _held(text: Text, top: Told, program: Program) -> Iterator[str]:
-    """All models in the optimizer; or the optimizer built right before the loop."""
+    """Pass all models to the optimizer, or build it right before the loop."""
     statement = text.statement_at(top.place[1]) if top.place[1] else None
     backward = backward_statement(text, program)
     if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call) or not statement.value.args:
@@ -61,7 +61,7 @@ def _held(text: Text, top: Told, program: Program) -> Iterator[str]:
 
 
 def _last_in_function(text: Text, statement: ast.Assign) -> str:
-    """A statement of ``__init__`` moved to its end, speaking of what self holds by then."""
+    """Move a statement of ``__init__`` to its end, using ``self.model``."""
     function = text.function_round(statement)
     if function is None:
         return text.text
@@ -71,7 +71,7 @@ def _last_in_function(text: Text, statement: ast.Assign) -> str:
 
 
 def _next_statements(text: Text, statement: ast.stmt) -> ast.stmt | None:
-    """The last statement right after another one that binds a model anew."""
+    """The first later statement that rebinds a model."""
     models = set(_model_variables(text))
     found = [
         node for node in text.find(lambda n: isinstance(n, ast.Assign))

@@ -1,4 +1,4 @@
-"""Texts with other settings of the optimizer."""
+"""Candidate edits for optimizer settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLAGS = ("--lr", "--learning-rate", "--learning_rate")
 
 
 def _rate(text: Text, top: Told, _: Program) -> Iterator[str]:
-    """The rate, where it is written as a number: in the optimizer's call, a name, a setting, a flag."""
+    """Change the learning rate where it is a literal: in a call, variable, dict or flag."""
     lower = top.finding.cause == "lr-too-high"
     factors = (0.01, 0.001, 1e-4) if lower else (1e3, 1e5, 1e6)
     places = (place for node in ast.walk(text.tree) for place in _rates_at(text, node))
@@ -30,7 +30,7 @@ def _rate(text: Text, top: Told, _: Program) -> Iterator[str]:
 
 
 def _rates_at(text: Text, node: ast.AST) -> Iterator[ast.expr]:
-    """Expressions of a node that stand where a learning rate does."""
+    """Expressions in a node that hold a learning rate."""
     if isinstance(node, ast.keyword):
         if node.arg in KEYS:
             yield node.value

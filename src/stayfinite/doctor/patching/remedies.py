@@ -1,4 +1,4 @@
-"""For each cause, texts in which it may be mended, the likeliest first. Which of them helps is tried."""
+"""Candidate edits by cause, likeliest first. Each is tried."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REMEDIES: dict[str, Remedy] = {
 
 
 def texts_for(text: Text, top: Told, program: Program) -> Iterator[str]:
-    """Changed texts for a finding."""
+    """Candidate texts for a finding."""
     remedy = REMEDIES.get(top.finding.cause)
     if remedy is not None:
         yield from remedy(text, top, program)

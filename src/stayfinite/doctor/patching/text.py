@@ -1,4 +1,4 @@
-"""A program's text with its tree: replacing an expression, moving a statement, finding what stands at a line."""
+"""Program text with its syntax tree, for edits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Text:
-    """A program's text. Edits return new texts and leave this one alone."""
+    """Program text. Edits return new text and leave this object unchanged."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -19,7 +19,6 @@ class Text:
         }
 
     def source(self, node: ast.AST) -> str:
-        """The text of a node."""
         return ast.get_source_segment(self.text, node) or ""
 
     def with_node(self, node: Any, new: str) -> str:
@@ -32,13 +31,13 @@ class Text:
         return sum(len(each.encode()) for each in self.lines[: line - 1]) + column
 
     def parents(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What a node stands in, from the inside out."""
+        """Enclosing nodes, innermost first."""
         while node in self._parents:
             node = self._parents[node]
             yield node
 
     def statement_at(self, line: int) -> ast.stmt | None:
-        """The innermost statement that a line lies in."""
+        """The innermost statement that contains a line."""
         found = [
             node
             for node in ast.walk(self.tree)
@@ -47,7 +46,7 @@ class Text:
         return max(found, key=lambda node: (node.lineno, -(node.end_lineno or 0)), default=None)
 
     def loop_round(self, node: ast.AST) -> ast.For | ast.While | None:
-        """The loop that a node stands in; functions are not left."""
+        """The enclosing loop in the same function, or None."""
         for parent in self.parents(node):
             if isinstance(parent, ast.For | ast.While):
                 return parent
@@ -56,16 +55,15 @@ class Text:
         return None
 
     def function_round(self, node: ast.AST) -> ast.FunctionDef | None:
-        """The function that a node stands in."""
+        """The enclosing function, or None."""
         return next((parent for parent in self.parents(node) if isinstance(parent, ast.FunctionDef)), None)
 
     def indent(self, statement: ast.stmt) -> str:
-        """The space before a statement."""
         line = self.lines[statement.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
 
     def alone(self, statement: ast.stmt) -> bool:
-        """Whether a statement has its lines for itself."""
+        """Whether a statement shares its lines with no other."""
         if ";" in self.lines[statement.lineno - 1]:
             return False
         return not any(
@@ -79,7 +77,7 @@ class Text:
         )
 
     def changed(self, remove: list[ast.stmt], insert: list[tuple[int, str]]) -> str:
-        """The text without some statements, and with lines put before some line numbers."""
+        """The text without some statements, and with lines inserted before line numbers."""
         gone = {n for each in remove for n in range(each.lineno, (each.end_lineno or each.lineno) + 1)}
         before: dict[int, list[str]] = {}
         for line, new in insert:
@@ -93,16 +91,15 @@ class Text:
         return "".join(made)
 
     def calls(self, *names: str) -> list[ast.Call]:
-        """Calls of functions or methods of these names."""
+        """Calls of functions or methods with these names."""
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and called(node) in names]
 
     def find(self, test: Callable[[ast.AST], bool]) -> list[Any]:
-        """Every node that passes a test."""
         return [node for node in ast.walk(self.tree) if test(node)]
 
 
 def called(call: ast.AST) -> str:
-    """The last name of what a call calls."""
+    """Name of the called function or method; empty if not a call."""
     if not isinstance(call, ast.Call):
         return ""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

@@ -1,4 +1,4 @@
-"""Trying patches: each is run in a process of its own, and called verified only if the fault is gone in it."""
+"""Try patches: each runs in its own process and is verified only if the fault is gone."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from stayfinite.doctor.session import Seen
 from stayfinite.doctor.told import Told
 
 MOST_TRIED = 4
-"""Patches that are run."""
+"""Patches to run."""
 LEAST_SECONDS = 60.0
 SLOWER = 4.0
-"""A patched copy may take so many times as long as the program, and the seconds above."""
+"""Time limit of a patched copy: this multiple of the program's time, plus the seconds above."""
 BETTER = 0.9
-"""Where nothing was learned, the patched copy ends below this part of the original's loss."""
+"""If nothing was learned, the patched copy must end below this share of the original's loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +33,29 @@ class Patch:
     """A patch for the top finding."""
 
     file: Path
-    """What it changes."""
+    """The file it changes."""
     diff: str
     text: str
     cause: str
     verified: bool
     words: str
-    """What was seen of the patched copy."""
+    """Result of the patched copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoPatch:
-    """There is none for the top finding."""
+    """No patch for the top finding."""
 
     why: str
     fix: str
 
 
 def make_patch(seen: Seen, script: Path | None, words: list[str], code: int) -> Patch | NoPatch:
-    """The first patch whose copy runs without the fault; else the likeliest, unverified; else why there is none.
+    """The first patch whose copy runs without the fault; else the likeliest, unverified; else the reason for none.
 
     Arguments:
-        seen: what was seen of the program.
-        script: the program's own file; None where it was started as a module.
-        words: the program and its arguments, as ``stayfinite doctor`` takes them.
+        script: the program's file; None if started as a module.
+        words: the program and its arguments, as passed to ``stayfinite doctor``.
         code: its exit code.
     """
     top = next((each for each in seen.findings if each.loud), None)
@@ -85,7 +84,7 @@ def make_patch(seen: Seen, script: Path | None, words: list[str], code: int) -> 
 
 
 def _file_of(top: Told, seen: Seen, script: Path | None) -> Path | None:
-    """The user's file that a finding speaks of: where it points, else where backward is called, else the script."""
+    """The user's file to patch: where the finding points, else where backward is called, else the script."""
     places = [top.place[0], *(place[0] for place in seen.program.losses)]
     named = [Path(name) for name in places if name and is_users(name) and Path(name).is_file()]
     if script is not None and script.suffix != ".py":
@@ -94,7 +93,7 @@ def _file_of(top: Told, seen: Seen, script: Path | None) -> Path | None:
 
 
 def _from_here(file: Path) -> str:
-    """The file's path as ``patch -p1`` wants it in the current directory."""
+    """Path relative to the current directory, for ``patch -p1``."""
     try:
         return file.resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -138,7 +137,7 @@ def _run(file: Path, text: str, words: list[str], seconds: float, *, imported: b
 
 
 def _judged(seen: Seen, cause: str, said: dict[str, Any] | None, code: int) -> tuple[bool, str]:
-    """Whether the patched copy is free of the fault, and what was seen."""
+    """Whether the fault is gone in the patched copy, and the result in words."""
     if said is None:
         return False, "not verified: the patched copy gave no result"
     if said["exit_code"] not in (0, code) or (code and said["exit_code"]):
@@ -170,4 +169,4 @@ def _judged(seen: Seen, cause: str, said: dict[str, Any] | None, code: int) -> t
 NOT_LEARNING = frozenset({
     "lr-zero", "lr-too-low", "lr-too-high", "cleared-before-step", "detached-loss", "labels-shuffled",
 })  # fmt: skip
-"""Causes of a loss that stands still or grows: a patch must make it fall."""
+"""Causes of a loss that does not fall: a patch must make it fall."""

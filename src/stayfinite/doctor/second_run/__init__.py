@@ -1,4 +1,4 @@
-"""The program once more, in its own process, up to its bad step: for steps whose statements cannot be run again.
+"""Run the program again in its own process up to its bad step, for steps that cannot be replayed.
 
-Both runs start from the same generators and the same hash seed. The tracer is on in the bad step alone.
+Both runs start from the same generator states and hash seed. Only the bad step is traced.
 """

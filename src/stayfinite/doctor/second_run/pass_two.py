@@ -1,4 +1,4 @@
-"""Within the second run: counts to the bad step, compares every loss, traces that step, answers, ends the process."""
+"""Inside the second run: count to the bad step, compare every loss, trace that step, answer, exit."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from stayfinite.state.rng import restore_rng
 
 
 class PassTwo:
-    """Stands at the few seams that tell where the program is.
+    """Hooks that track where the program is.
 
     Arguments:
-        folder: holds the plan, and gets the answer.
+        folder: holds the plan, and receives the answer.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -43,7 +43,7 @@ class PassTwo:
         self._models: dict[int, nn.Module] = {}
 
     def begin(self) -> None:
-        """Put the generators back to where the first run began, and watch."""
+        """Restore the generators of the first run and install the hooks."""
         self._seams.keep(register_optimizer_step_post_hook(self._after_step).remove)
         self._seams.put(Tensor, "backward", self._tensor_backward)
         self._seams.put(torch.autograd, "backward", self._autograd_backward)
@@ -54,7 +54,7 @@ class PassTwo:
             self._trace()
 
     def end(self) -> None:
-        """The program has ended before its bad step."""
+        """Answer that the program ended before its bad step."""
         self._seams.off()
         Answer(differs=self._differs, error="it ended before that step").write(self._folder)
 
@@ -109,7 +109,7 @@ class PassTwo:
         return returned
 
     def _compare(self, loss: Tensor) -> float:
-        """The loss; the first that is another than in the first run is kept."""
+        """The loss as a float. Records the first difference from the first run."""
         if self._tracer is None:
             number = float(loss.detach()) if loss.numel() == 1 else math.nan
         else:
@@ -126,14 +126,14 @@ class PassTwo:
         if self._tracer is None:
             self._answer(None)
             return None
-        # Ours and the two seams above it are left out.
+        # Skip our own frame and the two hooks above it.
         frames = user_frames(sys._getframe(3))
         with self._tracer.paused():
             backward = Backward(moment(frames), loss.detach(), None, None)
             return TracedStep(self._tracer, loss, leaves_of(loss), backward, self._batch, [*self._models.values()])
 
     def _answer(self, finding: dict[str, Any] | None) -> None:
-        """Write the answer and end at once: what the program does on its way out is not to be done twice."""
+        """Write the answer and exit at once, so that the program's exit actions do not run twice."""
         error = "" if finding else "the step was finite in the second run"
         Answer(differs=self._differs, finding=finding, error=error).write(self._folder)
         sys.stdout.flush()

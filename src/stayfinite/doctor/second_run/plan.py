@@ -1,4 +1,4 @@
-"""What the second run is told of the first, and what it answers."""
+"""Input and output of the second run."""
 
 from __future__ import annotations
 
@@ -14,50 +14,49 @@ PLAN, ANSWER = "plan.pickle", "answer.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Where the bad step is, and what has to be the same until then."""
+    """Where the bad step is, and what must match until then."""
 
     backward: int
     """The bad step's last backward call, counted from 1."""
     step: int
-    """Steps that were taken before the bad one."""
+    """Steps before the bad one."""
     trace_after: int
-    """The tracer is on after so many steps of optimizers."""
+    """Optimizer steps after which to start tracing."""
     has_optimizer: bool
-    """Whether an optimizer was there: without one, steps are counted by backward calls."""
+    """Without an optimizer, steps are counted by backward calls."""
     losses: array[float]
-    """The loss of each backward call, up to the bad one."""
+    """Loss of each backward call, up to the bad one."""
     generators: dict[str, Any]
-    """As they stood when the program began."""
+    """Generator states at program start."""
 
     def write(self, folder: Path) -> None:
-        """Leave it for the second run."""
         kept = {name: getattr(self, name) for name in self.__dataclass_fields__}
         (folder / PLAN).write_bytes(pickle.dumps(kept))
 
     @classmethod
     def read(cls, folder: Path) -> Plan:
-        """As it was written: by our own process, in a folder that only its user can write to."""
+        """Read the plan, written by our own process to a private folder."""
         return cls(**pickle.loads((folder / PLAN).read_bytes()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came of the second run."""
+    """Result of the second run."""
 
     differs: tuple[int, float, float] | None = None
-    """The first backward call with another loss, its loss in the first run and in the second."""
+    """First backward call with a different loss: index, loss in the first run, loss in the second."""
     finding: dict[str, Any] | None = None
-    """The cause, if the bad values were there again: what ``told`` takes."""
+    """Arguments for ``told``, if the bad values occurred again."""
     error: str = ""
 
     def write(self, folder: Path) -> None:
-        """Leave it for the first run."""
+        """Write the answer for the first run."""
         said = {"differs": self.differs, "finding": self.finding, "error": self.error}
         (folder / ANSWER).write_text(json.dumps(said), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Answer | None:
-        """None where the second run has left nothing."""
+        """The answer, or None if there is none."""
         try:
             said = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
         except (OSError, ValueError):

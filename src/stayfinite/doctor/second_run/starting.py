@@ -1,4 +1,4 @@
-"""Starting the second run, waiting for it, and telling what it proved."""
+"""Start the second run, wait for it, and report its result."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stayfinite.doctor.told import PROVED, SEEN, Told, told
 
 LEAST_SECONDS = 60.0
 SLOWER = 1.8
-"""The second run may take so many times as long as the first: both together stay below 3."""
+"""Time limit as a multiple of the first run; both together stay below 3."""
 HASH_SEED = "PYTHONHASHSEED"
 
 
 def plan_of(program: Program, generators: dict[str, Any]) -> Plan | None:
-    """How to come to the bad step again; None where there is none."""
+    """The plan to reach the bad step again, or None without one."""
     bad = program.bad
     if bad is None or not bad.backward:
         return None
@@ -31,7 +31,7 @@ def plan_of(program: Program, generators: dict[str, Any]) -> Plan | None:
     return Plan(
         backward=bad.backward,
         step=bad.step,
-        # With several optimizers what one step reads may be made before the step of another.
+        # With several optimizers, inputs of this step may be computed before another's step.
         trace_after=max(0, bad.steps_taken - max(0, stepping - 1)),
         has_optimizer=bool(program.optimizers) and not program.by_hand,
         losses=program.losses_in_order[: bad.backward],
@@ -40,12 +40,11 @@ def plan_of(program: Program, generators: dict[str, Any]) -> Plan | None:
 
 
 def run_again(plan: Plan, words: Sequence[str], seconds: float) -> Answer:
-    """Run the program up to its bad step in a process of its own.
+    """Run the program up to its bad step in its own process.
 
     Arguments:
-        plan: where that step is.
-        words: the program and its arguments, as ``stayfinite doctor`` takes them.
-        seconds: what the first run took.
+        words: the program and its arguments, as passed to ``stayfinite doctor``.
+        seconds: duration of the first run.
     """
     with tempfile.TemporaryDirectory(prefix="stayfinite-second-") as folder:
         plan.write(Path(folder))
@@ -65,7 +64,7 @@ def run_again(plan: Plan, words: Sequence[str], seconds: float) -> Answer:
 
 
 def tell(answer: Answer, bad: BadStep) -> Told:
-    """The bad step, as the second run explains it."""
+    """Finding for the bad step from the second run."""
     evidence = [what_happened(bad)]
     same = answer.differs is None
     found = answer.finding

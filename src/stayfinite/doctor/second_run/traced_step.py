@@ -1,4 +1,4 @@
-"""The traced bad step -> a finding: operator, line and rows of its origin, and the cause they tell of."""
+"""Turn the traced bad step into a finding: operator, line, rows and cause."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ MOST_ROWS = 8
 
 @dataclass(frozen=True, slots=True)
 class TracedStep:
-    """A step that has run under the tracer as far as its loss."""
+    """A step traced up to its loss."""
 
     tracer: Tracer
     loss: Tensor
     leaves: list[Tensor]
-    """What the loss is differentiated by."""
+    """Leaves of the loss."""
     backward: Backward
     loaded: Any
-    """The last batch that a loader gave."""
+    """The last batch from a loader."""
     models: list[nn.Module]
 
     def explain_loss(self) -> dict[str, Any] | None:
-        """The finding for a loss that is not finite."""
+        """Finding for a non-finite loss."""
         with self.tracer.paused(), torch.no_grad():
             self._name_data(self._batch())
             writer = self.tracer.writer_of(self.loss)
@@ -50,7 +50,7 @@ class TracedStep:
             return self._finding(origins, math.nan)
 
     def explain_gradients(self) -> dict[str, Any] | None:
-        """The finding for a finite loss, once backward has run; None where every gradient is finite."""
+        """Finding for non-finite gradients after backward; None if all are finite."""
         self.tracer.close()
         with self.tracer.paused(), torch.no_grad():
             bad = [p.grad for p in self.leaves if p.grad is not None and not bool(p.grad.isfinite().all())]
@@ -101,7 +101,7 @@ class TracedStep:
         return any(other is not module and any(part is module for part in other.modules()) for other in self.models)
 
     def _batch(self) -> dict[str, Any]:
-        """Data by the names that the program has for it; else what its loader gave."""
+        """Data by the program's variable names, else the loader's last batch."""
         found: dict[str, Any] = {}
         for held in reversed(self.backward.at.frames):
             found |= {name: value for name, value in held.names.items() if _is_data(value)}
@@ -110,7 +110,7 @@ class TracedStep:
         return found
 
     def _name_data(self, batch: dict[str, Any]) -> None:
-        """Let the tracer know the program's data by name, be it read from elsewhere or made within the step."""
+        """Name the program's data in the trace, whether loaded or computed within the step."""
         tracer = self.tracer
         for name, tensor in batch.items():
             number = tracer.writer_of(tensor)

@@ -1,1 +1,1 @@
-"""Watching a program: a file a matter, each at its own seams of torch."""
+"""Watch a program through torch hooks, one topic per file."""

@@ -1,4 +1,4 @@
-"""Sees the batches of a program's DataLoaders."""
+"""Record the batches of DataLoaders."""
 
 from __future__ import annotations
 
@@ -17,19 +17,17 @@ MOST_DRAWN = 4
 
 
 class BatchWatcher(Watching):
-    """Records loaders and what they give."""
+    """Records loaders and their batches."""
 
     def __init__(self, notes: Notes) -> None:
         super().__init__(notes)
         self._loader_of: dict[int, LoaderSeen] = {}
 
     def attach(self, stand_ins: StandIns) -> None:
-        """Stand at the seams of a DataLoader."""
         stand_ins.put(DataLoader, "__iter__", self.begin_epoch)
         stand_ins.put(_BaseDataLoaderIter, "__next__", self.next_batch)
 
     def begin_epoch(self, original: Any, loader: Any) -> Any:
-        """``DataLoader.__iter__``."""
         iterator = original(loader)
         self._begin_epoch(loader, iterator)
         return iterator
@@ -42,7 +40,6 @@ class BatchWatcher(Watching):
         self._loader_of[id(iterator)] = seen
 
     def next_batch(self, original: Any, iterator: Any) -> Any:
-        """The ``__next__`` of a DataLoader's iterator."""
         if playing.drawn is not None and playing.on and id(iterator) in playing.drawn:
             return playing.drawn[id(iterator)]
         batch = original(iterator)
@@ -60,7 +57,6 @@ class BatchWatcher(Watching):
         self.notes.reading = seen
         seen.batches += 1
         seen.in_epoch += 1
-        seen.longest = max(seen.longest, seen.in_epoch)
         seen.last = batch
         if len(seen.prints) < MOST_PRINTS:
             seen.prints.append(tuple(fingerprint(t) for t in tensors_in(batch)[:2]))

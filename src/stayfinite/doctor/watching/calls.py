@@ -1,4 +1,4 @@
-"""Sees models called: what they are given, in which mode."""
+"""Record model calls: inputs and mode."""
 
 from __future__ import annotations
 
@@ -17,27 +17,24 @@ from stayfinite.doctor.watching.notes import Watching, safely
 MOST_MODELS = 64
 FEWEST_ROWS = 4
 TIME_FIRST = (nn.RNNBase, nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
-"""Modules that take time before the batch unless they are told otherwise."""
+"""Modules that are time-first by default."""
 
 
 class CallWatcher(Watching):
-    """Records the modules that a program calls by itself, not through another."""
+    """Records modules the program calls directly, not through another."""
 
     def attach(self, stand_ins: StandIns) -> None:
-        """Stand at the seams of modules."""
         stand_ins.keep(torch.nn.modules.module.register_module_forward_pre_hook(self.before_call).remove)
         stand_ins.keep(torch.nn.modules.module.register_module_forward_hook(self.after_call).remove)
         stand_ins.put(torch.nn.Module, "load_state_dict", self.load_state_dict)
 
     def load_state_dict(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-        """``Module.load_state_dict``."""
         returned = original(module, *args, **kwargs)
         if not self.program.steps:
             self.program.loaded.update(id(each) for each in module.modules())
         return returned
 
     def before_call(self, module: nn.Module, args: Any) -> None:
-        """A module is called."""
         self.notes.depth += 1
         if isinstance(module, TIME_FIRST) and id(module) not in self.program.sequences and not playing.on:
             self._note_sequence(module, args)
@@ -45,7 +42,6 @@ class CallWatcher(Watching):
             self._note_call(module, args, torch.is_grad_enabled())
 
     def after_call(self, module: nn.Module, args: Any, output: Any) -> None:
-        """A module has returned."""
         if self.notes.depth == 1 and not self.aside and torch.is_grad_enabled():
             seen = self.program.models.get(id(module))
             if seen is not None and looking.is_due(seen.calls_training):

@@ -1,4 +1,4 @@
-"""The closer looks of the watcher: gradients, movement, calls. Cheap at every step, thorough at few of them."""
+"""Closer looks at gradients, weights and calls: cheap at every step, thorough at few."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ MOST_STATS = 24
 MOST_PRINTS = 400
 MOST_PAIRS = 4096
 SMALL_MODEL = 1 << 24
-"""Elements of a model of which one more copy is no matter."""
+"""Elements below which another copy of the model is cheap."""
 SMALL = 1 << 16
-"""Elements of a buffer that is copied at every step."""
+"""Largest buffer to copy at every step."""
 LARGE = 1 << 28
-"""Elements of weights above which no copy is made for looking."""
+"""Elements above which weights are not copied."""
 
 
 def is_due(step: int) -> bool:
-    """Whether a step is one of those that are looked at closely: 0, 1, 2, 4, 8, ..."""
+    """Whether to look closely: at steps 0, 1, 2, 4, 8, ..."""
     return step & (step - 1) == 0
 
 
 def gradients_of(optimizer: Any) -> list[Tensor]:
-    """Every gradient that an optimizer is about to use."""
+    """All gradients an optimizer is about to use."""
     return [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
 
 
 def norm_of(gradients: list[Tensor]) -> float:
-    """The norm of all gradients together; not finite if any of them is not."""
+    """Norm of all gradients; NaN if any is not finite."""
     dense = [g for g in gradients if not g.is_sparse and g.numel()]
     if not dense:
         return 0.0
@@ -51,7 +51,7 @@ def norm_of(gradients: list[Tensor]) -> float:
 
 
 def weights_of(program: Program, most: int = LARGE) -> dict[int, Tensor]:
-    """A copy of every weight and buffer that takes part, by ``id``; none where they have more elements than that."""
+    """Copies of all weights and buffers by ``id``; empty above ``most`` elements."""
     tensors: dict[int, Tensor] = {}
     for seen in program.optimizers.values():
         for group in seen.optimizer.param_groups:
@@ -65,14 +65,14 @@ def weights_of(program: Program, most: int = LARGE) -> dict[int, Tensor]:
 
 
 def keep_buffers(module: nn.Module, kept: dict[int, Tensor]) -> None:
-    """Copy a module's small buffers, once a step: a bad batch poisons running statistics in its forward pass."""
+    """Copy a module's small buffers once per step: a bad batch poisons running statistics in its forward pass."""
     for buffer in module.buffers():
         if id(buffer) not in kept and buffer.is_floating_point() and buffer.numel() <= SMALL:
             kept[id(buffer)] = buffer.detach().clone()
 
 
 def before_backward(seen: OptimizerSeen) -> None:
-    """Notice whether the gradients of the last step are still there."""
+    """Check whether the last step's gradients are still there."""
     witness = seen.witness
     if witness is not None and not seen.cleared and (witness.grad is None or not bool(witness.grad.any())):
         seen.cleared = True
@@ -81,7 +81,7 @@ def before_backward(seen: OptimizerSeen) -> None:
 
 
 def after_backward(seen: OptimizerSeen) -> None:
-    """Remember that there are fresh gradients."""
+    """Record fresh gradients."""
     if seen.witness is None or seen.witness.grad is None:
         smallest: Tensor | None = None
         for group in seen.optimizer.param_groups:
@@ -96,7 +96,7 @@ def after_backward(seen: OptimizerSeen) -> None:
 
 
 def on_clear(seen: OptimizerSeen, owner: Any, place: Place) -> None:
-    """``zero_grad`` was called on an optimizer or a module."""
+    """Record a ``zero_grad`` on an optimizer or module."""
     concerned = owner is seen.optimizer
     if not concerned and isinstance(owner, nn.Module) and seen.witness is not None:
         concerned = any(p is seen.witness for p in owner.parameters())
@@ -109,10 +109,10 @@ def on_clear(seen: OptimizerSeen, owner: Any, place: Place) -> None:
 
 
 def before_step(seen: OptimizerSeen, norm: float, backwards: int, *, has_gradients: bool) -> None:
-    """Judge the gradients that a step is about to use."""
+    """Check the gradients a step is about to use."""
     seen.idle += seen.steps > 0 and backwards == seen.backwards_before
     seen.backwards_before = backwards
-    nonzero = has_gradients and norm != 0  # a NaN norm, too, is of gradients that are not 0
+    nonzero = has_gradients and norm != 0  # a NaN norm counts as nonzero
     if not nonzero:
         seen.nothing += 1
     if not seen.cleared and nonzero and seen.steps:
@@ -122,33 +122,31 @@ def before_step(seen: OptimizerSeen, norm: float, backwards: int, *, has_gradien
 
 
 def after_step(seen: OptimizerSeen) -> None:
-    """The gradients have been used."""
+    """Record that the gradients were used."""
     seen.fresh, seen.backwards = False, 0
     witness = seen.witness
     seen.cleared = witness is None or witness.grad is None or not bool(witness.grad.any())
 
 
 def note_gradients(seen: OptimizerSeen) -> None:
-    """Which parameters have no gradient, or one of 0."""
+    """Count looks at which a parameter had no gradient."""
     seen.looks += 1
     for p in (p for group in seen.optimizer.param_groups for p in group["params"]):
         if not p.requires_grad:
             continue
         if p.grad is None:
             seen.none_always[id(p)] = seen.none_always.get(id(p), 0) + 1
-        elif not p.grad.is_sparse and not bool(p.grad.any()):
-            seen.zero_always[id(p)] = seen.zero_always.get(id(p), 0) + 1
 
 
 class _ByHand:
-    """Stands for an optimizer where a program takes its steps itself."""
+    """Optimizer stand-in for a program that steps by hand."""
 
     def __init__(self, leaves: list[Tensor]) -> None:
         self.param_groups = [{"params": leaves}]
 
 
 def note_hand_step(program: Program, loss: Tensor, place: Place) -> None:
-    """A backward is about to run in a program without an optimizer: what lies between two of them is a step."""
+    """Record a backward call without an optimizer; each interval between two counts as a step."""
     hand = program.hand
     if hand is None:
         hand = program.hand = OptimizerSeen(_ByHand(leaves_of(loss)), place)
@@ -164,25 +162,23 @@ def note_hand_step(program: Program, loss: Tensor, place: Place) -> None:
 
 
 def leaves_of(loss: Tensor) -> list[Tensor]:
-    """The tensors that a loss is differentiated by."""
+    """Leaf tensors of a loss."""
     variables = [getattr(node, "variable", None) for node in nodes_from(loss.grad_fn)]
     return list({id(each): each for each in variables if each is not None}.values())
 
 
 def refuse(optimizer: Any) -> None:
-    """Leave an optimizer nothing to step with."""
+    """Clear an optimizer's gradients so that its step does nothing."""
     for group in optimizer.param_groups:
         for p in group["params"]:
             p.grad = None
 
 
 def note_call(seen: ModelSeen, args: Any, *, graph: bool, other_loader: bool) -> None:
-    """A model was called with these arguments.
+    """Record a model call.
 
     Arguments:
-        seen: what is known of it.
-        args: its arguments.
-        graph: whether gradients were on.
+        graph: whether gradients were enabled.
         other_loader: whether a loader is being read that is never trained on.
     """
     module = seen.module
@@ -218,7 +214,7 @@ def note_call(seen: ModelSeen, args: Any, *, graph: bool, other_loader: bool) ->
 
 
 def note_pairs(seen: LossSeen, given: Tensor, target: Tensor) -> None:
-    """Which label each row of the input comes with, and whether it came with another one before."""
+    """Record the label of each input row, and count rows seen before with another."""
     whole = not given.is_floating_point() or given.requires_grad or given.is_cuda or len(given) != len(target)
     if whole or target.dim() != 1 or len(given) < 2 or (len(seen.pairs) >= MOST_PAIRS and not seen.again):
         return
@@ -235,7 +231,7 @@ def note_pairs(seen: LossSeen, given: Tensor, target: Tensor) -> None:
 
 
 def rows_alike(tensor: Tensor) -> bool:
-    """Whether all rows are the same, up to rounding."""
+    """Whether all rows are equal, up to rounding."""
     rows = tensor.detach().reshape(len(tensor), -1)
     if not rows.is_floating_point():
         return bool((rows == rows[:1]).all())
@@ -244,7 +240,7 @@ def rows_alike(tensor: Tensor) -> bool:
 
 
 def are_the_ids(program: Program, target: Tensor) -> bool:
-    """Whether labels are the very ids that a model was just given."""
+    """Whether the labels equal the ids a model was just given."""
     if target.is_floating_point() or target.numel() < 8:
         return False
     flat = target.reshape(-1)
@@ -256,7 +252,7 @@ def are_the_ids(program: Program, target: Tensor) -> bool:
 
 
 def adds_up_over_rows(name: str, scores: Tensor) -> bool:
-    """Whether cross entropy is given a softmax that was taken over the batch."""
+    """Whether cross entropy got a softmax over the batch."""
     if name != "cross_entropy" or scores.dim() != 2 or min(scores.shape) < 2:
         return False
     rows = scores.detach().float()
@@ -265,7 +261,7 @@ def adds_up_over_rows(name: str, scores: Tensor) -> bool:
 
 
 def note_comparison(program: Program) -> None:
-    """What came out of a call without gradients was compared: it was an evaluation."""
+    """Outputs without gradients were compared, so the pending calls were an evaluation."""
     for seen in program.models.values():
         for awake in seen.pending:
             _judged(seen, awake=awake)
@@ -278,7 +274,7 @@ def _judged(seen: ModelSeen, *, awake: bool) -> None:
 
 
 def depends_on_mode(module: nn.Module) -> bool:
-    """Whether there are layers that do another thing in training than in evaluation, in a part that learns."""
+    """Whether any layer behaves differently in training and evaluation mode."""
     for each in module.modules():
         if isinstance(each, nn.modules.batchnorm._BatchNorm):
             if each.track_running_stats or each.training:
@@ -289,13 +285,13 @@ def depends_on_mode(module: nn.Module) -> bool:
 
 
 def crossed(first: Tensor, second: Tensor) -> bool:
-    """Whether a column meets a row of the same length: together they make a square."""
+    """Whether a column meets a row of the same length, which broadcasts to a square."""
     column, row = (first, second) if first.dim() >= second.dim() else (second, first)
     return column.dim() == 2 and row.dim() == 1 and column.shape[1] == 1 and column.shape[0] == row.shape[0] > 1
 
 
 def grows(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors of different rank make more elements together than either has."""
+    """Whether tensors of different rank broadcast to more elements than either has."""
     if first.dim() == second.dim() or not first.dim() or not second.dim():
         return False
     try:

@@ -1,4 +1,4 @@
-"""Sees loss functions called, and tensors compared."""
+"""Record loss calls and tensor comparisons."""
 
 from __future__ import annotations
 
@@ -28,21 +28,19 @@ MOST_PAIRS = 32
 
 
 class LossWatcher(Watching):
-    """Records what loss functions are given, and what is compared with what."""
+    """Records inputs of loss functions, and comparisons."""
 
     def __init__(self, notes: Notes) -> None:
         super().__init__(notes)
         self._in_loss = 0
 
     def attach(self, stand_ins: StandIns) -> None:
-        """Stand at the seams of torch's losses and comparisons."""
         for name in LOSSES:
             stand_ins.put(F, name, functools.partial(self.loss_function, name))
         for name in COMPARISONS:
             stand_ins.replace(Tensor, name, self._beside(name, getattr(Tensor, name)))
 
     def loss_function(self, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """A loss of ``torch.nn.functional``."""
         if self.aside or self._in_loss:
             return original(*args, **kwargs)
         self._in_loss += 1
@@ -94,7 +92,7 @@ class LossWatcher(Watching):
             seen.broadcast = list(scores.shape), list(target.shape)
 
     def _beside(self, name: str, original: Any) -> Any:
-        """A comparison or difference of two tensors that is looked at only where their shapes or its use are odd."""
+        """Wrap a comparison or difference; inspects only calls of odd shapes or in evaluation."""
         compares = "eq" in name
 
         @functools.wraps(original)

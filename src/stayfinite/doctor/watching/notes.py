@@ -1,4 +1,4 @@
-"""What the watchers of one program share: its record, its generators, and a hand that never disturbs it."""
+"""State shared by the watchers of a program."""
 
 from __future__ import annotations
 
@@ -20,57 +20,56 @@ MOST_TROUBLES = 8
 
 
 class Notes:
-    """The record of a program, and where its present step began."""
+    """Record of a program and the start of its current step."""
 
     def __init__(self) -> None:
         self.program = Program()
         self.busy = False
-        """Whether a watcher is at work: what it calls itself is not recorded."""
+        """Whether a watcher is running; its own calls are not recorded."""
         self.drawn: dict[int, Any] = {}
-        """The last batches, by ``id`` of the loader's iterator."""
+        """Last batches by ``id`` of the loader's iterator."""
         self.depth = 0
-        """Modules that are being called, one inside the other."""
+        """Nesting depth of module calls."""
         self.reading: LoaderSeen | None = None
-        """The loader that gave a batch last."""
+        """The loader that last yielded a batch."""
         self.given: Tensor | None = None
-        """What a model was last given in training."""
+        """The last training input of a model."""
         self.buffers: dict[int, Tensor] = {}
-        """Of the modules that were called in this step, as they were before, by ``id``."""
+        """Buffers of modules called in this step, as they were before, by ``id``."""
         self._rng = RngMemory()
         self.began: Moment | None = Moment([], self._rng.capture())
         """The last moment between two steps."""
         self.came: Moment | None = None
-        """The moment of the last batch, if it came later."""
+        """When the last batch came, if later."""
 
     def begin_step(self) -> None:
-        """A step has ended, and the next begins."""
+        """Mark the end of a step."""
         self.began, self.came = moment(user_frames(), self._rng.capture()), None
         self.buffers = {}
 
     def take_batch(self) -> None:
-        """A batch has come."""
+        """Mark a new batch."""
         self.came = moment(user_frames(), self._rng.capture())
 
 
 class Watching:
-    """A watcher of one matter."""
+    """Base of the watchers."""
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
 
     @property
     def program(self) -> Program:
-        """What was seen so far."""
         return self.notes.program
 
     @property
     def aside(self) -> bool:
-        """Whether what happens now is not the program's: a replay, or our own work."""
+        """Whether the current call is a replay or our own."""
         return playing.on or self.notes.busy
 
 
 def safely(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A failure of ours is written down and is none of the program's."""
+    """Record failures of a watcher instead of raising them into the program."""
 
     @functools.wraps(function)
     def safe(self: Watching, *args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Sees what goes with the steps: schedules, clipping, loss scales."""
+"""Record schedules, clipping and loss scales."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.doctor.watching.notes import Notes, Watching, safely
 from stayfinite.doctor.watching.steps import StepWatcher
 
-MOST_NOTED = 512
-
 
 class RateWatcher(Watching):
-    """Records schedules, clipping and a GradScaler.
+    """Records schedules, clipping and GradScaler.
 
     Arguments:
-        notes: what is shared with the other watchers.
-        steps: who is told of a step that overflows at every scale.
+        steps: notified when a step overflows at every scale.
     """
 
     def __init__(self, notes: Notes, steps: StepWatcher) -> None:
@@ -34,7 +31,6 @@ class RateWatcher(Watching):
         self._in_schedule = 0
 
     def attach(self, stand_ins: StandIns) -> None:
-        """Stand at the seams of schedules, clipping and GradScaler."""
         for kind in _with_step(LRScheduler):
             stand_ins.put(kind, "step", self.schedule_step)
         if "step" in vars(ReduceLROnPlateau) and not issubclass(ReduceLROnPlateau, LRScheduler):
@@ -45,7 +41,6 @@ class RateWatcher(Watching):
         stand_ins.put(torch.amp.GradScaler, "scale", self.scale_loss)
 
     def schedule_step(self, original: Any, schedule: Any, *args: Any, **kwargs: Any) -> Any:
-        """``LRScheduler.step``."""
         if playing.on or self._in_schedule:
             return original(schedule, *args, **kwargs)
         self._in_schedule += 1
@@ -63,25 +58,20 @@ class RateWatcher(Watching):
         seen = self.program.schedules.setdefault(id(schedule), ScheduleSeen(schedule))
         seen.steps += 1
         seen.place = place_here()
-        if len(seen.steps_at) < MOST_NOTED:
-            seen.steps_at.append(self.program.steps)
 
     def clip(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """``clip_grad_norm_``."""
         if not playing.on:
             self.program.clips += 1
             self.program.clip_place = place_here()
         return original(*args, **kwargs)
 
     def update_scale(self, original: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
-        """``GradScaler.update``."""
         self._note_skipped(scaler)
         returned = original(scaler, *args, **kwargs)
         self._note_scale(scaler)
         return returned
 
     def scale_loss(self, original: Any, scaler: Any, outputs: Any) -> Any:
-        """``GradScaler.scale``."""
         returned = original(scaler, outputs)
         if scaler.is_enabled() and isinstance(returned, Tensor) and not playing.on:
             self._steps.scaled = id(returned), float(scaler.get_scale()) or 1.0
@@ -90,7 +80,7 @@ class RateWatcher(Watching):
 
     @safely
     def _note_skipped(self, scaler: Any) -> None:
-        """A step was skipped: while the scale is large that is how it settles, at 1 the overflow is the model's own."""
+        """Count a skipped step. At a scale of 1 or less the overflow is the model's own."""
         states = scaler._per_optimizer_states.values()
         skipped = any(bool(each) for state in states for each in state["found_inf_per_device"].values())
         self.program.skipped += skipped
@@ -104,11 +94,11 @@ class RateWatcher(Watching):
         before = self.program.scales.values[-1] if len(self.program.scales) else math.inf
         self.program.scales.add(self.program.steps, scale)
         if scale < before:
-            self.notes.begin_step()  # no step was taken, and the next one begins all the same
+            self.notes.begin_step()  # no step was taken, but the next one begins
 
 
 def _with_step(kind: type[Any]) -> list[type[Any]]:
-    """A class and all below it that have a ``step`` of their own."""
+    """The class and its subclasses that define ``step``."""
     found = [kind] if "step" in vars(kind) else []
     for below in kind.__subclasses__():
         found += _with_step(below)

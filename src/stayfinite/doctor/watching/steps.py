@@ -1,4 +1,4 @@
-"""Sees a program take its steps: backward, gradients, optimizers; records, and changes nothing of what they do."""
+"""Record steps: backward, gradients, optimizers. Changes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from stayfinite.doctor.watching import looking
 from stayfinite.doctor.watching.notes import Notes, Watching, safely
 
 MOST_LOSSES = 1 << 20
-"""Losses that a second run is compared with."""
+"""Losses kept for comparison with a second run."""
 
 OnBad = Callable[["StepWatcher", BadStep, Backward, Any], None]
 
@@ -31,10 +31,9 @@ class StepWatcher(Watching):
     """Records the steps of a program.
 
     Arguments:
-        notes: what is shared with the other watchers.
-        on_bad: called once, at the first step that is not finite, while its weights are still those it began with.
-        guard: refuse steps that are not finite.
-        strict: end the program at the first.
+        on_bad: called once, at the first non-finite step, before its weights change.
+        guard: refuse non-finite steps.
+        strict: end the program at the first one.
     """
 
     def __init__(self, notes: Notes, on_bad: OnBad | None = None, *, guard: bool = False, strict: bool = False) -> None:
@@ -42,19 +41,18 @@ class StepWatcher(Watching):
         self.backward_now: Backward | None = None
         """The last backward."""
         self.early: list[Early] = []
-        """The first backward, and the first after a step, each with the weights and modes it began with."""
+        """The first backward, and the first after a step, each with the weights and modes before it."""
         self.good: dict[int, Tensor] = {}
         """Weights of an earlier step, by ``id`` of the parameter."""
         self.scaled: tuple[int, float] = (0, 1.0)
-        """``id`` of the last loss that a GradScaler has scaled, and its scale."""
+        """``id`` of the last loss scaled by a GradScaler, and the scale."""
         self.time_is_up = False
         self._on_bad, self._guard, self._strict = on_bad, guard, strict
         self._in_backward = 0
         self._bad_loss: float | None = None
-        """Of a backward that other ranks take part in."""
+        """A non-finite loss whose handling waits for a multi-rank backward."""
 
     def attach(self, stand_ins: StandIns) -> None:
-        """Stand at the seams that steps pass."""
         stand_ins.keep(register_optimizer_step_pre_hook(self.before_step).remove)
         stand_ins.keep(register_optimizer_step_post_hook(self.after_step).remove)
         stand_ins.put(Tensor, "backward", self.backward)
@@ -64,15 +62,13 @@ class StepWatcher(Watching):
         stand_ins.put(torch.nn.Module, "zero_grad", self.zero_grad)
 
     def end_at_next_step(self) -> None:
-        """End the program at its next step, if it has not ended by then: it may catch everything that is raised."""
+        """Stop the program at its next step, in case it catches what is raised before."""
         self.time_is_up = True
 
     def backward(self, original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
-        """``Tensor.backward``."""
         return self._run_backward(original, loss, (loss, *args), kwargs)
 
     def autograd_backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """``torch.autograd.backward``."""
         return self._run_backward(original, loss_in(args, kwargs), args, kwargs)
 
     def _run_backward(self, original: Any, loss: Any, args: Any, kwargs: Any) -> Any:
@@ -116,14 +112,14 @@ class StepWatcher(Watching):
             self.program.losses.setdefault(place, Course()).add(self.program.steps, number)
             self._note_turned(number)
             if not math.isfinite(number) and world_size() > 1:
-                self._bad_loss = number  # DDP awaits this backward: nothing may be run again before it
+                self._bad_loss = number  # DDP waits for this backward: re-run nothing before it
             elif not math.isfinite(number):
                 self.meet_bad(number, math.nan, None)
         if len(self.early) < 2 and self.program.bad is None and self.program.steps >= len(self.early):
             self._keep_early()
 
     def _keep_early(self) -> None:
-        """Write down the first step and the one after it, for the examination at the end."""
+        """Save the first two steps for the examination at the end."""
         assert self.backward_now is not None
         program = self.program
         weights = looking.weights_of(program, looking.SMALL_MODEL if self.early else looking.LARGE)
@@ -151,7 +147,6 @@ class StepWatcher(Watching):
                 seen.turned += 1
 
     def build_optimizer(self, original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """``Optimizer.__init__``."""
         returned = original(optimizer, *args, **kwargs)
         self._note_optimizer(optimizer)
         return returned
@@ -164,7 +159,6 @@ class StepWatcher(Watching):
                 self.notes.begin_step()
 
     def before_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """An optimizer is about to step."""
         if playing.on:
             raise CannotReplay("an optimizer would take a step")
         if self.time_is_up and not self.notes.busy:
@@ -197,14 +191,13 @@ class StepWatcher(Watching):
             self._look(seen)
 
     def _look(self, seen: OptimizerSeen) -> None:
-        """Look closely at a step: its gradients, and a copy of the weights it begins with."""
+        """Look closely at a step: its gradients, and a copy of the weights before it."""
         looking.note_gradients(seen)
         if self.program.bad is None:
-            self.good = {}  # before the next copy is made
+            self.good = {}  # free the old copy first
             self.good = looking.weights_of(self.program)
 
     def after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        """An optimizer has stepped."""
         self._after_step(optimizer)
 
     @safely
@@ -223,7 +216,7 @@ class StepWatcher(Watching):
         return self.program.optimizers[id(optimizer)]
 
     def meet_bad(self, loss: float, norm: float, optimizer: Any) -> None:
-        """A step is not finite."""
+        """Record the first non-finite step."""
         if self.program.bad is None and self.backward_now is not None:
             held = self.backward_now.at.frames
             place = (held[0].code.co_filename, held[0].line) if held else ("", 0)
@@ -235,7 +228,6 @@ class StepWatcher(Watching):
                 raise ProgramStopped("strict")
 
     def zero_grad(self, original: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
-        """``Optimizer.zero_grad`` and ``Module.zero_grad``."""
         self._zero_grad(owner)
         return original(owner, *args, **kwargs)
 

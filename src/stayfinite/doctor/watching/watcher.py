@@ -1,4 +1,4 @@
-"""Watches a program train, from outside, through torch's seams."""
+"""Watch a program train through torch hooks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from stayfinite.doctor.watching.steps import OnBad, StepWatcher
 
 
 class Watcher:
-    """Every watcher of one program.
+    """All watchers of a program.
 
     Arguments:
-        on_bad: called once, at the first step that is not finite, while its weights are still those it began with.
-        guard: refuse steps that are not finite.
-        strict: end the program at the first.
+        on_bad: called once, at the first non-finite step, before its weights change.
+        guard: refuse non-finite steps.
+        strict: end the program at the first one.
     """
 
     def __init__(self, on_bad: OnBad | None = None, *, guard: bool = False, strict: bool = False) -> None:
@@ -32,14 +32,11 @@ class Watcher:
 
     @property
     def program(self) -> Program:
-        """What was seen so far."""
         return self.notes.program
 
     def attach(self) -> None:
-        """Stand at every seam."""
         for each in self._watchers:
             each.attach(self._stand_ins)
 
     def detach(self) -> None:
-        """Put everything back."""
         self._stand_ins.off()

@@ -1,1 +1,1 @@
-"""Joint text and latent diffusion: its data, its model, its noise, its losses, its sampler."""
+"""Joint text and latent diffusion: data, model, noise, losses, sampler."""

@@ -1,4 +1,4 @@
-"""All rows of a directory: tokens in memory, latents on disk, each row with a name."""
+"""Rows of a directory: tokens in memory, latents on disk."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from stayfinite.recipes.diffusion.files import FilePair, find_pairs, open_latent
 from stayfinite.recipes.diffusion.layout import Layout
 
 MEMORY = 256 * 2**20
-"""Bytes of latents that are held in memory; more are read when they are needed."""
+"""Latents up to this many bytes are held in memory; otherwise they are read on demand."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Where a row comes from."""
+    """Origin of a row."""
 
     pair: FilePair
     number: int | None
-    """None for a file that holds one row, without a dimension for it."""
+    """None for a file that holds one row without a row dimension."""
 
     def __str__(self) -> str:
         return f"{self.pair.name}" if self.number is None else f"{self.pair.name} row {self.number}"
@@ -39,28 +39,28 @@ class Corpus:
 
     rows: Sequence[Row]
     ids: Tensor
-    """(rows, longest): padded with 0."""
+    """(rows, longest), padded with 0."""
     mask: Tensor
-    """(rows, longest): where a token is no padding."""
+    """(rows, longest), false for padding."""
     layout: Layout
     latents: Tensor | None = None
-    """(rows, positions, channels) where they are few enough to be held in memory."""
+    """(rows, positions, channels) if they fit in memory."""
     cut: int = 0
-    """Texts that have lost their end."""
+    """Number of truncated texts."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def lengths(self) -> Tensor:
-        """Tokens of each row, padding not counted."""
+        """Tokens of each row, without padding."""
         return self.mask.sum(1)
 
     def latent(self, index: int) -> Tensor:
-        """The latent of a row, (positions, channels); read from its file where they are not all in memory.
+        """The latent of a row, (positions, channels), from memory or its file.
 
         Raises:
-            UsageError: the file cannot be read; it is named.
+            UsageError: the file cannot be read.
         """
         if self.latents is not None:
             return self.latents[index]
@@ -77,14 +77,14 @@ class Corpus:
 
 
 def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Corpus:
-    """Read the tokens of every file, and the shape of its latents.
+    """Read the tokens of every file, and the shapes of the latents.
 
     Arguments:
         patch: see Layout.
-        length: tokens at which a row is cut; by default the longest.
+        length: maximum tokens per row; default: the longest row.
 
     Raises:
-        UsageError: a file is missing, cannot be read or does not fit; it is named.
+        UsageError: a file is missing, unreadable or inconsistent.
     """
     rows: list[Row] = []
     ids: list[np.ndarray[Any, Any]] = []
@@ -106,7 +106,7 @@ def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Co
                 fix="use one latent shape in a run",
             )
         rows += [Row(pair=pair, number=number if several else None) for number in range(len(its_ids))]
-        ids.append(np.where(its_mask, its_ids, 0))  # what stands at padding may be any number
+        ids.append(np.where(its_mask, its_ids, 0))  # padding may hold any number
         masks.append(its_mask)
     longest = max(each.shape[1] for each in ids)
     if length is not None:
@@ -124,11 +124,7 @@ def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Co
 
 
 def joined(first: Corpus, second: Corpus) -> Corpus:
-    """The rows of two directories, those of the first one first.
-
-    Raises:
-        UsageError: their latents are of different shapes.
-    """
+    """Rows of two directories, the first one's first. Raises UsageError if their latents have different shapes."""
     if first.layout != second.layout:
         raise UsageError(
             f"latents of {second.rows[0].pair.latents} have shape {list(second.layout.array)}, those of "
@@ -155,6 +151,6 @@ def _layout(array: tuple[int, ...], path: Path, patch: int) -> Layout:
 
 
 def _fit(rows: np.ndarray[Any, Any], length: int) -> np.ndarray[Any, Any]:
-    """Rows cut or filled up with 0 to this length."""
+    """Rows truncated or zero-padded to this length."""
     cut = rows[:, :length]
     return np.pad(cut, ((0, 0), (0, length - cut.shape[1])))

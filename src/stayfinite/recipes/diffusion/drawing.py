@@ -1,7 +1,7 @@
-"""Rows with their noise, each from a seed of its own, so that a batch holds everything that its loss depends on.
+"""Add noise to rows, each from its own seed, so that a batch determines its loss.
 
-A seed belongs to a row's place in the epoch, and is drawn by the sampler: the same numbers come out in one process or
-many, with or without workers, and after a resume in the middle of an epoch.
+The sampler draws a seed for each place in the epoch. So the noise is the same in one process or many, with or without
+workers, and after a resume within an epoch.
 """
 
 from __future__ import annotations
@@ -21,42 +21,40 @@ from stayfinite.recipes.diffusion.survey import Scale
 
 Batch = dict[str, Tensor]
 SEED = 1_000_003
-"""Of the noise at evaluations, which no sampler draws."""
+"""Base seed of the noise at evaluations."""
 
 
 class Key(int):
-    """The number of a row, with the seed of its noise and its place in the epoch.
+    """Row index with the seed of its noise and its place in the epoch.
 
-    A number, so that a row that cannot be read is known again at the next epoch, whatever its noise is then.
+    An int, so that an unreadable row is recognized in the next epoch, whatever its noise.
     """
 
     seed: int
     turn: int
 
     def __new__(cls, row: int, seed: int, turn: int) -> Key:
-        """The row, with more about it."""
         key = super().__new__(cls, row)
         key.seed, key.turn = seed, turn
         return key
 
     def __reduce__(self) -> tuple[type[Key], tuple[int, int, int]]:
-        """How it gets to a worker."""
         return Key, (int(self), self.seed, self.turn)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """How rows are made noisy."""
+    """How noise is added to rows."""
 
     mode: Mode
     schedule: Schedule
 
     def draw(self, ids: Tensor, mask: Tensor, latent: Tensor, seed: int, turn: int) -> Batch:
-        """One row, with the noise of this seed.
+        """One row with the noise of this seed.
 
         Arguments:
-            ids: (L) the text.
-            mask: (L) where it is no padding.
+            ids: (L) text.
+            mask: (L) false for padding.
             latent: (N, C) normalized.
         """
         generator = torch.Generator().manual_seed(seed)
@@ -67,7 +65,7 @@ class Noise:
         text_time = torch.zeros(()) if task == "t2l" else time
         latent_time = torch.zeros(()) if task == "l2t" else time
         covered = chance < hidden(self.schedule, time)
-        # One token at least: a row that hides none would teach nothing.
+        # At least one: a row without hidden tokens teaches nothing.
         covered[chance.masked_fill(~mask, 2.0).argmin()] = True
         return {
             "ids": ids,
@@ -84,13 +82,11 @@ class Noise:
 
 
 class NoisyRows(Dataset[Batch]):
-    """Rows of a corpus, normalized and noisy.
+    """Normalized rows with noise.
 
     Arguments:
-        corpus: where they are read from.
         scale: of the training rows.
-        noise: how they are made noisy.
-        strict: a latent that is not finite is an error that names its file; otherwise it is handed on.
+        strict: raise on a non-finite latent, naming its file; otherwise return it.
     """
 
     def __init__(self, corpus: Corpus, scale: Scale, noise: Noise, *, strict: bool = True) -> None:
@@ -101,7 +97,7 @@ class NoisyRows(Dataset[Batch]):
         try:
             latent = self._scale.normalize(corpus.latent(index))
         except UsageError as error:
-            raise UsageError(error.message) from error  # in one line, as the guard tells it
+            raise UsageError(error.message) from error  # one line, since the guard quotes it
         if self._strict and not bool(latent.isfinite().all()):
             raise UsageError(f"{corpus.where(index)} is now NaN or inf")
         row = self._noise.draw(corpus.ids[index], corpus.mask[index], latent, key.seed, key.turn)
@@ -109,16 +105,15 @@ class NoisyRows(Dataset[Batch]):
 
 
 class GlobalBatches(Sampler[list[Key]]):
-    """Batches in a new random order each epoch; each of several processes gets its share of every one.
+    """Batches in a new random order each epoch, split among processes.
 
-    The rows of a step are the same whatever the number of processes. What does not fill a whole batch waits for the
-    next epoch.
+    The rows of a step do not depend on the number of processes. An incomplete last batch is dropped.
 
     Arguments:
         indices: the rows.
-        batch_size: rows of all processes.
+        batch_size: rows per batch, over all processes.
         rank: of this process.
-        count: processes.
+        count: number of processes.
         seed: for order and noise.
     """
 
@@ -147,15 +142,15 @@ class GlobalBatches(Sampler[list[Key]]):
 
 
 def collate(rows: Sequence[Batch]) -> Batch:
-    """Rows as one batch; (B, ...) each."""
+    """Stack rows into a batch, (B, ...) each."""
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 def fixed_batches(rows: NoisyRows, indices: Sequence[int], size: int, *, first: int = 0) -> Iterator[Batch]:
-    """The rows in their order, each with the same noise at every evaluation.
+    """The rows in order, each with the same noise at every evaluation.
 
     Arguments:
-        first: number of the first row's noise; another one gives other noise.
+        first: offset of the noise seeds; another one gives other noise.
     """
     for start in range(0, len(indices), size):
         chosen = indices[start : start + size]
@@ -164,5 +159,5 @@ def fixed_batches(rows: NoisyRows, indices: Sequence[int], size: int, *, first: 
 
 
 def tokens_in(batch: Batch) -> Tensor:
-    """How many tokens and latent positions a batch has, padding not counted."""
+    """Tokens and latent positions in a batch, without padding."""
     return batch["mask"].sum() + batch["latent"].shape[0] * batch["latent"].shape[1]

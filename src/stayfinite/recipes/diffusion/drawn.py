@@ -49,15 +49,15 @@ class Draw:
 
 
 def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
-    """Draw with these flags."""
+    """Parse the flags and sample."""
     draw(read_settings(Draw, arguments, "stayfinite train mmdit sample"), say)
 
 
 def draw(config: Draw, say: Callable[[str], None] = print) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens, mask and latents (as their files have them): what was given, and what was drawn for it.
+    """Sample, and return tokens, mask and latents as stored in files, including the given ones.
 
     Raises:
-        UsageError: a file cannot be read, or does not fit the model.
+        UsageError: a file is unreadable or does not fit the model.
     """
     if config.latents is not None and config.tokens is not None:
         raise UsageError(
@@ -94,7 +94,7 @@ def draw(config: Draw, say: Callable[[str], None] = print) -> tuple[Tensor, Tens
 
 
 def _texts(sampler: Sampler, latents: Tensor, about: About, config: Draw) -> tuple[Tensor, Tensor]:
-    """Texts for latents: of the length that was asked for, or of that which the model is surest of."""
+    """Texts for latents, of the given length or the one the model is most confident in."""
     lengths = sorted({config.length} if config.length is not None else set(about.lengths))
     best: tuple[Tensor, Tensor, Tensor] | None = None
     for length in lengths:
@@ -136,7 +136,7 @@ def _given_tokens(path: Path, model: MMDiT) -> tuple[Tensor, Tensor]:
 
 
 def _of_lengths(about: About, config: Draw, row: int) -> int:
-    """The length of a text that is drawn from nothing: spread as those that were trained on."""
+    """Length of an unconditional text, distributed as in training."""
     return config.length or about.lengths[(7 * (row + config.seed) + 3) % len(about.lengths)]
 
 

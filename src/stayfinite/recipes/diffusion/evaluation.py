@@ -1,4 +1,4 @@
-"""How good a model is on rows it has not seen: its losses at fixed noise, its texts and its latents."""
+"""Evaluate on held-out rows: losses at fixed noise, sampled texts and latents."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from stayfinite.recipes.diffusion.survey import Scale
 from stayfinite.recipes.running.processes import Place
 
 ROWS = 64
-"""In a batch of an evaluation."""
+"""Batch size of an evaluation."""
 MOST_TURNS = 64
-"""Through the rows of an evaluation, until each loss has been seen; one turn is enough for more than a few rows."""
+"""Passes over the rows at most until each loss has occurred; one is enough unless there are only a few rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """What an evaluation came to; NaN for what the mode does not train."""
+    """Scores of an evaluation; NaN for what the mode does not train."""
 
     loss: float
     text_loss: float
     latent_loss: float
     token_accuracy: float
-    """Tokens of texts drawn from latents that are right, padding not counted."""
+    """Accuracy of tokens sampled from latents, without padding."""
     token_chance: float
-    """The same for the token that is most frequent at each place: what knowing nothing of the latent comes to."""
+    """The same when always guessing the most frequent token of each place."""
     latent_correlation: float
-    """Correlation of latents drawn from texts with the true ones, each channel about its mean."""
+    """Correlation of latents sampled from texts with the true ones, per channel."""
     examples: tuple[tuple[int, Tensor], ...] = ()
-    """Rows and the texts that were drawn for them."""
+    """Rows and the texts sampled for them."""
 
     def __str__(self) -> str:
         told = [f"validation loss {self.loss:.4f}"]
@@ -53,7 +53,7 @@ class Scores:
         return ", ".join(told)
 
     def to_json(self) -> dict[str, float]:
-        """By name; what was not measured is left out."""
+        """By name, without unmeasured scores."""
         names = ("loss", "text_loss", "latent_loss", "token_accuracy", "token_chance", "latent_correlation")
         return {name: value for name in names if math.isfinite(value := getattr(self, name)) or name == "loss"}
 
@@ -67,11 +67,11 @@ class Examiner:
     rows: NoisyRows
     mode: Mode
     frequent: Tensor
-    """(L) the most frequent token at each place of the training texts."""
+    """(L) most frequent token at each place of the training texts."""
     objective: Objective
     weights: tuple[float, float]
     place: Place
-    """Of this process. Each of several looks at its part of the rows, and all have the scores of the whole."""
+    """Rank of this process. Ranks share the rows, and all get the total scores."""
 
     def examine(
         self,
@@ -80,12 +80,12 @@ class Examiner:
         drawn: Sequence[int],
         autocast: Callable[[], AbstractContextManager[Any]],
     ) -> Scores:
-        """Compute the losses of some rows, and draw the other side of others. No random number of training is used.
+        """Compute losses and sample the other modality. Uses no random numbers of training.
 
         Arguments:
-            sampler: of the model that is judged.
-            losses: rows whose loss is computed.
-            drawn: rows whose text is drawn from their latent, and their latent from their text.
+            sampler: of the evaluated model.
+            losses: rows for the losses.
+            drawn: rows whose text is sampled from their latent, and their latent from their text.
         """
         text_share, latent_share = shares(self.mode)
         text, latent = self._losses(sampler, losses, autocast)
@@ -122,10 +122,10 @@ class Examiner:
     def _losses(
         self, sampler: Sampler, indices: Sequence[int], autocast: Callable[[], AbstractContextManager[Any]]
     ) -> tuple[float, float]:
-        """The mean text loss and latent loss of the rows that have them.
+        """Mean text and latent loss over the rows that have them.
 
-        Of a few rows none may happen to have one that the mode trains: then they are gone through again, with other
-        noise, until one has. The mean of nothing would be NaN, and no model the best.
+        If no row happens to have a loss that the mode trains, repeat with other noise: a mean of nothing is NaN, and no
+        model would be the best.
         """
         training = sampler.model.training
         sampler.model.eval()
@@ -148,26 +148,26 @@ class Examiner:
 
 
 class _Correlation:
-    """Of two sets of latents over all rows and positions, each channel about the mean of the true ones."""
+    """Correlation of sampled and true latents over rows and positions, per channel."""
 
     def __init__(self, channels: int) -> None:
         self._sums = torch.zeros(5, channels, dtype=torch.float64)
         self._count = 0.0
 
     def add(self, drawn: Tensor, truth: Tensor) -> None:
-        """Take in a batch, (B, N, C) each."""
+        """Add a batch, (B, N, C) each."""
         x, y = (each.double().flatten(0, 1) for each in (drawn, truth))
         self._sums += torch.stack([x.sum(0), y.sum(0), (x * x).sum(0), (y * y).sum(0), (x * y).sum(0)])
         self._count += len(x)
 
     def add_up(self, place: Place) -> None:
-        """Take in what the other processes have."""
+        """Sum over all processes."""
         *sums, self._count = place.total([*self._sums.flatten().tolist(), self._count])
         self._sums = torch.tensor(sums, dtype=torch.float64).view_as(self._sums)
 
     @property
     def value(self) -> float:
-        """The mean over channels that vary at all; NaN where none does."""
+        """Mean over channels that vary; NaN if none does."""
         x, y, xx, yy, xy = self._sums / max(1, self._count)
         spread = ((xx - x * x).clamp_min(0) * (yy - y * y).clamp_min(0)).sqrt()
         varies = (yy - y * y) > 1e-8
@@ -178,7 +178,7 @@ class _Correlation:
 
 
 def most_frequent(corpus: Corpus, indices: Sequence[int], vocabulary: int) -> Tensor:
-    """(L) the most frequent token at each place of these rows, padding not counted."""
+    """(L) most frequent token at each place of these rows, without padding."""
     ids, mask = corpus.ids[list(indices)], corpus.mask[list(indices)]
     counts = torch.zeros(ids.shape[1], vocabulary)
     for place in range(ids.shape[1]):

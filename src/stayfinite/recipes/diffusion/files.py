@@ -1,4 +1,4 @@
-"""``tokens/NAME.npz`` and ``latents/NAME.npy``: pairs by name. What is missing or broken is an error that names it."""
+"""Read ``tokens/NAME.npz`` and ``latents/NAME.npy``, paired by name. Errors name the file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from stayfinite.errors import UsageError
 
 TOKENS, LATENTS = "tokens", "latents"
 HIGHEST = 2**22
-"""No tokenizer has so many tokens, and a model would have an embedding for each."""
+"""Upper limit of token ids: no tokenizer has as many."""
 HOW = "a directory with tokens/NAME.npz (input_ids, attention_mask) and latents/NAME.npy, paired by name"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePair:
-    """The tokens and the latents of one name."""
+    """Tokens and latents with the same name."""
 
     name: str
     tokens: Path
@@ -30,11 +30,7 @@ class FilePair:
 
 
 def find_pairs(directory: Path) -> list[FilePair]:
-    """The pairs of a directory, by name.
-
-    Raises:
-        UsageError: there is none, or a file has no partner.
-    """
+    """The pairs of a directory, by name. Raises UsageError if there is none, or a partner is missing."""
     if not directory.is_dir():
         raise UsageError(f"{directory} is not a directory", fix=f"name {HOW}")
     tokens = {path.stem: path for path in sorted((directory / TOKENS).glob("*.npz"))}
@@ -53,7 +49,7 @@ def read_tokens(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any],
     """Ids and mask of a file, each (rows, length), and whether the file has several rows.
 
     Raises:
-        UsageError: it cannot be read, or does not hold what it should.
+        UsageError: unreadable or invalid.
     """
     with _named(path), path.open("rb") as file, np.load(file, allow_pickle=False) as held:
         missing = [name for name in ("input_ids", "attention_mask") if name not in held.files]
@@ -79,11 +75,7 @@ def read_tokens(path: Path) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any],
 
 
 def open_latents(path: Path) -> np.ndarray[Any, Any]:
-    """The array of a file, mapped into memory and not read yet.
-
-    Raises:
-        UsageError: it cannot be read, is cut short, or holds no numbers.
-    """
+    """The array of a file, memory-mapped. Raises UsageError if unreadable, truncated or not numeric."""
     with _named(path):
         array: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     if not isinstance(array, np.ndarray) or not (
@@ -94,19 +86,15 @@ def open_latents(path: Path) -> np.ndarray[Any, Any]:
 
 
 def read_latent(path: Path, row: int | None) -> np.ndarray[Any, Any]:
-    """One row of a file in float32; the whole array where the file has no rows.
-
-    Raises:
-        UsageError: it cannot be read (any more).
-    """
+    """One row of a file in float32; the whole array if ``row`` is None. Raises UsageError if unreadable."""
     array = open_latents(path)
-    with _named(path), np.errstate(over="ignore"):  # what float32 cannot hold is infinite in it, and is found so
+    with _named(path), np.errstate(over="ignore"):  # overflow becomes inf, which is detected later
         return np.array(array if row is None else array[row], dtype=np.float32)
 
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Within, whatever goes wrong with a file says which one it was."""
+    """Name the file in any error."""
     try:
         yield
     except UsageError:

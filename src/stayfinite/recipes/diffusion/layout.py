@@ -1,4 +1,4 @@
-"""A latent array as positions with channels, and back."""
+"""Convert a latent array to positions with channels, and back."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from stayfinite.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How one latent is laid out: a vector (D), a sequence (positions, channels) or a grid (channels, height, width).
+    """Shape of a latent: vector (D), sequence (positions, channels) or grid (channels, height, width).
 
-    A grid is cut into squares of ``patch`` x ``patch``, each of which becomes one position.
+    A grid is cut into ``patch`` x ``patch`` squares, one position each.
 
     Raises:
-        UsageError: another number of dimensions, or a grid that the patch does not divide.
+        UsageError: another number of dimensions, or a grid not divisible by the patch.
     """
 
     array: tuple[int, ...]
@@ -38,18 +38,17 @@ class Layout:
 
     @property
     def positions(self) -> int:
-        """How many places the model sees."""
         if len(self.array) == 3:
             return (self.array[1] // self.patch) * (self.array[2] // self.patch)
         return self.array[0] if len(self.array) == 2 else 1
 
     @property
     def channels(self) -> int:
-        """How many numbers each of them has."""
+        """Numbers per position."""
         return self.array[0] * self.patch**2 if len(self.array) == 3 else self.array[-1]
 
     def to_positions(self, latent: Tensor) -> Tensor:
-        """(..., *array) as (..., positions, channels)."""
+        """(..., *array) -> (..., positions, channels)."""
         ahead = latent.shape[: latent.ndim - len(self.array)]
         if len(self.array) != 3:
             return latent.reshape(*ahead, self.positions, self.channels)
@@ -59,7 +58,7 @@ class Layout:
         return cut.permute(0, 2, 4, 1, 3, 5).reshape(*ahead, self.positions, self.channels)
 
     def to_array(self, positions: Tensor) -> Tensor:
-        """(..., positions, channels) as (..., *array)."""
+        """(..., positions, channels) -> (..., *array)."""
         ahead = positions.shape[:-2]
         if len(self.array) != 3:
             return positions.reshape(*ahead, *self.array)

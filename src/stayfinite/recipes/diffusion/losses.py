@@ -1,8 +1,8 @@
-"""The losses: each a mean over rows that no empty mask, no padding and no splitting of the batch can upset.
+"""Losses as means over rows, robust to empty masks, padding and batch splits.
 
-Every row has its own mean, and a row that has nothing to say counts 0. The sum over rows is divided by what the mode
-lets one expect, never by what a batch happens to hold. So there is no division by zero, and the gradient of a step is
-the same in one batch or in several that are accumulated, in one process or in many.
+Each row has its own mean, 0 if it has no target. The sum is divided by the expected number of rows of the mode, not by
+the actual one. So there is no division by zero, and gradients are the same with any accumulation or number of
+processes.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ from stayfinite.state.parts import unwrapped
 
 
 def smooth_bound(loss: Tensor, bound: float) -> Tensor:
-    """The loss itself up to half of the bound, then ever slower towards the bound, which it never reaches.
+    """The loss up to half the bound, then approaching the bound asymptotically. 0 means no bound.
 
-    A hard clamp has no gradient beyond its bound: the row that is worst learns nothing. This one's gets small, and is
-    never 0. NaN and infinity are not hidden: they stay what the guard has to see. A bound of 0 is none.
+    Unlike a clamp, its gradient never becomes 0, so that the worst row still learns. NaN and infinity pass through for
+    the guard to see.
     """
     if not bound:
         return loss
     half = 0.5 * bound
     beyond = (loss - half).clamp_min(0.0) / half
-    # min() and not where(): its gradient has no branch that could be NaN and is thrown away.
+    # min() instead of where(): no branch whose discarded gradient could be NaN.
     return torch.minimum(loss, loss.new_tensor(half)) + half * beyond / (1.0 + beyond)
 
 
 def masked_cross_entropy(logits: Tensor, ids: Tensor, counted: Tensor) -> Tensor:
-    """For each row the mean over the tokens that count; 0, still attached, for a row in which none does.
+    """Mean over counted tokens per row; 0, still attached to the graph, for a row without any.
 
     Arguments:
         logits: (B, L, V).
         ids: (B, L).
-        counted: (B, L) where a token was hidden and is no padding.
+        counted: (B, L) hidden tokens that are not padding.
     """
     each = F.cross_entropy(logits.float().transpose(1, 2), ids, reduction="none")  # (B, L)
-    # Selected, not multiplied: 0 x inf is NaN.
+    # Select instead of multiply: 0 x inf is NaN.
     return torch.where(counted, each, 0.0).sum(1) / counted.sum(1).clamp_min(1)
 
 
 def squared_error(said: Tensor, wanted: Tensor) -> Tensor:
-    """For each row the mean over positions and channels, in float32."""
+    """Mean squared error per row, in float32."""
     return (said.float() - wanted.float()).square().flatten(1).mean(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """How much each loss counts, and where it is bounded."""
+    """Weights and bound of the losses."""
 
     text: float = 1.0
     latent: float = 0.1
@@ -64,13 +64,11 @@ class Weights:
 
 
 class Objective:
-    """``objective(batch) -> loss``: everything random is in the batch.
+    """``objective(batch) -> loss``. Everything random is in the batch.
 
     Arguments:
-        model: called with a noisy pair; may be wrapped for several processes.
-        mode, schedule, prediction: of the training.
-        weights: of the losses.
-        latest: is told the two losses, by name, without their graph.
+        model: may be wrapped for several processes.
+        latest: receives the detached losses by name.
     """
 
     def __init__(
@@ -90,7 +88,7 @@ class Objective:
         self._shares = shares(mode)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """The weighted sum of the losses of a batch."""
+        """Weighted sum of the losses of a batch."""
         text, latent = self.rows(batch)
         weights, (text_share, latent_share) = self._weights, self._shares
         parts: dict[str, Tensor] = {}
@@ -105,7 +103,7 @@ class Objective:
         return total
 
     def rows(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The text loss and the latent loss of each row, (B) each; 0 where a row has none."""
+        """Text loss and latent loss per row, (B) each; 0 if a row has none."""
         device = next(self._model.parameters()).device
         held = {name: item.to(device, non_blocking=True) for name, item in batch.items()}
         signal, sigma = (each[:, None, None] for each in amounts(self._schedule, held["latent_time"]))

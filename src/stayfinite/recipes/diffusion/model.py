@@ -1,8 +1,7 @@
-"""A multimodal diffusion transformer: a stream for text, a stream for latents, one attention over both.
+"""Multimodal diffusion transformer: a text stream and a latent stream with joint attention.
 
-Each stream has its own weights; they meet in the attention, where every token and every latent position sees both. The
-time steps of the two, which may differ, steer the norms of every block. What is added up stays in float32, queries and
-keys are normalized before they meet, and every block begins with a small gate: half precision has nothing to overflow.
+Each stream has its own weights. Attention spans both. The two time steps, which may differ, modulate the norms of every
+block. For half precision, residuals stay in float32, queries and keys are normalized, and gates start small.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 WAVES = 128
-"""Frequencies that a time step is written in."""
+"""Frequencies of the time embedding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Everything that a model is built from."""
+    """Hyperparameters of a model."""
 
     vocabulary: int
     """Tokens, without the mask token."""
     length: int
-    """Tokens in a text, at most."""
+    """Maximum tokens per text."""
     positions: int
     """Positions of a latent."""
     channels: int
-    """Numbers at each of them."""
+    """Numbers per position."""
     width: int
     depth: int
     heads: int
@@ -37,13 +36,13 @@ class Shape:
 
 
 class MMDiT(nn.Module):
-    """Says what a noisy pair of text and latent was made from."""
+    """Predicts the clean text and latent from noisy ones."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
         width = shape.width
-        self.text_in = nn.Embedding(shape.vocabulary + 1, width)  # the last one is the mark of a hidden token
+        self.text_in = nn.Embedding(shape.vocabulary + 1, width)  # the last row is the mask token
         self.text_place = nn.Parameter(torch.empty(shape.length, width))
         self.latent_in = nn.Linear(shape.channels, width)
         self.latent_place = nn.Parameter(torch.empty(shape.positions, width))
@@ -56,19 +55,19 @@ class MMDiT(nn.Module):
 
     @property
     def hidden_token(self) -> int:
-        """The id that stands for a hidden token."""
+        """Id of the mask token."""
         return self.shape.vocabulary
 
     def forward(
         self, ids: Tensor, mask: Tensor, latent: Tensor, text_time: Tensor, latent_time: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """What the model says of each token and of each latent position.
+        """Predict each token and latent position.
 
         Arguments:
-            ids: (B, L) tokens, some of them hidden.
-            mask: (B, L) where they are no padding.
-            latent: (B, N, C) noisy, in normalized units.
-            text_time: (B) from 0 (nothing is hidden) to 1.
+            ids: (B, L) tokens, some masked.
+            mask: (B, L) false for padding.
+            latent: (B, N, C) noisy, normalized.
+            text_time: (B) from 0 (nothing hidden) to 1.
             latent_time: (B) from 0 (no noise) to 1.
 
         Returns:
@@ -89,11 +88,11 @@ class MMDiT(nn.Module):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
         for table in (self.text_in.weight, self.text_place, self.latent_place):
-            nn.init.normal_(table)  # as large as what a latent brings along: places are seen at once
+            nn.init.normal_(table)  # as large as the latent input, so that positions matter from the start
         width, gate = self.shape.width, (2 * self.shape.depth) ** -0.5
         for module in self.modules():
             if isinstance(module, Stream):
-                # Small gates, which no time step moves at first: all blocks together add what one would at full size.
+                # Small constant gates: together all blocks start out adding as much as one at full size.
                 nn.init.zeros_(module.steer.weight)
                 for start in (2 * width, 5 * width):
                     nn.init.constant_(module.steer.bias[start : start + width], gate)
@@ -103,7 +102,7 @@ class MMDiT(nn.Module):
 
 
 class Block(nn.Module):
-    """Both streams, one attention."""
+    """Both streams and their joint attention."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -111,7 +110,7 @@ class Block(nn.Module):
         self.latent = Stream(width, heads, dropout)
 
     def forward(self, text: Tensor, latent: Tensor, steering: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, changed; ``seen`` (B, 1, 1, L + N) says what may be looked at."""
+        """Both streams after the block. ``seen`` (B, 1, 1, L + N) is the attention mask."""
         text_steer, latent_steer = self.text.steered(steering), self.latent.steered(steering)
         a, b = self.text.ask(text, text_steer), self.latent.ask(latent, latent_steer)
         q, k, v = (torch.cat(pair, 2) for pair in zip(a, b, strict=True))  # (B, H, L + N, D / H)
@@ -121,7 +120,7 @@ class Block(nn.Module):
 
 
 class Stream(nn.Module):
-    """One side of a block."""
+    """One stream of a block."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -137,7 +136,7 @@ class Stream(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def steered(self, steering: Tensor) -> tuple[Tensor, ...]:
-        """Shift, scale and gate, (B, 1, D) each, for the attention and for what follows it."""
+        """Shift, scale and gate, (B, 1, D) each, for attention and MLP."""
         steer: Tensor = self.steer(steering)
         return steer[:, None].chunk(6, -1)
 
@@ -149,27 +148,27 @@ class Stream(nn.Module):
         return self.query_norm(q), self.key_norm(k), v
 
     def answer(self, x: Tensor, met: Tensor, steer: tuple[Tensor, ...]) -> Tensor:
-        """The stream after what was found by looking, and after its own thoughts about it."""
+        """Add the attention output and the MLP to the stream."""
         x = x + steer[2] * self.drop(self.project(met))
         thought: Tensor = self.drop(self.mlp(modulated(x, steer[3], steer[4])))
         return x + steer[5] * thought
 
 
 class HeadNorm(nn.Module):
-    """Brings each head's queries, or keys, to one size, computed in float32."""
+    """RMS norm of each head's queries or keys, in float32."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, H, T, D / H), in the dtype that it came in."""
+        """(B, H, T, D / H), same dtype as the input."""
         wide = x.float()
         return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6) * self.weight).to(x.dtype)
 
 
 class Output(nn.Module):
-    """A last norm, and what the stream has to say."""
+    """Final norm and projection."""
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
@@ -184,12 +183,12 @@ class Output(nn.Module):
 
 
 def modulated(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """The norm of each position, in float32, steered."""
+    """Layer norm in float32 with shift and scale."""
     return F.layer_norm(x.float(), x.shape[-1:], eps=1e-6) * (1 + scale.float()) + shift.float()
 
 
 def waves(time: Tensor) -> Tensor:
-    """A time step from 0 to 1 as (B, 2 * WAVES) numbers, in float32."""
+    """Sinusoidal embedding of times in [0, 1], (B, 2 * WAVES) in float32."""
     rates = torch.exp(-math.log(10_000.0) / WAVES * torch.arange(WAVES, device=time.device, dtype=torch.float32))
     angles = 1000.0 * time.float()[:, None] * rates
     return torch.cat([angles.cos(), angles.sin()], -1)

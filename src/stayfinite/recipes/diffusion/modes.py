@@ -1,4 +1,4 @@
-"""What is learned from what: five modes, which loss a row has in each, and which parameters are frozen."""
+"""Training modes: which loss a row has, and which parameters are frozen."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Mode = Literal["unconditional", "l2t", "t2l", "sequential", "random"]
 Task = Literal["unconditional", "l2t", "t2l"]
 Freeze = Literal["unreached", "stream"]
 TASKS: tuple[Task, ...] = ("l2t", "t2l", "unconditional")
-"""The order in which rows take turns in the mode `sequential`."""
+"""Order of tasks in mode `sequential`."""
 
 
 def task_of(mode: Mode, turn: int, generator: torch.Generator) -> Task:
-    """What a row is trained for; ``turn`` is its place in the epoch."""
+    """Task of a row; ``turn`` is its place in the epoch."""
     if mode == "sequential":
         return TASKS[turn % len(TASKS)]
     if mode == "random":
@@ -26,19 +26,19 @@ def task_of(mode: Mode, turn: int, generator: torch.Generator) -> Task:
 
 
 def shares(mode: Mode) -> tuple[float, float]:
-    """The share of rows that have a text loss, and that have a latent loss.
+    """Expected share of rows with a text loss and with a latent loss.
 
-    It is that of the mode, not of the batch: so the mean over any batch, rank or group of batches is on the same scale.
+    A property of the mode rather than the batch, so that means over any batch or rank are on the same scale.
     """
     return {"l2t": (1.0, 0.0), "t2l": (0.0, 1.0), "unconditional": (1.0, 1.0)}.get(mode, (2 / 3, 2 / 3))
 
 
 def to_freeze(model: nn.Module, mode: Mode, freeze: Freeze) -> list[str]:
-    """Names of the parameters that a mode freezes.
+    """Names of the parameters a mode freezes.
 
-    l2t has no latent loss and t2l no text loss: `unreached` freezes what only leads to the output that is missing,
-    which no gradient reaches and weight decay alone would wear away; `stream` freezes all of that side, as is wanted
-    when one direction of a joint model is trained further. The other modes freeze nothing.
+    l2t has no latent loss and t2l no text loss. `unreached` freezes parameters that only feed the missing output, which
+    get no gradient and would only decay. `stream` freezes that whole side, to train one direction of a joint model
+    further. Other modes freeze nothing.
     """
     if mode not in ("l2t", "t2l"):
         return []
@@ -53,11 +53,10 @@ def to_freeze(model: nn.Module, mode: Mode, freeze: Freeze) -> list[str]:
 
 
 class Frozen:
-    """Freezes parameters, and can tell whether they are still what they were.
+    """Freezes parameters and verifies that they do not change.
 
     Arguments:
-        model: the names are of its parameters.
-        names: what is frozen; everything else is trained.
+        names: parameters to freeze; all others are trained.
     """
 
     def __init__(self, model: nn.Module, names: list[str]) -> None:
@@ -68,14 +67,14 @@ class Frozen:
         self.check_flags()
 
     def in_words(self) -> str:
-        """How large the model is, and how much of it is frozen."""
+        """Model size and frozen share, in words."""
         sizes = {name: parameter.numel() for name, parameter in self._model.named_parameters()}
         held = sum(size for name, size in sizes.items() if name in self._names)
         told = f"a model of {sum(sizes.values()):,} parameters"
         return f"{told}; {held:,} in {len(self._names)} tensors are frozen in this mode" if held else told
 
     def check_flags(self) -> None:
-        """Raise StateError unless exactly what should be frozen is."""
+        """Raise StateError unless exactly these parameters are frozen."""
         wrong = [
             f"{name} is {'trained' if parameter.requires_grad else 'frozen'}"
             for name, parameter in self._model.named_parameters()
@@ -88,9 +87,9 @@ class Frozen:
             )
 
     def check(self, step: int) -> None:
-        """Raise TrainingStopped if a frozen parameter has changed, bit for bit, or is trained.
+        """Raise TrainingStopped if a frozen parameter has changed.
 
-        Call it after a checkpoint was loaded with :meth:`renew` before it.
+        After loading a checkpoint, call :meth:`renew` first.
         """
         self.check_flags()
         now = self._checksums()
@@ -104,13 +103,13 @@ class Frozen:
             )
 
     def renew(self) -> None:
-        """Take what they are now for what they should be: weights were loaded."""
+        """Accept the current values, after loading weights."""
         self._sums = self._checksums()
 
     @torch.no_grad()
     def _checksums(self) -> dict[str, Tensor]:
         held = {name: p.detach() for name, p in self._model.named_parameters() if name in self._names}
-        # Two sums of the bits, one with weights: a change of place changes the second.
+        # Two checksums of the bits, one weighted by position to detect permutations.
         return {name: _sums(value) for name, value in held.items()}
 
 

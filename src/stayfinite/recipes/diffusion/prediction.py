@@ -1,4 +1,4 @@
-"""What the model says of a noisy latent: the noise, the sample, or the velocity between them."""
+"""Prediction targets for a noisy latent: noise, sample, or velocity."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Prediction = Literal["epsilon", "x0", "v"]
 
 
 def target(kind: Prediction, sample: Tensor, noise: Tensor, signal: Tensor, sigma: Tensor) -> Tensor:
-    """What the model should say; ``signal`` and ``sigma`` are the amplitudes of sample and noise."""
+    """The model's target; ``signal`` and ``sigma`` are the amplitudes of sample and noise."""
     if kind == "epsilon":
         return noise
     return sample if kind == "x0" else signal * noise - sigma * sample
 
 
 def both(kind: Prediction, said: Tensor, noisy: Tensor, signal: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
-    """Sample and noise, from what the model says."""
+    """Sample and noise from the model's prediction."""
     if kind == "epsilon":
         return (noisy - sigma * said) / signal, said
     if kind == "x0":

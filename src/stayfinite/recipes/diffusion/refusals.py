@@ -1,4 +1,4 @@
-"""Settings that cannot work, refused before anything is read or written."""
+"""Reject impossible settings before anything is read or written."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from stayfinite.recipes.settings import require
 
 
 def refuse_impossible(config: Any) -> None:
-    """Look at the settings of a diffusion model's training.
-
-    Raises:
-        UsageError: one of them, or two together, cannot work.
-    """
+    """Raise UsageError if a setting, or a combination, is invalid."""
     require(
         config,
         above_zero=("learning_rate", "max_grad_norm"),

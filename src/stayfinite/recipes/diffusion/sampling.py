@@ -1,4 +1,4 @@
-"""From noise to a pair: text from latents, latents from text, or both from nothing."""
+"""Sample text from latents, latents from text, or pairs."""
 
 from __future__ import annotations
 
@@ -15,46 +15,40 @@ from stayfinite.recipes.diffusion.prediction import Prediction, both
 from stayfinite.recipes.diffusion.schedules import Schedule, amounts, hidden
 
 FARTHEST = 12.0
-"""Spreads from the mean, beyond which no sample is believed on the way: a first guess, divided by almost 0, may be."""
+"""Clamp for intermediate samples, in standard deviations: a first estimate is divided by almost 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampler:
-    """Draws pairs from a model.
-
-    It draws from a generator of its own, so that sampling in the middle of a training changes nothing of it.
-    """
+    """Samples from a model with its own generator, so that training is unaffected."""
 
     model: MMDiT
     schedule: Schedule
     prediction: Prediction
     steps: int = 16
     temperature: float = 0.0
-    """Of the choice of tokens; 0 takes the likeliest."""
+    """Token temperature; 0 is greedy."""
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def text_from(self, latent: Tensor, mask: Tensor, seed: int = 0) -> Tensor:
-        """(B, L) tokens that go with the latents (B, N, C), which are in normalized units.
-
-        ``mask`` (B, L) says how long each text is to be.
-        """
+        """(B, L) tokens for latents (B, N, C) in normalized units. ``mask`` (B, L) gives the text lengths."""
         return self._draw(mask, seed, latent=latent)[0]
 
     def latent_from(self, ids: Tensor, mask: Tensor, seed: int = 0) -> Tensor:
-        """(B, N, C) latents, in normalized units, that go with the texts (B, L)."""
+        """(B, N, C) latents in normalized units for texts (B, L)."""
         return self._draw(mask, seed, ids=ids)[1]
 
     def pairs(self, mask: Tensor, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """Texts and latents that go with each other, from nothing."""
+        """Unconditional texts and latents."""
         return self._draw(mask, seed)
 
     @torch.no_grad()
     def sureness(self, ids: Tensor, mask: Tensor, latent: Tensor, times: int = 4) -> Tensor:
-        """(B) how well a text goes with a latent: the mean log-probability of tokens that are hidden and guessed."""
+        """(B) mean log-probability of the text's tokens given the latent, each masked in turn."""
         model, device = self.model, self.model.text_place.device
         ids, mask, latent = ids.to(device), mask.to(device), latent.to(device)
         still, total = torch.zeros(len(ids), device=device), torch.zeros(len(ids), device=device)
-        for turn in range(times):  # every token is hidden once, so many others at a time
+        for turn in range(times):  # every token is hidden once
             covered = mask & (torch.arange(ids.shape[1], device=device) % times == turn)
             time = torch.full((len(ids),), 1.0 / times, device=device)
             with self.autocast():
@@ -82,7 +76,7 @@ class Sampler:
                 with self.autocast():
                     logits, said = model(
                         text, mask, pixels, now * (not text_given), now * (not latent_given)
-                    )  # a side that is given stands at time 0
+                    )  # a given modality is at time 0
                 if not text_given:
                     text = self._uncover(text, mask, logits, step, chance)
                 if not latent_given:
@@ -92,7 +86,7 @@ class Sampler:
         return torch.where(mask, text, 0), pixels
 
     def _less_noisy(self, noisy: Tensor, said: Tensor, now: Tensor, then: Tensor, *, last: bool) -> Tensor:
-        """One step of DDIM: as if what the model says were true."""
+        """One DDIM step."""
         signal, sigma = (each[:, None, None] for each in amounts(self.schedule, now))
         sample, _ = both(self.prediction, said, noisy, signal, sigma)
         sample = torch.nan_to_num(sample, posinf=FARTHEST, neginf=-FARTHEST).clamp(-FARTHEST, FARTHEST)
@@ -103,14 +97,14 @@ class Sampler:
         return signal * sample + sigma * noise
 
     def _uncover(self, text: Tensor, mask: Tensor, logits: Tensor, step: int, chance: torch.Generator) -> Tensor:
-        """Write down the tokens that the model is surest of, as many as the next time step has uncovered."""
+        """Reveal the most confident tokens, as many as the next time step requires."""
         if self.temperature > 0:
             uniform = torch.rand(logits.shape, generator=chance).clamp_(1e-9, 1 - 1e-7).to(logits.device)
             logits = logits / self.temperature - (-uniform.log()).log()
         sureness, chosen = logits.log_softmax(-1).max(-1)
         still = (text == self.model.hidden_token) & mask
         share = float(hidden(self.schedule, torch.tensor((step - 1) / self.steps))) if step > 1 else 0.0
-        stay = (share * mask.sum(1)).floor().long()  # so many of each row remain hidden
+        stay = (share * mask.sum(1)).floor().long()  # tokens per row that stay hidden
         count = (still.sum(1) - stay).clamp_min(0)
         ranks = sureness.masked_fill(~still, -torch.inf).argsort(1, descending=True).argsort(1)
         return torch.where(still & (ranks < count[:, None]), chosen, text)

@@ -1,4 +1,4 @@
-"""How much of a sample is left at time t, from 0 (all of it) to 1 (nearly nothing): linear, cosine, sigmoid."""
+"""Noise schedules over time t from 0 (clean) to 1 (almost pure noise): linear, cosine, sigmoid."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 
 Schedule = Literal["linear", "cosine", "sigmoid"]
 LEAST, MOST = 1e-4, 1.0 - 1e-4
-"""Bounds of what is left: at the ends the sample, or the noise, could not be computed from the other."""
+"""Bounds of the kept variance: at the very ends, sample or noise could not be recovered."""
 
 
 def kept(schedule: Schedule, time: Tensor) -> Tensor:
-    """The share of the variance that is still the sample's at these times, in float32: from 1 down to almost 0."""
+    """Share of the variance that is signal at these times, in float32: from 1 to almost 0."""
     t = time.float().clamp(0.0, 1.0)
-    if schedule == "linear":  # noise is added at a rate that rises in a straight line
+    if schedule == "linear":  # linearly rising noise rate
         left = torch.exp(-(0.1 * t + 0.5 * 19.9 * t.square()))
     elif schedule == "cosine":
         left = torch.cos((t + 0.008) / 1.008 * math.pi / 2).square() / math.cos(0.008 / 1.008 * math.pi / 2) ** 2
@@ -27,11 +27,11 @@ def kept(schedule: Schedule, time: Tensor) -> Tensor:
 
 
 def amounts(schedule: Schedule, time: Tensor) -> tuple[Tensor, Tensor]:
-    """Amplitudes of sample and noise at these times; their squares add up to 1."""
+    """Amplitudes of sample and noise at these times; their squares sum to 1."""
     left = kept(schedule, time)
     return left.sqrt(), (1.0 - left).sqrt()
 
 
 def hidden(schedule: Schedule, time: Tensor) -> Tensor:
-    """The share of a text's tokens that is hidden at these times."""
+    """Share of tokens hidden at these times."""
     return 1.0 - kept(schedule, time)

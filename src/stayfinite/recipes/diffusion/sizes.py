@@ -1,4 +1,4 @@
-"""Models by name, from 1M to 900M parameters; and what a row of one costs to train."""
+"""Model sizes from 1M to 900M parameters, and the training cost of a row."""
 
 from __future__ import annotations
 
@@ -27,15 +27,11 @@ SIZES: dict[Size, Measures] = {
     "large": Measures(768, 18, 12),  # 385M
     "huge": Measures(1024, 24, 16),  # 910M
 }
-"""Parameters without those of the vocabulary."""
+"""Parameter counts exclude the vocabulary."""
 
 
 def measures_of(size: Size, width: int | None, depth: int | None, heads: int | None) -> Measures:
-    """The measures of a size, with those put in their place that were asked for.
-
-    Raises:
-        UsageError: the width cannot be shared out among the heads.
-    """
+    """The dimensions of a size, with overrides. Raises UsageError if the heads do not divide the width."""
     known = SIZES[size]
     asked = Measures(width or known.width, depth or known.depth, heads or known.heads)
     if min(asked.width, asked.depth, asked.heads) < 1 or asked.width % asked.heads:
@@ -48,7 +44,7 @@ def measures_of(size: Size, width: int | None, depth: int | None, heads: int | N
 
 
 def flops_of_row(shape: Shape) -> int:
-    """Floating-point operations of training on one row: matrix products, forward, and twice that backward."""
+    """Training FLOPs of one row: matrix products, forward plus twice that for backward."""
     d, tokens, places = shape.width, shape.length, shape.positions
     both = tokens + places
     block = 2 * both * 12 * d * d + 2 * 2 * 6 * d * d + 4 * both * both * d

@@ -1,4 +1,4 @@
-"""From a directory to what is trained and judged on: looked at, split by file, normalized."""
+"""Read a directory, check it, split by file, normalize."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stayfinite.recipes.diffusion.corpus import Corpus, joined, read_corpus
 from stayfinite.recipes.diffusion.survey import Scale, not_in, scale_of, split_by_file, survey
 
 BadRows = Literal["stop", "skip", "keep"]
-"""What is done with rows that cannot be trained on."""
+"""What to do with unusable rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Supply:
-    """Rows for training and for validation."""
+    """Training and validation rows."""
 
     corpus: Corpus
     training: list[int]
@@ -28,12 +28,12 @@ class Supply:
 
     @property
     def highest_id(self) -> int:
-        """The highest token id, padding not counted."""
+        """Highest token id, without padding."""
         return int(torch.where(self.corpus.mask, self.corpus.ids, 0).max())
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """How long the training texts are: at 0 %, 5 %, ... 100 % of them in the order of length."""
+        """Quantiles of the training text lengths: 0 %, 5 %, ... 100 %."""
         ordered = self.corpus.lengths[self.training].sort().values
         return tuple(int(ordered[round(share * (len(ordered) - 1) / 20)]) for share in range(21))
 
@@ -48,17 +48,17 @@ def read_supply(
     bad_rows: BadRows,
     say: Callable[[str], None],
 ) -> Supply:
-    """Read, look at every row, split.
+    """Read, check every row, split.
 
     Arguments:
-        data: the directory that is trained on.
-        val: that of validation; by default a share of the files is kept back.
-        length: tokens at which a text is cut.
-        bad_rows: `stop` refuses to start, `skip` leaves them out, `keep` trains on them.
+        data: training directory.
+        val: validation directory; default: a share of the files.
+        length: maximum tokens per text.
+        bad_rows: `stop` refuses to start, `skip` drops them, `keep` trains on them.
 
     Raises:
-        UsageError: a file is missing, cannot be read or does not fit; it is named.
-        NotReady: rows cannot be trained on; they are named.
+        UsageError: a file is missing, unreadable or inconsistent.
+        NotReady: rows cannot be trained on.
     """
     corpus = read_corpus(data, patch=patch, length=length)
     if val is None:

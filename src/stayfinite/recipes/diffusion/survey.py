@@ -1,4 +1,4 @@
-"""Looking at every row before it is trained on: what is broken, what is twice, and how large latents are."""
+"""Check every row before training: broken, duplicated, or absurdly large."""
 
 from __future__ import annotations
 
@@ -12,47 +12,42 @@ from torch import Tensor
 from stayfinite.recipes.diffusion.corpus import Corpus
 
 ABSURD = 1000.0
-"""Times the size of a usual row: no latent of a healthy encoder is that large."""
+"""Multiple of the usual row size above which a latent is broken."""
 LEAST_SPREAD = 1e-4
-"""Of the channel that spreads most: one that spreads less than this says nothing, and is not blown up."""
+"""Channels with less than this share of the largest spread are not scaled up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What a look at every row of a corpus has found."""
+    """Result of checking every row."""
 
     bad: dict[int, str]
-    """Rows that cannot be trained on, and why; the file is named."""
+    """Unusable rows with the reason, including the file."""
     keys: list[bytes]
-    """For each row the hash of its text and latent."""
+    """Hash of each row's text and latent."""
 
     def good(self, indices: Sequence[int]) -> list[int]:
-        """Those of the rows that can be trained on."""
         return [index for index in indices if index not in self.bad]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Mean and spread of each channel: training sees latents of mean 0 and spread 1."""
+    """Mean and standard deviation per channel, for normalization."""
 
     mean: Tensor
     spread: Tensor
 
     def normalize(self, latent: Tensor) -> Tensor:
-        """(..., channels) as training sees it."""
+        """(..., channels) -> normalized."""
         return (latent - self.mean) / self.spread
 
     def restore(self, normal: Tensor) -> Tensor:
-        """(..., channels) as the file has it."""
+        """(..., channels) -> as in the file."""
         return normal * self.spread + self.mean
 
 
 def survey(corpus: Corpus) -> Survey:
-    """Read every row once.
-
-    Raises:
-        UsageError: a file cannot be read; it is named.
-    """
+    """Read every row once. Raises UsageError if a file is unreadable."""
     bad: dict[int, str] = {}
     keys: list[bytes] = []
     sizes = torch.zeros(len(corpus), dtype=torch.float64)
@@ -79,7 +74,7 @@ def survey(corpus: Corpus) -> Survey:
 
 
 def scale_of(corpus: Corpus, indices: Sequence[int]) -> Scale:
-    """Mean and spread of each channel over these rows."""
+    """Mean and standard deviation per channel over these rows."""
     channels = corpus.layout.channels
     total, squares, count = torch.zeros(channels).double(), torch.zeros(channels).double(), 0
     for index in indices:
@@ -88,13 +83,13 @@ def scale_of(corpus: Corpus, indices: Sequence[int]) -> Scale:
     mean = total / max(1, count)
     spread = (squares / max(1, count) - mean.square()).clamp_min(0).sqrt()
     widest = float(spread.max())
-    # A channel that is always the same keeps its unit: dividing by nearly nothing would make noise of rounding errors.
+    # A constant channel keeps its unit: dividing by almost 0 would amplify rounding errors.
     spread = torch.where(spread > LEAST_SPREAD * widest, spread, torch.full_like(spread, widest or 1.0))
     return Scale(mean=mean.float(), spread=spread.float())
 
 
 def split_by_file(corpus: Corpus, share: float) -> tuple[list[int], list[int]]:
-    """Rows for training and validation; a file is on one side only, and on the same one in every run."""
+    """Training and validation rows. A file is on one side only, the same in every run."""
     names = sorted({row.pair.name for row in corpus.rows}, key=lambda name: hashlib.sha256(name.encode()).digest())
     kept_back = set(names[: max(1, round(share * len(names)))]) if len(names) > 1 else set()
     sides: tuple[list[int], list[int]] = [], []
@@ -104,7 +99,7 @@ def split_by_file(corpus: Corpus, share: float) -> tuple[list[int], list[int]]:
 
 
 def not_in(keys: Sequence[bytes], indices: Sequence[int], other: set[bytes]) -> list[int]:
-    """Those of the rows whose like is not on the other side."""
+    """The rows without a duplicate on the other side."""
     return [index for index in indices if keys[index] not in other]
 
 

@@ -1,4 +1,4 @@
-"""Rows in words, for a person who looks at an evaluation or an incident."""
+"""Rows as text, for evaluations and incidents."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stayfinite.recipes.diffusion.words import Reader
 
 
 def batch_in_words(batch: Batch, corpus: Corpus, read: Reader) -> list[str]:
-    """For each row where it comes from, what it was trained for, and its text."""
+    """Origin, task and text of each row."""
     told = []
     for index, task, time in zip(batch["row"], batch["task"], _times(batch), strict=True):
         ids, mask = corpus.ids[int(index)], corpus.mask[int(index)]
@@ -25,7 +25,7 @@ def batch_in_words(batch: Batch, corpus: Corpus, read: Reader) -> list[str]:
 
 
 def show(scores: Scores, corpus: Corpus, read: Reader, count: int, say: Callable[[str], None]) -> None:
-    """Some texts that were drawn from latents, beside the true ones where they differ."""
+    """Print some texts sampled from latents, with the true ones where they differ."""
     for index, written in scores.examples[:count]:
         mask = corpus.mask[index]
         own, truth = text_of(written, mask, read), text_of(corpus.ids[index], mask, read)
@@ -33,7 +33,7 @@ def show(scores: Scores, corpus: Corpus, read: Reader, count: int, say: Callable
 
 
 def text_of(ids: Tensor, mask: Tensor, read: Reader) -> str:
-    """A row's text without its padding."""
+    """A row's text without padding."""
     return read(ids[mask].tolist())
 
 

@@ -1,7 +1,7 @@
-"""The built-in set: glowing colored figures on a field, as latents, and a sentence that says what is to be seen.
+"""Built-in data: colored figures on a field as latents, each with a sentence that describes it.
 
-Nothing is copied from anywhere. Every sentence occurs once, so that no sentence of the validation files was trained on:
-color, figure, place, strength and field have to be understood one by one and put together.
+Generated from scratch. Every sentence occurs once, so that validation sentences are never trained on: color, figure,
+place, strength and field must be learned separately and combined.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ FIGURES = {
 ROWS, COLUMNS = ("top", "middle", "bottom"), ("left", "centre", "right")
 FIELDS = {"": 0.0, "dark": -0.8, "pale": 0.8}
 GLOW = 0.2
-"""Share of a figure's color that lies over the whole field."""
+"""Share of a figure's color added to the whole field."""
 GRAIN = 0.1
-"""Spread of the noise that is part of every latent."""
+"""Standard deviation of the noise in every latent."""
 SIDE, LENGTH, FILE_ROWS = 9, 9, 24
 VOCABULARY = (
     "<pad>", ".", "at", "on", *STRENGTHS, *COLOURS, *FIGURES, *ROWS, *COLUMNS,
@@ -41,12 +41,12 @@ VOCABULARY = (
 
 
 def write_toy_set(directory: Path, *, seed: int = 0, rows: int | None = None) -> int:
-    """Write tokens/*.npz, latents/*.npy and vocab.json; returns the number of rows.
+    """Write tokens/*.npz, latents/*.npy and vocab.json. Returns the number of rows.
 
     Arguments:
-        directory: where to; files of the same names are written over.
-        seed: for order and grain.
-        rows: so many at most; by default all 1,944 sentences.
+        directory: existing files are overwritten.
+        seed: for order and noise.
+        rows: limit; default: all 1,944 sentences.
     """
     chance = np.random.default_rng(seed)
     scenes = list(product(STRENGTHS, COLOURS, FIGURES, ROWS, COLUMNS, FIELDS))
@@ -67,10 +67,10 @@ def write_toy_set(directory: Path, *, seed: int = 0, rows: int | None = None) ->
 
 
 def main(arguments: Sequence[str], say: Callable[[str], None] = print) -> None:
-    """``stayfinite train mmdit toy DIR``: write the set where a person can look at it.
+    """``stayfinite train mmdit toy DIR``: write the built-in data for inspection.
 
     Raises:
-        UsageError: no directory, or one that holds data already.
+        UsageError: no directory, or one that already holds data.
     """
     if len(arguments) != 1 or arguments[0].startswith("-"):
         raise UsageError("expected one output directory for the built-in data", fix="stayfinite train mmdit toy pairs")

@@ -1,4 +1,4 @@
-"""A trained model on disk, with all that is needed to draw from it."""
+"""A trained model on disk, with everything needed to sample from it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ABOUT, WEIGHTS = "mmdit.json", "model.safetensors"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What has to be known of a model besides its weights."""
+    """Metadata of a model."""
 
     shape: Shape
     layout: Layout
@@ -31,12 +31,11 @@ class About:
     prediction: Prediction
     scale: Scale
     lengths: tuple[int, ...]
-    """How long the training texts were: at 0 %, 5 %, ... 100 % of them in the order of length."""
+    """Quantiles of the training text lengths: 0 %, 5 %, ... 100 %."""
     words: tuple[str, ...] | None
     tokenizer: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
         return {
             "version": 1,
             "shape": asdict(self.shape),
@@ -52,17 +51,13 @@ class About:
 
 
 def write_about(directory: Path, about: About) -> None:
-    """Write what has to be known of a model besides its weights."""
+    """Write the metadata of a model."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / ABOUT).write_text(json.dumps(about.to_json(), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def read_about(directory: Path) -> About:
-    """What has to be known of a model besides its weights.
-
-    Raises:
-        UsageError: it is not there, or is something else.
-    """
+    """Read the metadata of a model. Raises UsageError if missing or invalid."""
     path = directory / ABOUT
     try:
         held = json.loads(path.read_text(encoding="utf-8"))
@@ -87,7 +82,7 @@ def read_about(directory: Path) -> About:
 
 
 def save(model: MMDiT, about: About, directory: Path) -> None:
-    """Write a model and what has to be known of it."""
+    """Write a model and its metadata."""
     write_about(directory, about)
     save_file(
         {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}, directory / WEIGHTS
@@ -95,17 +90,13 @@ def save(model: MMDiT, about: About, directory: Path) -> None:
 
 
 def model_directory(named: str) -> Path:
-    """Where the model of a run is: its ``best/``, or the directory itself."""
+    """Directory of a run's model: ``best/``, or the directory itself."""
     directory = Path(named)
     return directory / "best" if (directory / "best" / WEIGHTS).is_file() else directory
 
 
 def load_weights(model: MMDiT, directory: Path) -> None:
-    """Put saved weights into a model.
-
-    Raises:
-        UsageError: there are none, or they are of another shape.
-    """
+    """Load saved weights into a model. Raises UsageError if missing, or of another shape."""
     path = directory / WEIGHTS
     if not path.is_file():
         raise UsageError(
@@ -126,7 +117,7 @@ def load_weights(model: MMDiT, directory: Path) -> None:
 
 
 def load(named: str, device: torch.device) -> tuple[MMDiT, About]:
-    """The model of a run, ready to be drawn from."""
+    """The model of a run, ready for sampling."""
     directory = model_directory(named)
     about = read_about(directory)
     model = MMDiT(about.shape)

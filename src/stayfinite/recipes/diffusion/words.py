@@ -1,4 +1,4 @@
-"""Token ids as something that a person can read."""
+"""Decode token ids to text."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Reader = Callable[[Sequence[int]], str]
 
 
 def reader_for(directory: Path, tokenizer: str | None) -> tuple[Reader, list[str] | None]:
-    """How the ids of a data set are read, and its list of words where it has one.
+    """A decoder for the ids of a dataset, and its word list if any.
 
     Arguments:
-        directory: of the data; may hold ``vocab.json``, a list of words or a table of words and ids.
-        tokenizer: a directory or a hub's name, instead.
+        directory: of the data; may hold ``vocab.json``, a list of words or a mapping of words to ids.
+        tokenizer: a directory or hub name to use instead.
     """
     if tokenizer is not None:
         from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
@@ -33,7 +33,7 @@ def reader_for(directory: Path, tokenizer: str | None) -> tuple[Reader, list[str
 
 
 def reader_of(words: Sequence[str] | None) -> Reader:
-    """Reads ids by a list of words; as numbers where there is none."""
+    """A decoder for a word list; for numbers if None."""
     if words is None:
         return numbers
 
@@ -44,7 +44,7 @@ def reader_of(words: Sequence[str] | None) -> Reader:
 
 
 def numbers(ids: Sequence[int]) -> str:
-    """The ids themselves."""
+    """The ids as text."""
     return " ".join(map(str, ids))
 
 

@@ -1,1 +1,1 @@
-"""A trained model as others load it: `stayfinite export`."""
+"""`stayfinite export`: a trained model in a form that others can load."""

@@ -1,4 +1,4 @@
-"""An adapter and its base, put together and merged into one plain model."""
+"""Merge an adapter into its base."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stayfinite.recipes.exporting.finding import ADAPTER, Found
 
 
 def base_named(found: Found) -> str:
-    """The base of an adapter: a hub's name, a directory, or what the run keeps.
+    """The base of an adapter: a hub name, a directory, or a copy in the run.
 
     Raises:
-        UsageError: the adapter does not say.
+        UsageError: the adapter does not name it.
     """
     if found.recipe in ("sft", "grpo"):
         from stayfinite.recipes.chat.adapters import read_record
@@ -31,15 +31,15 @@ def base_named(found: Found) -> str:
 
 
 def is_public(base: str) -> bool:
-    """Whether others can load a base by this name: a hub's, not a place on this machine or a package's."""
+    """Whether others can load this base by name from a hub."""
     return not Path(base).exists() and base.count("/") == 1 and not base.endswith(".gguf")
 
 
 def merged(found: Found) -> tuple[Any, Any]:
-    """Base and adapter as one model in float32, and its tokenizer or processor; stored bits are left behind.
+    """The base and adapter merged in float32, and its tokenizer or processor.
 
     Raises:
-        UsageError: they do not fit, or cannot be loaded.
+        UsageError: they do not match, or cannot be loaded.
     """
     base = base_named(found)
     if found.recipe in ("sft", "grpo"):
@@ -74,7 +74,7 @@ def _with_adapter(model: Any, directory: Path) -> Any:
 
 
 def _one(model: Any) -> Any:
-    """The adapter added into the weights below it, checked for what is not finite."""
+    """Merge the adapter and check that all weights are finite."""
     model.config.use_cache = True
     whole = model.merge_and_unload()
     bad = [name for name, tensor in whole.state_dict().items() if not bool(torch.isfinite(tensor).all())]

@@ -1,4 +1,4 @@
-"""The model card of an export: how to load it, what it scored, what it was trained on; from the run's records alone."""
+"""Model card of an export, from the run's records: usage, scores, data, settings."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ SETTINGS = (
     "max_source_length", "max_target_length", "block_size",
 )  # fmt: skip
 LISTED = 8
-"""Files of data that are named."""
+"""Data files listed."""
 
 
 def card(found: Found, use: str, notes: Sequence[str]) -> str:
     """README.md of an export.
 
     Arguments:
-        use: Python that loads the model and asks it.
-        notes: what has to be known of it, a paragraph each.
+        use: Python that loads and runs the model.
+        notes: one paragraph each.
     """
     head = ["library_name: transformers" if found.recipe != "mmdit" else "library_name: safetensors"]
     head += [f"pipeline_tag: {TAGS[found.recipe]}"] if found.recipe in TAGS else []
@@ -57,7 +57,7 @@ def _cell(value: str) -> str:
 
 
 def _scores(result: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The numbers of result.json, of what it holds under `scores` first."""
+    """Numbers of result.json, those under `scores` first."""
     scores = result.get("scores")
     held = dict(scores) if isinstance(scores, Mapping) else {}
     plain = ("validation_loss", "accuracy", "first_loss", "last_loss")

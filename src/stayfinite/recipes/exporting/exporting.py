@@ -1,4 +1,4 @@
-"""``stayfinite export``: the best model of a run as a plain directory, whole or not at all."""
+"""Write the best model of a run as a plain directory, atomically."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.running.writable import require_room
 
 OURS = frozenset({"translate.json", "language.json", "sft.json", "compare.json", "mmdit.json", "README.md"})
-"""Records beside a model that only this package reads; the card says what is in them."""
+"""Files only this package reads; the card covers their contents."""
 CARD = "README.md"
 MARK = "Trained with `stayfinite train "
 TRIED = (
@@ -27,17 +27,17 @@ TRIED = (
     "  two  spaces, ä, a-na šarri, 你好 🐎\n\tand a tab",
     "<extra_id_0> <answer>12.5</answer>",
 )
-"""Texts whose tokens must be the same before and after."""
+"""Texts that must give the same tokens before and after."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was written."""
+    """Result of an export."""
 
     directory: Path
     recipe: str
     kind: str
-    """whole model, merged model, adapter, or weights."""
+    """"whole model", "merged model", "adapter" or "weights"."""
     files: Sequence[str]
     use: str
 
@@ -45,16 +45,16 @@ class Exported:
 def export(
     run: str, into: str, *, merge: bool = False, force: bool = False, say: Callable[[str], None] = print
 ) -> Exported:
-    """Write the best model of a run as others load it.
+    """Write the best model of a run in a form that others can load.
 
     Arguments:
         run: its directory, or that of one of its models.
-        into: a directory that is not there, or empty.
-        merge: add an adapter into the weights of its base.
+        into: a new or empty directory.
+        merge: merge an adapter into its base.
         force: replace an earlier export.
 
     Raises:
-        UsageError: there is no model, its base cannot be loaded, or the place is taken.
+        UsageError: no model, a base that cannot be loaded, or a directory in use.
     """
     found = find(run)
     place = Path(into).resolve()
@@ -114,7 +114,7 @@ def _require_free(place: Path, found: Found, *, force: bool) -> None:
 
 
 def _copy(found: Found, aside: Path) -> None:
-    """A model that lies there as others load it, without what only this package reads."""
+    """Copy a model that is already in a loadable form, without our own files."""
     for file in sorted(found.model.iterdir()):
         if file.is_file() and file.name not in OURS:
             shutil.copy2(file, aside / file.name)
@@ -152,7 +152,7 @@ def _tokenizer(directory: Path) -> Any:
 
 
 def _frame(tokenizer: Any, aside: Path, found: Found) -> None:
-    """A chat model whose tokenizer has no chat template gets the one frame that it was trained with."""
+    """Add the chat template used in training if the tokenizer has none."""
     if found.recipe in ("sft", "grpo") and not getattr(tokenizer, "chat_template", None):
         start = tokenizer.bos_token or ""
         tokenizer.chat_template = ("{{ " + repr(start) + " }}" if start else "") + FRAME
@@ -160,11 +160,7 @@ def _frame(tokenizer: Any, aside: Path, found: Found) -> None:
 
 
 def _require_same_tokens(before: Any, after: Any) -> None:
-    """Refuse to hand out a tokenizer that reads a text in another way.
-
-    Raises:
-        UsageError: the ids of a text differ.
-    """
+    """Raise UsageError if the tokenizers encode a text differently."""
     for text in TRIED:
         one, two = before(text).input_ids, after(text).input_ids
         if one != two or before.decode(one) != after.decode(two):
@@ -175,7 +171,7 @@ def _require_same_tokens(before: Any, after: Any) -> None:
 
 
 def _write_generation(found: Found, aside: Path, tokenizer: Any) -> None:
-    """generation_config.json with what the recipe asks its model with."""
+    """Write generation_config.json with the recipe's own settings."""
     from transformers import GenerationConfig
 
     kind: Any = GenerationConfig

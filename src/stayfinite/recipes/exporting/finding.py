@@ -1,4 +1,4 @@
-"""What lies in a run: which recipe, its best model, what its records say."""
+"""Find a run's recipe, best model and records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stayfinite.errors import UsageError
 from stayfinite.recipes.running.records import RESULT, RUN
 
 MODELS = ("best", "final", "last")
-"""What a run keeps its model in, the better one first."""
+"""Model directories of a run, best first."""
 ADAPTER = "adapter_config.json"
 FILES = ("config.json", ADAPTER, "mmdit.json")
 RECIPES = ("translate", "mt5", "sft", "grpo", "compare", "mmdit")
@@ -27,29 +27,24 @@ class Found:
     launch: dict[str, Any]
     """run.json."""
     result: dict[str, Any]
-    """result.json; empty where the run is not over."""
+    """result.json; empty if the run is not finished."""
 
     @property
     def adapted(self) -> bool:
-        """Whether the model is an adapter that needs its base."""
+        """Whether the model is an adapter."""
         return (self.model / ADAPTER).is_file()
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings of the recipe."""
         return dict(self.launch.get("config") or {})
 
     def beside(self, name: str) -> dict[str, Any]:
-        """A record that the recipe wrote beside the model; empty where there is none."""
+        """A record next to the model; empty if missing."""
         return _record(self.model / name)
 
 
 def find(run: str) -> Found:
-    """The run of this directory.
-
-    Raises:
-        UsageError: it is none, has no model yet, or is of something else.
-    """
+    """The run in this directory. Raises UsageError without a model, or for other recipes."""
     place = Path(run)
     if not place.is_dir():
         raise UsageError(f"{run}: no such directory", fix="name the --output-dir of a run")

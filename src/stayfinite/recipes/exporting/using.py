@@ -1,4 +1,4 @@
-"""How an exported model is asked: Python for its card, and the generation settings that give the same answers."""
+"""Usage code for the card, and generation settings that give the same answers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ FRAME = (
     "{% elif message['role'] == 'user' %}{{ 'Question: ' + message['content'] + '\\nAnswer: ' }}"
     "{% else %}{{ message['content'] + '\\n' }}{% endif %}{% endfor %}"
 )
-"""The plain frame of `recipes/chat/prompts.py`, for a tokenizer without a chat template of its own."""
+"""The plain template of `recipes/chat/prompts.py`, for a tokenizer without a chat template."""
 
 
 def generation_of(found: Found) -> dict[str, Any]:
-    """Settings for generation_config.json, as the recipe asks its model."""
+    """Settings for generation_config.json, as used by the recipe."""
     settings = found.settings
     if found.recipe == "translate":
         held = found.beside("translate.json") or settings
@@ -26,7 +26,7 @@ def generation_of(found: Found) -> dict[str, Any]:
 
 
 def use_of(found: Found, name: str, *, merged: bool) -> str:
-    """Python that loads the export and asks it."""
+    """Python that loads and runs the export."""
     if found.recipe == "mmdit":
         return f'from safetensors.torch import load_file\n\nweights = load_file("{name}/model.safetensors")'
     if found.recipe in ("translate", "mt5"):
@@ -64,7 +64,7 @@ def use_of(found: Found, name: str, *, merged: bool) -> str:
 
 
 def notes_of(found: Found, *, merged: bool) -> list[str]:
-    """What has to be known to use it as it was trained."""
+    """Notes needed to use the model as it was trained."""
     notes = []
     if found.recipe == "translate":
         forms = found.settings.get("normalise") or []

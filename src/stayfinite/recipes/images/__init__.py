@@ -1,1 +1,1 @@
-"""Pairs of images and the model that compares them: data, folds, prompt, model, losses, evaluation."""
+"""Pairwise image comparison: data, folds, prompt, model, losses, evaluation."""

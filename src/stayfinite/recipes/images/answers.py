@@ -1,4 +1,4 @@
-"""What the model is asked, and which token each answer begins with: looked up in the tokenizer, never assumed."""
+"""The prompt, and the first token of each answer, looked up in the tokenizer."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import Tensor
 from stayfinite.errors import UsageError
 
 PLAIN = "USER: {image}\n{image}\n{question} ASSISTANT:"
-"""How LLaVA is asked where its processor has no chat template."""
+"""LLaVA's prompt for a processor without a chat template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """The question in the model's own form."""
+    """The question in the model's format."""
 
     text: str
     ids: Tensor
-    """(1, T), with a token for each part of both images."""
+    """(1, T), including the tokens of both images."""
     answers: tuple[int, ...]
-    """A token for each class."""
+    """First token of each class's answer."""
     words: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -32,16 +32,16 @@ class Prompt:
 
 
 def prompt_for(processor: Any, question: str, words: Sequence[str]) -> Prompt:
-    """The prompt, and the token with which each answer goes on from it.
+    """The prompt, and the token that begins each answer.
 
     Raises:
-        UsageError: two answers begin with the same token, or the tokenizer does not know one.
+        UsageError: two answers share a first token, or the tokenizer lacks one.
     """
     text = _asked(processor, question)
     ids = _ids(processor, text)
     end = processor.tokenizer.eos_token_id
     if int(ids[0, -1]) == end:
-        ids = ids[:, :-1]  # some tokenizers close every text; the answer comes before that
+        ids = ids[:, :-1]  # drop the EOS that some tokenizers append: the answer comes before it
     tried = []
     for between in ("", " "):
         tokens = [_first_token(processor, text + between + word, ids) for word in words]
@@ -71,7 +71,7 @@ def _ids(processor: Any, text: str) -> Tensor:
 
 
 def _first_token(processor: Any, text: str, asked: Tensor) -> int | None:
-    """The token right after the prompt; None where there is none that would say which answer it is."""
+    """The token right after the prompt; None if it does not identify an answer."""
     ids = _ids(processor, text)
     length = asked.shape[1]
     if ids.shape[1] <= length or not bool((ids[:, :length] == asked).all()):

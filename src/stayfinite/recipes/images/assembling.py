@@ -1,4 +1,4 @@
-"""The model of a run, as its settings ask for it."""
+"""Build the model for the run's settings."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from stayfinite.recipes.images.tiny import is_size, write_base
 from stayfinite.recipes.running.whole import write_whole
 
 KEPT = "base"
-"""Where a run keeps a model that was built for it."""
+"""Subdirectory for a base that was built for the run."""
 
 
 def uses_lora(config: Any) -> bool:
-    """Whether adapters are trained rather than the whole language model."""
+    """Whether to train adapters rather than the whole language model."""
     return bool(config.tuning == "lora" or (config.tuning == "auto" and not is_size(config.model)))
 
 
 def base_of(config: Any) -> str:
-    """Where the model is loaded from; one that is built here is written into the run first."""
+    """Where to load the base from: the run itself if it is built here."""
     return str(Path(config.output_dir) / KEPT) if is_size(config.model) else str(config.model)
 
 
 def build_base(config: Any) -> None:
-    """Write a model with fresh weights into the run, where it is one that is built here."""
+    """Write a base with random weights into the run, if the settings name a built-in size."""
     if is_size(config.model):
         write_whole(
             Path(base_of(config)),
@@ -37,7 +37,7 @@ def build_base(config: Any) -> None:
 
 
 def assembled(config: Any, device: torch.device) -> Any:
-    """The model on its device, with adapters where they are asked for, and only that part open that is trained."""
+    """The model on its device, with adapters if configured and only the trained part unfrozen."""
     model = load_model(base_of(config), base=config.base, device=device, cache_dir=config.cache_dir)
     lora = uses_lora(config)
     vision = config.vision == "trained" or (config.vision == "auto" and is_size(config.model) and not lora)

@@ -1,4 +1,4 @@
-"""Pairs into batches. A pair is one row; its swap is the same row with the images in the other order."""
+"""Batches of pairs. A pair is one row; its swap is the same row with the images exchanged."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Batch = dict[str, Tensor]
 
 
 class Pixels:
-    """The pixels of an image as the model takes them; kept in memory as long as there is room.
+    """Loads images as model input, cached in memory up to a limit.
 
     Arguments:
-        image_processor: transformers' own, of the model.
-        megabytes: how much may be kept.
+        image_processor: of the model, from transformers.
+        megabytes: size of the cache.
     """
 
     def __init__(self, image_processor: Any, *, megabytes: int) -> None:
@@ -31,11 +31,7 @@ class Pixels:
         self._kept: dict[str, Tensor] = {}
 
     def __call__(self, path: str) -> Tensor:
-        """(3, H, W), float32.
-
-        Raises:
-            UsageError: the image cannot be read.
-        """
+        """(3, H, W), float32. Raises UsageError if the image cannot be read."""
         known = self._kept.get(path)
         if known is not None:
             return known
@@ -67,19 +63,17 @@ class PairRows(Dataset[Batch]):
 
 
 def stacked(rows: Sequence[Batch]) -> Batch:
-    """Rows as one batch: images (B, 2, 3, H, W), labels, rows and whether they count (B,)."""
+    """Collate rows: images (B, 2, 3, H, W), labels, rows and counted (B,)."""
     return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 class PairBatches(Sampler[list[int]]):
-    """Batches in a new random order each epoch. Every rank draws the same ones and takes its share of each.
+    """Batches in a new random order each epoch. All ranks draw the same batches and take their share of each.
 
     Arguments:
-        rows: that there are.
-        size: rows in a batch of all ranks.
-        seed: of the order.
-        rank: of this process.
-        ranks: that share each batch.
+        rows: number of rows.
+        size: rows per batch, over all ranks.
+        ranks: number of ranks.
     """
 
     def __init__(self, rows: int, size: int, *, seed: int, rank: int = 0, ranks: int = 1) -> None:
@@ -95,7 +89,7 @@ class PairBatches(Sampler[list[int]]):
 
 
 def loader_of(rows: PairRows, batches: PairBatches, *, workers: int, pin: bool) -> DataLoader[Batch]:
-    """Pairs in these batches."""
+    """A data loader over these batches."""
     return DataLoader(
         rows, batch_sampler=batches, collate_fn=stacked, num_workers=workers, pin_memory=pin,
         persistent_workers=workers > 0,
@@ -103,5 +97,5 @@ def loader_of(rows: PairRows, batches: PairBatches, *, workers: int, pin: bool) 
 
 
 def with_weight(batch: Batch, weight: float) -> Batch:
-    """The batch with the weight that the consistency term has at this step, so that it can be run again as it was."""
+    """Add this step's weight of the consistency term, so that the batch can be replayed."""
     return batch | {"consistency": torch.full((len(batch["labels"]),), weight)}

@@ -1,4 +1,4 @@
-"""The built-in task: drawn shapes; the larger one, or the brighter one, is it."""
+"""Built-in task: drawn shapes, where the larger or brighter one wins."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 Task = Literal["size", "brightness"]
-"""What the score of an image is."""
+"""The property that is the score of an image."""
 FOLDS = 5
 LEVELS = 5
-"""Scores that there are; two images of one level are `Similar`."""
+"""Number of distinct scores; two images with the same score are `Similar`."""
 
 
 def draw_pairs(directory: Path, *, task: Task, seed: int, images: int = 600, pairs: int = 3000, side: int = 32) -> Path:
-    """Draw images and write pairs.csv beside them; the folds share no image. Once written, it stays as it is.
+    """Draw images and write pairs.csv, with no image in two folds. Does nothing if the table exists.
 
     Returns:
-        The path of the table.
+        Path of the table.
     """
     table = directory / "pairs.csv"
     if table.exists():
@@ -29,7 +29,7 @@ def draw_pairs(directory: Path, *, task: Task, seed: int, images: int = 600, pai
     scores: dict[str, int] = {}
     for number in range(images):
         name = f"images/{number:04}.png"
-        scores[name] = number // FOLDS % LEVELS  # each fold has every level
+        scores[name] = number // FOLDS % LEVELS  # every level in each fold
         _draw(chance, task, scores[name], side).save(directory / name)
     names = list(scores)
     aside = table.with_suffix(".new")
@@ -44,7 +44,7 @@ def draw_pairs(directory: Path, *, task: Task, seed: int, images: int = 600, pai
 
 
 def _paired(names: list[str], scores: dict[str, int], chance: random.Random) -> list[tuple[str, str, int]]:
-    """All pairs in a random order, the classes in turn as long as each has one left."""
+    """All pairs in random order, classes alternating while each has one left."""
     by_label: dict[int, list[tuple[str, str, int]]] = {0: [], 1: [], 2: []}
     for one, two in combinations(names, 2):
         if chance.random() < 0.5:
@@ -58,11 +58,11 @@ def _paired(names: list[str], scores: dict[str, int], chance: random.Random) -> 
 
 
 def _draw(chance: random.Random, task: Task, level: int, side: int) -> Any:
-    """One shape on a noisy ground. What is not the score is left to chance."""
+    """Draw one shape on a noisy background. Everything but the score is random."""
     import numpy as np
     from PIL import Image, ImageDraw
 
-    big = side * 4  # drawn larger and scaled down, for smooth edges
+    big = side * 4  # drawn larger and scaled down for smooth edges
     size_level = level if task == "size" else chance.randrange(LEVELS)
     light_level = level if task == "brightness" else chance.randrange(LEVELS)
     radius = big * (0.10 + 0.075 * size_level + chance.uniform(-0.008, 0.008))
@@ -74,7 +74,7 @@ def _draw(chance: random.Random, task: Task, level: int, side: int) -> Any:
     if kind == "circle":
         pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=255)
     elif kind == "square":
-        half = radius * 0.886  # as large as the circle
+        half = radius * 0.886  # same area as the circle
         pen.rectangle((x - half, y - half, x + half, y + half), fill=255)
     else:
         half = radius * 1.253

@@ -1,4 +1,4 @@
-"""The pairs of a run, as its settings ask for them."""
+"""Load the pairs of a run."""
 
 from __future__ import annotations
 
@@ -13,18 +13,14 @@ from stayfinite.recipes.images.tables import usable_pairs
 
 
 def table_for(config: Any, output: Path) -> str:
-    """The table of a run's pairs; those of the built-in task are drawn into the run."""
+    """The table of a run's pairs; the built-in task is drawn into the run."""
     if config.train is not None:
         return str(config.train)
     return str(draw_pairs(output / "data", task=config.built_in, seed=config.seed))
 
 
 def pairs_for(config: Any, table: str, say: Callable[[str], None]) -> Split:
-    """Pairs to train on and pairs that are held out.
-
-    Raises:
-        UsageError: a table or an image cannot be used, or nothing is left on one side.
-    """
+    """Training and held-out pairs. Raises UsageError for an unusable table or image, or no pairs on one side."""
 
     def pairs_of(path: str) -> list[Pair]:
         return usable_pairs(

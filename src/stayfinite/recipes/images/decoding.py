@@ -1,4 +1,4 @@
-"""Image files -> pixels; a file that cannot be read is an error with its name, never a black image."""
+"""Decode image files. An unreadable file is an error, never a black image."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stayfinite.recipes.images.pairs import Pair
 
 
 def decode(path: str) -> Any:
-    """The whole image as 8-bit RGB, turned as its camera says.
+    """The image as 8-bit RGB, rotated by its EXIF data.
 
     Raises:
-        UsageError: it cannot be read, is cut off, or has numbers that 8 bits cannot hold.
+        UsageError: unreadable, truncated, or more than 16 bits per channel.
     """
     try:
         from PIL import Image, ImageOps
@@ -26,11 +26,11 @@ def decode(path: str) -> Any:
             opened.load()
             image = ImageOps.exif_transpose(opened)
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
-        # One line: it is what the guard tells of a batch that fails to load, also from another process.
+        # One line, since the guard quotes it for a batch that fails to load, even from a worker.
         words = str(error).replace(path, "").strip(" :'\"") or type(error).__name__
         raise UsageError(f"cannot read image {path}: {words}") from error
     if image.mode.startswith("I;16"):
-        # Pillow would cut everything above 255 off, and a 16-bit image would be white.
+        # Pillow would clip above 255 and turn a 16-bit image white.
         image = image.point(lambda value: value / 256).convert("L")
     elif image.mode in ("I", "F"):
         raise UsageError(f"{path}: 32-bit pixels have no known range; save it with 8 or 16 bits per channel")
@@ -41,11 +41,10 @@ def find_unreadable(pairs: Iterable[Pair], most: int) -> tuple[dict[str, str], i
     """Decode images before the start.
 
     Arguments:
-        pairs: whose images are looked at.
-        most: so many images at most, evenly spread.
+        most: images to check, evenly spread.
 
     Returns:
-        What is wrong with each image that cannot be read, how many were looked at, and how many there are.
+        The error of each unreadable image, the number checked, and the number of images.
     """
     names = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
     stride = max(1, -(-len(names) // most)) if most > 0 else len(names) + 1
@@ -60,6 +59,6 @@ def find_unreadable(pairs: Iterable[Pair], most: int) -> tuple[dict[str, str], i
 
 
 def without(pairs: Sequence[Pair], unreadable: Iterable[str]) -> list[Pair]:
-    """The pairs that need none of these images."""
+    """The pairs that use none of these images."""
     gone = set(unreadable)
     return [pair for pair in pairs if pair.first not in gone and pair.second not in gone]

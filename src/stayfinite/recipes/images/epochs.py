@@ -1,4 +1,4 @@
-"""training_log.csv: a line an epoch; and the highest memory of each."""
+"""training_log.csv with one line per epoch; peak memory."""
 
 from __future__ import annotations
 
@@ -14,29 +14,24 @@ NAME = "training_log.csv"
 
 
 class EpochLog:
-    """One line for each epoch. What an epoch's steps came to is read from steps.jsonl, so a kill changes nothing of it.
-
-    Arguments:
-        directory: of the run.
-    """
+    """One line per epoch, computed from steps.jsonl, so that a kill loses nothing."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._rows: list[dict[str, Any]] = []
 
     def recall(self, step: int) -> None:
-        """Go on from what an earlier process wrote up to this step."""
+        """Restore the lines up to this step."""
         path = self._directory / NAME
         if path.exists():
             with path.open(encoding="utf-8", newline="") as file:
                 self._rows = [row for row in csv.DictReader(file) if int(row["step"]) <= step]
 
     def has(self, epoch: int) -> bool:
-        """Whether there is a line for this epoch."""
         return any(int(row["epoch"]) == epoch for row in self._rows)
 
     def write(self, epoch: int, step: int, **numbers: float | None) -> dict[str, Any]:
-        """Add the line of an epoch, or write it anew."""
+        """Write the line of an epoch, replacing an earlier one."""
         self._rows = [row for row in self._rows if int(row["epoch"]) < epoch]
         begun = int(self._rows[-1]["step"]) if self._rows else 0
         row: dict[str, Any] = {"epoch": epoch, "step": step} | self._steps(begun, step) | numbers
@@ -50,13 +45,13 @@ class EpochLog:
         return row
 
     def _steps(self, after: int, last: int) -> dict[str, Any]:
-        """What the steps of an epoch came to, refused ones counted and left out."""
+        """Means over an epoch's steps. Refused steps are counted but not averaged."""
         steps: dict[int, dict[str, Any]] = {}
         with (self._directory / "steps.jsonl").open(encoding="utf-8") as file:
             for line in file:
                 record = json.loads(line)
                 if after < record["step"] <= last:
-                    steps[record["step"]] = record  # a step that was taken again after a kill counts once
+                    steps[record["step"]] = record  # a step repeated after a kill counts once
         taken = [record for record in steps.values() if record["decision"] in ("accept", "clip", "bound")]
         parts = [record.get("parts") or {} for record in taken]
         return {
@@ -71,7 +66,7 @@ class EpochLog:
 
 
 def memory_peak(device: torch.device) -> float:
-    """The most memory in MiB: on CUDA since the last call, elsewhere of the process so far."""
+    """Peak memory in MiB: since the last call on CUDA, of the process elsewhere."""
     if device.type == "cuda":
         peak = torch.cuda.max_memory_allocated(device) / 2**20
         torch.cuda.reset_peak_memory_stats(device)

@@ -1,4 +1,4 @@
-"""Held-out pairs, asked in both orders: how often the answer is right, and how often it survives the swap."""
+"""Evaluate held-out pairs in both orders: accuracy, and consistency under the swap."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from stayfinite.recipes.images.pairs import LABELS, SWAPPED
 from stayfinite.recipes.running.processes import Place
 
 Asked = tuple[list[list[float]], list[int]] | str
-"""Logits and labels of a pair and its swap; or what is wrong with one of its images."""
+"""Logits and labels of a pair and its swap, or the error of one of its images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """How well the held-out pairs were answered; each counts in both orders."""
+    """Scores on the held-out pairs, each in both orders."""
 
     accuracy: float
     per_class: dict[str, float]
-    """NaN for a class that no pair has."""
+    """NaN for a class without pairs."""
     swap_consistency: float
-    """Share of the pairs to which the swap gets the swapped answer, right or wrong."""
+    """Share of pairs whose swap gets the swapped answer, right or wrong."""
     loss: float
-    """Cross-entropy, without class weights."""
+    """Cross-entropy without class weights."""
     confusion: list[list[int]]
-    """How often each class (row) was answered as each (column)."""
+    """Counts by true class (row) and answer (column)."""
     pairs: int
     unreadable: tuple[str, ...] = ()
-    """What was wrong with images of pairs that could not be asked."""
+    """Errors of images whose pairs were skipped."""
 
     @property
     def balanced(self) -> float:
-        """Accuracy, each class counting the same."""
+        """Mean accuracy over classes."""
         known = [value for value in self.per_class.values() if math.isfinite(value)]
         return sum(known) / len(known) if known else float("nan")
 
     def numbers(self) -> dict[str, float]:
-        """For a line of a log."""
+        """For a log line."""
         named = {f"accuracy_{name.lower()}": value for name, value in self.per_class.items()}
         return {
             "accuracy": self.accuracy, "balanced_accuracy": self.balanced, **named,
@@ -72,10 +72,10 @@ def evaluate(
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     place: Place | None = None,
 ) -> Scores:
-    """Ask about every pair. The model is in the mode it was in afterwards, and no random number is drawn.
+    """Evaluate every pair. Restores the model's mode and draws no random numbers.
 
     Arguments:
-        place: of this process; each of several asks about its part, and all have the scores of the whole.
+        place: of this process. Ranks share the pairs, and all get the total scores.
     """
 
     def ask(chosen: list[int]) -> list[Asked]:
@@ -103,7 +103,7 @@ def evaluate(
 
 def score(logits: Tensor, labels: Tensor, unreadable: tuple[str, ...] = ()) -> Scores:
     """Scores from the logits (N, 2, 3) and labels (N, 2) of pairs and their swaps."""
-    # An answer that is not a number is none: it must not look like the first class.
+    # Non-finite logits are no answer; argmax would make them the first class.
     finite = logits.isfinite().all(-1)
     answers = torch.where(finite, logits.nan_to_num().argmax(-1), -1)
     right = answers == labels
@@ -116,7 +116,7 @@ def score(logits: Tensor, labels: Tensor, unreadable: tuple[str, ...] = ()) -> S
     for number, name in enumerate(LABELS):
         chosen = labels == number
         per_class[name] = float(right[chosen].float().mean()) if bool(chosen.any()) else float("nan")
-    swap = torch.tensor([*SWAPPED, -2])  # no answer agrees with nothing
+    swap = torch.tensor([*SWAPPED, -2])  # no answer never matches
     return Scores(
         accuracy=float(right.float().mean()), per_class=per_class,
         swap_consistency=float((answers[:, 1] == swap[answers[:, 0]]).float().mean()),

@@ -1,4 +1,4 @@
-"""Training and validation: folds in which a pair is never apart from its swap."""
+"""Split into training and validation folds. A pair and its swap are never separated."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Apart = Literal["pairs", "images"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What is trained on and what is held out."""
+    """Training and held-out pairs."""
 
     training: list[Pair]
     validation: list[Pair]
     left_out: int = 0
-    """Pairs that would have put an image on both sides."""
+    """Pairs dropped because their images would be on both sides."""
 
     @property
     def shared_images(self) -> int:
-        """Images of the validation pairs that are also in training pairs."""
+        """Held-out images that also occur in training pairs."""
         return len(_images(self.training) & _images(self.validation))
 
     def __str__(self) -> str:
@@ -38,14 +38,14 @@ class Split:
 
 
 def split(pairs: Sequence[Pair], *, folds: int, fold: int, apart: Apart = "pairs") -> Split:
-    """Hold one fold out. A column `fold` decides where there is one; otherwise folds are dealt out by name.
+    """Hold out one fold: by the column `fold` if present, else by a hash of the names.
 
     Arguments:
-        pairs: each there once, whatever its order.
-        apart: `pairs` keeps a pair and its swap together; `images` also lets no image stand on both sides.
+        pairs: without duplicates in either order.
+        apart: `pairs` keeps a pair and its swap together; `images` also keeps every image on one side.
 
     Raises:
-        UsageError: no such fold, or nothing is left on one side.
+        UsageError: no such fold, or no pairs on one side.
     """
     given = [pair for pair in pairs if pair.fold is not None]
     if given and len(given) < len(pairs):
@@ -76,7 +76,7 @@ def split(pairs: Sequence[Pair], *, folds: int, fold: int, apart: Apart = "pairs
 
 
 def apart_from(training: Sequence[Pair], validation: Sequence[Pair]) -> Split:
-    """A split that was given as two files; pairs of the second are taken out of the first, in either order."""
+    """Split given as two files. Validation pairs are removed from training, in either order."""
     held = {pair.key for pair in validation}
     kept = [pair for pair in training if pair.key not in held]
     if not kept:
@@ -85,7 +85,7 @@ def apart_from(training: Sequence[Pair], validation: Sequence[Pair]) -> Split:
 
 
 def _dealt(pairs: Sequence[Pair], folds: int) -> list[set[tuple[str, str]]]:
-    """Keys by fold: dealt out in the order of a hash, `Similar` ones for themselves, so that folds are alike."""
+    """Keys by fold in hash order, with `Similar` dealt separately to balance the folds."""
     hands: list[set[tuple[str, str]]] = [set() for _ in range(folds)]
     kinds: dict[bool, list[Pair]] = defaultdict(list)
     for pair in pairs:

@@ -1,19 +1,24 @@
-"""Whether a batch is what the model takes, before the first step."""
+"""Check the first batch before step 1; show the checks of a dry run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
 
 from stayfinite.errors import NotReady
+from stayfinite.inspection.inspection import Inspection
 from stayfinite.recipes.images.batching import Batch, PairRows, stacked
 from stayfinite.recipes.images.pairs import LABELS, SIMILAR, Pair
+from stayfinite.report.inspection import show_inspection
 
 
 def first_batch(rows: PairRows, size: int) -> Batch:
-    """The first rows whose images can be read, for the check before the start; no random number is drawn.
+    """The first rows with readable images. Draws no random numbers.
 
     Raises:
-        NotReady: none of the first can be read.
+        NotReady: none of the first images can be read.
     """
     found: list[Batch] = []
     failed = ""
@@ -30,11 +35,7 @@ def first_batch(rows: PairRows, size: int) -> Batch:
 
 
 def look_at_batch(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
-    """What is odd about a batch, in words; nothing where it is sound.
-
-    Raises:
-        NotReady: it cannot be trained on: shape, pixels that are not numbers, labels outside of the classes.
-    """
+    """Warnings about a batch. Raises NotReady for wrong shape, non-finite pixels, or labels out of range."""
     images, labels = batch["images"], batch["labels"]
     if images.ndim != 5 or images.shape[:3] != (len(labels), 2, 3):
         raise NotReady(
@@ -60,3 +61,14 @@ def look_at_batch(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
         row = int(same.nonzero()[0])
         odd.append(f"two equal images that are not labeled Similar: {pairs[int(batch['rows'][row])]}")
     return odd
+
+
+def show_dry_run(found: Inspection, steps: int, say: Callable[[str], None]) -> None:
+    """Print banner and check list. Raises NotReady if the check found an error."""
+    paper = io.StringIO()
+    show_inspection(found.to_json(), Console(file=paper, width=120), verbose=True)
+    say("\n".join(line.rstrip() for line in paper.getvalue().splitlines()))
+    wrong = [each for each in found.findings if each.severity == "error"]
+    if wrong:
+        raise NotReady(f"the dry run found {wrong[0].code} ({wrong[0].cause}): {wrong[0].title}", fix=wrong[0].fix)
+    say(f"dry run: {steps:,} steps planned; nothing written")

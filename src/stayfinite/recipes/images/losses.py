@@ -1,4 +1,4 @@
-"""The loss: which answer it is, and that a pair and its swap are answered alike."""
+"""Loss: the right answer, plus agreement between a pair and its swap."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from stayfinite.recipes.images.pairs import LABELS, SWAPPED, Pair
 
 
 class Comparison:
-    """Asks a model about a batch of pairs, in both orders.
+    """Runs a model on a batch of pairs in both orders.
 
     Arguments:
-        model: LLaVA-style, of transformers.
-        prompt: what it is asked, and the tokens of the answers.
+        model: LLaVA-style, from transformers.
+        prompt: the question and the answer tokens.
         weights: of the classes.
-        device: where the model is.
     """
 
     def __init__(self, model: Any, prompt: Prompt, weights: Sequence[float], device: torch.device) -> None:
@@ -32,13 +31,13 @@ class Comparison:
         self._swap = torch.tensor(SWAPPED, device=device)
         self._device = device
         self.parts: dict[str, Tensor] = {}
-        """Of the loss that was computed last: `answer` and `consistency`, the latter without its weight."""
+        """Parts of the last loss: `answer` and the unweighted `consistency`."""
 
     def logits(self, batch: Batch) -> Tensor:
-        """Of each class, (2B, 3) in float32: all pairs as they are, then all of them swapped."""
+        """Class logits (2B, 3) in float32: all pairs, then all swapped."""
         images = batch["images"].to(self._device, non_blocking=True)  # (B, 2, 3, H, W)
         both = torch.cat([images, images.flip(1)]).flatten(0, 1)  # (4B, 3, H, W)
-        ids = self._ids.expand(2 * len(images), -1)  # (2B, T): one prompt for all, so nothing is padded
+        ids = self._ids.expand(2 * len(images), -1)  # (2B, T): one prompt for all, so no padding
         output = self._model(
             input_ids=ids, attention_mask=torch.ones_like(ids), pixel_values=both, logits_to_keep=1, use_cache=False
         )
@@ -46,14 +45,14 @@ class Comparison:
         return logits.float()
 
     def labels(self, batch: Batch) -> Tensor:
-        """The right class of each row of `logits`."""
+        """The true class of each row of `logits`."""
         labels = batch["labels"].to(self._device, non_blocking=True)
         return torch.cat([labels, self._swap[labels]])
 
     def loss(self, batch: Batch) -> Tensor:
-        """Weighted cross-entropy over both orders, plus the consistency term with the weight that the batch carries.
+        """Weighted cross-entropy over both orders, plus the consistency term.
 
-        Divided by the rows, not by the weights that they happen to have: so batches, and ranks, add up to a larger one.
+        Divided by the number of rows rather than the sum of weights, so that batches and ranks add up.
         """
         logits = self.logits(batch)
         answer = F.cross_entropy(logits, self.labels(batch), weight=self._weights, reduction="sum") / len(logits)
@@ -64,9 +63,9 @@ class Comparison:
 
 
 def disagreement(logits: Tensor, swap: Tensor) -> Tensor:
-    """Symmetric KL divergence between the answers to a pair and to its swap, (B,) from (2B, 3).
+    """Symmetric KL divergence between the answers to a pair and to its swap: (2B, 3) -> (B,).
 
-    Half of the sum of (p - q)(log p - log q): never below 0, and finite wherever the logits are.
+    Half the sum of (p - q)(log p - log q): never negative, and finite for finite logits.
     """
     asked, swapped = logits.log_softmax(-1).chunk(2)
     swapped = swapped[:, swap]
@@ -74,15 +73,15 @@ def disagreement(logits: Tensor, swap: Tensor) -> Tensor:
 
 
 def ramp(step: int, *, weight: float, over: int) -> float:
-    """The weight of the consistency term at a step, counted from 0: up in a straight line, then level.
+    """Weight of the consistency term at a step, counted from 0: linear ramp, then constant.
 
-    A model that knows nothing answers every pair alike, which is consistent; it should learn to answer first.
+    An untrained model is consistent without knowing anything, so it should learn to answer first.
     """
     return weight * min(1.0, step / over) if over > 0 else weight
 
 
 def class_weights(pairs: Sequence[Pair], *, balanced: bool) -> list[float]:
-    """One weight a class, 1 on average over the rows; a class that no pair has weighs nothing."""
+    """Weight per class, with mean 1 over the rows; 0 for a class without pairs."""
     counts = _counted(pairs)
     if not balanced:
         return [1.0] * len(LABELS)
@@ -91,7 +90,7 @@ def class_weights(pairs: Sequence[Pair], *, balanced: bool) -> list[float]:
 
 
 def classes_in_words(pairs: Sequence[Pair], weights: Sequence[float]) -> str:
-    """How many rows each class has, and what it weighs."""
+    """Rows and weight of each class, in words."""
     words = [
         f"{name} {count:,} rows, weight {weight:.2f}" if count else f"{name} none: never learned"
         for name, count, weight in zip(LABELS, _counted(pairs), weights, strict=True)
@@ -100,7 +99,7 @@ def classes_in_words(pairs: Sequence[Pair], weights: Sequence[float]) -> str:
 
 
 def _counted(pairs: Sequence[Pair]) -> list[int]:
-    """Rows of each class. Each pair counts in both orders, so First and Second always weigh the same."""
+    """Rows per class. Each pair counts in both orders, so First and Second are equal."""
     counts = [0] * len(LABELS)
     for pair in pairs:
         counts[pair.label] += 1

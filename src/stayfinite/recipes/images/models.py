@@ -1,4 +1,4 @@
-"""The model: loaded in fp32, bf16, 8 or 4 bits; what of it is trained; saved so that others can load it."""
+"""Load a model in fp32, bf16, 8 or 4 bits, choose its trained part, save it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,7 @@ LANGUAGE, VISION = "language_model", "vision_tower"
 
 
 def load_processor(name: str, *, cache_dir: str | None = None) -> Any:
-    """Tokenizer and image processor of a model, from a directory or a hub.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """Tokenizer and image processor of a model, from a directory or hub. Raises UsageError if not found."""
     from transformers import AutoProcessor
 
     kind: Any = AutoProcessor
@@ -36,13 +32,13 @@ def load_processor(name: str, *, cache_dir: str | None = None) -> Any:
 
 
 def load_model(name: str, *, base: Base, device: torch.device, cache_dir: str | None = None) -> Any:
-    """A LLaVA-style model from a directory or a hub, on its device.
+    """A LLaVA-style model from a directory or hub, on its device.
 
     Arguments:
-        base: how its weights are kept; `fp32` whatever the files say, autocast does the rest.
+        base: precision of the stored weights; `fp32` overrides the files.
 
     Raises:
-        UsageError: no such model, or it is of another kind.
+        UsageError: not found, or another architecture.
     """
     from transformers import AutoModelForImageTextToText
 
@@ -64,10 +60,10 @@ def load_model(name: str, *, base: Base, device: torch.device, cache_dir: str | 
 
 
 def add_lora(model: Any, *, rank: int, alpha: float, dropout: float, vision: bool = False) -> Any:
-    """Adapters on every linear layer of the language model; the projector is trained whole, the rest is frozen.
+    """Add adapters to every linear layer of the language model. The projector is trained whole, the rest is frozen.
 
     Arguments:
-        vision: train the vision tower whole as well; it is then saved with the adapters.
+        vision: also train the vision tower whole; it is saved with the adapters.
     """
     try:
         import peft
@@ -84,15 +80,15 @@ def add_lora(model: Any, *, rank: int, alpha: float, dropout: float, vision: boo
     adapted: Any = peft.get_peft_model(model, settings)
     for _, parameter in adapted.named_parameters():
         if parameter.requires_grad:
-            parameter.data = parameter.data.float()  # what is trained is kept in full precision
+            parameter.data = parameter.data.float()  # trained weights stay in full precision
     return adapted
 
 
 def choose_trained(model: Any, *, vision: bool) -> None:
-    """Freeze the vision tower, or those of its layers that nobody reads: LLaVA may take one before the last."""
+    """Freeze the vision tower, or only its unused last layers: LLaVA may read an earlier one."""
     tower = _part(model, VISION)
     assert tower is not None
-    copies: Any = getattr(tower, "modules_to_save", None)  # peft trains a copy beside the original
+    copies: Any = getattr(tower, "modules_to_save", None)  # peft trains a copy next to the original
     if copies is not None:
         tower = copies["default"]
     if not vision:
@@ -106,18 +102,18 @@ def choose_trained(model: Any, *, vision: bool) -> None:
     for layer in layers[used:]:
         layer.requires_grad_(False)
     if hasattr(tower, "post_layernorm"):
-        tower.post_layernorm.requires_grad_(False)  # only the pooled output goes through it
+        tower.post_layernorm.requires_grad_(False)  # only the pooled output uses it
 
 
 def save_model(model: Any, processor: Any, into: Path) -> None:
-    """Write what was trained: the whole model, or the adapters with the projector; and the processor."""
+    """Save the processor and the model, or its adapters and projector."""
     with quiet_transformers():
         model.save_pretrained(into)
     processor.save_pretrained(into)
 
 
 def load_trained(model: Any, directory: Path) -> None:
-    """Give a model the weights that `save_model` wrote."""
+    """Load weights written by `save_model`."""
     if (directory / "adapter_config.json").exists():
         import peft
         from safetensors.torch import load_file
@@ -132,7 +128,7 @@ def load_trained(model: Any, directory: Path) -> None:
 
 
 def parameters_in_words(model: nn.Module) -> str:
-    """How many parameters are trained, and where."""
+    """Number of trained parameters by part, in words."""
     parts = {"language model": LANGUAGE, "projector": PROJECTOR, "vision tower": VISION}
     trained = {name: sum(p.numel() for n, p in model.named_parameters() if p.requires_grad and part in n)
                for name, part in parts.items()}  # fmt: skip
@@ -155,7 +151,7 @@ def _quantized(base: Base) -> Any:
         raise MissingExtra.of("bitsandbytes", extra="quant", what_for=f"--base {base}") from None
     from transformers import BitsAndBytesConfig
 
-    # The projector is trained, so it stays as it is; the head decides between the answers.
+    # The projector is trained and the head decides the answer: do not quantize them.
     kind: Any = BitsAndBytesConfig
     kept = [f".*{part}" for part in (PROJECTOR, "lm_head", VISION)]
     if base == "8bit":
@@ -176,7 +172,7 @@ def _not_loaded(what: str, name: str, error: Exception) -> UsageError:
 
 
 def parts_of(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, bool]]:
-    """Each trained parameter, and whether it is the projector's."""
+    """Trained parameters, with whether they belong to the projector."""
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             yield name, parameter, PROJECTOR in name

@@ -1,4 +1,4 @@
-"""Two learning rates: one for the projector, one for everything else that is trained."""
+"""AdamW with a separate learning rate for the projector."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stayfinite.recipes.images.models import parts_of
 def two_rates(
     model: nn.Module, *, lr: float, projector_lr: float, weight_decay: float, device: torch.device
 ) -> Optimizer:
-    """AdamW over every trained parameter, each in one group; vectors (norms, biases) are not decayed."""
+    """AdamW over the trained parameters. Norms and biases are not decayed."""
     groups: dict[tuple[bool, bool], list[nn.Parameter]] = {}
     for _, parameter, projector in parts_of(model):
         groups.setdefault((projector, parameter.ndim >= 2), []).append(parameter)
@@ -33,6 +33,6 @@ def two_rates(
 
 
 def rates_of(optimizer: Optimizer) -> tuple[float, float]:
-    """The present rates: of everything else, and of the projector, which comes last."""
+    """Current learning rates: language model, projector."""
     rates = [float(group["lr"]) for group in optimizer.param_groups]
     return rates[0], rates[-1]

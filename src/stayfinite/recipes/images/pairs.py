@@ -1,4 +1,4 @@
-"""Pairs of images from a table: img1, img2, score1, score2, label."""
+"""Read pairs of images from a table: img1, img2, score1, score2, label."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from stayfinite.readers.data.tar_rows import has_member
 from stayfinite.recipes.images.rows import read_rows
 
 LABELS = ("First", "Second", "Similar")
-"""The classes, in the order of their numbers."""
+"""Class names, by number."""
 FIRST, SECOND, SIMILAR = range(3)
 SWAPPED = (SECOND, FIRST, SIMILAR)
-"""What a label becomes when the two images change places."""
+"""Label after swapping the images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two images, and which of them it is."""
+    """Two images and their label."""
 
     first: str
     second: str
@@ -28,18 +28,18 @@ class Pair:
     score1: float | None = None
     score2: float | None = None
     fold: int | None = None
-    """Where the table has a column of that name."""
+    """From the table's column of that name."""
     where: str = ""
     """File and line."""
 
     @property
     def key(self) -> tuple[str, str]:
-        """The same for a pair and its swap."""
+        """Equal for a pair and its swap."""
         return (self.first, self.second) if self.first <= self.second else (self.second, self.first)
 
     @property
     def turned(self) -> Pair:
-        """The pair with its images in the order of its key, so that a pair and its swap become equal."""
+        """The pair with its images in key order, equal for a pair and its swap."""
         if (self.first, self.second) == self.key:
             return self
         return replace(
@@ -54,17 +54,17 @@ class Pair:
 def read_pairs(
     path: str, *, image_dir: str | None = None, margin: float = 0.0, say: Callable[[str], None] = lambda _: None
 ) -> list[Pair]:
-    """The pairs of a table, or of a directory of images.
+    """The pairs of a table or an image directory.
 
     Arguments:
-        path: has the columns img1 and img2, and label or score1 and score2; a column fold where folds are given. Or
-            chosen and rejected; or is an ImageFolder with metadata, or with the folders chosen/ and rejected/.
-        image_dir: what the names of images are relative to; by default the directory of the file.
-        margin: without a label, scores that are no further apart are `Similar`.
-        say: is told how the pairs were written, and how many there are.
+        path: a table with img1 and img2, plus label or score1 and score2, and optionally fold; or with chosen and
+            rejected; or an ImageFolder with metadata, or with the folders chosen/ and rejected/.
+        image_dir: base of relative image paths; default: the directory of the file.
+        margin: without a label, scores at most this far apart are `Similar`.
+        say: receives the format and the number of pairs.
 
     Raises:
-        UsageError: the file, a column, a value or an image is not there or not what it should be; with its line.
+        UsageError: a missing or invalid file, column, value or image; names the line.
     """
     read = read_rows(path)
     if not read.rows:
@@ -80,15 +80,15 @@ def read_pairs(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sorted:
-    """Pairs, each there once, and what was strange about them."""
+    """Unique pairs, and what was odd about them."""
 
     pairs: list[Pair]
     both_orders: int
-    """Pairs that were there in both orders, or twice: one is kept, since each is trained on in both orders."""
+    """Duplicates in either order. One is kept, since each is trained in both orders."""
     torn: list[str]
-    """Places of pairs that are labeled in two ways; none of them is kept."""
+    """Places of pairs with contradictory labels, which are dropped."""
     against_scores: float
-    """Share of the pairs whose label says First or Second and whose scores say the other one."""
+    """Share of pairs whose label contradicts their scores."""
 
     def __str__(self) -> str:
         words = [f"{len(self.pairs):,} pairs"]
@@ -100,7 +100,7 @@ class Sorted:
 
 
 def sort_out(pairs: Sequence[Pair]) -> Sorted:
-    """Each pair once, whatever its order; those with two labels are left out."""
+    """Each pair once, in any order; contradictory ones are dropped."""
     labels: dict[tuple[str, str], set[int]] = {}
     for pair in pairs:
         labels.setdefault(pair.key, set()).add(pair.turned.label)
@@ -123,7 +123,7 @@ def _against_scores(pairs: Iterable[Pair]) -> float:
         for pair in pairs
         if pair.label != SIMILAR and pair.score1 is not None and pair.score2 is not None and pair.score1 != pair.score2
     ]
-    # Where most disagree, a low score is the good one: then the others are the odd ones out.
+    # If most disagree, low scores are the better ones: count the others.
     wrong = judged.count(False) / len(judged) if judged else 0.0
     return min(wrong, 1 - wrong)
 

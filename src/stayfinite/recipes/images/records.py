@@ -1,4 +1,4 @@
-"""What a run writes of itself, and beside a trained model."""
+"""Records of a run, and next to a trained model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_meta(
     output: Path, config: Any, pairs: Split, weights: Sequence[float], prompt: Prompt, model: Any, *,
     device: torch.device, precision: str, steps: int,
 ) -> None:  # fmt: skip
-    """Say in run_meta.json what a run is made of: settings, versions, pairs, weights of classes, prompt, parameters."""
+    """Write run_meta.json: settings, versions, pairs, class weights, prompt, parameters."""
     record = {
         "version": 1, "config": asdict(config), "versions": versions(), "device": device_in_words(device),
         "precision": precision, "steps": steps, "training_pairs": len(pairs.training),
@@ -35,13 +35,13 @@ def write_meta(
 
 
 def read_class_weights(output: Path) -> list[float]:
-    """The weights of the classes that a run was begun with."""
+    """The class weights a run was started with."""
     weights: list[float] = json.loads((output / META).read_text(encoding="utf-8"))["class_weights"]
     return weights
 
 
 def save_trained(model: Any, processor: Any, config: Any, prompt: Prompt, into: Path) -> None:
-    """Write a model so that others can load it, and what it is asked in compare.json."""
+    """Save a model for others to load, with its prompt in compare.json."""
     save_model(model, processor, into)
     record = {
         "version": 1, "model": config.model, "question": config.question, "prompt": prompt.text,

@@ -1,4 +1,4 @@
-"""Rows of pairs of images as people have them: a table, an ImageFolder with its metadata, preferences, two folders."""
+"""Read rows of image pairs: a table, an ImageFolder with metadata, preferences, or two folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stayfinite.readers.data.opening import open_data, told
 from stayfinite.readers.data.tar_rows import TAR
 
 METADATA = ("metadata.csv", "metadata.tsv", "metadata.jsonl", "metadata.parquet")
-"""What an ImageFolder of `datasets` keeps its rows in."""
+"""Metadata files of a `datasets` ImageFolder."""
 BETTER, WORSE = "chosen", "rejected"
 FILE_NAME = "file_name"
 EXPECTED = (
@@ -24,20 +24,20 @@ PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Rows under the names that pairs have: img1, img2, score1, score2, label, fold."""
+    """Rows with normalized names: img1, img2, score1, score2, label, fold."""
 
     rows: Sequence[tuple[str, Mapping[str, str]]]
-    """File and line of each, and its values."""
+    """File and line of each row, and its values."""
     format: str
     directory: Path
     """Directory that image names are relative to by default."""
 
 
 def read_rows(path: str) -> Rows:
-    """The rows of a table or a directory.
+    """The rows of a table or directory.
 
     Raises:
-        UsageError: there is none, a row is broken, or a column is missing; with its line.
+        UsageError: not found, a broken row, or a missing column; names the line.
     """
     place = Path(path)
     if place.is_dir():
@@ -77,13 +77,13 @@ def _table(path: Path) -> Rows:
         for number, line in enumerate(chunk.lines):
             values = {name: _written(chunk.columns[names[column]][number]) for name, column in taken.items()}
             rows.append((f"{chunk.path}:{line}", values | fixed))
-    # Names in a tar lead into it, from where the program was started.
+    # Names in a tar already include its path, relative to the working directory.
     directory = Path() if sources[0].kind == "tar" else path.parent
     return Rows(rows=rows, format=f"{format_}, {kind}", directory=directory)
 
 
 def _taken(path: Path, names: Sequence[str]) -> dict[str, str]:
-    """Which column is what."""
+    """Map our names to the table's columns."""
     files = [name for name in names if name.endswith(FILE_NAME)]
     taken = {name: name for name in ("img1", "img2", "label", "score1", "score2", "fold") if name in names}
     if "img1" not in taken and {BETTER, WORSE} <= {*names}:
@@ -102,7 +102,7 @@ def _taken(path: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def _folders(place: Path) -> list[tuple[str, Mapping[str, str]]]:
-    """Pictures of the same name in two folders."""
+    """Images with the same name in two folders."""
     better, worse = ({file.stem: file for file in _pictures(place / name)} for name in (BETTER, WORSE))
     alone = sorted(better.keys() ^ worse.keys())
     if alone:

@@ -1,4 +1,4 @@
-"""Switches of torch that hold for one training and are put back afterwards."""
+"""Torch switches for one training, restored afterwards."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from stayfinite.errors import BadStep
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Within, every operator gives the same bits each time, or says that it cannot."""
+    """Use deterministic operators, or raise where there is none."""
     if not wanted:
         yield
         return
     before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by cuBLAS
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
     try:
@@ -30,10 +30,10 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def anomalies(wanted: bool, step: Callable[[], int]) -> Iterator[None]:
-    """Within, backward stops at the first operator that makes a NaN; torch prints where it was called.
+    """Stop backward at the first operator that makes a NaN; torch prints its forward call.
 
     Raises:
-        BadStep: it did.
+        BadStep: a NaN was found.
     """
     with torch.autograd.set_detect_anomaly(wanted):
         try:

@@ -1,4 +1,4 @@
-"""The pairs of a table that can be used, and what was strange about the others."""
+"""Usable pairs of a table, with a report on the others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stayfinite.recipes.images.decoding import find_unreadable, without
 from stayfinite.recipes.images.pairs import Pair, read_pairs, sort_out
 
 SHOWN = 5
-"""Images that cannot be read, named on the terminal."""
+"""Unreadable images listed."""
 
 
 def usable_pairs(
@@ -21,15 +21,15 @@ def usable_pairs(
     look_at: int = 5000,
     drop: bool = False,
 ) -> list[Pair]:
-    """Read a table, look at its images, say what was found.
+    """Read a table, check its images, report what was found.
 
     Arguments:
-        image_dir: as in `read_pairs`, like `margin`.
-        look_at: so many images at most are decoded.
-        drop: leave pairs out whose images cannot be read, instead of stopping.
+        image_dir, margin: as in `read_pairs`.
+        look_at: images to decode at most.
+        drop: skip pairs with unreadable images instead of stopping.
 
     Raises:
-        UsageError: the table cannot be used, or an image cannot be read and is not to be dropped.
+        UsageError: the table is unusable, or an image is unreadable and ``drop`` is off.
     """
     found = sort_out(read_pairs(table, image_dir=image_dir, margin=margin, say=say))
     say(f"{table}: {found}")

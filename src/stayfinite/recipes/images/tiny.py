@@ -1,4 +1,4 @@
-"""A LLaVA that is built here: a small CLIP, a small LLaMA, a tokenizer of the words that it needs."""
+"""Build a small LLaVA: tiny CLIP, tiny LLaMA, word-level tokenizer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from stayfinite.recipes.images.models import save_model
 
 SIZES = {"tiny": (96, 2, 2), "small": (256, 4, 4)}
-"""What `--model` may name without a download: width, layers of the vision tower, layers of the language model."""
+"""Built-in values of `--model`: width, vision layers, language layers."""
 PATCH = 8
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>", "<image>")
 TEMPLATE = (
@@ -20,14 +20,14 @@ TEMPLATE = (
 
 
 def write_base(directory: Path, size: str, *, question: str, answers: Sequence[str], image_size: int) -> None:
-    """Write a model with fresh weights, and its processor, into a directory; from there it is loaded like any other."""
+    """Write a model with random weights and its processor into a directory, to be loaded like any other."""
     processor = _processor(question, answers, image_size)
     model = _model(size, processor, image_size)
     save_model(model, processor, directory)
 
 
 def is_size(name: str) -> bool:
-    """Whether the model is built here rather than loaded."""
+    """Whether the name is a built-in size."""
     return name in SIZES and not Path(name).exists()
 
 
@@ -50,7 +50,7 @@ def _processor(question: str, answers: Sequence[str], image_size: int) -> Any:
 
 
 def _words(question: str, answers: Sequence[str]) -> Any:
-    """A tokenizer that knows whole words: those of the prompt and of the answers."""
+    """Word-level tokenizer for the words of the prompt and answers."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     split = pre_tokenizers.Whitespace()

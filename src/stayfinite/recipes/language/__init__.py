@@ -1,1 +1,1 @@
-"""Raw text for a language model: reading, cutting into blocks, masking, order, evaluation, generation."""
+"""Language modeling on raw text: reading, blocks, masking, order, evaluation, generation."""

@@ -1,4 +1,4 @@
-"""``stayfinite generate``: finding a trained model, asking it, and putting what it writes together with the prompt."""
+"""``stayfinite generate``: load a trained model, prompt it, and merge its output with the prompt."""
 
 from __future__ import annotations
 
@@ -20,36 +20,33 @@ from stayfinite.recipes.seq2seq.tokenizers import TO_USE, load_tokenizer, sentin
 
 GAP = re.compile(r"<extra_id_(\d+)>")
 MODELS = ("best", "final")
-"""What a run directory keeps its models in, the better one first."""
+"""Model directories of a run, best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a model wrote for a prompt."""
+    """A model's output for a prompt."""
 
     prompt: str
-    """As it was given."""
     text: str
-    """What was written; with gaps in the prompt, the prompt with its gaps filled."""
+    """The output; for a prompt with gaps, the prompt with its gaps filled."""
     gaps: list[str]
-    """What was written for each gap, in their order; empty for a plain prompt."""
+    """Output for each gap, in order; empty for a plain prompt."""
 
     def to_json(self) -> dict[str, Any]:
-        """By name."""
         return asdict(self)
 
 
 class Author:
-    """A model with its tokenizer, ready to write.
+    """A model and tokenizer, ready to generate.
 
     Arguments:
-        directory: where it was loaded from, as `find_model` found it.
-        device: to compute on.
-        seed: for drawing.
-        cache_dir: where models from a hub are kept.
+        directory: from `find_model`.
+        seed: for sampling.
+        cache_dir: cache of hub models.
 
     Raises:
-        UsageError: it cannot be loaded, or is no encoder-decoder.
+        UsageError: cannot be loaded, or is not an encoder-decoder.
     """
 
     def __init__(self, directory: str, *, device: torch.device, seed: int = 0, cache_dir: str | None = None) -> None:
@@ -65,17 +62,17 @@ class Author:
         self._model = model.eval().to(device)
         self._sentinels = sentinel_ids(self._tokenizer)
         objective = read_description(place).get("objective")
-        # What nobody described and has sentinels is a T5, trained on span corruption unless it was fine-tuned since.
+        # Without a description, sentinels alone do not prove it: the T5 may have been fine-tuned.
         self.fills_gaps = objective == "span_corruption"
 
     def write(self, prompt: str, options: Mapping[str, Any]) -> list[Answer]:
-        """What the model writes for a prompt, as often as ``num_return_sequences`` asks for.
+        """Generate for a prompt, ``num_return_sequences`` times.
 
         Arguments:
-            options: as transformers' ``generate`` takes them.
+            options: for transformers' ``generate``.
 
         Raises:
-            UsageError: the prompt is empty, or has a gap that the tokenizer has no name for.
+            UsageError: the prompt is empty, or has more gaps than the tokenizer has sentinels.
         """
         if not prompt.strip():
             raise UsageError("the prompt is empty", fix="--prompt 'some words'")
@@ -94,7 +91,7 @@ class Author:
         return [self._answer(prompt, asked, gaps, row) for row in written]
 
     def completes(self, prompt: str) -> bool:
-        """Whether a plain prompt is given a gap at its end, which is what such a model knows how to fill."""
+        """Whether to append a gap to a plain prompt, which is what such a model can fill."""
         return self.fills_gaps and not GAP.search(prompt)
 
     def _answer(self, prompt: str, asked: str, gaps: Sequence[int], row: list[int]) -> Answer:
@@ -103,7 +100,7 @@ class Author:
         ends = (self._tokenizer.eos_token_id, self._tokenizer.pad_token_id)
         spans = spans_of(row, self._sentinels, ends)
         filled = [self._words(spans.get(self._sentinels[gap], [])) for gap in gaps]
-        if asked != prompt:  # the gap was put there for it
+        if asked != prompt:  # the gap was appended here
             return Answer(prompt=prompt, text=filled[0], gaps=[])
         words = iter(filled)
         return Answer(prompt=prompt, text=GAP.sub(lambda _: next(words), asked), gaps=filled)
@@ -113,10 +110,10 @@ class Author:
 
 
 def find_model(named: str) -> str:
-    """The directory or hub's name of a model: of a run directory its best model, or its final one.
+    """The directory or hub name of a model; for a run directory its best or final model.
 
     Raises:
-        UsageError: it is a run without a model, or a directory without one.
+        UsageError: a directory or run without a model.
     """
     place = Path(named)
     if not place.exists():

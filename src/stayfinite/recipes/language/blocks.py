@@ -1,4 +1,4 @@
-"""Tokens of texts in blocks: a long text becomes several, none of it is thrown away."""
+"""Split token sequences into blocks without dropping any tokens."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.tokenizers import sentinel_ids
 
 Packing = Literal["long", "all"]
-"""`long` cuts long texts and leaves short ones alone; `all` also puts short ones together, an end mark between them."""
+"""`long` splits long texts only; `all` also packs short ones, separated by an end token."""
 LEAST = 2
-"""Tokens of a block; fewer leave nothing to predict from."""
+"""Minimum tokens per block; fewer leave nothing to predict from."""
 CHUNK = 1000
-"""Texts that are tokenized at a time."""
+"""Texts tokenized at a time."""
 
 
 class Blocks:
-    """Blocks of token ids, four bytes a token."""
+    """Blocks of token ids, four bytes per token."""
 
     def __init__(self, rows: Iterable[Sequence[int]]) -> None:
         self._tokens = array("i")
@@ -38,38 +38,37 @@ class Blocks:
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each block."""
+        """Tokens per block."""
         return [self._ends[number + 1] - self._ends[number] for number in range(len(self))]
 
     @property
     def tokens(self) -> int:
-        """Tokens of all of them."""
+        """Total tokens."""
         return len(self._tokens)
 
 
 def cut(row: Sequence[int], size: int) -> list[Sequence[int]]:
-    """A row in pieces of at most so many tokens, as equal as can be, so that the last one is no crumb."""
+    """Split a row into pieces of at most ``size`` tokens, as equal as possible."""
     count = max(1, -(-len(row) // size))
     bounds = [len(row) * number // count for number in range(count + 1)]
     return [row[start:end] for start, end in pairwise(bounds)]
 
 
 def blocks_of(rows: Iterable[Sequence[int]], size: int, *, packing: Packing = "long", end: int = 1) -> Blocks:
-    """Rows as blocks of at most so many tokens. Rows of a single token are left out.
+    """Rows as blocks of at most ``size`` tokens. Single-token rows are dropped.
 
     Arguments:
-        packing: see `Packing`.
-        end: the mark between two texts in one block.
+        end: token between two texts in a block.
     """
     pieces = (piece for row in rows for piece in cut(row, size) if len(piece) >= LEAST)
     return Blocks(pieces if packing == "long" else _together(pieces, size, end))
 
 
 def tokenized(texts: Sequence[str], tokenizer: Any, reserved: Iterable[int]) -> Iterator[list[int]]:
-    """Token ids of each text, without end marks.
+    """Token ids of each text, without end tokens.
 
     Arguments:
-        reserved: ids that must not come from a text: `<extra_id_3>` written in it is not a gap.
+        reserved: ids to remove: `<extra_id_3>` written in a text is not a gap.
     """
     forbidden = set(reserved)
     for start in range(0, len(texts), CHUNK):
@@ -79,7 +78,7 @@ def tokenized(texts: Sequence[str], tokenizer: Any, reserved: Iterable[int]) -> 
 
 
 def reserved_ids(tokenizer: Any) -> list[int]:
-    """Tokens that no text may hold: sentinels, end marks, padding."""
+    """Tokens that must not come from a text: sentinels, end, padding."""
     return [*sentinel_ids(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id]
 
 
@@ -97,13 +96,13 @@ def _together(pieces: Iterable[Sequence[int]], size: int, end: int) -> Iterator[
 def blocks_for(
     texts: Sequence[str], tokenizer: Any, size: int, *, packing: Packing, name: str, say: Callable[[str], None]
 ) -> Blocks:
-    """The texts in blocks, without the tokens that a text must not hold: sentinels, end marks, padding.
+    """Texts as blocks, without reserved tokens.
 
     Arguments:
-        name: of the texts, as it is said.
+        name: of the texts, for messages.
 
     Raises:
-        UsageError: there is not one block.
+        UsageError: no block.
     """
     rows = tokenized(texts, tokenizer, reserved_ids(tokenizer))
     found = blocks_of(rows, size, packing=packing, end=tokenizer.eos_token_id)

@@ -1,7 +1,6 @@
-"""The built-in text: what a traveller wrote down of forty invented towns, and how things are counted there.
+"""Built-in text: a traveler's notes on forty invented towns, and small sums.
 
-Nothing is copied from anywhere: towns, people and every sentence are made here. The same facts are told in many ways,
-so that a gap in one sentence can be filled in from what the others said.
+Generated from scratch. The same facts appear in many sentences, so that a gap can be filled from the others.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NUMBERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Town:
-    """What is known of a town."""
+    """Facts about a town."""
 
     name: str
     river: str
@@ -42,7 +41,7 @@ class Town:
     neighbour: str
 
     def facts(self) -> dict[str, str]:
-        """Each fact under its name, as sentences use them."""
+        """Facts by the names used in sentences."""
         found = {field: getattr(self, field) for field in self.__slots__}
         return found | {"ware": CRAFTS[self.craft]}
 
@@ -68,7 +67,7 @@ SENTENCES = (
 
 
 def towns(seed: int = 0) -> list[Town]:
-    """The forty towns, each with its facts."""
+    """The forty towns."""
     chance = random.Random(seed)
     names = [begin + end for begin in BEGINNINGS for end in ENDINGS]
     return [
@@ -82,7 +81,7 @@ def towns(seed: int = 0) -> list[Town]:
 
 
 def travel_notes(seed: int = 0) -> list[str]:
-    """Every sentence of every town, pairs of them, and the sums of small numbers, in an order without meaning."""
+    """All sentences of all towns, pairs of them, and sums of small numbers, shuffled."""
     chance = random.Random(seed)
     told = [[sentence.format(**town.facts()) for sentence in SENTENCES] for town in towns(seed)]
     single = [sentence for sentences in told for sentence in sentences]

@@ -1,4 +1,4 @@
-"""What is trained on, and what is kept back to see how well it was learned."""
+"""Training and validation texts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def corpus(
     share: float,
     say: Callable[[str], None],
 ) -> tuple[list[str], list[str]]:
-    """Texts for training and for validation; of the built-in ones without ``data``.
+    """Texts for training and validation; the built-in ones without ``data``.
 
     Arguments:
-        val: files for validation; without any, a share of the texts is kept back.
+        val: validation files; without any, a share of the texts is held out.
 
     Raises:
-        UsageError: too few are left to train on, or something cannot be read.
+        UsageError: too few texts, or unreadable files.
     """
     where = ", ".join(data) or "the built-in text"
     found = read_texts(data, column=column, shortest=shortest) if data else keep(travel_notes(), shortest=shortest)

@@ -1,4 +1,4 @@
-"""How well a model fills in what it has not seen: loss, perplexity and accuracy on texts that were kept back."""
+"""Loss, perplexity and accuracy on held-out texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stayfinite.recipes.seq2seq.batching import IGNORED, Example, Padding
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """What an evaluation came to, over all tokens that were asked for."""
+    """Scores over all target tokens."""
 
     loss: float
     accuracy: float
@@ -27,11 +27,10 @@ class Evaluation:
 
     @property
     def perplexity(self) -> float:
-        """Among how many tokens the model hesitates; infinite where that cannot be said."""
+        """exp(loss); infinite if it overflows."""
         return math.exp(self.loss) if math.isfinite(self.loss) and self.loss < 700 else math.inf
 
     def to_json(self) -> dict[str, float]:
-        """By name."""
         return {"loss": self.loss, "accuracy": self.accuracy, "tokens": self.tokens}
 
     def __str__(self) -> str:
@@ -42,7 +41,7 @@ class Evaluation:
 
 
 def validation_examples(blocks: Blocks, masking: Masking, most: int | None) -> list[Example]:
-    """The blocks with masks that are the same at every evaluation, spread over all where there are more than wanted."""
+    """Validation examples with fixed masks, evenly spaced if there are more than ``most``."""
     count = len(blocks)
     wanted = count if most is None else min(most, count)
     return [masking(blocks[number * count // wanted], number) for number in range(wanted)]
@@ -57,10 +56,10 @@ def evaluate(
     autocast: Callable[[], AbstractContextManager[Any]],
     place: Place,
 ) -> Evaluation:
-    """Compute the loss without training. Draws no random number, so that training goes on as if nobody had looked.
+    """Evaluate. Draws no random numbers, so that training is unaffected.
 
     Arguments:
-        place: of this process; each of several computes its part, and all have the numbers of the whole.
+        place: of this process. Ranks share the examples, and all get the total scores.
     """
     examples = sorted(examples, key=lambda example: example.length)[place.rank :: place.count]
     training = model.training

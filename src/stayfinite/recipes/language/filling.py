@@ -1,4 +1,4 @@
-"""Filling gaps: from what a model writes (`<extra_id_0> two words <extra_id_1> ...`) to a text without gaps."""
+"""Fill gaps with a model's output (`<extra_id_0> two words <extra_id_1> ...`)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stayfinite.recipes.seq2seq.batching import Example, Padding
 
 
 def spans_of(written: Iterable[int], sentinels: Sequence[int], ends: Iterable[int]) -> dict[int, list[int]]:
-    """What was written for each sentinel; what stands before the first belongs to the first.
+    """Tokens written for each sentinel; those before the first sentinel count for it.
 
     Arguments:
-        ends: ids that end the text, padding included.
+        ends: ids that end the text, including padding.
     """
     marks, over = set(sentinels), set(ends)
     spans: dict[int, list[int]] = {}
@@ -24,7 +24,7 @@ def spans_of(written: Iterable[int], sentinels: Sequence[int], ends: Iterable[in
     for place, token in enumerate(written):
         if token in over:
             if place == 0:
-                continue  # a decoder begins with padding
+                continue  # a decoder starts with padding
             break
         if token in marks:
             current = spans.setdefault(token, [])
@@ -41,7 +41,7 @@ def fill_in(
     autocast: Callable[[], AbstractContextManager[Any]],
     longest: int = 64,
 ) -> list[str]:
-    """How a model fills in a few examples, a line each: `The [old] road to [Velmar, not Dunholt]`."""
+    """A model's output for a few examples, one line each: `The [old] road to [Velmar, not Dunholt]`."""
     if not examples:
         return []
     training = model.training

@@ -1,15 +1,17 @@
-"""From a block to what is given and what is asked for: T5's span corruption, or a prefix and its continuation."""
+"""Training objectives: T5's span corruption, and prefix language modeling."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+from torch import Tensor
+
 from stayfinite.errors import UsageError
-from stayfinite.recipes.seq2seq.batching import Example
+from stayfinite.recipes.seq2seq.batching import IGNORED, Example
 from stayfinite.recipes.seq2seq.tokenizers import with_sentinels
 
 Objective = Literal["span_corruption", "prefix_lm"]
@@ -17,18 +19,18 @@ Objective = Literal["span_corruption", "prefix_lm"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanCorruption:
-    """T5's objective: spans of a block are taken out, a sentinel in the place of each, and have to be filled in.
+    """T5's objective: replace spans of a block with sentinels, to be predicted.
 
-    `a b c d e f g` becomes `a <0> d e <1> g`, and what is asked for `<0> b c <1> f <2>`, each with an end mark.
+    `a b c d e f g` becomes `a <0> d e <1> g` with target `<0> b c <1> f <2>`, each with an end token.
     """
 
     sentinels: Sequence[int]
     """In order: `<extra_id_0>`, `<extra_id_1>`, and so on."""
     end: int
     density: float = 0.15
-    """Share of the tokens that is taken out."""
+    """Share of tokens to mask."""
     mean_span: float = 3.0
-    """Tokens in a span, on average."""
+    """Mean tokens per span."""
 
     def __post_init__(self) -> None:
         if len(self.sentinels) < 2:
@@ -42,17 +44,17 @@ class SpanCorruption:
             raise UsageError(f"--mean-span-length {self.mean_span}: expected at least 1", fix="3 is T5's")
 
     def __call__(self, block: Sequence[int], seed: int) -> Example:
-        """The block with gaps, and what belongs into them; the same for the same seed."""
+        """The masked block and its target, determined by the seed."""
         chance = random.Random(seed)
         taken = min(max(1, round(len(block) * self.density)), len(block) - 1)
         left = len(block) - taken
-        # One sentinel more than there are gaps closes what is asked for.
+        # One extra sentinel ends the target.
         spans = min(max(1, round(taken / self.mean_span)), taken, left + 1, len(self.sentinels) - 1)
         source: list[int] = []
         target: list[int] = []
         position = 0
-        # What is left before the first gap, between two, and after the last; the first and the last may be empty, so
-        # that any place of a short text can be a gap.
+        # Kept lengths before, between and after the gaps. The first and last may be 0, so that a gap can be anywhere
+        # in a short text.
         first, *between = _parts(left + 2, spans + 1, chance)
         gaps = zip(self.sentinels, [first - 1, *between[:-1]], _parts(taken, spans, chance), strict=False)
         for sentinel, kept, gone in gaps:
@@ -62,7 +64,7 @@ class SpanCorruption:
         return Example([*source, *block[position:], self.end], [*target, self.sentinels[spans], self.end])
 
     def whole(self, example: Example) -> list[int]:
-        """The block that an example was made from."""
+        """The block an example was made from."""
         marks = set(self.sentinels)
         spans: dict[int, list[int]] = {}
         current: list[int] = []
@@ -80,17 +82,17 @@ class SpanCorruption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixLanguageModel:
-    """A block is cut at a random place: the beginning is given, the rest is asked for."""
+    """Split a block at a random place: the beginning is given, the rest is the target."""
 
     end: int
 
     def __call__(self, block: Sequence[int], seed: int) -> Example:
-        """Beginning and continuation; the same for the same seed."""
+        """Beginning and continuation, determined by the seed."""
         place = random.Random(seed).randint(1, len(block) - 1)
         return Example([*block[:place], self.end], [*block[place:], self.end])
 
     def whole(self, example: Example) -> list[int]:
-        """The block that an example was made from."""
+        """The block an example was made from."""
         return example.source[:-1] + example.target[:-1]
 
 
@@ -98,14 +100,27 @@ Masking = SpanCorruption | PrefixLanguageModel
 
 
 def _parts(total: int, count: int, chance: random.Random) -> list[int]:
-    """So many lengths of at least 1 that sum up to the total, each way of doing it as likely as any other."""
+    """Random positive lengths with this sum, uniform over all such splits."""
     bounds = [0, *sorted(chance.sample(range(1, total), count - 1)), total]
     return [after - before for before, after in pairwise(bounds)]
 
 
 def masking_for(objective: Objective, tokenizer: Any, *, density: float, mean_span: float) -> Masking:
-    """The masking of an objective; a tokenizer without sentinels is given them where they are needed."""
+    """The masking for an objective. Adds sentinels to a tokenizer that lacks them."""
     end = tokenizer.eos_token_id
     if objective == "prefix_lm":
         return PrefixLanguageModel(end=end)
     return SpanCorruption(sentinels=with_sentinels(tokenizer), end=end, density=density, mean_span=mean_span)
+
+
+def rows_in_words(tokenizer: Any, masking: Masking) -> Callable[[Mapping[str, Tensor]], list[str]]:
+    """A function from a batch to the text of each row, with gaps filled."""
+
+    def describe(batch: Mapping[str, Tensor]) -> list[str]:
+        rows = zip(batch["input_ids"], batch["attention_mask"], batch["labels"], strict=True)
+        examples = (
+            Example(given[mask.bool()].tolist(), asked[asked != IGNORED].tolist()) for given, mask, asked in rows
+        )
+        return [str(tokenizer.decode(masking.whole(example))) for example in examples]
+
+    return describe

@@ -1,7 +1,7 @@
-"""The order of an epoch: batches of blocks of like length, each block with the seed of its mask.
+"""Order of an epoch: batches of similar length, each block with the seed of its mask.
 
-Order and seeds come from one generator of the sampler's own. A checkpoint holds its state, so an epoch that is joined
-in the middle has the same batches and the same masks; and every rank draws the same order, and takes its share of it.
+Order and seeds come from the sampler's own generator, whose state is in the checkpoint. So a resumed epoch has the same
+batches and masks, and every rank draws the same order.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from stayfinite.recipes.running.sharing import Spare, share_of
 from stayfinite.recipes.seq2seq.batching import Example, Padding
 
 Item = tuple[int, int]
-"""Number of a block, and the seed of its mask. A number that is `Spare` teaches nothing."""
+"""Index of a block and the seed of its mask. A `Spare` index is not learned from."""
 SPREAD = 64
-"""Batches that are sorted by length together; more means less padding and less chance."""
+"""Batches sorted by length together; more means less padding and less randomness."""
 
 
 class MaskedBlocks(Dataset[Example]):
-    """Blocks with a mask; a block that is asked for with another seed has another one."""
+    """Blocks with a mask that depends on the seed."""
 
     def __init__(self, blocks: Blocks, masking: Masking) -> None:
         self._blocks = blocks
@@ -40,14 +40,14 @@ class MaskedBlocks(Dataset[Example]):
 
 
 class SeededBatches(Sampler[list[Item]]):
-    """Batches of an epoch, in a new order and with new masks each time.
+    """Batches of an epoch, with a new order and new masks each time.
 
     Arguments:
         lengths: of the blocks.
-        batch_size: blocks in a batch of all ranks.
-        seed: of the generator that order and masks are drawn from.
-        rank: which of several processes this is.
-        ranks: how many there are; each has its share of every batch.
+        batch_size: blocks per batch, over all ranks.
+        seed: for order and masks.
+        rank: of this process.
+        ranks: number of ranks, which share every batch.
     """
 
     def __init__(self, lengths: Sequence[int], batch_size: int, *, seed: int, rank: int = 0, ranks: int = 1) -> None:
@@ -72,5 +72,5 @@ class SeededBatches(Sampler[list[Item]]):
 def loader_of(
     blocks: Blocks, masking: Masking, padding: Padding, batches: SeededBatches, *, pin: bool = False
 ) -> DataLoader[Example]:
-    """A loader over masked blocks."""
+    """A data loader over masked blocks."""
     return DataLoader(MaskedBlocks(blocks, masking), batch_sampler=batches, collate_fn=padding, pin_memory=pin)

@@ -1,4 +1,4 @@
-"""Settings that cannot work, refused before anything is read or written."""
+"""Reject impossible settings before anything is read or written."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from stayfinite.recipes.streaming.choosing import refuse_missing
 
 
 def refuse_impossible(config: Any) -> None:
-    """Look at the settings of a language model's training.
-
-    Raises:
-        UsageError: one of them, or two together, cannot work.
-    """
+    """Raise UsageError if a setting, or a combination, is invalid."""
     require(
         config,
         above_zero=("learning_rate", "max_grad_norm", "lora_alpha"),
@@ -53,7 +49,7 @@ def _refuse_places(config: Any) -> None:
 
 
 def _has_tokenizer(place: Path) -> bool:
-    """A directory that only has to be read may be protected."""
+    """Whether there is a tokenizer; its directory may be read-only then."""
     return (place / "spiece.model").is_file() or (place / "tokenizer.json").is_file()
 
 

@@ -1,4 +1,4 @@
-"""What the training of a language model came to, in words for a program and in a file."""
+"""Result of a language model training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NONE = {"loss": float("nan"), "accuracy": float("nan")}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Outcome):
-    """What a training came to."""
+    """Result of a training."""
 
     validation_loss: float
     accuracy: float
@@ -30,12 +30,12 @@ class Result(Outcome):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """By name; where it lies goes without saying."""
+        """By name, without the directory."""
         return {name: value for name, value in asdict(self).items() if name != "directory"}
 
 
 def result_of(run: Path, *, steps: int, seconds: float, best: Best) -> Result:
-    """The result of a run that has ended, from what it wrote, also in processes before this one."""
+    """The result of a finished run from its files, including earlier processes."""
     first, last = first_and_last(losses_of(run))
     top = min(best.history, key=lambda entry: entry["loss"], default=NONE)
     return Result(
@@ -45,6 +45,6 @@ def result_of(run: Path, *, steps: int, seconds: float, best: Best) -> Result:
 
 
 def recorded_result(record: Mapping[str, Any], run: Path) -> Result:
-    """The result that is in ``result.json``."""
+    """The result in ``result.json``."""
     numbers = {name: float("nan") if record.get(name) is None else float(record[name]) for name in NUMBERS}
     return Result(**numbers, steps=int(record["steps"]), directory=run)

@@ -1,4 +1,4 @@
-"""A corpus that is streamed, as the program sees it: texts to start from, batches, and how many there will be."""
+"""Streamed corpus: a sample, batches, and an estimate of their number."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamedCorpus:
-    """Files of texts that are read as they are needed."""
+    """Text files read on demand."""
 
     files: Sequence[Source]
     training: list[str]
-    """Of the sample: what a tokenizer is trained on, and the first batch is made of."""
+    """Sampled texts for the tokenizer and the first batch."""
     validation: list[str]
     characters: int | None
-    """Of all files, about."""
+    """Estimated total of all files."""
 
     def batches(self, blocks: Blocks, batch_size: int, ranks: int, *, steps: int | None) -> int:
-        """Batches of an epoch on each rank, about: as many as the sample's blocks lead one to expect.
+        """Estimated batches per epoch and rank.
 
         Raises:
-            UsageError: nobody knows how large the data is, nor how many steps are asked for.
+            UsageError: neither the data size nor the number of steps is known.
         """
         sampled = sum(map(len, self.training))
         return batches_of_pass(sampled, len(blocks) / batch_size, self.characters, ranks, steps=steps)
@@ -45,7 +45,7 @@ class StreamedCorpus:
     def loader(
         self, config: Any, tokenizer: Any, masking: Masking, place: Place, say: Say, *, batch_size: int
     ) -> StreamLoader:
-        """The batches of this process, of so many rows each."""
+        """The batches of this process."""
         make = MaskedPool(
             tokenizer=tokenizer, masking=masking, padding=Padding(pad=tokenizer.pad_token_id),
             batch_size=batch_size, block_size=config.block_size, packing=config.pack,
@@ -56,14 +56,14 @@ class StreamedCorpus:
 
 
 def streamed_corpus(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedCorpus:
-    """Look at the files, without reading them all.
+    """Sample the files without reading them whole.
 
     Arguments:
-        begun: the directory of a run that goes on.
+        begun: directory of a run to resume.
 
     Raises:
-        UsageError: they are not those that the run was begun with, or hold too little text.
-        LoaderFailed: one is cut.
+        UsageError: other files than the run was started with, or too little text.
+        LoaderFailed: a file is truncated.
     """
     if begun is not None:
         require_same_files(files, begun)

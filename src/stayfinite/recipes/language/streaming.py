@@ -1,4 +1,4 @@
-"""Texts that do not fit memory: a sample of them to start from, and a stream of masked batches."""
+"""Stream texts larger than memory: a sample, and masked batches."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from stayfinite.recipes.streaming.sampling import SAMPLE, look
 from stayfinite.recipes.streaming.telling import PassedOver, refuse_cut
 
 LONGEST = 100_000
-"""Characters from which on a text is taken in pieces, cut at spaces: a tokenizer's memory grows with the text."""
+"""Longer texts are split at spaces: a tokenizer's memory grows with the text."""
 
 
 def text_files(data: Sequence[str], dataset: Any = None) -> list[Source]:
-    """The files, the data sets of a hub and the object that these names stand for."""
+    """Sources for file names, hub datasets and the dataset object."""
     return opened(data, lambda paths: [source for path in paths for source in sources_of(Path(path))], dataset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextReader:
-    """The texts of a file, long ones in pieces.
+    """Texts of a file, long ones in pieces.
 
     Arguments:
-        column: that holds the text; guessed when left out.
-        tell: whether this process tells of rows that cannot be read.
+        column: text column; guessed by default.
+        tell: whether this process reports unreadable rows.
     """
 
     column: str | None = None
     tell: bool = True
 
     def __call__(self, source: Source) -> Iterator[str]:
-        """Its texts; stops with `LoaderFailed` where the file is cut."""
+        """Yield the texts. Raises LoaderFailed if the file is truncated."""
         for value in Reading(self.column, PassedOver(tell=self.tell)).texts(source):
             text = "" if value is None else str(value)
             if len(text) <= LONGEST:
@@ -55,7 +55,7 @@ class TextReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedPool:
-    """Turns some texts into masked batches of blocks of like length."""
+    """Turns texts into masked batches of blocks of similar length."""
 
     tokenizer: Any
     masking: Masking
@@ -65,11 +65,11 @@ class MaskedPool:
     packing: Packing
     shortest: int
     held: frozenset[bytes]
-    """Hashes of the texts that validate; they are never trained on."""
+    """Hashes of validation texts, which are never trained on."""
 
     @property
     def rows(self) -> int:
-        """Texts that make a pool: enough batches to sort rows of like length together."""
+        """Texts per pool: enough to batch similar lengths."""
         return self.batch_size * SPREAD
 
     def __call__(self, rows: Sequence[str], chance: random.Random) -> Iterator[Mapping[str, Tensor]]:
@@ -89,19 +89,19 @@ class Sample:
     """The beginnings of some files, spread over all of them."""
 
     texts: list[str]
-    """Each once, those that are long enough."""
+    """Unique texts that are long enough."""
     characters: int | None
     """Approximate size of all files, if known."""
     words: str
-    """How they are written, and how much was looked at."""
+    """Formats and sample size, in words."""
 
 
 def sample_of(files: Sequence[Source], column: str | None, shortest: int, most: int = SAMPLE) -> Sample:
-    """Read the beginnings of files, all alike on every rank.
+    """Read the beginnings of files, the same on every rank.
 
     Raises:
-        UsageError: a file cannot be read, or there is no text.
-        LoaderFailed: a file is cut.
+        UsageError: a file is unreadable, or has no text.
+        LoaderFailed: a file is truncated.
     """
     kept: dict[bytes, str] = {}
 

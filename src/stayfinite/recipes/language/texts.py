@@ -1,4 +1,4 @@
-"""Texts from files: read, short and repeated ones left out, a share kept back for validation."""
+"""Read texts from files, drop short and repeated ones, hold out a share for validation."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from stayfinite.readers.data.opening import open_data, told
 from stayfinite.readers.data.shapes import Shape, shape_of, sides
 
 COLUMNS = ("text", "content", "sentence", "document", "body", "line")
-"""What a column of texts is usually called."""
+"""Usual names of a text column."""
 FEWEST = 10
-"""Examples below which nothing can be learned."""
+"""Minimum number of examples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """What is left after reading, and why the rest is not."""
+    """Texts read, and counts of those dropped."""
 
     texts: list[str]
     short: int = 0
     repeated: int = 0
     broken: int = 0
     remarks: tuple[str, ...] = ()
-    """What a person should know of how the files were read."""
+    """Notes on how the files were read."""
     formats: Mapping[str, int] = field(default_factory=dict)
-    """How they were written, in words, and how many rows of each."""
+    """Rows by format."""
 
     def __str__(self) -> str:
         left_out = {"short": self.short, "repeated": self.repeated, "unreadable": self.broken}
@@ -43,14 +43,14 @@ class Texts:
 
 
 def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int = 10) -> Texts:
-    """The texts of files and directories: a line of a .txt is one, and a row of a table.
+    """Texts of files and directories: lines of .txt files, rows of tables.
 
     Arguments:
-        column: the column of a table that holds the text; guessed when left out.
-        shortest: texts of so many characters or fewer are dropped.
+        column: text column of a table; guessed by default.
+        shortest: texts of at most this many characters are dropped.
 
     Raises:
-        UsageError: a path does not exist, holds no text, a table has no such column, or a file is cut.
+        UsageError: a missing path, no text, no such column, or a truncated file.
     """
     reading = Reading(column)
     kept = keep(
@@ -64,11 +64,11 @@ def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int
 
 
 class Reading:
-    """Texts of one file after the other, and what was noticed in them.
+    """Reads texts of several files and records what it notices.
 
     Arguments:
         column: as in `read_texts`.
-        tell: is told of every place that cannot be read, instead of its being remarked.
+        tell: called for every unreadable row, instead of recording a remark.
     """
 
     def __init__(self, column: str | None, tell: Callable[[Path, Broken], None] | None = None) -> None:
@@ -76,7 +76,7 @@ class Reading:
         self._tell = tell
         self.broken = 0
         self.done = 0
-        """Bytes of the file that is read, so far."""
+        """Bytes read of the current file."""
         self.remarks: list[str] = []
         self.formats: Counter[str] = Counter()
 
@@ -93,7 +93,7 @@ class Reading:
                 format_ = format_ or told(source, chunk.columns)
                 yield from self._of(chunk, source, first=not rows)
                 rows += len(chunk.lines)
-            # After the rows before it, which are sound.
+            # After the valid rows before it.
             if self._tell is not None:
                 for each in chunk.broken:
                     self._tell(chunk.path, each)
@@ -113,14 +113,14 @@ class Reading:
 
 
 def _refuse_cut(chunk: Chunk) -> None:
-    """Single rows that cannot be read are passed over. A file of which the rest cannot is no shorter file."""
+    """Refuse a truncated file; single unreadable rows are skipped."""
     for each in chunk.broken:
         if each.ends:
             raise UsageError(f"{chunk.path}:{each.line}: {each.why}", fix=f"download or write {chunk.path.name} again")
 
 
 def _whole(shape: Shape, chunk: Chunk) -> Iterator[str]:
-    """Rows with two sides as one text each; a conversation with all that was said."""
+    """Rows with two sides, or conversations, as one text each."""
     if shape.chat:
         yield from (conversation(value).whole for value in chunk.columns[shape.source[0]])
         return
@@ -130,7 +130,7 @@ def _whole(shape: Shape, chunk: Chunk) -> Iterator[str]:
 
 
 def keep(values: Iterable[Any], *, shortest: int = 10) -> Texts:
-    """Texts that are long enough and were not there before; which were, is told by a hash."""
+    """Unique texts that are long enough; duplicates are found by hash."""
     seen: set[bytes] = set()
     texts: list[str] = []
     short = repeated = 0
@@ -149,17 +149,13 @@ def keep(values: Iterable[Any], *, shortest: int = 10) -> Texts:
 
 
 def clean(value: Any) -> str:
-    """A value as a text on one line."""
-    # A lone surrogate, which JSON may hold, is no character that a tokenizer could take.
+    """A value as single-line text."""
+    # Tokenizers reject lone surrogates, which JSON may hold.
     return " ".join(str("" if value is None else value).split()).encode("utf-8", "replace").decode("utf-8")
 
 
 def check_enough(found: Texts, where: str) -> None:
-    """Refuse to train on next to nothing.
-
-    Raises:
-        UsageError: there are fewer than ten examples.
-    """
+    """Raise UsageError if there are fewer than ten examples."""
     if len(found.texts) < FEWEST:
         raise UsageError(
             f"{where}: {found}: at least {FEWEST} examples are needed",
@@ -168,10 +164,10 @@ def check_enough(found: Texts, where: str) -> None:
 
 
 def split(texts: Sequence[str], share: float) -> tuple[list[str], list[str]]:
-    """Training and validation, at least one text in each. Which side a text is on depends on its hash, not its place.
+    """Training and validation, at least one text each. The side depends on a text's hash only.
 
     Raises:
-        UsageError: the share is none.
+        UsageError: an invalid share.
     """
     if not 0 < share < 1:
         raise UsageError(f"--val-share {share}: expected a share between 0 and 1", fix="--val-share 0.05")
@@ -190,11 +186,11 @@ def without(texts: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 def sources_of(path: Path) -> list[Source]:
-    """The files of texts behind a path."""
+    """Text sources behind a path."""
     found = open_data([path])
     if found[0].kind != "aligned":
         return found
-    # Two files whose names look like a pair are two texts here.
+    # Two files named like a parallel corpus are two texts here.
     return [source for file in found[0].files for source in open_data([file])]
 
 
@@ -220,10 +216,10 @@ def _column(chunk: Chunk, source: Source, asked: str | None) -> str:
 
 
 def _is_name(cell: str, source: Source) -> bool:
-    """Whether what stands above a column is surely its name, and not the first text."""
+    """Whether the header cell is surely a name rather than the first text."""
     return source.kind not in WRITTEN or cell.lower().strip() in COLUMNS or is_header([cell])
 
 
 def hash_of(text: str) -> bytes:
-    """What tells a text from others."""
+    """Hash of a text."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()

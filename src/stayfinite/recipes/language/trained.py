@@ -1,4 +1,4 @@
-"""A trained language model on disk: weights or adapters, tokenizer, and what it was trained to do."""
+"""A trained language model on disk: weights or adapters, tokenizer, description."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DESCRIPTION = "language.json"
 
 
 def save_trained(model: Any, tokenizer: Any, description: Mapping[str, Any], into: Path) -> None:
-    """Write a model so that transformers, and ``stayfinite generate``, can load it. Adapters are written alone."""
+    """Save a model for transformers and ``stayfinite generate``. Only the adapters, if it has any."""
     into.mkdir(parents=True, exist_ok=True)
     with quiet_transformers():
         model.save_pretrained(into)
@@ -25,7 +25,7 @@ def save_trained(model: Any, tokenizer: Any, description: Mapping[str, Any], int
 
 
 def read_description(directory: Path) -> dict[str, Any]:
-    """What a model was trained to do; empty where nobody said."""
+    """The description of a model; empty if missing."""
     try:
         found = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -34,13 +34,13 @@ def read_description(directory: Path) -> dict[str, Any]:
 
 
 def rebuild(run: Path, *, eight_bit: str | None = None, cache_dir: str | None = None) -> Any:
-    """The model of a run, as it was before adapters were added; its weights are fresh unless it is in 8 bits.
+    """The model of a run before adapters were added, with random weights unless in 8 bits.
 
     Arguments:
-        eight_bit: the name of the model that was loaded in 8 bits.
+        eight_bit: name of the model loaded in 8 bits.
 
     Raises:
-        UsageError: the run directory does not describe its model.
+        UsageError: the run does not describe its model.
     """
     if eight_bit is not None:
         model = load_seq2seq(eight_bit, cache_dir=cache_dir, eight_bit=True)

@@ -1,4 +1,4 @@
-"""The tokenizer of a language model: the run's own, one that was given, the model's, or one that is trained here."""
+"""The tokenizer of a language model: the run's, a given one, the model's, or a newly trained one."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def vocabulary(
     cache_dir: str | None,
     place: Place,
 ) -> Any:
-    """The tokenizer; one that has to be trained is trained by the first process and read by all.
+    """The tokenizer. If it must be trained, rank 0 trains it and all load it.
 
     Arguments:
-        model: a size, a directory or a hub's name.
+        model: a size, directory or hub name.
         texts: to train it on.
         own: where the run keeps it.
-        given: a directory that holds one, or where it is to be kept.
-        size: pieces of one that is trained.
+        given: a directory that holds one, or to save it in.
+        size: vocabulary of a trained one.
     """
-    kept = place.from_first(has_tokenizer(own))  # not asked by each: the first may have written it by then
-    chosen = own if kept or given is None else Path(given)  # a run that goes on keeps its vocabulary
+    kept = place.from_first(has_tokenizer(own))  # asked once: rank 0 may write it meanwhile
+    chosen = own if kept or given is None else Path(given)  # a resumed run keeps its vocabulary
     if chosen == own and not kept and not is_size(model):
         return load_tokenizer(model, cache_dir=cache_dir)
     missing = place.first and not has_tokenizer(chosen)

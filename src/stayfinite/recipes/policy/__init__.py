@@ -1,1 +1,1 @@
-"""Answers that are sampled, rewarded and learned from: groups, rewards, advantages, the policy's loss."""
+"""Reinforcement learning from sampled answers: groups, rewards, advantages, policy loss."""

@@ -1,4 +1,4 @@
-"""Groups of answers to one question: sampled, rewarded, and put into batches to learn from."""
+"""Sample groups of answers to a question, reward them, and batch them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.recipes.chat.batching import Padding
+from stayfinite.recipes.chat.batching import Padding, rows_in_words
 from stayfinite.recipes.chat.generating import generate_tokens, prompt_room
 from stayfinite.recipes.chat.prompts import Example, Prompting
 from stayfinite.recipes.chat.questions import Question
@@ -23,7 +23,7 @@ Score = Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """Answers of a model to questions, ``size`` of each, one after the other."""
+    """Answers to questions, ``size`` consecutive ones per question."""
 
     examples: list[Example]
     texts: list[str]
@@ -31,21 +31,21 @@ class Sampled:
     advantages: Tensor
     size: int
     cut: list[bool]
-    """Whether each was truncated at the limit."""
+    """Whether each answer was truncated at the limit."""
 
     @property
     def equal(self) -> float:
-        """Share of the groups from which nothing can be learned."""
+        """Share of groups with equal rewards, which give no gradient."""
         return equal_share(self.rewards, self.size)
 
     @property
     def length(self) -> float:
-        """Mean tokens of an answer."""
+        """Mean tokens per answer."""
         return sum(len(each.completion) for each in self.examples) / len(self.examples)
 
 
 def share_of_questions(questions: Sequence[Question], steps: int, place: Place) -> list[Question]:
-    """This rank's questions of a sampling: its share of those of each step, one step after the other."""
+    """This rank's share of the questions of each step, in step order."""
     each = len(questions) // steps
     own = [range(step * each, (step + 1) * each)[place.rank :: place.count] for step in range(steps)]
     return [questions[row] for rows in own for row in rows]
@@ -64,12 +64,12 @@ def sample_groups(
     autocast: Callable[[], AbstractContextManager[Any]],
     batch_size: int,
 ) -> Sampled:
-    """Ask each question ``size`` times, and reward what is said. Tokens are drawn from torch's generators."""
+    """Sample ``size`` answers per question with torch's generators, and reward them."""
     said = generate_tokens(
         model, prompting, [question.text for question in questions], new_tokens=new_tokens, limit=limit, samples=size,
         temperature=temperature, autocast=autocast, batch_size=batch_size,
     )  # fmt: skip
-    # What is learned from are the tokens that were sampled: a text that is tokenized again may have others.
+    # Train on the sampled tokens: tokenizing the text again may give others.
     room = prompt_room(model, new_tokens, limit)
     prompts = [prompting.prompt(question.text, room) for question in questions for _ in range(size)]
     texts = [str(text) for text in prompting.tokenizer.batch_decode(said, skip_special_tokens=True)]
@@ -93,13 +93,13 @@ def sample_groups(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Portion:
-    """What one step learns from, on this rank."""
+    """One step's training data on this rank."""
 
     batches: list[dict[str, Tensor]]
     shares: list[float]
-    """What the mean loss of each batch counts for in the step, whose gradients the ranks average."""
+    """Weight of each batch's mean loss in the step; ranks average gradients."""
     signals: dict[str, float]
-    """Of all answers of the step on all ranks, also of those that nothing is learned from."""
+    """Means over all answers of the step on all ranks, including those dropped from training."""
 
 
 def portions_of(
@@ -112,12 +112,12 @@ def portions_of(
     length_normalized: bool,
     place: Place,
 ) -> list[Portion]:
-    """The answers shared out among so many steps, in batches of about so many rows. Every rank calls it.
+    """Split the answers into ``steps`` steps, in batches of about ``rows`` rows. Call on every rank.
 
     Arguments:
-        keep_equal: whether groups of equal rewards are kept, as a distance to the reference needs them. They add
-            nothing else to a gradient, and are counted in the shares all the same.
-        length_normalized: as in the loss: whether every answer counts the same, or every token.
+        keep_equal: keep groups with equal rewards, which the KL term needs. Otherwise they are dropped but still
+            count in the shares.
+        length_normalized: whether every answer counts the same, rather than every token.
     """
     size, total = sampled.size, len(sampled.examples) // steps
     width = max(1, rows // size) * size  # whole groups
@@ -159,11 +159,10 @@ def scored(
     reference: Callable[[], AbstractContextManager[Any]] | None,
     kl: float | None = None,
 ) -> dict[str, Tensor]:
-    """A batch with the log-probabilities of its tokens before the step and, where it is asked for, by the reference.
+    """Add the log-probabilities before the step and, optionally, of the reference.
 
-    The weight of the distance goes with it: it may change during a run, and a replay needs the one of its step.
-
-    By the training pass rather than by the sampling: the two differ by rounding, and a ratio begins at 1.
+    Adds the KL weight, too, since it may change and a replay needs that of its step. Computed by the training pass:
+    sampling differs by rounding, and the ratio must start at 1.
     """
     with autocast():
         known = {"old": score(batch)[0]}
@@ -176,7 +175,7 @@ def scored(
 
 
 def endless(batches: Callable[[], Any], over: Callable[[], bool]) -> Iterator[Any]:
-    """The batches of one epoch after the other, until it is over."""
+    """Batches of epoch after epoch, until it is over."""
     for _ in count():
         if over():
             return
@@ -187,7 +186,7 @@ def endless(batches: Callable[[], Any], over: Callable[[], bool]) -> Iterator[An
 
 
 class StartWeights:
-    """The trainable weights as they were, to be put in for a while: the reference of the KL without a second model."""
+    """A copy of the initial trainable weights: the KL reference without a second model."""
 
     def __init__(self, model: nn.Module) -> None:
         self._trained = [each for each in model.parameters() if each.requires_grad]
@@ -195,7 +194,7 @@ class StartWeights:
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
-        """Within, the model is the one that training began with."""
+        """Use the initial weights within this context."""
         present = [each.data for each in self._trained]
         try:
             for each, start in zip(self._trained, self._start, strict=True):
@@ -204,3 +203,14 @@ class StartWeights:
         finally:
             for each, value in zip(self._trained, present, strict=True):
                 each.data = value
+
+
+def shown(portion: Portion) -> dict[str, Tensor]:
+    """Signals for log lines."""
+    return {name: torch.tensor(portion.signals[name]) for name in ("right", "length")}
+
+
+def in_words_of(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
+    """Prompt, answer and advantage of each row."""
+    worth = batch["advantages"].tolist()
+    return [f"{text} (advantage {one:+.2f})" for text, one in zip(rows_in_words(tokenizer, batch), worth, strict=True)]

@@ -1,4 +1,4 @@
-"""The loss of sampled answers: clipped ratio times advantage, token by token, and a pull to the start."""
+"""Policy loss: clipped ratio times advantage per token, plus a KL term."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stayfinite.rl.steering import tame_groups
 
 
 def log_probabilities(logits: Tensor, labels: Tensor, temperature: float) -> Tensor:
-    """Log-probability of each label (B, T) at the temperature of the sampling; 0 where nothing was sampled."""
+    """Log-probability of each label (B, T) at the sampling temperature; 0 where nothing was sampled."""
     scaled = logits.float() / temperature
     chosen = scaled.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
     return torch.where(labels != IGNORED, chosen - scaled.logsumexp(-1), 0.0)
@@ -33,26 +33,26 @@ def policy_loss(
     length_normalized: bool = False,
     group_size: int | None = None,
 ) -> Tensor:
-    """The clipped policy-gradient loss of a batch.
+    """Clipped policy-gradient loss of a batch.
 
     Arguments:
-        new: log-probabilities (B, T) of the sampled tokens, by the model that is trained.
-        old: by the model that sampled them.
-        advantages: of each answer (B,).
-        mask: true where a token was sampled.
-        clip: a ratio beyond ``1 ± clip`` earns nothing more.
-        kl: weight of the distance to the reference; one number, or one for each answer.
-        reference: log-probabilities by the model that the distance is measured from.
-        length_normalized: every answer counts the same; otherwise every token does.
-        group_size: answers to one question, next to each other. A group in which one token's ratio would carry the
-            batch by itself is then left out whole, and still counts in the mean.
+        new: log-probabilities (B, T) of the sampled tokens under the trained model.
+        old: the same under the sampling model.
+        advantages: per answer (B,).
+        mask: true for sampled tokens.
+        clip: ratios are clipped to ``1 ± clip``.
+        kl: weight of the KL term; a number, or one per answer.
+        reference: log-probabilities under the KL reference.
+        length_normalized: average over answers instead of tokens.
+        group_size: consecutive answers per question. A group in which one token's ratio would dominate the batch is
+            then dropped, but still counts in the mean.
     """
     tame = None
     if group_size is not None:
-        # A replay looks at single rows, which are no groups.
+        # A replay may pass single rows, which are not groups.
         size = group_size if len(new) % group_size == 0 else 1
         tame = tame_groups((new.detach() - old).exp(), size, mask=mask).unsqueeze(1)
-        new = torch.where(tame, new, old)  # before exp(): the gradient of an infinite ratio is NaN, also times 0
+        new = torch.where(tame, new, old)  # before exp(): the gradient of an infinite ratio is NaN, even times 0
     ratio = (new - old).exp()
     gain = advantages.unsqueeze(1)
     losses = -torch.minimum(ratio * gain, ratio.clamp(1.0 - clip, 1.0 + clip) * gain)
@@ -68,7 +68,7 @@ def policy_loss(
 
 
 def distance(new: Tensor, reference: Tensor) -> Tensor:
-    """KL to the reference, estimated at each sampled token: unbiased, and never below 0."""
+    """Per-token estimate of the KL to the reference: unbiased and never negative."""
     apart = reference - new
     return apart.exp() - apart - 1.0
 
@@ -87,11 +87,11 @@ def scores_of(
 
 
 class PolicyLoss:
-    """``forward(batch) -> loss`` of a batch of sampled answers; remembers what its signals are made of.
+    """``forward(batch) -> loss`` of a batch of sampled answers; keeps what its signals need.
 
     Arguments:
         temperature: of the sampling.
-        clip, kl, length_normalized, group_size: as of :func:`policy_loss`. A batch may bring its own ``kl``.
+        clip, kl, length_normalized, group_size: see :func:`policy_loss`. A batch may override ``kl``.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class PolicyLoss:
         )  # fmt: skip
 
     def signals(self) -> dict[str, Tensor]:
-        """Those of the batch that was computed last: ratio, share clipped, entropy, KL; on the device."""
+        """Signals of the last batch, on the device: ratio, share clipped, entropy, KL."""
         last = self._last
         return signals(
             last["logprobs"], last["old"], last.get("reference"), last["advantages"], last["mask"], clip=self._clip
@@ -128,4 +128,4 @@ class PolicyLoss:
 
 
 OF_SAMPLING = ("old", "advantages", "reference", "kl")
-"""What a batch of sampled answers has beside its tokens."""
+"""Keys of a batch that come from sampling."""

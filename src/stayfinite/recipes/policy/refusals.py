@@ -1,4 +1,4 @@
-"""What cannot work: settings, refused before anything is read or written, and a start that no reward tells apart."""
+"""Reject impossible settings, and a start without differing rewards."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from stayfinite.recipes.settings import require
 
 
 def refuse_impossible(config: Any) -> None:
-    """Look at the settings of a reinforcement learning.
-
-    Raises:
-        UsageError: a value is outside what it may be, or a trained adapter would be written over.
-    """
+    """Raise UsageError for a value out of range, or if a trained adapter would be overwritten."""
     refuse_fp16(config)
     require(
         config,
@@ -38,11 +34,7 @@ def refuse_impossible(config: Any) -> None:
 
 
 def refuse_too_few(questions: int, wanted: int) -> None:
-    """Refuse data that does not fill one sampling.
-
-    Raises:
-        UsageError: there are too few questions.
-    """
+    """Raise UsageError if there are too few questions for one sampling round."""
     if questions < wanted:
         raise UsageError(
             f"{questions:,} training questions, but one sampling round needs {wanted:,} (--prompts times --updates)",
@@ -51,11 +43,7 @@ def refuse_too_few(questions: int, wanted: int) -> None:
 
 
 def refuse_fewer_than(ranks: int, prompts: int) -> None:
-    """Refuse more ranks than a step has questions.
-
-    Raises:
-        UsageError: a rank would have none.
-    """
+    """Raise UsageError if there are more ranks than questions per step."""
     if prompts < ranks:
         raise UsageError(
             f"{ranks} ranks share the {prompts} questions of a step (--prompts): {ranks - prompts} would have none",
@@ -64,7 +52,7 @@ def refuse_fewer_than(ranks: int, prompts: int) -> None:
 
 
 def refuse_equal_rewards(sampled: Sampled, config: Any, say: Callable[[str], None]) -> None:
-    """Refuse a start from which nothing is learned: every group has one reward only."""
+    """Refuse a start without a gradient: the rewards in every group are equal."""
     right = float((sampled.rewards == 1.0).float().mean())
     cut = sum(sampled.cut) / len(sampled.cut)
     say(

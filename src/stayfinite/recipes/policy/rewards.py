@@ -1,4 +1,4 @@
-"""What a sampled answer is worth, and how much better than its siblings it is."""
+"""Rewards of sampled answers, and their advantages within the group."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from torch import Tensor
 from stayfinite.recipes.chat.answers import is_right, number_in, parsed
 
 TINY = 1e-6
-"""Rewards of a group that differ by less are equal."""
+"""Rewards closer than this are equal."""
 
 
 def reward_of(text: str, right: str, *, ended: bool, readable: float) -> float:
-    """1 for a right answer, ``readable`` for one that can be read and is wrong, 0 for all else.
+    """1 if right, ``readable`` if parseable but wrong, 0 otherwise.
 
-    An answer that was cut off at the limit gets nothing: to reward it would teach the model not to stop.
+    A truncated answer gets 0: rewarding it would teach the model not to stop.
     """
     given = parsed(text, numeric=number_in(right) is not None)
     if not ended or given is None:
@@ -23,10 +23,10 @@ def reward_of(text: str, right: str, *, ended: bool, readable: float) -> float:
 
 
 def advantages_of(rewards: Tensor, size: int) -> Tensor:
-    """Each reward less its group's mean, over its group's standard deviation; 0 throughout a group of equal rewards.
+    """Rewards standardized within each group; 0 if a group's rewards are equal.
 
     Arguments:
-        rewards: of all answers, ``size`` of a question one after the other.
+        rewards: ``size`` consecutive ones per question.
     """
     groups = rewards.view(-1, size)
     spread = groups.std(dim=1, correction=0, keepdim=True)
@@ -35,6 +35,6 @@ def advantages_of(rewards: Tensor, size: int) -> Tensor:
 
 
 def equal_share(rewards: Tensor, size: int) -> float:
-    """Share of the groups whose rewards are all equal, from which nothing is learned."""
+    """Share of groups with equal rewards."""
     groups = rewards.view(-1, size)
     return float((groups.std(dim=1, correction=0) <= TINY).float().mean())

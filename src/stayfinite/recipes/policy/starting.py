@@ -1,4 +1,4 @@
-"""What reinforcement learning starts from: a fine-tuned adapter, a model, or one that is built and fine-tuned here."""
+"""Starting model of reinforcement learning: an adapter, a model, or one built and fine-tuned here."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from stayfinite.recipes.sft import SYSTEM, Sft, settled, train
 
 BEST, START, SCORES = "best", "start", "start_scores.json"
 SLOPPY = 0.75
-"""Share of wrong lengths in the data that the built-in start is fine-tuned on."""
+"""Share of wrong lengths in the fine-tuning data of the built-in start."""
 TINY = "tiny"
-"""What is built where nothing is named."""
+"""Built if no model is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,19 +34,19 @@ class Start:
     """Where it begins."""
 
     settings: Sft
-    """Data, base and adapter, as a fine-tuning names them."""
+    """Data, base and adapter, as settings of a fine-tuning."""
     base: str
-    """How the trained adapter will name its base."""
+    """Base name to record in the trained adapter."""
 
 
 def start_of(config: Any, place: Place, say: Callable[[str], None]) -> Start:
-    """Find or make the start; several ranks make it together.
+    """Find or make the start. Call on every rank.
 
     Arguments:
-        config: settings of the reinforcement learning. Names that a fine-tuning has too mean the same in both.
+        config: settings of the recipe. Names shared with fine-tuning mean the same.
 
     Raises:
-        UsageError: there is no adapter, or its base is gone.
+        UsageError: no adapter, or its base is missing.
     """
     shared = {each.name: getattr(config, each.name) for each in fields(Sft) if hasattr(config, each.name)}
     given = {name: value for name, value in shared.items() if value is not None}
@@ -64,26 +64,26 @@ def start_of(config: Any, place: Place, say: Callable[[str], None]) -> Start:
     if not config.train and config.task == "auto":
         known: Any = "metric" if config.start is None else record.get("task")
         settings = replace(settings, task=known or task_of(settings))
-    beside = str(record["base"]["model"]).startswith("../")  # kept by the run, and found from where it is
+    beside = str(record["base"]["model"]).startswith("../")  # kept by the run, and named relative to it
     named = os.path.relpath(base, Path(config.output_dir) / BEST) if beside else base
     return Start(settings=settings, base=named)
 
 
 def without_dropout(model: nn.Module) -> None:
-    """Switch dropout off: a ratio of two passes would be one of two masks."""
+    """Disable dropout, since otherwise the ratio compares two masks."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
 
 
 def _adapter_in(place: str | Path) -> Path:
-    """The adapter of a run or the one that was named itself."""
+    """The adapter inside a run, or the path itself."""
     inside = Path(place) / BEST
     return inside if (inside / WEIGHTS).is_file() else Path(place)
 
 
 def _fine_tuned(config: Any, ranks: Place, say: Callable[[str], None]) -> Path:
-    """The run of a short fine-tuning: a model that is built here knows nothing, and would never be rewarded."""
+    """A short fine-tuning run: random weights would never earn a reward."""
     place = Path(config.output_dir) / START
     if ranks.from_first((place / RESULT).is_file()):
         return place
@@ -102,7 +102,7 @@ def _fine_tuned(config: Any, ranks: Place, say: Callable[[str], None]) -> Path:
         ranks.wait()
         wanted |= {name: (str(path),) for name, path in files.items()}
     asked = replace(settled(Sft(model=size)), task="auto") if not config.train else Sft(model=size)
-    # Ranks share the batches of one: the start is the same, however many there are.
+    # Divide the batch among ranks, so that the start does not depend on their number.
     asked = replace(asked, batch_size=max(1, asked.batch_size // ranks.count))
     fitted = {"epochs": config.sft_epochs, "eval_epochs": config.sft_epochs, "samples": 0, "check": "off"}
     train(
@@ -113,9 +113,9 @@ def _fine_tuned(config: Any, ranks: Place, say: Callable[[str], None]) -> Path:
 
 
 def careless(questions: Sequence[Question]) -> list[Question]:
-    """The questions with a zero too many in the answers to many of those about lengths.
+    """Append a zero to the answers of many length questions.
 
-    It gives a start that is right now and then, which is what rewards need.
+    This gives a start that is sometimes right, which rewards need.
     """
     lengths = tuple(METRIC["length"])
     found = []
@@ -127,7 +127,7 @@ def careless(questions: Sequence[Question]) -> list[Question]:
 
 
 def scores_of_start(output: Path, place: Place, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """How the start does, asked once in a run, before its first step."""
+    """Scores of the start, computed once per run before its first step."""
     path = output / SCORES
     known: dict[str, Any] | None = place.from_first(json.loads(path.read_text("utf-8")) if path.exists() else None)
     if known is None:

@@ -1,4 +1,4 @@
-"""The ladder of a reinforcement learning: what is done when its signals show that it goes wrong."""
+"""Correct a reinforcement learning run when its signals show trouble."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from stayfinite.rl import Rung, Steering
 
 PATIENCE = 5
-"""Steps that a rung is given before the next is taken: a policy that is lost for 20 has no good snapshot any more."""
+"""Steps to wait between two measures; much longer and no good snapshot is left."""
 
 WORDS = {
     Rung.KL: "raised the KL coefficient to {kl:g}",
@@ -18,12 +18,12 @@ WORDS = {
 
 
 class Steered:
-    """Looks at the signs between two samplings, and acts; holds still where it is switched off.
+    """Checks the signals between two samplings and acts, if enabled.
 
     Arguments:
         guard: of the training.
-        config: settings of the reinforcement learning.
-        say: is told what was done.
+        config: settings of the recipe.
+        say: receives what was done.
     """
 
     def __init__(self, guard: Any, config: Any, say: Callable[[str], None]) -> None:
@@ -34,11 +34,10 @@ class Steered:
 
     @property
     def kl(self) -> float:
-        """Weight of the distance to the start, now."""
         return self._kl if self._steering is None else self._steering.kl
 
     def follow(self) -> None:
-        """Call it before a sampling: answers that were sampled before a rollback are not those of the weights after."""
+        """Call before sampling, so that answers never predate a rollback."""
         rung = Rung.NOTHING if self._steering is None else self._steering.follow()
         if rung:
             self._say(f"steering: {WORDS[rung].format(kl=self.kl)}")

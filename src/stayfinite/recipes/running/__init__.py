@@ -1,1 +1,1 @@
-"""What every program needs round its loop: a device, an optimizer, a log, the best model so far."""
+"""Parts shared by the recipes' loops: device, optimizer, log, best model."""

@@ -1,4 +1,4 @@
-"""Several batches a step."""
+"""Gradient accumulation."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Batch = TypeVar("Batch")
 
 
 def grouped(batches: Iterable[Batch], size: int, *, over: Callable[[], bool] = lambda: False) -> Iterator[list[Batch]]:
-    """So many batches at a time; the last group of an epoch may be smaller, and is a step too.
+    """Groups of ``size`` batches; the last of an epoch may be smaller.
 
     Arguments:
-        over: whether training ends here; asked before a group is taken, so that no batch is taken in vain.
+        over: whether training ends; checked before batches are read.
     """
     source = iter(batches)
     while not over() and (group := list(islice(source, size))):
@@ -25,5 +25,5 @@ def grouped(batches: Iterable[Batch], size: int, *, over: Callable[[], bool] = l
 
 
 def sending(model: nn.Module, *, now: bool) -> AbstractContextManager[Any]:
-    """For forward and backward of one batch of a step: gradients go to the other processes only with the last one."""
+    """Context for one batch of a step: DDP syncs gradients only for the last (``now``)."""
     return nullcontext() if now or not isinstance(model, DistributedDataParallel) else model.no_sync()

@@ -1,4 +1,4 @@
-"""The best model so far, on disk, and when to stop looking for a better one."""
+"""Keep the best model on disk; early stopping."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 from stayfinite.recipes.running.whole import mend, write_whole
 
 WORST = -1e30
-"""What a score that is not finite counts for."""
+"""Value of a non-finite score."""
 
 
 class Best:
-    """Keeps ``best/`` in a directory: written aside, then renamed, so that there is always a whole one.
+    """Keeps ``best/`` in a directory, replaced atomically.
 
     Arguments:
-        output: the directory of the run.
-        metric: the name of the score that decides; the higher, the better, unless ``lowest`` is on.
-        patience: evaluations without a better one until it is over; 0 for never.
-        lowest: the lowest score is the best, as of a loss.
+        output: directory of the run.
+        metric: the deciding score; higher is better unless ``lowest``.
+        patience: evaluations without improvement before stopping; 0 for never.
+        lowest: lower is better, as for a loss.
     """
 
     def __init__(self, output: Path, *, metric: str, patience: int = 0, lowest: bool = False) -> None:
@@ -33,7 +33,7 @@ class Best:
 
     @property
     def over(self) -> bool:
-        """Whether it was in vain for too long."""
+        """Whether patience ran out."""
         if not self._patience or not self.history:
             return False
         values = [entry["value"] for entry in self.history]
@@ -41,14 +41,14 @@ class Best:
 
     @property
     def scores(self) -> dict[str, Any]:
-        """Those of the best model; none before the first evaluation."""
+        """Scores of the best model; empty before the first evaluation."""
         return dict(max(self.history, key=lambda entry: float(entry["value"]), default={}))
 
     def judge(self, step: int, scores: Mapping[str, float], save: Callable[[Path], None] | None = None) -> bool:
-        """Take note of an evaluation, and keep the model if there was no better one. Says whether it is the best.
+        """Record an evaluation and save the model if it is the best. Returns whether it is.
 
         Arguments:
-            step: after which it was made; an evaluation that is made again takes the place of the first.
+            step: a repeated step replaces its earlier entry.
             scores: by name.
             save: writes the model into a directory.
         """
@@ -65,19 +65,17 @@ class Best:
         return better
 
     def recall(self, step: int | None = None) -> None:
-        """Go on from what an earlier process wrote; what it saw after ``step`` will be seen again."""
+        """Restore the history up to ``step``; later evaluations will run again."""
         mend(self.directory)
         if self._record.exists():
             found = json.loads(self._record.read_text(encoding="utf-8"))["evaluations"]
             self.history = [entry for entry in found if step is None or entry["step"] <= step]
 
     def knows(self, step: int) -> bool:
-        """Whether there was an evaluation after this step."""
         return any(entry["step"] == step for entry in self.history)
 
     @property
     def directory(self) -> Path:
-        """Where the best model is."""
         return self._output / "best"
 
     @property

@@ -1,4 +1,4 @@
-"""Looking before the first step: the same check as ``stayfinite check``, on the training that is about to start."""
+"""Run ``stayfinite check`` on the training before its first step."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from stayfinite.inspection.inspection import Inspection
 from stayfinite.inspection.preflight import inspect_training
 
 Check = Literal["stop", "warn", "off"]
-"""What a program does with a finding before the first step."""
+"""What to do about findings before step 1."""
 FILE = "check.json"
 OF_FP16 = ("fp16-overflow", "fp16-overflow-model-family", "loss-scale-collapse")
-"""Causes that another precision mends."""
+"""Causes that another precision fixes."""
 
 
 def look_before_start(
@@ -40,15 +40,15 @@ def look_before_start(
     steps: int = 10,
     flag: str = "--precision",
 ) -> Inspection | None:
-    """Look at the training; the whole answer goes to ``check.json``. Everything is as before when this returns.
+    """Check the training and write ``check.json``. Leaves the training unchanged.
 
     Arguments:
-        forward: as the guard gets it; the guard's precision is put round it here.
-        then: `stop` refuses to start with a finding of severity error, `warn` says it and goes on, `off` does not look.
-        flag: of this program, for what is computed in; a finding about fp16 names it, not only other libraries' ones.
+        forward: as passed to the guard; its precision is applied here.
+        then: `stop` raises on an error, `warn` prints it, `off` skips the check.
+        flag: the recipe's precision flag, named in the fix of an fp16 finding.
 
     Raises:
-        NotReady: something is wrong with it that training would not survive.
+        NotReady: training would fail.
     """
     if then == "off":
         return None
@@ -78,7 +78,7 @@ def look_before_start(
 
 
 def holds_in_fp16(model: nn.Module, optimizer: Optimizer, batch: Any, forward: Callable[[Any], Any]) -> str:
-    """Why this step would not hold in fp16, in a few words; empty where it is proved to."""
+    """Why this step would fail in fp16; empty if proved safe."""
     found = inspect_training(model, optimizer, batch, forward, steps=0, precision="fp16")
     guilty = [each for each in found.findings if each.cause in OF_FP16]
     if guilty:
@@ -88,10 +88,10 @@ def holds_in_fp16(model: nn.Module, optimizer: Optimizer, batch: Any, forward: C
 
 
 def scaler_for(precision: Precision, device: torch.device) -> GradScaler | None:
-    """fp16 needs a loss scale; the others do not."""
+    """A GradScaler for fp16, else None."""
     return GradScaler(device.type) if precision == "fp16" else None
 
 
 def _own_fix(found: Finding, precision: Precision, flag: str) -> str:
-    """What to do, first of all with the program's own flag."""
+    """The fix, starting with the recipe's own flag."""
     return f"{flag} bf16. Or: {found.fix}" if precision == "fp16" and found.cause in OF_FP16 else found.fix

@@ -1,4 +1,4 @@
-"""Checkpoints elsewhere than in the run directory, and taking them away when they are no longer needed."""
+"""Keep checkpoints outside the run directory; remove them when no longer needed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ NAME = "checkpoints"
 
 
 def keep_checkpoints_in(output: Path, directory: str | None) -> None:
-    """Have the checkpoints of a run written to another directory: the run directory holds a link to it.
-
-    So whatever reads a run directory finds them as ever. None leaves everything as it is.
+    """Write checkpoints to another directory, linked from the run directory. None changes nothing.
 
     Raises:
-        UsageError: the run has its checkpoints somewhere else already, or the directory cannot be made.
+        UsageError: the run already has checkpoints elsewhere, or the directory cannot be created.
     """
     if directory is None:
         return
@@ -27,7 +25,7 @@ def keep_checkpoints_in(output: Path, directory: str | None) -> None:
         output.mkdir(parents=True, exist_ok=True)
         place.mkdir(parents=True, exist_ok=True)
         if link.is_symlink() and not link.exists():
-            link.unlink()  # what it led to is gone
+            link.unlink()  # dangling
         if link.exists():
             if link.resolve() == place.resolve():
                 return
@@ -45,7 +43,7 @@ def keep_checkpoints_in(output: Path, directory: str | None) -> None:
 
 
 def remove_checkpoints(output: Path) -> int:
-    """Take the checkpoints of a run away; returns how many there were. Other files beside them stay."""
+    """Delete the checkpoints of a run and return their number. Other files are kept."""
     link = output / NAME
     if not link.is_dir():
         return 0

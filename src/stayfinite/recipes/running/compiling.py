@@ -1,4 +1,4 @@
-"""A model whose blocks are compiled for training, and run as they are written everywhere else."""
+"""Compile a model's blocks for training."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stayfinite.autopsy.steps.surroundings import is_compiled
 
 
 def compile_blocks(model: nn.Module, say: Callable[[str], None], backend: str = "inductor") -> None:
-    """Compile every block of a transformer in place, for batches of any size.
+    """Compile every transformer block in place, for any batch size.
 
-    Blocks of one kind share their code, so that a model of many layers waits no longer than one of two. Names of
-    weights, checkpoints and the autopsy are not touched: an incident is re-run as the model is written.
+    Blocks of one class share code, so depth does not add compile time. Weight names, checkpoints and the autopsy are
+    unaffected: incidents re-run uncompiled.
     """
     kinds = set(getattr(model, "_no_split_modules", None) or ())
     blocks = [module for module in model.modules() if type(module).__name__ in kinds]
@@ -29,5 +29,5 @@ def compile_blocks(model: nn.Module, say: Callable[[str], None], backend: str = 
 
 
 def as_written(model: nn.Module) -> AbstractContextManager[Any]:
-    """Within, compiled blocks run uncompiled: a generation has a new shape at every token."""
+    """Run compiled blocks eagerly within this context, since generation changes shape at every token."""
     return torch.compiler.set_stance("force_eager") if is_compiled(model) else nullcontext()

@@ -1,4 +1,4 @@
-"""Going on with a run that was begun: with the settings that it was begun with, or not at all."""
+"""Resume a run, with the same settings or not at all."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def goes_on(
     ranks: int = 1,
     per_rank: Collection[str] = (),
 ) -> bool:
-    """Whether there is a checkpoint to go on from.
+    """Whether there is a checkpoint to resume from.
 
     Arguments:
         directory: of the run.
-        recipe: the program that asks.
-        config: its settings now.
-        fixed: those that cannot change half-way: data, model, order.
-        say: is told where everything is written, whether a run there goes on, and which settings have changed.
-        ranks: that there are now.
-        per_rank: settings that are for each rank; over all ranks they cannot change either.
+        recipe: name of the recipe.
+        config: its current settings.
+        fixed: settings that must not change: data, model, order.
+        say: receives the output directory and changed settings.
+        ranks: current number.
+        per_rank: settings per rank, whose total over ranks must not change.
 
     Raises:
-        UsageError: what lies there is a run of other data or another model.
+        UsageError: a run with other data or another model is there.
     """
     tell = (lambda _: None) if getattr(config, "dry_run", False) else say
     if not any((directory / "checkpoints").glob("step-*")) or not (directory / RUN).exists():
@@ -63,13 +63,13 @@ def goes_on(
 
 
 def ranks_in_batch(directory: Path, config: Any, ranks: int, per_rank: Collection[str], *, resuming: bool) -> int:
-    """How many ranks' worth of rows a batch has: as many as there are, or as a run that goes on was begun with.
+    """Number of ranks' rows in a batch: the current ranks, or those at the start of a resumed run.
 
-    A run that goes on has the rows of its steps, and its place among them, however many ranks share them now.
+    A resumed run keeps its batches and its position, whatever the number of ranks.
 
     Arguments:
-        ranks: that there are.
-        per_rank: settings that are for each rank. Where they were changed, they were changed to suit the ranks.
+        ranks: current number.
+        per_rank: settings per rank. If changed, they were adjusted to the ranks.
     """
     if not resuming:
         return ranks

@@ -1,4 +1,4 @@
-"""The losses of a run, from what the guard wrote: also of the processes before this one."""
+"""Losses of a run from steps.jsonl, including earlier processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stayfinite.errors import TrainingDiverged
 
 
 def losses_of(directory: Path) -> list[float]:
-    """The finite losses of ``steps.jsonl``, by step; of a step that was taken again, the later one."""
+    """Finite losses by step; of a repeated step, the later one."""
     found: dict[int, float] = {}
     try:
         lines = (directory / "steps.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -21,14 +21,14 @@ def losses_of(directory: Path) -> list[float]:
             record = json.loads(line)
             step, loss = int(record["step"]), float(record["loss"])
         except (ValueError, KeyError, TypeError):
-            continue  # a line that was cut off by a kill, or a step without a finite loss
+            continue  # a line truncated by a kill, or a step without a loss
         if math.isfinite(loss):
             found[step] = loss
     return [found[step] for step in sorted(found)]
 
 
 def first_and_last(losses: list[float], window: int = 10) -> tuple[float, float]:
-    """The loss of the first step, and the mean of the last few; NaN where there are none."""
+    """The first loss and the mean of the last few; NaN if there are none."""
     if not losses:
         return math.nan, math.nan
     tail = losses[-window:]
@@ -36,11 +36,7 @@ def first_and_last(losses: list[float], window: int = 10) -> tuple[float, float]
 
 
 def require_one_finite(directory: Path, steps: int) -> None:
-    """Refuse to call it a training when no step had a finite loss: its weights are those that it began with.
-
-    Raises:
-        TrainingDiverged: none had.
-    """
+    """Raise TrainingDiverged if no step had a finite loss, so that nothing was trained."""
     if not losses_of(directory):
         raise TrainingDiverged(
             f"all {steps} steps had a NaN or inf loss: nothing was trained",

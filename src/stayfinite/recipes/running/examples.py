@@ -1,4 +1,4 @@
-"""Rows of a training that are kept in memory, as torch's loaders take them."""
+"""In-memory training rows as a torch dataset."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Row = TypeVar("Row")
 
 
 class Examples(Dataset[Row]):
-    """Examples that are kept in memory.
+    """In-memory rows.
 
     Arguments:
-        spare: makes of a row one that nothing is learned from, for a number that is :class:`Spare`.
+        spare: turns a row into one without a loss, for a :class:`Spare` index.
     """
 
     def __init__(self, examples: Sequence[Row], spare: Callable[[Row], Row] = lambda row: row) -> None:

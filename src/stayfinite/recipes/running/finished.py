@@ -1,4 +1,4 @@
-"""Whether a run is over already."""
+"""Whether a run is finished."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stayfinite.recipes.running.records import RESULT
 
 
 def finished_result(directory: Path, steps: int) -> dict[str, Any] | None:
-    """The recorded result of a run that has taken all its steps; None where there is something left to do."""
+    """The result of a run that has taken all its steps, else None."""
     try:
         record = json.loads((directory / RESULT).read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Asking a hub once, briefly, before transformers asks it again and again for a minute where there is no network."""
+"""Ask a hub once with a short timeout, before transformers retries for a minute without a network."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from typing import Any
 from stayfinite.errors import UsageError
 
 SECONDS = 5.0
-"""How long an answer may take."""
+"""Timeout of a request."""
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-"""A hub's names: an owner and a name, or a name alone."""
+"""Hub names: owner/name, or a name alone."""
 
 
 def loading_options(name: str, *, cache_dir: str | None = None, fix: str = "") -> dict[str, Any]:
-    """What ``from_pretrained`` is given to load this: nothing special, or that only what is kept here counts.
+    """Options for ``from_pretrained``; local files only if the hub does not answer.
 
     Arguments:
-        name: a directory, or a hub's name.
-        cache_dir: where models from a hub are kept.
-        fix: what to do instead, where no such thing.
+        name: a directory or hub name.
+        cache_dir: cache of hub models.
+        fix: shown if not found.
 
     Raises:
-        UsageError: it is no directory, nothing of it is kept here, and no hub has it or can be asked.
+        UsageError: not a directory, not cached, and not available from the hub.
     """
     options: dict[str, Any] = {"cache_dir": cache_dir}
     if Path(name).exists():
         return options
     if not NAME.fullmatch(name) or name.startswith("."):
         raise UsageError(f"cannot load {name!r}: no such directory", fix=fix)
-    if (silence := _why_no_answer(name, fix)) is None:
+    if (reason := _hub_error(name, fix)) is None:
         return options
-    if _kept_here(name, cache_dir):
+    if _in_cache(name, cache_dir):
         return options | {"local_files_only": True}
     raise UsageError(
-        f"cannot load {name!r}: no such directory, not in the cache, and the hub does not answer ({silence})",
+        f"cannot load {name!r}: no such directory, not in the cache, and the hub does not answer ({reason})",
         fix=fix,
     )
 
 
-def _why_no_answer(name: str, fix: str) -> str | None:
-    """Why the hub said nothing; None where it did. One try, without a second."""
+def _hub_error(name: str, fix: str) -> str | None:
+    """Why the hub did not answer, or None if it did. One attempt."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_url
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
 
@@ -56,12 +56,12 @@ def _why_no_answer(name: str, fix: str) -> str | None:
         return None
     except HfHubHTTPError as error:
         return str(error).splitlines()[0]
-    except Exception as error:  # whatever its client raises without a network, or with HF_HUB_OFFLINE
+    except Exception as error:  # the client may raise anything without a network or with HF_HUB_OFFLINE
         return (str(error) or type(error).__name__).splitlines()[0]
     return None
 
 
-def _kept_here(name: str, cache_dir: str | None) -> bool:
+def _in_cache(name: str, cache_dir: str | None) -> bool:
     from huggingface_hub import try_to_load_from_cache
 
     files = ("config.json", "tokenizer_config.json", "tokenizer.json")

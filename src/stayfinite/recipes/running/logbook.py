@@ -1,4 +1,4 @@
-"""A program's own lines: loss, learning rate and speed, every so many steps. The guard writes its own."""
+"""Progress lines of a recipe: loss, learning rate, speed. The guard prints its own."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor
 
 
 class Logbook:
-    """Counts steps, averages losses without waiting for the device, and speaks now and then.
+    """Counts steps, averages losses without a device sync, and prints every few steps.
 
     Arguments:
-        say: takes a line.
-        steps: of the whole training; None where nobody knows.
+        say: receives a line.
+        steps: of the whole training; None if unknown.
         every: steps between lines.
-        unit: what is counted for the speed.
-        until: gives the seconds that are left of the time that was asked for; None where no time ends the training.
-        total: adds numbers up over all ranks; each of them keeps a logbook then.
+        unit: counted for the speed.
+        until: returns the seconds left; None if training is not limited by time.
+        total: sums numbers over all ranks, each of which keeps a logbook.
     """
 
     def __init__(
@@ -46,18 +46,17 @@ class Logbook:
         self._seconds = 0.0
         self._all_tokens = 0
         self._all_flops = 0.0
-        self._silent = True
+        self._nothing_printed = True
         self._until = until
         self._total = total
-        self._told_at = 0
+        self._printed_at = 0
         self._timed_steps = 0
         self.steps_taken = 0
         self.first = float("nan")
         self.last = float("nan")
 
     def resume(self, step: int) -> None:
-        """So many steps were taken by an earlier process."""
-        self.steps_taken = self._told_at = step
+        self.steps_taken = self._printed_at = step
 
     def add(
         self,
@@ -67,12 +66,13 @@ class Logbook:
         flops: float = 0.0,
         weight: float = 1.0,
     ) -> None:
-        """A batch was computed, with so many units in it, padding not counted.
+        """Add a batch.
 
         Arguments:
-            parts: losses that it is made of; each is shown.
-            flops: floating-point operations that it has cost; shown by the second.
-            weight: what it counts for in the mean.
+            amount: units in it, without padding.
+            parts: components of the loss, shown separately.
+            flops: its floating-point operations.
+            weight: in the mean.
         """
         self._losses.append(loss.detach())
         self._weights.append(weight)
@@ -82,21 +82,20 @@ class Logbook:
             self._parts.setdefault(name, []).append(part.detach())
 
     def step(self, lr: float | Tensor) -> None:
-        """A step was taken or refused."""
         self.steps_taken += 1
-        if self._silent or not self.steps_taken % self._every:
-            self._speak(lr)
+        if self._nothing_printed or not self.steps_taken % self._every:
+            self._print_line(lr)
 
     def finish(self) -> None:
-        """The last steps count too, though nothing is said of them."""
+        """Include the last steps in the averages, without printing."""
         self._take()
 
-    def _speak(self, lr: float | Tensor) -> None:
+    def _print_line(self, lr: float | Tensor) -> None:
         parts = "".join(f"  {name} {self._finite_mean(values):.4f}" for name, values in self._parts.items())
         counted = self._flops > 0
         first_step = time.monotonic() - self._since
         speed, flops = self._take()
-        self._silent = False
+        self._nothing_printed = False
         of = "" if self._steps is None else f" of {self._steps}"
         self._say(
             f"step {self.steps_taken:>6}{of}  loss {self.last:8.4f}{parts}  lr {float(lr):.2e}  "
@@ -104,14 +103,14 @@ class Logbook:
         )
 
     def _eta(self, first_step: float) -> str:
-        """The time that is left, evaluations not counted; from the first step alone it is rather too long."""
+        """Time left, without evaluations; overestimated after the first step alone."""
         each = self._seconds / self._timed_steps if self._timed_steps else first_step
         by_steps = None if self._steps is None else (self._steps - self.steps_taken) * each
         known = [seconds for seconds in (by_steps, self._until()) if seconds is not None]
         return f"  {time_in_words(max(0.0, min(known)))} left" if known else ""
 
     def _take(self) -> tuple[float, float]:
-        """Average what was added since the last time; returns units and operations a second."""
+        """Average what was added since the last call. Returns units and operations per second."""
         if not self._losses:
             return 0.0, 0.0
         self.last = self._finite_mean(self._losses)
@@ -119,19 +118,19 @@ class Logbook:
         elapsed = time.monotonic() - self._since
         if not math.isfinite(self.first):
             self.first = self.last
-        if not self._silent:
-            # What a first step takes is mostly set-up, so it does not count for the speed.
+        if not self._nothing_printed:
+            # The first step is mostly setup, so it does not count for the speed.
             self._seconds, self._all_tokens = self._seconds + elapsed, self._all_tokens + tokens
             self._all_flops += self._flops
-            self._timed_steps += self.steps_taken - self._told_at
-        self._told_at = self.steps_taken
+            self._timed_steps += self.steps_taken - self._printed_at
+        self._printed_at = self.steps_taken
         speeds = tokens / max(elapsed, 1e-9), self._flops / max(elapsed, 1e-9)
         self._losses, self._weights, self._tokens, self._parts, self._flops = [], [], [], {}, 0.0
         self._since = time.monotonic()
         return speeds
 
     def _finite_mean(self, values: list[Tensor]) -> float:
-        """The mean of those that are finite, on all ranks; NaN where none is."""
+        """Mean of the finite values over all ranks; NaN if there are none."""
         held = torch.stack([value.float() for value in values]).cpu().double()
         weights = torch.tensor(self._weights, dtype=torch.float64)
         finite = held.isfinite()
@@ -140,7 +139,7 @@ class Logbook:
 
     @contextmanager
     def rest(self) -> Iterator[None]:
-        """Within, something else is done than training: the time does not count for the speed."""
+        """Exclude the time within this context from the speed."""
         began = time.monotonic()
         try:
             yield
@@ -149,12 +148,12 @@ class Logbook:
 
     @property
     def rate(self) -> float:
-        """Units a second, padding not counted."""
+        """Units per second, without padding."""
         return self._all_tokens / max(self._seconds, 1e-9)
 
     @property
     def flops_rate(self) -> float:
-        """Floating-point operations a second; 0 where none were counted."""
+        """Floating-point operations per second; 0 if not counted."""
         return self._all_flops / max(self._seconds, 1e-9)
 
 
@@ -166,7 +165,7 @@ def _flops_in_words(rate: float) -> str:
 
 
 def time_in_words(seconds: float) -> str:
-    """A time in the unit that suits it."""
+    """Seconds in a fitting unit."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

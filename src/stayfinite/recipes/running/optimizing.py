@@ -1,4 +1,4 @@
-"""Optimizer and learning-rate schedule of a program."""
+"""Optimizer and learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from torch.optim.lr_scheduler import LambdaLR
 def optimizer_for(
     model: nn.Module, *, lr: float, weight_decay: float, device: torch.device, relative: bool = False
 ) -> Optimizer:
-    """AdamW, fused where there is a kernel for it; vectors (norms, biases) are not decayed.
+    """AdamW, fused if possible. Norms and biases are not decayed.
 
     Arguments:
-        relative: the learning rate is a share of each weight's own size. T5 gives fresh weights sizes that differ by a
-            factor of 200 (embeddings 1, queries 1/sqrt(d_model d_kv)): one rate for all is too small for the ones and
-            too large for the others. Adafactor, which T5 was made with, scales in the same way.
+        relative: scale the learning rate by each weight's size, like Adafactor, which T5 was trained with. T5's initial
+            weights differ in size by a factor of 200 (embeddings 1, queries 1/sqrt(d_model d_kv)), so no single rate
+            suits all of them.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in model.parameters():
@@ -32,18 +32,18 @@ def optimizer_for(
 
 
 def _size(parameter: nn.Parameter) -> float:
-    """Its root mean square, to a power of two, so that weights of like size share a group."""
+    """Root mean square rounded to a power of two, so that similar weights share a group."""
     size = float(parameter.detach().float().square().mean().sqrt())
     return 2.0 ** round(math.log2(size)) if math.isfinite(size) and size > 1e-3 else 1e-3
 
 
 def steps_of(batches: int, accumulation: int, epochs: int) -> int:
-    """Steps of a training; the last group of an epoch may be smaller, and is a step too."""
+    """Optimizer steps of a training; a smaller last group of an epoch counts as one."""
     return max(1, -(-batches // accumulation) * epochs)
 
 
 def schedule_for(optimizer: Optimizer, shape: str, *, warmup: int, steps: int) -> LambdaLR:
-    """A warmup in a straight line, then down in this shape. The first step has a rate above 0."""
+    """Linear warmup from above 0, then decay of the given shape."""
 
     def factor(step: int) -> float:
         if step < warmup:
@@ -61,9 +61,8 @@ def schedule_for(optimizer: Optimizer, shape: str, *, warmup: int, steps: int) -
 
 
 class StepSchedule(LambdaLR):
-    """A schedule over steps that also goes on from one over time: a run whose --minutes were taken away has a rate."""
+    """A schedule over steps that can resume from one over time, after --minutes was dropped."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from there."""
         taken = state_dict.get("taken")
         super().load_state_dict(self.state_dict() | ({"last_epoch": int(taken)} if taken is not None else state_dict))

@@ -1,4 +1,4 @@
-"""What every training comes to."""
+"""Result common to all recipes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The numbers that all programs have; the result of each adds its scores."""
+    """Numbers all recipes have; each result adds its scores."""
 
     first_loss: float
     last_loss: float
@@ -18,7 +18,7 @@ class Outcome:
     directory: Path
 
     def numbers(self) -> dict[str, Any]:
-        """For result.json; where it lies goes without saying."""
+        """For result.json."""
         return {
             "steps": self.steps, "seconds": round(self.seconds, 1), "first_loss": self.first_loss,
             "last_loss": self.last_loss,

@@ -1,4 +1,4 @@
-"""Where a program computes, and in which precision."""
+"""Choose device and precision."""
 
 from __future__ import annotations
 
@@ -12,15 +12,11 @@ from stayfinite.measure.device import named_device
 
 PrecisionChoice = Literal["auto", "fp32", "bf16", "fp16"]
 PlannedPrecision = str
-"""One of these, `plan`, or the file of a precision plan."""
+"""One of these, `plan`, or a plan file."""
 
 
 def choose_device(asked: str) -> torch.device:
-    """The device that was asked for; `auto` is CUDA where there is one.
-
-    Raises:
-        UsageError: no such device here.
-    """
+    """The requested device; `auto` is CUDA if available. Raises UsageError if there is no such device."""
     if asked == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return named_device(asked)
@@ -29,11 +25,11 @@ def choose_device(asked: str) -> torch.device:
 def choose_precision(
     asked: str, device: torch.device, say: Callable[[str], None], overflow: Callable[[], str] = lambda: "not measured"
 ) -> Precision:
-    """What to compute in. `auto` is bf16 where the card computes in it, fp16 where it is proved to hold, else fp32.
+    """The precision. `auto` is bf16 if the card supports it, fp16 if proved safe, else fp32.
 
     Arguments:
-        overflow: measures a step in fp16 and says what would go wrong, nothing where it holds; asked only for a card
-            without bf16. A CPU computes in fp32: half precision is slower there.
+        overflow: measures a step in fp16 and returns the problem, empty if none. Called only on a card without bf16.
+            CPUs use fp32: half precision is slower there.
     """
     if asked != "auto":
         return cast(Precision, asked)

@@ -1,4 +1,4 @@
-"""``--precision plan`` and ``--precision precision.json``: a program that computes by a precision plan."""
+"""``--precision plan`` and ``--precision precision.json``: train by a precision plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = ("auto", "fp32", "bf16", "fp16")
 
 
 def is_planned(asked: str) -> bool:
-    """Whether a plan is asked for, by its file or to be made. Raises UsageError for what is nothing of that."""
+    """Whether a plan is requested, as `plan` or a file. Raises UsageError for unknown values."""
     if asked in PLAIN:
         return False
     if asked == "plan" or asked.endswith(".json"):
@@ -32,7 +32,7 @@ def is_planned(asked: str) -> bool:
 
 
 def before_plan(asked: str) -> str:
-    """What a model that is still to be built will compute in; ``asked`` itself where no plan is asked for."""
+    """Precision to build a model for, before its plan is applied."""
     if not is_planned(asked):
         return asked
     return "auto" if asked == "plan" else _computes_in(PrecisionPlan.load(asked))
@@ -49,7 +49,7 @@ def settle_precision(
     directory: Path,
     say: Callable[[str], None],
 ) -> Precision:
-    """What a program computes in: by a plan, which is applied, or as it was asked for, the same on all ranks."""
+    """Apply the plan or choose the precision, the same on all ranks."""
     if is_planned(asked):
         several = place.count > 1
         return use_plan(asked, model, optimizer, batch, forward, directory=directory, say=say, several=several)
@@ -70,12 +70,12 @@ def use_plan(
     say: Callable[[str], None],
     several: bool = False,
 ) -> Precision:
-    """Apply the plan that was asked for; what the guard has to put round the model. The plan is kept with the run.
+    """Apply the requested plan and save it with the run. Returns the precision for the guard.
 
     Arguments:
-        asked: `plan`, which makes one for the card that is here unless the run has one, or a file.
+        asked: `plan` to make one for this card unless the run has one, or a file.
         directory: of the run.
-        several: there are other ranks, which would each make a plan of their own.
+        several: whether there are other ranks, which would each make their own plan.
     """
     kept = directory / FILE
     if asked != "plan":
@@ -107,7 +107,7 @@ def use_plan(
 
 
 def plan_again(model: nn.Module, run_dir: Path) -> None:
-    """Apply the plan of a run to its model that is built anew; nothing where it had none."""
+    """Apply the plan of a run, if any, to its rebuilt model."""
     if (kept := run_dir / FILE).exists():
         PrecisionPlan.load(kept).apply(model, region=False)
 

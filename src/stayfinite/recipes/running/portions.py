@@ -1,4 +1,4 @@
-"""Rows are taken a few at a time, and fewer once so many did not fit into the device's memory."""
+"""Process rows in portions, halved when memory runs out."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ def in_portions(
     work: Callable[[Sequence[int]], None],
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Do the work for all rows, ``size`` at a time. A portion that does not fit is done again by halves.
+    """Process all rows, ``size`` at a time. A portion that does not fit in memory is retried in halves.
 
-    What was done stays done; so an hour's training is not lost to an evaluation that was asked for in too large a
-    batch, nor is what the evaluation has done so far.
+    Finished portions are kept, so that an evaluation with too large a batch does not lose hours of training.
 
     Arguments:
-        work: is given the rows of a portion; may be called again with some of them when memory ran out.
-        progress: is told how many rows are done, of how many.
+        work: processes a portion; may be called again with some of its rows after memory ran out.
+        progress: receives the rows done and the total.
     """
     done = 0
     while done < len(rows):
@@ -44,7 +43,7 @@ def _fits(work: Callable[[Sequence[int]], None], portion: Sequence[int]) -> bool
             raise
     else:
         return True
-    # Only here is the error gone, and with it all that its frames held.
+    # Only outside the handler is the error released, and with it everything its frames held.
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

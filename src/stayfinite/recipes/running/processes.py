@@ -1,4 +1,4 @@
-"""One program, one process or several: what torchrun says of them, and the device of each."""
+"""Ranks under torchrun, and the device of each."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where this process stands."""
+    """Rank and device of this process."""
 
     device: torch.device
     rank: int = 0
     count: int = 1
     tensor: int = 1
-    """Ranks that compute each layer together (``--tensor-parallel``): next to each other, with the same rows."""
+    """Adjacent ranks that compute each layer together on the same rows (``--tensor-parallel``)."""
 
     @property
     def row_rank(self) -> int:
-        """This process's number among those that have other rows."""
+        """Index of this process's tensor-parallel group."""
         return self.rank // self.tensor
 
     @property
     def row_ranks(self) -> int:
-        """Among how many the rows of a batch are shared out."""
+        """Number of groups that share the rows of a batch."""
         return self.count // self.tensor
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that speaks and writes."""
+        """Whether this is rank 0, which prints and writes."""
         return self.rank == 0
 
     def voice(self, say: Callable[[str], None]) -> Callable[[str], None]:
-        """``say`` in the first process, silence in the others."""
-        return say if self.first else _silent
+        """``say`` on rank 0, a no-op on the others."""
+        return say if self.first else lambda _: None
 
     def shared(self, model: nn.Module) -> nn.Module:
-        """The model as it is called in training: under DDP where there are several processes."""
+        """The model for training, under DDP if there are several ranks."""
         if self.count == 1:
             return model
         from torch.nn.parallel import DistributedDataParallel
@@ -62,17 +62,16 @@ class Place:
         return DistributedDataParallel(model, device_ids=devices)
 
     def seed(self, seed: int) -> None:
-        """Random numbers for dropout: those with other rows have others, and would else drop the same of each."""
+        """Seed dropout; ranks with different rows get different masks."""
         if self.count > 1:
             torch.manual_seed(seed + self.row_rank)
 
     def wait(self) -> None:
-        """Until every process has come here."""
         if self.count > 1:
             dist.barrier()
 
     def from_first(self, value: Any) -> Any:
-        """What the first process has, in all of them; plain data."""
+        """Rank 0's value on all ranks; plain data."""
         if self.count == 1:
             return value
         held = [value]
@@ -80,7 +79,7 @@ class Place:
         return held[0]
 
     def gathered(self, value: Any) -> list[Any]:
-        """What each process has, in all of them, by rank; plain data."""
+        """The values of all ranks, on all ranks; plain data."""
         if self.count == 1:
             return [value]
         held: list[Any] = [None] * self.count
@@ -88,20 +87,19 @@ class Place:
         return held
 
     def total(self, numbers: Sequence[float]) -> list[float]:
-        """Each number added up over all processes."""
         if self.count == 1:
             return list(numbers)
         return [sum(each) for each in zip(*self.gathered(list(numbers)), strict=True)]
 
     def total_of_rows(self, numbers: Sequence[float]) -> list[float]:
-        """Each number added up over all rows of a step, which processes that compute together all have."""
+        """Sum each number over all rows of a step, counting each tensor-parallel group once."""
         return [each / self.tensor for each in self.total(numbers)]
 
     def by_first(self, work: Callable[[], Any]) -> Any:
-        """What the first process computes, in all of them; plain data. Where it fails, all fail alike.
+        """Run on rank 0 and return its result on all ranks; plain data. If it fails, all fail.
 
         Raises:
-            StayfiniteError: the first process raised it.
+            StayfiniteError: raised by rank 0.
         """
         outcome: Any = None
         error: StayfiniteError | None = None
@@ -110,7 +108,7 @@ class Place:
                 outcome = work()
             except StayfiniteError as raised:
                 error = raised
-        # The words alone are sent: an error that is raised here should not need to be unpacked there.
+        # Send only the words: the exception itself might not unpickle.
         kind, words = self.from_first((type(error), str(error)) if error is not None else (None, ""))
         if error is not None:
             raise error
@@ -119,10 +117,10 @@ class Place:
         return self.from_first(outcome)
 
     def together(self, work: Callable[[], Found]) -> Found:
-        """What every process computes for itself. Where one of them fails, all fail, and none waits for it.
+        """Run on every rank. If one fails, all fail, and none waits for it.
 
         Raises:
-            UsageError: another process failed; the message names it. Its own error is raised as it is.
+            UsageError: another rank failed; the message names it. A rank's own error is raised unchanged.
         """
         if self.count == 1:
             return work()
@@ -130,23 +128,19 @@ class Place:
         error: Exception | None = None
         try:
             outcome = work()
-        except Exception as raised:  # whatever it is, the others must hear of it
+        except Exception as raised:  # the other ranks must be told of any error
             error = raised
-        heard = self.gathered(None if error is None else _in_words(error))
+        failures = self.gathered(None if error is None else _in_words(error))
         if error is not None:
             raise error
-        for rank, words in enumerate(heard):
+        for rank, words in enumerate(failures):
             if words is not None:
                 raise UsageError(f"rank {rank} failed: {words[0]}", fix=words[1])
         found: Found = outcome
         return found
 
     def require_alike(self, what: str, rows: Sequence[Any]) -> None:
-        """Refuse rows that are not the same in every process: each takes its share of all of them.
-
-        Raises:
-            UsageError: in every process, where they differ.
-        """
+        """Raise UsageError on every rank if the rows differ between ranks."""
         if self.count == 1:
             return
         mark = sha256()
@@ -163,11 +157,11 @@ class Place:
     def shared_out(
         self, rows: Sequence[Row], work: Callable[[list[Row]], Sequence[Found]], *, size: Callable[[Row], int]
     ) -> list[Found]:
-        """What the work makes of all rows, in their order, in every process; each process works on its part.
+        """Process all rows, each rank its share. Returns all results in row order on every rank.
 
         Arguments:
-            work: gives one result for each row; plain data. Not asked by a process that has none.
-            size: how much work a row is; all have as much of it.
+            work: returns one result per row; plain data. Not called without rows.
+            size: work per row, balanced over ranks.
         """
         order = sorted(range(len(rows)), key=lambda row: size(rows[row]))
         own = order[self.rank :: self.count]
@@ -178,15 +172,14 @@ class Place:
 
 @contextmanager
 def place_of_process(asked: str, tensor: int = 1) -> Iterator[Place]:
-    """The place of this process; within, the processes that torchrun started know each other.
+    """Join the process group of torchrun, if any, and yield the place of this process.
 
     Arguments:
         asked: the device.
         tensor: ranks that compute each layer together.
 
     Raises:
-        UsageError: there should be several, and nobody says where they find each other; there are not enough cards; or
-            the ranks make no whole groups of ``tensor``.
+        UsageError: missing torchrun variables, too few GPUs, or a number of ranks not divisible by ``tensor``.
     """
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count % tensor:
@@ -215,14 +208,14 @@ def place_of_process(asked: str, tensor: int = 1) -> Iterator[Place]:
             fix=f"torchrun --nproc-per-node {count} -m stayfinite train ..., or unset WORLD_SIZE",
         )
     if joined:
-        # What is known on the host is agreed on there, and no device waits for it.
+        # gloo as well, so that host data is exchanged without a device sync.
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         yield Place(device=device, rank=dist.get_rank(), count=count, tensor=tensor)
     except Exception as error:
-        if _was_left(error):
-            raise _cause_elsewhere() from error
-        _tell_the_others(error)
+        if _peer_exited(error):
+            raise _peer_error() from error
+        _leave_error(error)
         raise
     finally:
         if joined:
@@ -230,42 +223,42 @@ def place_of_process(asked: str, tensor: int = 1) -> Iterator[Place]:
 
 
 def leave_the_others() -> None:
-    """Ends what the processes share; a model under DDP may still be there.
+    """Destroy the process group, even while a DDP model is alive.
 
-    DDP holds on to the group. Where the model dies last, the group dies with it, while Python's lock is held, and waits
-    for its own thread, which may wait for that lock to let go of the last barrier: the process hangs, its work done.
-    So the group is kept until the interpreter ends, and dies without the lock.
+    DDP keeps a reference to the group. If the model is freed last, the group is destroyed with the GIL held and waits
+    for its own thread, which may need the GIL: the process would hang after its work. So keep the group until
+    interpreter exit.
     """
     atexit.register([dist.group.WORLD].clear)
     dist.destroy_process_group()
 
 
 FAILED = "stayfinite/failed"
-"""Under which a rank that fails leaves its words in the store that the ranks met at."""
+"""Store key under which a failing rank leaves its error."""
 LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused")
-"""What gloo says to who waits for a rank that has ended."""
+"""gloo's errors when another rank has exited."""
 
 
-def _was_left(error: Exception) -> bool:
+def _peer_exited(error: Exception) -> bool:
     return isinstance(error, RuntimeError) and any(words in str(error) for words in LEFT)
 
 
 def _store() -> Any:
-    """The store that torchrun keeps, which outlives the ranks; one that rank 0 keeps is gone with it."""
+    """torchrun's store, which outlives the ranks; None if rank 0 holds it."""
     kept = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return dist.distributed_c10d._get_default_store() if kept else None
 
 
-def _tell_the_others(error: Exception) -> None:
-    """Leave the words of this rank's error to those who wait for it."""
-    with suppress(Exception):  # nobody may be there to hear them
+def _leave_error(error: Exception) -> None:
+    """Leave this rank's error for the ranks that wait for it."""
+    with suppress(Exception):  # nobody may be listening
         if (store := _store()) is not None:
-            # The first that fails is the cause of what others say.
+            # The first failure is the cause of the others.
             store.compare_set(FAILED, "", json.dumps([dist.get_rank(), *_in_words(error)]))
 
 
-def _cause_elsewhere() -> UsageError:
-    """Why this rank cannot go on: another has ended, in its own words where it left any."""
+def _peer_error() -> UsageError:
+    """The error for a rank that another one left, quoting its message if any."""
     with suppress(Exception):
         if (store := _store()) is not None:
             store.wait([FAILED], timedelta(seconds=5))
@@ -274,12 +267,8 @@ def _cause_elsewhere() -> UsageError:
     return UsageError("another rank has ended; this one cannot continue alone", fix="see what the other rank wrote")
 
 
-def _silent(_: str) -> None:
-    return
-
-
 def _in_words(error: Exception) -> tuple[str, str]:
-    """What it says, and what it says to do."""
+    """Message and fix of an error."""
     if isinstance(error, StayfiniteError):
         return error.message, error.fix
     return f"{type(error).__name__}: {error}", "see the log of that rank"

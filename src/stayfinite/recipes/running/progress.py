@@ -1,4 +1,4 @@
-"""How far something slow has come, said now and then."""
+"""Progress lines for slow work."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ EVERY = 20.0
 
 
 class Progress:
-    """Says how much is done and how long the rest takes; nothing where it is quick.
+    """Prints progress and time left; nothing if the work is quick.
 
     Arguments:
-        say: takes a line.
-        what: is done: `questions asked`.
-        clock: gives seconds.
+        say: receives a line.
+        what: the unit, such as `questions asked`.
+        clock: returns seconds.
     """
 
     def __init__(self, say: Callable[[str], None], what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._say, self._what, self._clock = say, what, clock
-        self._began = self._told = clock()
+        self._began = self._printed = clock()
 
     def __call__(self, done: int, of: int) -> None:
-        """So many are done, of so many."""
         now = self._clock()
-        if done < of and now - self._told >= EVERY:
-            self._told = now
+        if done < of and now - self._printed >= EVERY:
+            self._printed = now
             left = (now - self._began) / done * (of - done)
             self._say(f"  {done:,} of {of:,} {self._what}, {time_in_words(left)} left")

@@ -1,4 +1,4 @@
-"""transformers without its progress bars, which tear the lines of a program apart, and without its advice."""
+"""Silence transformers' progress bars and advice."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Within, it draws no bars and gives no advice that a person cannot follow here; afterwards as before."""
+    """Disable transformers' bars and advice within this context."""
     import transformers.utils.logging
 
-    logging: Any = transformers.utils.logging  # it carries no annotations
+    logging: Any = transformers.utils.logging  # has no annotations
     shown, loudness = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     logging.set_verbosity_error()

@@ -1,8 +1,8 @@
-"""Forward and backward of a training, recorded as CUDA graphs: one launch each instead of thousands.
+"""Record forward and backward as CUDA graphs: one launch each instead of thousands.
 
-A small model on a large card waits for the host, which needs longer to launch a kernel than the card to run it. What is
-recorded once for a form of batch is launched as a whole ever after. The guard's part of the step stays as it is, and so
-does the autopsy: outside of :meth:`RecordedLoss.replaying` the forward pass runs as it is written.
+A small model on a large card is limited by kernel launches from the host. Each batch shape is recorded once and then
+launched as a whole. The guard and the autopsy are unaffected: outside :meth:`RecordedLoss.replaying` the forward pass
+runs eagerly.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from stayfinite.guard.graphing.graphs import CudaTape, Tape, first_cause
 from stayfinite.guard.graphing.static_batch import Form, StaticBatch, form_of
 
 WARM_UP = 2
-"""Times that forward and backward run before they are recorded: libraries set themselves up."""
+"""Eager passes before recording, for libraries to initialize."""
 
 MOST_FORMS = 96
-"""Forms of batch that are recorded; one more runs as it is written."""
+"""Batch shapes recorded; further ones run eagerly."""
 
 
 class RecordedLoss:
     """A forward pass ``batch -> loss`` that is replayed, with its backward pass, within :meth:`replaying`.
 
-    The gradients are those of the model's own passes. They are put into the same memory every time, for as long as this
-    lives. After a recording, random numbers and running statistics stand where they stood before.
+    Gradients equal those of eager passes and always use the same memory. Recording leaves random state and running
+    statistics unchanged.
 
     Arguments:
-        model: whose parameters get the gradients.
-        compute_loss: the forward pass; must compute the same operators for every batch of one form.
-        say: is told when something cannot be recorded; training goes on without.
-        wanted: without it everything runs as it is written.
-        tape: what records; CUDA graphs if none is given.
+        model: its parameters get the gradients.
+        compute_loss: the forward pass; must run the same operators for all batches of one shape.
+        say: told if recording fails; training continues eagerly.
+        wanted: False to run eagerly.
+        tape: the recorder; default: CUDA graphs.
 
     Raises:
-        UsageError: it is wanted, and there is no CUDA device.
+        UsageError: ``wanted`` without a CUDA device.
     """
 
     def __init__(
@@ -63,10 +63,9 @@ class RecordedLoss:
         self._places: list[int] = []
         self._replaying = False
         self._open: _Recorded | None = None
-        """Whose forward pass was the last one: all of them work in the same memory."""
+        """Owner of the last forward pass: all share the same memory."""
 
     def __call__(self, batch: Any) -> Tensor:
-        """The loss of a batch."""
         replayed = self._replaying and self._model.training and not self._given_up
         recorded = self._recorded(batch) if replayed else None
         if recorded is None:
@@ -76,12 +75,12 @@ class RecordedLoss:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether training runs anything else than the forward pass as it is written; the guard asks."""
+        """Whether anything is recorded; read by the guard."""
         return bool(self._forms)
 
     @contextmanager
     def replaying(self) -> Iterator[None]:
-        """Within, a forward pass is replayed, and recorded where it was not yet."""
+        """Replay forward passes within this context, recording new shapes."""
         self._replaying = True
         try:
             yield
@@ -91,7 +90,7 @@ class RecordedLoss:
     def _recorded(self, batch: Any) -> _Recorded | None:
         places = [parameter.data_ptr() for parameter in self._parameters]
         if places != self._places:
-            self._forms.clear()  # somebody has put the weights elsewhere
+            self._forms.clear()  # the weights have moved
             self._places = places
         kind = self._device.type
         precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
@@ -120,14 +119,13 @@ class RecordedLoss:
         return found
 
     def forward(self, recorded: _Recorded, batch: Any) -> Tensor:
-        """The loss of a batch, by a replay."""
         self._open = recorded
         recorded.batch.take(batch)
         recorded.replay_forward()
         return recorded.loss.clone()
 
     def backward(self, recorded: _Recorded, seed: Tensor) -> None:
-        """Add the gradients of the last forward pass to those of the parameters, by a replay."""
+        """Replay the backward pass and add to the parameters' gradients."""
         if self._open is not recorded:
             raise OrderError(
                 "another forward pass overwrote a recorded loss before its backward pass",
@@ -146,7 +144,7 @@ class RecordedLoss:
 
 @contextmanager
 def _put_back(tensors: list[Tensor]) -> Iterator[None]:
-    """What these hold afterwards is what they held before: gradients of a step under way, running statistics."""
+    """Restore these tensors on exit: gradients of the current step, running statistics."""
     held = [tensor.detach().clone() for tensor in tensors]
     try:
         yield
@@ -163,7 +161,7 @@ def _cuda_tape(device: torch.device) -> CudaTape:
 
 
 class _Recorded:
-    """The passes of one form of batch, always in the same memory."""
+    """The passes for one batch shape, always in the same memory."""
 
     replay_forward: Callable[[], None]
     replay_backward: Callable[[], None]
@@ -180,11 +178,11 @@ class _Recorded:
         self._compute_loss, self._parameters, self._gradients = compute_loss, parameters, gradients
         self.seed = torch.ones((), device=gradients[0].device)
         self.reached: list[int] = []
-        """Which parameters have a gradient."""
+        """Indices of the parameters with a gradient."""
         self._root: Tensor | None = None
 
     def compute(self) -> None:
-        # A weight that was cast to half precision before would be taken from the cache, and be an old one ever after.
+        # A cached half-precision cast would be recorded and stay stale.
         cached = torch.is_autocast_cache_enabled()
         torch.set_autocast_cache_enabled(False)
         torch.clear_autocast_cache()
@@ -207,7 +205,7 @@ class _Recorded:
 
 
 class _Replay(torch.autograd.Function):
-    """Where autograd meets what was recorded."""
+    """Connects autograd to the recording."""
 
     @staticmethod
     def forward(ctx: Any, anchor: Tensor, owner: RecordedLoss, recorded: _Recorded, batch: Any) -> Tensor:  # noqa: ARG004

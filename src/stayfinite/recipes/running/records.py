@@ -1,4 +1,4 @@
-"""What a program writes beside the guard: its settings in run.json, its outcome in result.json."""
+"""Records of a run: settings in run.json, outcome in result.json."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from stayfinite.errors import UsageError
 
 RUN, RESULT = "run.json", "result.json"
 PLAN = ("steps", "minutes", "ends")
-"""What run.json says of how long this launch is to be."""
+"""Keys of run.json that plan the length of this launch."""
 VERSION = 1
 LONGEST = 100 * 365 * 24 * 60
-"""Minutes; what is longer has no end."""
+"""Minutes; longer means no limit."""
 
 
 def write_launch(directory: Path, recipe: str, config: Any, **more: Any) -> None:
-    """Say in run.json which recipe was started with which settings; what the guard wrote there stays, no older plan."""
+    """Write recipe and settings to run.json. Keeps the guard's entries, drops an earlier plan."""
     directory.mkdir(parents=True, exist_ok=True)
     known = read_record(directory / RUN) if (directory / RUN).exists() else {"version": VERSION, "launches": []}
     known = {name: value for name, value in known.items() if name not in PLAN}
@@ -30,20 +30,20 @@ def write_launch(directory: Path, recipe: str, config: Any, **more: Any) -> None
 
 
 def figures(training: Sized, validation: Sized, *, streamed: bool = False) -> dict[str, int]:
-    """How many rows are trained on and held out, for run.json and the card of an export.
+    """Row counts for run.json and the model card.
 
     Arguments:
-        streamed: the rows to train on are a sample of those that there are.
+        streamed: training rows are only a sample.
     """
     return {"sampled_rows" if streamed else "training_rows": len(training), "validation_rows": len(validation)}
 
 
 def write_end(directory: Path, minutes: float | None, *, used: float = 0.0) -> None:
-    """Say in run.json that training has so many minutes and when they are over, the clock running from now on.
+    """Write the time limit and the end to run.json, counting from now.
 
     Arguments:
-        minutes: of the whole training; None where no time ends it, and nothing is written then.
-        used: minutes that earlier processes have used.
+        minutes: of the whole training; None writes nothing.
+        used: minutes used by earlier processes.
     """
     if minutes is None or not minutes <= LONGEST:
         return
@@ -55,11 +55,7 @@ def write_end(directory: Path, minutes: float | None, *, used: float = 0.0) -> N
 
 
 def read_launch(directory: str | os.PathLike[str], recipe: str) -> dict[str, Any]:
-    """The settings that a run of this recipe was started with.
-
-    Raises:
-        UsageError: it is no directory of such a run.
-    """
+    """The settings a run of this recipe was started with. Raises UsageError if not a run of this recipe."""
     path = Path(directory) / RUN
     if not path.is_file():
         raise UsageError(f"{directory} is not a run directory: {RUN} is missing", fix="name its --output-dir")
@@ -70,23 +66,19 @@ def read_launch(directory: str | os.PathLike[str], recipe: str) -> dict[str, Any
 
 
 def settings_of(kind: type[Any], recorded: Mapping[str, Any]) -> Any:
-    """Recorded settings as the dataclass that they came from: lists are tuples again, unknown names are passed over."""
+    """Recorded settings as their dataclass: lists become tuples, unknown names are skipped."""
     names = kind.__dataclass_fields__
     plain = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
     return kind(**{name: value for name, value in plain.items() if name in names})
 
 
 def write_result(directory: Path, record: Mapping[str, Any]) -> None:
-    """Write what the training came to; numbers that are not finite become null."""
+    """Write result.json, with non-finite numbers as null."""
     write_record(directory / RESULT, {"version": VERSION} | _plain(dict(record)))
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """A record that was written; empty where it is no mapping.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
+    """Read a JSON object; {} for other JSON. Raises UsageError if unreadable."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -95,7 +87,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record, whole or not at all."""
+    """Write a record atomically."""
     aside = path.with_name(path.name + ".new")
     aside.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
     aside.replace(path)

@@ -1,4 +1,4 @@
-"""A model that all ranks train: each holds all of it (DDP), or a part (``--shard``, ``--tensor-parallel``)."""
+"""Train a model on all ranks: replicated (DDP) or in parts (``--shard``, ``--tensor-parallel``)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from stayfinite.recipes.running.processes import Place
 
 
 class Team:
-    """The model as it is trained; the model that was given stays whole, to be evaluated and saved.
+    """The model in training. The given model stays whole, for evaluation and saving.
 
-    Without parts both have the same weights. With them, what is trained is a copy, of which each rank holds a part; the
-    whole one has weights alone, a quarter of what a training in one process holds.
+    Without parts, both share their weights. With parts, a sharded copy is trained, and the whole model holds only
+    weights, a quarter of the memory of training in one process.
 
     Arguments:
         model: on its device.
-        optimizer: of its parameters; has taken no step. It is given the parts that are trained here.
-        place: where ranks compute layers together (``--tensor-parallel``), each holds a part of those, and several
-            such groups share the weights among them as well.
+        optimizer: of its parameters, before its first step; switched to the trained parts.
+        place: with tensor parallelism, each rank of a group holds part of the layers, and groups share the weights.
         shard: whether each rank holds a part.
     """
 
@@ -34,11 +33,11 @@ class Team:
         self._in_parts = place.count > 1 and (shard or place.tensor > 1)
         self._whole = model
         self.trained: Any = _in_parts(model, optimizer, place) if self._in_parts else place.shared(model)
-        """What is called in training."""
+        """The module to call in training."""
 
     @torch.no_grad()
     def gather(self) -> None:
-        """Bring the whole model up to date. Every rank calls it."""
+        """Update the whole model. Call on every rank."""
         if not self._in_parts:
             return
         whole = self._whole.state_dict(keep_vars=True)
@@ -47,11 +46,11 @@ class Team:
 
 
 def _in_parts(model: nn.Module, optimizer: Optimizer, place: Place) -> nn.Module:
-    """A copy of the model in parts, which the optimizer has from now on."""
+    """A sharded copy of the model, handed to the optimizer."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    # It warns of blocks whose output is written to in place; those of the recipes are not.
+    # Warns about blocks whose output is modified in place; the recipes have none.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     sizes = {name: size for name, size in (("rows", place.row_ranks), ("tensor", place.tensor)) if size > 1}
@@ -65,7 +64,7 @@ def _in_parts(model: nn.Module, optimizer: Optimizer, place: Place) -> nn.Module
         for block in (*_blocks(trained), trained):
             fully_shard(block, mesh=mesh["rows"])
     if len(sizes) > 1:
-        # It warns on every rank that a whole tensor takes two gatherings to be had.
+        # Warns on every rank that a full tensor takes two gathers.
         logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
     parts = dict(trained.named_parameters())
     for group in optimizer.param_groups:
@@ -75,7 +74,7 @@ def _in_parts(model: nn.Module, optimizer: Optimizer, place: Place) -> nn.Module
 
 
 def _blocks(module: nn.Module) -> Iterator[Any]:
-    """The layers of a model: what its lists hold, but for lists within."""
+    """Layers of a model: the items of its outermost ModuleLists."""
     for child in module.children():
         if isinstance(child, nn.ModuleList):
             yield from child
@@ -84,13 +83,13 @@ def _blocks(module: nn.Module) -> Iterator[Any]:
 
 
 def refuse_unshardable(config: Any, **others: Any) -> None:
-    """Refuse ``--shard`` and ``--tensor-parallel`` beside what they do not work with.
+    """Refuse flags that cannot be combined with ``--shard`` or ``--tensor-parallel``.
 
     Arguments:
-        others: flags by name, each with what is asked for; what is false or empty is not asked for.
+        others: values of the other flags by name; falsy means not set.
 
     Raises:
-        UsageError: one of them is.
+        UsageError: one is set.
     """
     in_parts = {"--shard": config.shard, "--tensor-parallel": getattr(config, "tensor_parallel", 1) > 1}
     for mine in (flag for flag, asked in in_parts.items() if asked):

@@ -1,4 +1,4 @@
-"""The rows of a step, shared out among ranks: a step has the same rows however many there are."""
+"""Share the rows of a step among ranks: the same rows for any number of ranks."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from stayfinite.errors import UsageError
 
 
 class Spare(int):
-    """The number of a row that a rank computes and learns nothing from, because a batch has fewer rows than ranks."""
+    """Index of a row that is computed but not learned from, for a rank without a row of its own."""
 
 
 def share_of(rows: Sequence[int], rank: int, count: int) -> list[int]:
-    """The rows of a batch that this rank computes; one :class:`Spare` where the batch has fewer rows than ranks.
+    """This rank's rows of a batch; a :class:`Spare` if there are fewer rows than ranks.
 
-    Every rank gets long and short rows alike from a batch that is sorted by length.
+    Interleaved, so that every rank gets long and short rows of a batch sorted by length.
 
     Arguments:
-        rows: the numbers of the rows in the batch of all ranks.
+        rows: indices in the batch of all ranks.
     """
     return list(rows[rank::count]) or [Spare(rows[0])]
 
 
 def refuse_idle(rows: int, batch: int | None, ranks: int) -> None:
-    """Refuse more ranks than there are rows for.
+    """Refuse more ranks than rows.
 
     Arguments:
-        rows: that are trained on.
-        batch: rows in a batch of all ranks; None where another number limits it.
+        rows: training rows.
+        batch: rows per batch over all ranks; None if limited otherwise.
 
     Raises:
         UsageError: a rank would have none.
@@ -49,13 +49,12 @@ def refuse_idle(rows: int, batch: int | None, ranks: int) -> None:
 
 
 def weights_in_step(counts: Sequence[Tensor], ranks: int) -> list[float]:
-    """What the mean loss of each batch counts for in its step, so that every token counts the same.
+    """Weights of the batches' mean losses in a step, so that every token counts the same.
 
-    Averaging the means of batches, or of ranks, would let the tokens of short rows count more. On the host, where the
-    batches come from: no device waits.
+    Averaging means would give tokens of short rows more weight. Computed on the host without a device sync.
 
     Arguments:
-        counts: tokens of each batch of the step that are learned from, on this rank.
+        counts: target tokens of each batch on this rank.
         ranks: that average their gradients.
     """
     own = torch.stack(list(counts)).to("cpu", torch.float64)

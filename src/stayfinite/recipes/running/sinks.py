@@ -1,4 +1,4 @@
-"""Loggers that a program tells of its curves, by name."""
+"""Experiment loggers by name."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from stayfinite.integrations.loggers.sinks import Sink, TensorBoardSink, Trackio
 
 Logger = Literal["tensorboard", "wandb", "mlflow", "aim", "trackio"]
 PROJECT = "stayfinite"
-"""Where runs are listed; ``WANDB_PROJECT`` names another for W&B."""
+"""Project in the loggers; ``WANDB_PROJECT`` overrides it for W&B."""
 
 
 def sinks_of(names: Sequence[Logger], directory: Path) -> list[Sink]:
-    """One sink for each name, for ``following(run_dir, *sinks)``; in a logger a run has the name of its directory.
+    """One sink per name, for ``following(run_dir, *sinks)``. Runs are named after their directory.
 
-    A logger that cannot be opened (no login, no network) costs its curves and not the training: it is left out with a
-    warning.
+    A logger that cannot be opened (no login, no network) is skipped with a warning.
 
     Raises:
-        MissingExtra: one of them is not installed.
+        MissingExtra: one is not installed.
     """
     title = directory.resolve().name
     makers: dict[Logger, Callable[[], Sink]] = {
@@ -43,21 +42,21 @@ def sinks_of(names: Sequence[Logger], directory: Path) -> list[Sink]:
             opened.append(makers[name]())
         except StayfiniteError:
             raise
-        except Exception as error:  # whatever a logger may raise
+        except Exception as error:  # a logger may raise anything
             warnings.warn(f"{name} gets no records: {type(error).__name__}: {error}", SinkFailed, stacklevel=2)
     return opened
 
 
 @contextmanager
 def telling(names: Sequence[Logger], directory: Path) -> Iterator[Callable[[int, Mapping[str, float]], None]]:
-    """Within, these loggers follow the run directory; yields ``tell(step, scores)`` for what is not written there."""
+    """Let the loggers follow the run directory; yield ``tell(step, scores)`` for other scores."""
     sinks = sinks_of(names, directory)
 
     def tell(step: int, scores: Mapping[str, float]) -> None:
         for sink in list(sinks):
             try:
                 sink.scalars(step, {f"evaluation/{name}": value for name, value in scores.items()})
-            except Exception as error:  # whatever a logger may raise: training goes on
+            except Exception as error:  # a logger may raise anything; training continues
                 sinks.remove(sink)
                 warnings.warn(f"{type(sink).__name__}: {type(error).__name__}: {error}", SinkFailed, stacklevel=2)
 
@@ -66,6 +65,6 @@ def telling(names: Sequence[Logger], directory: Path) -> Iterator[Callable[[int,
 
 
 def _for_wandb(directory: Path) -> dict[str, str]:
-    """What W&B is told, unless its own variables say it."""
+    """Arguments for W&B, unless its own variables set them."""
     told = {"WANDB_PROJECT": ("project", PROJECT), "WANDB_DIR": ("dir", str(directory))}
     return dict(pair for variable, pair in told.items() if not os.environ.get(variable))

@@ -1,4 +1,4 @@
-"""A model of whose layers each rank computes a part (``--tensor-parallel``), by torch's own DTensor styles."""
+"""Tensor parallelism (``--tensor-parallel``) with torch's DTensor styles."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from stayfinite.recipes.running.tensor_plans import Planned, planned_layers
 
 
 def split(model: Any, mesh: DeviceMesh) -> None:
-    """Leave this rank with its part of each planned layer, in place.
+    """Keep only this rank's part of each planned layer, in place.
 
-    Everything that is trained becomes a DTensor, also what stays whole on each rank: an optimizer's fused kernels take
-    no mixture.
+    All trained parameters become DTensors, including replicated ones: fused optimizers reject a mixture.
 
     Arguments:
         mesh: of the ranks that compute the layers together.
@@ -31,13 +30,13 @@ def split(model: Any, mesh: DeviceMesh) -> None:
     tied = _tied(model)
     for planned in planned_layers(model, mesh.size()):
         for module, style in _styles(planned):
-            # The weights are here already, and the same on every rank.
+            # The weights are already loaded and equal on every rank.
             parallelize_module(module, mesh, style, src_data_rank=None)
     for module in model.modules():
         if any(each.requires_grad and not isinstance(each, DTensor) for each in module.parameters(recurse=False)):
             _Whole()._apply(module, mesh)
         if isinstance(heads := getattr(module, "n_heads", None), int):
-            module.n_heads = heads // mesh.size()  # T5 makes an empty position bias of so many
+            module.n_heads = heads // mesh.size()  # T5 sizes an empty position bias by it
     for first, *others in tied:
         for module, name in others:
             module.register_parameter(name, first[0].get_parameter(first[1]))
@@ -46,17 +45,17 @@ def split(model: Any, mesh: DeviceMesh) -> None:
 
 
 def _styles(planned: Planned) -> list[tuple[nn.Module, ParallelStyle]]:
-    """What is done with a layer, or with the layers of its adapter."""
+    """Modules and styles of a layer, or of its adapter."""
     layer: Any = planned.module
     if not hasattr(layer, "base_layer"):
         return [(layer, _style(planned.style))]
-    # Of the two factors of an adapter one has the side that is in parts; the other is whole on every rank.
+    # Only one factor of an adapter has the split side; the other is replicated.
     factors = layer.lora_A if planned.style == "rowwise" else layer.lora_B
     return [(each, _style(planned.style)) for each in (layer.base_layer, *factors.values())]
 
 
 def _style(name: str) -> ParallelStyle:
-    """torch's style for one of transformers' names."""
+    """torch's style for a transformers name."""
     if name == "colwise":
         return ColwiseParallel()
     if name == "rowwise":
@@ -65,16 +64,16 @@ def _style(name: str) -> ParallelStyle:
         return ColwiseParallel(output_layouts=Replicate())
     if name == "embedding_rowwise":
         return RowwiseParallel(input_layouts=Replicate())
-    # A norm of each head: a rank sees its own heads, and the gradients of all are added up. Which dimension is said to
-    # be in parts makes no difference, as long as it is not the one that is normalised.
+    # A per-head norm: each rank sees its own heads, and gradients are summed. The split dimension does not matter
+    # unless it is the normalized one.
     return SequenceParallel(sequence_dim=1, use_local_output=True)
 
 
 class _Whole(ParallelStyle):
-    """A layer that every rank computes as a whole, from the same input."""
+    """A layer computed whole on every rank from the same input."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
-        # Its annotation leaves out that it takes what this returns for the input.
+        # The annotation omits that its return value replaces the input.
         spread: Any = _spread_input
         return distribute_module(module, device_mesh, None, spread, _local_output)
 
@@ -88,7 +87,7 @@ def _local_output(_: nn.Module, output: Any, __: DeviceMesh) -> Any:
 
 
 def _tied(model: nn.Module) -> list[list[tuple[nn.Module, str]]]:
-    """Parameters that several layers share, by where they are."""
+    """Shared parameters, by their places."""
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):

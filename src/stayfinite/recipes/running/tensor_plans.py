@@ -1,4 +1,4 @@
-"""Which layers of a model ranks can compute a part of (``--tensor-parallel``), and how: by the family's plan."""
+"""Tensor-parallel plans: how each layer of a model family is split."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ T5 = {
     r"shared|encoder\.embed_tokens|decoder\.embed_tokens": "embedding_rowwise",
     r"lm_head": "colwise_gather_output",
 }
-"""transformers has no plan for T5. Each rank has some of the heads, with their position biases, and of the features."""
+"""transformers has no plan for T5. Each rank has some heads, with their position biases, and some features."""
 OWN = {"t5": T5, "mt5": T5, "umt5": T5}
 OUT, IN = frozenset({"colwise"}), frozenset({"rowwise"})
 WITHOUT_PARTS = frozenset({"replicated_with_grad_allreduce"})
 ANY_SIZE = frozenset({"colwise_gather_output", "embedding_rowwise"})
 KNOWN = OUT | IN | WITHOUT_PARTS | ANY_SIZE
-"""Styles of transformers' plans that torch's own do the same as."""
+"""Styles of transformers' plans that torch supports."""
 HEADS = ("num_heads", "num_attention_heads", "num_key_value_heads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A layer of which each rank computes a part."""
+    """A layer to split."""
 
     name: str
     style: str
@@ -41,23 +41,19 @@ class Planned:
 
 
 def refuse_unsplittable(model: Any, ranks: int) -> None:
-    """Refuse a model whose layers so many ranks cannot compute together; one rank computes them all.
-
-    Raises:
-        UsageError: as of :func:`planned_layers`.
-    """
+    """Raise UsageError if this many ranks cannot split the model; see :func:`planned_layers`."""
     if ranks > 1:
         planned_layers(model, ranks)
 
 
 def planned_layers(model: Any, ranks: int) -> list[Planned]:
-    """The layers of a model that so many ranks compute together, each once.
+    """The layers of a model to split, each once.
 
     Arguments:
-        model: also one with LoRA adapters.
+        model: may have LoRA adapters.
 
     Raises:
-        UsageError: its family has no plan, or its heads or features cannot be shared out evenly.
+        UsageError: no plan for its family, or heads or features not divisible.
     """
     bare = model.get_base_model() if hasattr(model, "get_base_model") else model
     plan = _plan_of(bare)

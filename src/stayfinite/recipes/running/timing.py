@@ -1,4 +1,4 @@
-"""A training that has so many minutes, or so many steps: how much of it is over, and the learning rate for that."""
+"""Training limited by minutes or steps: progress, and the learning rate for it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any
 from torch.optim import Optimizer
 
 LEAST = 0.01
-"""Share of the learning rate that the first step has, which must learn something too."""
+"""Share of the learning rate at the first step."""
 
 PAUSE = 4.0
-"""More than so many times the usual time between two steps is a pause: an evaluation, an incident that is explained."""
+"""An interval above this multiple of the usual step time is a pause, such as an evaluation."""
 RECENT = 32
-"""Steps whose times tell what is usual."""
+"""Steps that define the usual time."""
 
 
 class Clock:
-    """Seconds, the same on every rank: those of the first, from the last time that all asked together.
+    """Seconds, equal on every rank: rank 0's, as of the last ``agree``.
 
     Arguments:
-        from_first: gives all ranks what the first one has; None where there is one.
-        clock: gives seconds.
+        from_first: broadcasts from rank 0; None for a single rank.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -36,68 +36,63 @@ class Clock:
         self.agree()
 
     def __call__(self) -> float:
-        """Seconds."""
         return self._clock() if self._now is None else self._now
 
     def agree(self) -> None:
-        """Look at the clock. Every rank calls it, at the same place of the program."""
+        """Read the clock. Call on every rank at the same point."""
         if self._from_first is not None:
             self._now = self._from_first(self._clock())
 
 
 class Stopwatch:
-    """The time that a training has, and how much of it this process and those before it have used.
+    """Time budget of a training, and the time used by this and earlier processes.
 
     Arguments:
-        minutes: that there are, from the first step on; None for as long as it takes.
-        clock: gives seconds.
+        minutes: from the first step; None for no limit.
+        clock: returns seconds.
     """
 
     def __init__(self, minutes: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self.minutes = minutes
         self._clock = clock
         self._before = 0.0
-        """Seconds that earlier processes used."""
+        """Seconds used by earlier processes."""
         self._since: float | None = None
 
     def start(self) -> None:
-        """The clock runs from now on, if it does not yet."""
         self._since = self._clock() if self._since is None else self._since
 
     @property
     def seconds(self) -> float:
-        """Time used so far."""
         return self._before + (0.0 if self._since is None else self._clock() - self._since)
 
     @property
     def over(self) -> bool:
-        """Whether the time is up."""
         return self.minutes is not None and self.seconds >= 60 * self.minutes
 
     def left(self) -> float | None:
-        """Seconds that are left; None where no time ends it."""
+        """Seconds left; None without a limit."""
         return None if self.minutes is None else max(0.0, 60 * self.minutes - self.seconds)
 
     def recall(self, seconds: float) -> None:
-        """So much had been used; within a process no time is given back."""
+        """Set the seconds used by earlier processes. Never decreases the total."""
         self._before += max(0.0, seconds - self.seconds)
 
 
 class TimedSchedule:
-    """A learning-rate schedule over whatever ends first, the minutes or the steps.
+    """A learning-rate schedule over minutes or steps, whichever ends first.
 
-    Both are used up at an even pace, so the share that is greater is that of the end which comes first. A pause moves
-    the rate no further than a usual step does; the steps that follow make up for it, each a little, so that the rate
-    reaches its end with the time all the same. The time that was used is part of the state: a run that is resumed has
-    as much left as it had. Going back to an earlier state within a process gives no time back.
+    Progress is the larger share of the two. A pause counts as one usual step, and the following steps catch up, so that
+    the rate still ends with the time. The used time is part of the state: a resumed run has as much left as before.
+    Loading an earlier state in the same process gives no time back.
 
     Arguments:
-        optimizer: whose learning rate moves.
+        optimizer: its learning rates are set.
         shape: linear, cosine, inverse_sqrt or constant.
-        warmup: share of the training during which the rate rises.
-        minutes: that there are, from the first step on; None for as long as it takes.
-        steps: that there are; None for as many as fit.
-        clock: gives seconds.
+        warmup: share of the training.
+        minutes: from the first step; None for no limit.
+        steps: None for no limit.
+        clock: returns seconds.
     """
 
     def __init__(
@@ -118,38 +113,36 @@ class TimedSchedule:
         self._highest = [float(group["lr"]) for group in optimizer.param_groups]
         self._taken = 0
         self._done = 0.0
-        """Share of the schedule that the time has brought about."""
+        """Progress by time, from 0 to 1."""
         self._last = 0.0
-        """Seconds used when the last step was taken."""
+        """Seconds used at the last step."""
         self._recent: deque[float] = deque(maxlen=RECENT)
         self._set()
 
     def start(self) -> None:
-        """The clock runs from now on; the first step starts it too."""
+        """Start the clock; the first step does so, too."""
         self._watch.start()
 
     @property
     def seconds(self) -> float:
-        """Time used so far, by this process and those before it."""
+        """Seconds used by this and earlier processes."""
         return self._watch.seconds
 
     def left(self) -> float | None:
-        """Seconds that are left; None where no time ends it."""
+        """Seconds left; None without a limit."""
         return self._watch.left()
 
     @property
     def share(self) -> float:
-        """How much of the training is over, from 0 to 1."""
+        """Progress, from 0 to 1."""
         by_steps = self._taken / self._steps if self._steps else 0.0
         return min(1.0, max(self._done, by_steps))
 
     @property
     def over(self) -> bool:
-        """Whether the time is up."""
         return self._watch.over
 
     def step(self) -> None:
-        """A step was taken."""
         self.start()
         self._taken += 1
         if self._watch.minutes is not None:
@@ -157,20 +150,19 @@ class TimedSchedule:
         self._set()
 
     def get_last_lr(self) -> list[float]:
-        """The learning rate of each group."""
         return [float(group["lr"]) for group in self.optimizer.param_groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """Steps taken, seconds used, and how far the rate has come in them."""
+        """Steps taken, seconds used, and progress."""
         return {
             "version": 1, "taken": self._taken, "seconds": self.seconds, "done": self._done,
             "minutes": self._watch.minutes,
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; time that was used stays used. Where there are other minutes now, the rate follows them.
+        """Resume; used time stays used. If the minutes have changed, the rate follows the new ones.
 
-        The state of a schedule over steps alone will do: it says how many were taken.
+        Accepts the state of a schedule over steps, too.
         """
         self._taken = int(state["taken"] if "taken" in state else state["last_epoch"])
         seconds, minutes = float(state.get("seconds", 0.0)), self._watch.minutes
@@ -182,7 +174,7 @@ class TimedSchedule:
         self._set()
 
     def _move(self, whole: float) -> None:
-        """Go on by the time since the last step, at the pace that leads to the end in what is left of the whole."""
+        """Advance by the time since the last step, at the pace that ends on time."""
         now = self.seconds
         took, self._last = now - self._last, now
         if took <= 0.0:

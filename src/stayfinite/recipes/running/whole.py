@@ -1,4 +1,4 @@
-"""Directories that are there as a whole or not at all."""
+"""Replace directories atomically."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 
 
 def write_whole(directory: Path, save: Callable[[Path], None]) -> None:
-    """Write a directory aside, then put it in its place; a kill at any moment leaves a whole one, old or new.
+    """Write a directory aside, then rename it. A kill at any moment leaves the old or the new one.
 
     Arguments:
-        directory: its place; what was there before is gone afterwards.
-        save: writes into the directory that it is given.
+        directory: replaced if it exists.
+        save: writes into the directory it is given.
     """
     aside, old = (directory.with_name(f"{directory.name}.{end}") for end in ("new", "old"))
     mend(directory)
@@ -27,7 +27,7 @@ def write_whole(directory: Path, save: Callable[[Path], None]) -> None:
 
 
 def mend(directory: Path) -> None:
-    """Put back what a kill between two renamings has left beside its place."""
+    """Undo an interrupted replacement."""
     old = directory.with_name(f"{directory.name}.old")
     if old.exists() and not directory.exists():
         old.rename(directory)

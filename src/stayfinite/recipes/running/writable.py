@@ -1,4 +1,4 @@
-"""Files and directories that are written in the course of long work: whether they can be is found out before it."""
+"""Check early that output paths are writable."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from stayfinite.errors import UsageError
 
 
 def require_writable(path: str | Path, flag: str) -> None:
-    """Refuse a file that could not be written; one that is there stays as it is, and no new one is left behind.
+    """Refuse an unwritable file. Leaves an existing one unchanged, and no new one.
 
     Arguments:
-        path: of the file; directories on the way to it are made.
+        path: parent directories are created.
         flag: that named it.
 
     Raises:
-        UsageError: it is a directory, or lies where nothing can be written.
+        UsageError: a directory, or not writable.
     """
     place = Path(path)
     there = place.exists()
@@ -33,14 +33,13 @@ def require_writable(path: str | Path, flag: str) -> None:
 
 
 def require_room(directory: str | Path, flag: str = "--output-dir") -> None:
-    """Refuse a directory in which nothing could be written; one that is not there yet is not made.
+    """Refuse an unwritable directory. Does not create it.
 
     Arguments:
-        directory: where a program is going to write.
         flag: that named it.
 
     Raises:
-        UsageError: it, or something on the way to it, is a file or cannot be written to.
+        UsageError: it or a parent is a file, or not writable.
     """
     place = Path(directory).absolute()
     nearest = next(each for each in (place, *place.parents) if each.exists() or each.is_symlink())

@@ -1,1 +1,1 @@
-"""What the programs for encoder-decoder models share: texts, tokenizers, models, batches, generation, scores."""
+"""Parts shared by the encoder-decoder recipes: texts, tokenizers, models, batches, generation, scores."""

@@ -1,4 +1,4 @@
-"""LoRA adapters on a model that stays as it is, also where its weights are in 8 bits."""
+"""LoRA adapters on a frozen model, also in 8 bits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONFIG = "adapter_config.json"
 def add_adapters(
     model: Any, *, rank: int, alpha: float, dropout: float, targets: Sequence[str], eight_bit: bool, checkpointing: bool
 ) -> Any:
-    """The model with adapters, which alone are trained. Weights in 8 bits are prepared for it first.
+    """Add adapters, the only trained part. 8-bit weights are prepared first.
 
     Raises:
         UsageError: the model has no such layers.
@@ -25,7 +25,7 @@ def add_adapters(
     except ImportError as error:
         raise MissingExtra.of("peft", extra="hf", what_for="training adapters") from error
     if eight_bit:
-        prepare: Any = peft.prepare_model_for_kbit_training  # it carries no annotations
+        prepare: Any = peft.prepare_model_for_kbit_training  # has no annotations
         model = prepare(
             model,
             use_gradient_checkpointing=checkpointing,
@@ -49,11 +49,7 @@ def is_adapter(directory: Path) -> bool:
 
 
 def base_of(directory: Path) -> str:
-    """The model that the adapters of a directory belong on.
-
-    Raises:
-        UsageError: the directory does not say.
-    """
+    """Name of the adapters' base model. Raises UsageError if not recorded."""
     try:
         name = json.loads((directory / CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError) as error:
@@ -64,7 +60,7 @@ def base_of(directory: Path) -> str:
 
 
 def load_adapters(model: Any, directory: Path) -> Any:
-    """The base model with the adapters of a directory on it, for use."""
+    """The base model with adapters, for inference."""
     try:
         from peft import PeftModel
     except ImportError as error:

@@ -1,9 +1,10 @@
-"""Rows of tokens into batches: rows of like length together, padded to the longest of them."""
+"""Batches of token rows of similar length, padded to the longest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,45 +14,44 @@ from torch.utils.data import Sampler
 from stayfinite.recipes.running.sharing import share_of
 
 IGNORED = -100
-"""Labels of padding: the loss passes over them."""
+"""Label of padding, ignored by the loss."""
 MULTIPLE = 8
-"""Lengths are rounded up to this for a GPU, whose matrix units like it, and where a budget of tokens is counted."""
+"""Lengths are rounded up to this for tensor cores, and when counting a token budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One row as token ids, the end mark included."""
+    """Token ids of one row, with end tokens."""
 
     source: list[int]
     target: list[int]
 
     @property
     def length(self) -> int:
-        """What it weighs in a batch."""
+        """Its weight in a batch."""
         return len(self.source) + len(self.target)
 
     @property
     def unlabelled(self) -> Example:
-        """The same row, which nothing is learned from."""
+        """The row without labels, so that nothing is learned from it."""
         return Example(self.source, [IGNORED] * len(self.target))
 
 
 class LengthBuckets(Sampler[list[int]]):
-    """Batches of rows of like length, in a new random order each epoch.
+    """Batches of similar length in a new random order each epoch.
 
-    The order comes from a generator of its own and from nothing else. So the batches of epochs to come can be counted
-    (:meth:`counts`), which a schedule needs where a batch has as many rows as fit into a number of tokens.
+    The order depends only on the sampler's own generator. So :meth:`counts` can tell the batches of future epochs,
+    which a schedule needs if a token budget decides the rows of a batch.
 
     Arguments:
-        lengths: of source and target of each row.
-        batch_size: rows in a batch of all ranks.
-        tokens: instead of ``batch_size``, so many tokens at most in a batch of all ranks, padding included; a row that
-            is longer than that stands alone.
-        spread: how many batches are sorted together; more means less padding and less chance; 0 leaves the order to
-            chance alone.
+        lengths: source and target length of each row.
+        batch_size: rows per batch, over all ranks.
+        tokens: token budget per batch of all ranks, padding included, instead of ``batch_size``. A longer row is its
+            own batch.
+        spread: batches sorted by length together; more means less padding and less randomness; 0 disables sorting.
         seed: of the order.
-        rank: of this process; every rank draws the same batches and takes its share of each.
-        ranks: that there are.
+        rank: of this process. All ranks draw the same batches and take their share of each.
+        ranks: number of ranks.
     """
 
     def __init__(
@@ -66,10 +66,10 @@ class LengthBuckets(Sampler[list[int]]):
         ranks: int = 1,
     ) -> None:
         self.rank, self.ranks = rank, ranks
-        # Rounded as they are padded on a GPU, so that a budget holds for what is computed.
+        # Rounded like the padding on a GPU, so that the budget covers what is computed.
         self._sides = [(self._rounded_side(source), self._rounded_side(target)) for source, target in lengths]
-        # By the longer side: rows that are alike in it are alike in the other, or short there. By the sum of both, a
-        # long source with a short target stands beside the opposite, and each pads the other.
+        # By the longer side. By the sum, a long source with a short target would meet the opposite, and each would
+        # pad the other.
         self._longer = torch.tensor([max(sides) for sides in lengths], dtype=torch.long)
         self._tokens = tokens
         self._spread = spread
@@ -79,11 +79,11 @@ class LengthBuckets(Sampler[list[int]]):
         self._count = self.counts(1)[0]
 
     def __len__(self) -> int:
-        """Batches in an epoch; with a budget of tokens those of the first, others differ a little."""
+        """Batches in an epoch; with a token budget those of the first, others differ slightly."""
         return self._count
 
     def counts(self, epochs: int) -> list[int]:
-        """Batches in each of the coming epochs; the order stays as it is."""
+        """Batches in each of the next epochs. Does not advance the order."""
         ahead = torch.Generator()
         ahead.set_state(self.generator.get_state())
         return [len(self._drawn(ahead)) for _ in range(epochs)]
@@ -123,7 +123,7 @@ class LengthBuckets(Sampler[list[int]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Padding:
-    """Puts examples into one batch, each side padded to its longest row.
+    """Collates examples into a batch, each side padded to its longest row.
 
     Arguments:
         multiple: lengths are rounded up to it.
@@ -156,11 +156,24 @@ def _rounded(length: int, multiple: int) -> int:
 
 
 def tokens_in(batch: Mapping[str, Tensor]) -> Tensor:
-    """How many tokens a batch has, padding not counted."""
+    """Tokens in a batch, without padding."""
     labelled = batch["labels"] != IGNORED
     return batch["attention_mask"][labelled.any(1)].sum() + labelled.sum()
 
 
 def labels_in(batch: Mapping[str, Tensor]) -> Tensor:
-    """How many tokens of a batch the loss is a mean of."""
+    """Target tokens in a batch."""
     return (batch["labels"] != IGNORED).sum()
+
+
+def rows_in_words(tokenizer: Any) -> Callable[[dict[str, Tensor]], list[str]]:
+    """A function from a batch to `source => target` of each row."""
+
+    def describe(batch: dict[str, Tensor]) -> list[str]:
+        labels = batch["labels"].masked_fill(batch["labels"] == IGNORED, tokenizer.pad_token_id)
+        sides = [
+            tokenizer.batch_decode(rows.tolist(), skip_special_tokens=True) for rows in (batch["input_ids"], labels)
+        ]
+        return [f"{source} => {target}" for source, target in zip(*sides, strict=True)]
+
+    return describe

@@ -1,7 +1,7 @@
-"""The built-in task: records of a temple store in an invented language, and what they say in English.
+"""Built-in task: temple records in an invented language, with English translations.
 
-Nothing is copied from anywhere: the language, its grammar and every sentence are made here. It is written as real ones
-are: the verb stands last, cases and number are endings, numerals are composed, and the same word order never helps.
+Generated from scratch. The language is realistic: verb last, cases and number as endings, composed numerals, another
+word order.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TENSES = ("i", "mu", "he")
 """Prefixes of present, past and future."""
 SEASONS = {"in spring": "buruda", "in winter": "entenda", "at harvest": "shegurda", "at night": "gida"}
 UNITS = ("", "dis", "min", "esh", "lim", "ia", "ash", "imin", "usu", "ilim")
-"""One to nine; `-u` makes tens of them."""
+"""One to nine; `-u` makes tens."""
 ENGLISH_UNITS = (
     "", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
     "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
 )  # fmt: skip
 ENGLISH_TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 RELATIONS = {"dab": ("from", "ta"), "dun": ("from", "ta"), "shid": ("for", "ra")}
-"""How a verb names whom it concerns: the English word and the ending; `to` and `-ra` by default."""
+"""English preposition and ending of a verb's recipient; `to` and `-ra` by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Pair:
 
 
 def store_records(count: int, seed: int = 0) -> list[Pair]:
-    """So many different records with their translations."""
+    """``count`` different records with translations."""
     chance = random.Random(seed)
     pairs: dict[str, Pair] = {}
     while len(pairs) < count:

@@ -1,4 +1,4 @@
-"""Pairs to train on, and pairs that are kept back to score on."""
+"""Training and validation pairs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def pairs_for(
     share: float,
     say: Callable[[str], None],
 ) -> tuple[list[Pair], list[Pair]]:
-    """Pairs for training and for validation, in one spelling.
+    """Normalized pairs for training and validation.
 
     Arguments:
         train: files; None for the built-in task.
-        val: files for validation; without any, a share of the pairs is kept back.
-        forms: of normalization; each is tried on examples of its own first.
+        val: validation files; without any, a share of the pairs is held out.
+        forms: of normalization; each is self-tested first.
 
     Raises:
-        UsageError: nothing is left to train or to score on, or something cannot be read.
+        UsageError: nothing left to train or validate on, or unreadable files.
     """
     if wrong := self_test(forms):
         raise UsageError(f"--normalize {' '.join(forms)}: {'; '.join(wrong)}", fix="use one of them")

@@ -1,4 +1,4 @@
-"""Pairs of texts into rows of tokens, within their limits; what the limits cost is said before training."""
+"""Tokenize pairs within length limits, and report what the limits cost."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.segmenting import Segmenter
 
 BACK = "<extra_id_0>"
-"""Put before a target that is to be translated back into its source."""
+"""Marks a target to be translated back into its source."""
 MUCH = 0.05
-"""Share of rows that are cut, or of tokens that are unknown, from which on it is a warning."""
+"""Share of truncated rows or unknown tokens that triggers a warning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoding:
-    """How texts become tokens.
+    """Tokenizes texts.
 
     Arguments:
-        tokenizer: of the model.
-        prefix: put before every source.
-        limits: tokens of source and target, the end mark included.
-        too_long: what is done with a row beyond them.
-        two_way: also give each pair the other way round, its source marked with `BACK`.
-        segment: splits a text into other pieces each time it is called.
-        segmentations: rows per pair that `segment` makes, beside the usual one.
+        prefix: prepended to every source.
+        limits: tokens of source and target, with end tokens.
+        too_long: what to do with rows beyond them.
+        two_way: add each pair reversed, its source marked with `BACK`.
+        segment: splits a text into different pieces at each call.
+        segmentations: extra rows per pair made by `segment`.
     """
 
     tokenizer: Any
@@ -41,11 +40,7 @@ class Encoding:
     segmentations: int = 0
 
     def __call__(self, pairs: Sequence[Pair], say: Callable[[str], None]) -> list[Example]:
-        """The rows, and what was lost.
-
-        Raises:
-            UsageError: every row was dropped.
-        """
+        """Tokenize, and report what was lost. Raises UsageError if every row was dropped."""
         rows = self._tokens(pairs)
         say(self._lost(rows))
         self._unknown(rows, say)
@@ -55,7 +50,7 @@ class Encoding:
         return fitting
 
     def quietly(self, pairs: Sequence[Pair]) -> list[Example]:
-        """The rows; none where there is no pair, or every one is dropped."""
+        """Tokenize without a report; may return no rows."""
         return self._fitting(self._tokens(pairs)) if pairs else []
 
     def _tokens(self, pairs: Sequence[Pair]) -> list[Example]:
@@ -73,7 +68,7 @@ class Encoding:
         return rows
 
     def _fitting(self, rows: Sequence[Example]) -> list[Example]:
-        """The rows within the limits: cut, or without those that are beyond."""
+        """Rows within the limits: truncated, or without longer ones."""
         end = self.tokenizer.eos_token_id
         kept = [row for row in rows if self.too_long == "cut" or not self._beyond(row)]
         return [Example(_cut(row.source, self.limits[0], end), _cut(row.target, self.limits[1], end)) for row in kept]
@@ -112,5 +107,5 @@ class Encoding:
 
 
 def _cut(row: list[int], limit: int, end: int) -> list[int]:
-    """The row within its limit, with the end mark in its place."""
+    """Truncate a row, keeping its end token."""
     return row if len(row) <= limit else [*row[: limit - 1], end]

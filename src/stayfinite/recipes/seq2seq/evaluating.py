@@ -1,4 +1,4 @@
-"""A model translates pairs that it was not trained on, and is scored; training goes on as if nobody had asked."""
+"""Translate held-out pairs and score them, without affecting training."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from stayfinite.recipes.seq2seq.generating import generate
 from stayfinite.recipes.seq2seq.scores import Scores, score
 
 WIDTH = 160
-"""Characters of a sample that are shown."""
+"""Characters shown of a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """How a model is asked.
+    """Settings of an evaluation.
 
     Arguments:
-        prefix: put before every source.
+        prefix: prepended to every source.
         limits: tokens of source and target.
-        batch_size: texts that are translated at a time.
+        batch_size: texts translated at a time.
     """
 
     tokenizer: Any
@@ -43,7 +43,7 @@ class Evaluation:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         progress: Callable[[int, int], None] | None = None,
     ) -> list[str]:
-        """One translation for each source, in their order. Random numbers are left as they were."""
+        """One translation per source, in order. Leaves the random state unchanged."""
         device = next(model.parameters()).device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), as_written(model):
             return generate(
@@ -68,10 +68,10 @@ class Evaluation:
         autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
         place: Place | None = None,
     ) -> tuple[Scores, list[str]]:
-        """The scores, and the translations. Every process translates its part, and all have the whole.
+        """Scores and translations. Ranks share the pairs, and all get the whole.
 
         Arguments:
-            place: of this process; None where it is alone.
+            place: of this process; None for a single one.
         """
 
         def work(sources: list[str]) -> list[str]:
@@ -83,7 +83,7 @@ class Evaluation:
 
 
 def samples(pairs: Sequence[Pair], translations: Sequence[str], count: int) -> str:
-    """A few translations beside what they should have been, spread over all of them."""
+    """A few translations with their references, evenly spaced."""
     if not count or not pairs:
         return ""
     stride = max(1, len(pairs) // count)

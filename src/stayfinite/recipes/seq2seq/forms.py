@@ -1,7 +1,7 @@
-"""Batches of few forms: a CUDA graph is recorded for one form of batch, so there should be dozens, not thousands.
+"""Batches of few shapes, since a CUDA graph is recorded for each: dozens, not thousands.
 
-Lengths are rounded up to a rung of a ladder (8, 16, 24, 32, 48, 64, 96, 128, ...), and a batch of given lengths always
-has the same number of rows; where there are fewer pairs, rows without a label are added.
+Lengths are rounded up to 8, 16, 24, 32, 48, 64, 96, 128, ..., and batches of given lengths always have the same number
+of rows, filled up with unlabeled ones.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from torch import Tensor
 from stayfinite.recipes.seq2seq.batching import IGNORED, MULTIPLE, Example, LengthBuckets, Padding
 
 Form = tuple[int, int]
-"""Lengths of sources and of targets."""
+"""Source and target length."""
 
 
 def rung(length: int) -> int:
-    """The next length that batches may have: a power of two, or half way between two of them."""
+    """The next allowed length: a power of two, or halfway between two."""
     power = MULTIPLE
     while power < length:
         if length <= power * 3 // 2 and power > MULTIPLE:
@@ -28,13 +28,13 @@ def rung(length: int) -> int:
 
 
 class FormBuckets(LengthBuckets):
-    """Batches of rows of one form; what is left over of each form is put together, by the longer side.
+    """Batches of one shape; leftovers are combined by their longer side.
 
-    Takes what :class:`LengthBuckets` takes.
+    Arguments as for :class:`LengthBuckets`.
     """
 
     def rows(self, form: Form) -> int:
-        """Rows of every batch of this form, of all ranks."""
+        """Rows of every batch of this shape, over all ranks."""
         if self._tokens is None:
             return self._size
         fitting = self._tokens // sum(form)
@@ -72,11 +72,11 @@ class FormBuckets(LengthBuckets):
 
 
 class FormPadding:
-    """Puts examples into a batch that has a form.
+    """Collates examples into a batch of an allowed shape.
 
     Arguments:
-        pad: the token of padding.
-        buckets: what draws the batches; says how many rows each has.
+        pad: padding token.
+        buckets: draws the batches, and knows their number of rows.
     """
 
     def __init__(self, pad: int, buckets: FormBuckets) -> None:
@@ -103,7 +103,7 @@ def _filled(rows: Tensor, width: int, missing: int, value: int) -> Tensor:
 
 
 def _attended(mask: Tensor, missing: int) -> Tensor:
-    """Rows that were added attend to one token: where there is nothing to attend to, a softmax has no value."""
+    """Let added rows attend to one token: a softmax over nothing is NaN."""
     if missing:
         mask[-missing:, 0] = 1
     return mask

@@ -1,4 +1,4 @@
-"""Texts from a model: batched by length, beam search or sampling, in the order in which they were asked for."""
+"""Generate texts in batches of similar length, by beam search or sampling, in input order."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def generate(
     progress: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> list[str]:
-    """One text for each given one, or as many as ``num_return_sequences`` asks for, one after the other.
+    """One text per input, or ``num_return_sequences`` consecutive ones.
 
     Arguments:
-        max_source: tokens at which a given text is cut.
-        options: as transformers' ``generate`` takes them: ``num_beams``, ``max_new_tokens``, ...
+        max_source: tokens at which an input is truncated.
+        options: for transformers' ``generate``: ``num_beams``, ``max_new_tokens``, ...
     """
     device = next(model.parameters()).device
     training, cached = model.training, model.config.use_cache
-    # Gradient checkpointing switches the cache off; generating without it is quadratic.
+    # Gradient checkpointing disables the cache, without which generation is quadratic.
     model.eval()
     model.config.use_cache = True
     each = int(options.get("num_return_sequences", 1))

@@ -1,4 +1,4 @@
-"""From examples to batches: what draws them, what pads them, and the loader that does both."""
+"""Assemble sampler, padding and loader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stayfinite.recipes.seq2seq.batching import MULTIPLE, Example, LengthBuckets
 from stayfinite.recipes.seq2seq.forms import FormBuckets, FormPadding
 
 SPREAD = 64
-"""Batches that are sorted together."""
+"""Batches sorted together."""
 
 
 class Loading(NamedTuple):
@@ -38,16 +38,15 @@ def loading_of(
     rank: int = 0,
     ranks: int = 1,
 ) -> Loading:
-    """Batches of the examples, shuffled.
+    """Shuffled batches of the examples.
 
     Arguments:
-        examples: what is trained on.
-        pad: the token of padding.
-        device: where the batches will be computed.
-        batch_size: rows in a batch of all ranks.
-        tokens: instead of ``batch_size``, so many tokens at most in a batch of all ranks.
-        buckets: rows of like length together.
-        few_forms: batches of a few dozen forms only, for CUDA graphs.
+        pad: padding token.
+        device: where batches are computed.
+        batch_size: rows per batch, over all ranks.
+        tokens: token budget per batch of all ranks, instead of ``batch_size``.
+        buckets: batch similar lengths.
+        few_forms: only a few dozen batch shapes, for CUDA graphs.
         seed: of the order.
         rank: of this process.
         ranks: that share each batch.

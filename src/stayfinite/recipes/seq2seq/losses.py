@@ -1,4 +1,4 @@
-"""The forward pass of a training: a batch to its loss."""
+"""Forward pass: batch to loss."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from stayfinite.recipes.seq2seq.batching import IGNORED
 
 
 def loss_of(model: Any, smoothing: float = 0.0) -> Callable[[dict[str, Tensor]], Tensor]:
-    """A function from a batch to the mean cross-entropy of its target tokens, wherever the model is.
+    """A function from a batch to the mean cross-entropy of its target tokens.
 
     Arguments:
-        model: an encoder-decoder, also one that is shared between processes.
-        smoothing: share of the probability that is spread over all tokens.
+        model: an encoder-decoder, possibly under DDP.
+        smoothing: label smoothing.
     """
     whole = getattr(model, "module", model)
 
@@ -24,17 +24,17 @@ def loss_of(model: Any, smoothing: float = 0.0) -> Callable[[dict[str, Tensor]],
         device = next(model.parameters()).device
         batch = {name: item.to(device, non_blocking=True) for name, item in batch.items()}
         labels = batch["labels"]
-        # Given the labels, the model would compute a loss of its own beside this one.
+        # Passing labels would make the model compute a second loss.
         logits = model(
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
             decoder_input_ids=whole.prepare_decoder_input_ids_from_labels(labels),
-            use_cache=False,  # keys and values of all layers would be copied for a generation that never comes
+            use_cache=False,  # avoids copying keys and values of all layers
         ).logits  # (B, T, V)
         summed = F.cross_entropy(
             logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, label_smoothing=smoothing,
             reduction="sum",
         )  # fmt: skip
-        return summed / (labels != IGNORED).sum().clamp(min=1)  # a rank may have only a row without labels
+        return summed / (labels != IGNORED).sum().clamp(min=1)  # a rank may have only an unlabeled row
 
     return compute_loss

@@ -1,4 +1,4 @@
-"""The model of a program: built from a size, loaded from a directory or a hub, in full precision or in 8 bits."""
+"""Build or load the model, in full precision or 8 bits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stayfinite.recipes.running.quiet import quiet_transformers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """The shape of a T5 that is built here."""
+    """Shape of a T5 built here."""
 
     d_model: int
     d_kv: int
@@ -30,11 +30,11 @@ SIZES = {
     "medium": Size(d_model=512, d_kv=64, d_ff=1536, layers=6, decoder_layers=6, heads=8),
     "large": Size(d_model=768, d_kv=64, d_ff=2048, layers=8, decoder_layers=8, heads=12),
 }
-"""What `--model` may name without a download; each is gated-GELU (T5 1.1), with tied embeddings."""
+"""Built-in values of `--model`: gated-GELU (T5 1.1) with tied embeddings."""
 DIRECTORY, HUB = "a directory with config.json and weights", "a hub name (with network)"
 TO_TRAIN = f"{DIRECTORY}, {HUB}, or one of {', '.join(SIZES)}"
 TO_USE = f"the --output-dir of a run, {DIRECTORY}, or {HUB}"
-"""What can be named to be trained, and to be used; a size has nothing but fresh weights."""
+"""Valid model names for training and for inference; a size has random weights only."""
 
 
 def build_t5(
@@ -45,16 +45,16 @@ def build_t5(
     encoder_layers: int | None = None,
     decoder_layers: int | None = None,
 ) -> Any:
-    """A T5 of this size for this tokenizer, with fresh weights.
+    """A T5 of this size for this tokenizer, with random weights.
 
     Arguments:
-        encoder_layers: instead of the size's.
-        decoder_layers: instead of the size's.
+        encoder_layers: overrides the size's.
+        decoder_layers: overrides the size's.
     """
     from transformers import T5Config, T5ForConditionalGeneration
 
     shape = SIZES[size]
-    kind: Any = T5Config  # its annotations leave out what every config takes
+    kind: Any = T5Config  # its annotations omit common config arguments
     config = kind(
         vocab_size=-(-len(tokenizer) // 64) * 64,
         d_model=shape.d_model,
@@ -74,10 +74,10 @@ def build_t5(
 
 
 def load_trained(name: str, *, cache_dir: str | None = None) -> Any:
-    """A model to be used, from a directory or a hub.
+    """A trained model from a directory or hub.
 
     Raises:
-        UsageError: no such model here, it is no encoder-decoder, or a size, whose weights know nothing yet.
+        UsageError: not found, not an encoder-decoder, or a size, which has random weights.
     """
     if is_size(name):
         raise UsageError(f"{name!r} has random weights: it has learned nothing yet", fix=TO_USE)
@@ -92,15 +92,15 @@ def load_seq2seq(
     device: str | None = None,
     fix: str = TO_TRAIN,
 ) -> Any:
-    """A model from a directory or a hub. Weights are float32, whatever the files say: autocast does the rest.
+    """A model from a directory or hub, in float32 whatever the files say.
 
     Arguments:
-        eight_bit: keep the matrices in 8 bits; they stay frozen.
-        device: where it is put; weights in 8 bits cannot be moved later.
-        fix: what to name instead, where it cannot be loaded.
+        eight_bit: keep the matrices in 8 bits, frozen.
+        device: where to load it; 8-bit weights cannot be moved later.
+        fix: shown if it cannot be loaded.
 
     Raises:
-        UsageError: no such model here, or it is no encoder-decoder.
+        UsageError: not found, or not an encoder-decoder.
     """
     import torch
     from transformers import AutoModelForSeq2SeqLM
@@ -113,22 +113,22 @@ def load_seq2seq(
     try:
         with quiet_transformers():
             return AutoModelForSeq2SeqLM.from_pretrained(name, **options)
-    except Exception as error:  # damaged weights raise whatever their parser raises
+    except Exception as error:  # damaged weights may raise anything
         raise UsageError(
             f"cannot load the model {name!r}: {(str(error) or type(error).__name__).splitlines()[0]}", fix=fix
         ) from error
 
 
 def is_size(name: str) -> bool:
-    """Whether the model is built here rather than loaded."""
+    """Whether the name is a built-in size."""
     return name in SIZES and not Path(name).exists()
 
 
 def fit_vocabulary(model: Any, tokenizer: Any, *, shrink: bool = False) -> int:
-    """Enlarge the embeddings where the tokenizer needs more rows; returns how many were added.
+    """Resize the embeddings to the tokenizer; returns the number of rows added.
 
     Arguments:
-        shrink: also give rows back that a smaller tokenizer never asks for; then the number may be negative.
+        shrink: also remove rows a smaller tokenizer does not need; the result may be negative.
     """
     rows = int(model.get_input_embeddings().num_embeddings)
     wanted = len(tokenizer)
@@ -139,13 +139,13 @@ def fit_vocabulary(model: Any, tokenizer: Any, *, shrink: bool = False) -> int:
 
 
 def compute_twice(model: Any) -> None:
-    """Let a model that is trained compute its activations twice instead of keeping them."""
+    """Enable gradient checkpointing."""
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.config.use_cache = False
 
 
 def load_weights(model: Any, directory: Path) -> None:
-    """Give a model the weights that ``save_pretrained`` wrote, where there are any."""
+    """Load weights written by ``save_pretrained``, if there are any."""
     from safetensors.torch import load_file
 
     path = directory / "model.safetensors"
@@ -160,7 +160,7 @@ def _eight_bit() -> Any:
         raise MissingExtra("loading in 8 bits needs bitsandbytes", fix="pip install 'stayfinite[quant]'") from error
     from transformers import BitsAndBytesConfig
 
-    # It says at every product that it computes in fp16, which is what was asked for.
+    # It warns at every product that it computes in fp16, which was requested.
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     kind: Any = BitsAndBytesConfig
     return kind(load_in_8bit=True)

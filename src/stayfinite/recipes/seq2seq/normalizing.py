@@ -1,4 +1,4 @@
-"""One spelling for what is the same: Unicode forms, quotes, subscripts, gap marks. The same in training and in use."""
+"""Normalize spelling: Unicode forms, quotes, subscripts, gap marks. The same in training and in use."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STEPS: dict[Form, Callable[[str], str]] = {
 
 
 def normalizer(forms: Sequence[Form]) -> Callable[[str], str]:
-    """A function that brings a text into these forms, in one fixed order, and single spaces between words."""
+    """A function that applies these forms in a fixed order and collapses whitespace."""
     steps = [step for form, step in _STEPS.items() if form in forms]
 
     def normalize(text: str) -> str:
@@ -48,7 +48,7 @@ def normalizer(forms: Sequence[Form]) -> Callable[[str], str]:
 
 
 def legible(text: str) -> str:
-    """The text with a question mark for what is no character: bytes that could not be read, half a surrogate pair."""
+    """The text with `?` for undecodable bytes and lone surrogates."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -61,11 +61,11 @@ EXAMPLES: tuple[tuple[Form, str, str], ...] = (
     ("gaps", "a-na [...] LUGAL \u2026 x", "a-na ... LUGAL ... x"),
     ("spaces", " a\u00a0 b\t c ", "a b c"),
 )
-"""What each form does, and what the self-test holds it to."""
+"""An example of each form, checked by the self-test."""
 
 
 def self_test(forms: Sequence[Form]) -> list[str]:
-    """What does not come out as it should: each form's own example, and normalizing twice."""
+    """Failures of the forms' examples, and of idempotence."""
     wrong = []
     normalize = normalizer(forms)
     for form, text, expected in EXAMPLES:

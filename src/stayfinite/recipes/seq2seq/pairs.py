@@ -1,4 +1,4 @@
-"""Pairs of texts: read, cleaned, split by group so that no group is on both sides."""
+"""Read pairs of texts, clean them, split by group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stayfinite.recipes.seq2seq.normalizing import legible
 from stayfinite.recipes.seq2seq.tables import Columns, Wrong, pairs_of_table, refuse_broken
 
 TEXTS = "texts"
-"""Two aligned texts that were named one after the other, whatever they are called."""
+"""Kind of two aligned text files with any names."""
 AS_LONG = "give both files as many lines, the source and the target of a pair in the same"
 
 
@@ -29,16 +29,16 @@ def read_pairs(
     say: Callable[[str], None] = lambda _: None,
     usual: Columns = Columns(),  # noqa: B008  (frozen)
 ) -> list[Pair]:
-    """The pairs of tables, or of two aligned text files, source first.
+    """Pairs from tables, or from two aligned text files, source first.
 
     Arguments:
         paths: tables and directories of them, or two texts.
-        columns: which are what, in tables.
-        say: is told what was guessed, and how files were read.
-        usual: names of columns that are taken where the table has them.
+        columns: of tables.
+        say: receives guesses and formats.
+        usual: column names to use if the table has them.
 
     Raises:
-        UsageError: a file is missing, two files are not as long as one another, or a column is not there.
+        UsageError: a missing file or column, or texts of different lengths.
     """
     pairs: list[Pair] = []
     for source in files_of_pairs(paths):
@@ -55,11 +55,7 @@ def read_pairs(
 
 
 def files_of_pairs(paths: Sequence[str]) -> list[Source]:
-    """The tables, or the two aligned texts, that these names stand for.
-
-    Raises:
-        UsageError: there is no such file, or one text without another.
-    """
+    """Sources for tables or two aligned texts. Raises UsageError if a file is missing."""
     for path in paths:
         if not matching(path):
             raise UsageError(
@@ -80,7 +76,7 @@ def files_of_pairs(paths: Sequence[str]) -> list[Source]:
 def pairs_of(
     source: Source, columns: Columns, usual: Columns, wrong: Wrong, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[list[Pair], int]]:
-    """The pairs of a table or of two aligned texts; see `pairs_of_table`."""
+    """Pairs of a table or two aligned texts; see `pairs_of_table`."""
     if source.kind != TEXTS:
         yield from pairs_of_table(source, columns, usual, wrong, say)
         return
@@ -94,7 +90,7 @@ def _is_text(path: Path) -> bool:
 
 
 def _aligned(one: Path, two: Path) -> Source:
-    """Line n of the one belongs to line n of the other; only real line ends count, not every Unicode separator."""
+    """Pair line n with line n. Only real line ends count, not every Unicode separator."""
     size = one.stat().st_size + two.stat().st_size
     source = Source(path=one, kind=TEXTS, size=size, chunks=lambda: iter(()), files=(one, two))
     source.chunks = partial(aligned_chunks, source, two, ("source", "target"))
@@ -103,7 +99,7 @@ def _aligned(one: Path, two: Path) -> Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What is left after cleaning, and why the rest is not."""
+    """Pairs left after cleaning, and counts of those dropped."""
 
     pairs: list[Pair]
     empty: int = 0
@@ -121,7 +117,7 @@ class Kept:
 
 
 def clean(pairs: Sequence[Pair], normalize: Callable[[str], str], *, max_ratio: float) -> Kept:
-    """Normalize the sources; leave out what is empty, said already, or much longer on one side than on the other."""
+    """Normalize the sources. Drop empty, repeated and very uneven pairs."""
     kept: dict[bytes, Pair] = {}
     empty = repeated = uneven = unreadable = 0
     for pair in pairs:
@@ -129,14 +125,14 @@ def clean(pairs: Sequence[Pair], normalize: Callable[[str], str], *, max_ratio: 
         if not pair.source or not pair.target:
             empty += 1
             continue
-        # Short texts may well differ by a factor; a sentence and a page may not.
+        # Short texts may differ by a factor; a sentence and a page may not.
         shorter, longer = sorted((len(pair.source) + 20, len(pair.target) + 20))
         if longer > max_ratio * shorter:
             uneven += 1
             continue
         try:
             key = hashlib.blake2b(f"{pair.source}\0{pair.target}".encode(), digest_size=16).digest()
-        except UnicodeEncodeError:  # bytes that could not be decoded come as lone surrogates
+        except UnicodeEncodeError:  # undecodable bytes are lone surrogates
             unreadable += 1
             continue
         repeated += key in kept
@@ -145,26 +141,26 @@ def clean(pairs: Sequence[Pair], normalize: Callable[[str], str], *, max_ratio: 
 
 
 def tidy(pair: Pair, normalize: Callable[[str], str]) -> Pair:
-    """The source as the model gets it, the target with single spaces."""
+    """Normalize the source, and collapse whitespace in the target."""
     return replace(pair, source=normalize(pair.source).strip(), target=" ".join(pair.target.split()))
 
 
 def to_score(pairs: Sequence[Pair]) -> list[Pair]:
-    """Those that have a target to compare with, also what comes twice: others score the same file.
+    """Pairs with a target, duplicates included, so that scores are comparable with other tools.
 
-    What is no character in them becomes a question mark, since a tokenizer would refuse it.
+    Invalid characters become `?`, since a tokenizer would reject them.
     """
     legibly = (replace(pair, source=legible(pair.source), target=legible(pair.target)) for pair in pairs)
     return [pair for pair in legibly if pair.target.strip()]
 
 
 def split(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
-    """Training and validation. A group is on one side only; which one depends on its name alone.
+    """Training and validation pairs. The side of a group depends on its name only; a pair without one is its own group.
 
-    What validation has in common with training word for word is left out of it. A pair without a group is its own.
+    Validation sources that also occur in training are dropped.
 
     Raises:
-        UsageError: there are not two groups, so that nothing can be kept back.
+        UsageError: fewer than two groups.
     """
     groups = {pair.group or pair.source: _place(pair.group or pair.source) for pair in pairs}
     if len(groups) < 2:
@@ -172,7 +168,7 @@ def split(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
             f"{len(pairs)} pairs in {len(groups)} group: no group can be held out for validation",
             fix="give validation data with --val, or a --group column with more than one value",
         )
-    # The one with the lowest place stands in where the share is smaller than any; the highest one always trains.
+    # At least the lowest group validates, and the highest always trains.
     bound = min(max(share, min(groups.values())), sorted(groups.values())[-2])
     training = [pair for pair in pairs if groups[pair.group or pair.source] > bound]
     known = {pair.source for pair in training}
@@ -181,5 +177,5 @@ def split(pairs: Sequence[Pair], share: float) -> tuple[list[Pair], list[Pair]]:
 
 
 def _place(name: str) -> float:
-    """A number from 0 to 1 that a name always has."""
+    """A fixed number in [0, 1) for a name."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") / 2**64

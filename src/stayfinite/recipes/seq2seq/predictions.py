@@ -1,4 +1,4 @@
-"""Texts that are to be translated, from a table or line by line, and the table that comes out."""
+"""Texts to translate, from a table or line by line, and the output table."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stayfinite.recipes.seq2seq.tables import refuse_broken, refuse_without_head
 
 TRANSLATION = "translation"
 GIVEN = "translation (given)"
-"""What a column of that name is called that was there before; one without a word in it makes room."""
+"""New name of an existing `translation` column; an empty one is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Rows with a text each that is to be translated; what else a row has is kept."""
+    """Rows with a text to translate; other columns are kept."""
 
     names: list[str]
     rows: list[list[str]]
@@ -31,17 +31,16 @@ class Asked:
 
     @property
     def texts(self) -> list[str]:
-        """What is to be translated."""
         at = self.names.index(self.source)
         return [row[at] for row in self.rows]
 
 
 def read_texts(path: Path, source: str | None, usual: str | None = None) -> Asked:
-    """The rows of a table, or the lines of a text; a blank line is a row too, so that the order stays.
+    """Rows of a table, or lines of a text. Blank lines are kept, so that the order matches.
 
     Arguments:
-        source: name of the column.
-        usual: one that is taken where nothing was asked for and the table has it.
+        source: column name.
+        usual: column to use if none is named and the table has it.
 
     Raises:
         UsageError: no such file or column.
@@ -74,11 +73,7 @@ def read_texts(path: Path, source: str | None, usual: str | None = None) -> Aske
 
 
 def write_table(asked: Asked, translations: Sequence[str], into: Path | IO[str]) -> None:
-    """A CSV with every column that there was, and the translations; written aside and renamed.
-
-    Raises:
-        UsageError: it cannot be written there.
-    """
+    """Write a CSV with all columns and the translations, atomically. Raises UsageError if not writable."""
     if not isinstance(into, Path):
         _write(asked, translations, into)
         return
@@ -106,7 +101,7 @@ def _write(asked: Asked, translations: Sequence[str], file: IO[str]) -> None:
 
 
 def _source(path: Path, columns: dict[str, list[object]], named: str | None) -> str:
-    """The column to translate: the one that is named, or the likeliest."""
+    """The column to translate: the named one, or the likeliest."""
     try:
         roles = roles_of(columns, source=named, target=None, group=None)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""Settings that cannot work, refused before anything is read or written."""
+"""Reject impossible settings before anything is read or written."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ from stayfinite.recipes.settings import require
 
 
 def refuse_impossible(config: Any) -> None:
-    """Look at the settings of a translation's training.
-
-    Raises:
-        UsageError: one of them, or two together, cannot work.
-    """
+    """Raise UsageError if a setting, or a combination, is invalid."""
     if config.val and not config.train:
         raise UsageError("--val without --train", fix="--train pairs.csv --val others.csv")
     if config.graphs and config.gradient_checkpointing:
@@ -56,11 +52,9 @@ def refuse_impossible(config: Any) -> None:
 
 
 def refuse_recorded_stream(config: Any) -> None:
-    """Look at what a stream cannot do.
+    """Raise UsageError for settings that do not work with a stream.
 
-    Raises:
-        UsageError: batches of a few forms are asked for, which need the lengths of all rows, or sampled segmentations,
-            which a resumed stream could not sample again.
+    Graphs need the lengths of all rows, and a resumed stream cannot sample the same segmentations again.
     """
     if config.segmentations:
         raise UsageError(
@@ -75,11 +69,7 @@ def refuse_recorded_stream(config: Any) -> None:
 
 
 def refuse_place(config: Any, place: Place) -> None:
-    """Look at where it would train.
-
-    Raises:
-        UsageError: it cannot train there.
-    """
+    """Raise UsageError for --graphs without CUDA or with several ranks."""
     if config.graphs and place.device.type != "cuda":
         raise UsageError(f"--graphs needs a CUDA device, not {place.device}", fix="remove --graphs")
     if config.graphs and place.count > 1:

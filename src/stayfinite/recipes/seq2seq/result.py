@@ -1,4 +1,4 @@
-"""What the training of a translation came to."""
+"""Result of a translation training."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stayfinite.recipes.running.outcome import Outcome
 from stayfinite.recipes.seq2seq.scores import Scores
 
 SPENT = ("seconds", "tokens_per_second")
-"""What only a process knows that has trained."""
+"""Keys known only to a process that has trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(Outcome):
-    """What a training came to."""
+    """Result of a training."""
 
     scores: Scores
     tokens_per_second: float
@@ -24,7 +24,7 @@ class Result(Outcome):
         """For result.json.
 
         Arguments:
-            trained: what stood there, where this process took no step and only scored: the time of the training stays.
+            trained: the earlier record, if this process only scored; its training time is kept.
         """
         rate = round(self.tokens_per_second)
         now = {"scores": self.scores.to_json(), **self.numbers(), "tokens_per_second": rate}

@@ -1,4 +1,4 @@
-"""How good translations are: BLEU and chrF++ by sacrebleu, and their geometric mean."""
+"""BLEU and chrF++ by sacrebleu, and their geometric mean."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stayfinite.errors import MissingExtra, UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """What a set of translations comes to, each of 100."""
+    """Corpus scores, from 0 to 100."""
 
     bleu: float
     chrf: float
@@ -19,11 +19,9 @@ class Scores:
 
     @property
     def mean(self) -> float:
-        """The geometric mean of both."""
         return math.sqrt(self.bleu * self.chrf)
 
     def to_json(self) -> dict[str, float]:
-        """By name."""
         return {"bleu": self.bleu, "chrf": self.chrf, "mean": self.mean, "rows": self.rows}
 
     def __str__(self) -> str:
@@ -34,7 +32,7 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
     """Score translations against one reference each.
 
     Raises:
-        UsageError: there are not as many references as translations, or none at all.
+        UsageError: different numbers of translations and references, or none.
     """
     try:
         from sacrebleu.metrics.bleu import BLEU
@@ -45,8 +43,7 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
         raise UsageError(
             f"{len(translations)} translations and {len(references)} references", fix="give one reference for each"
         )
-    # sacrebleu wants a list for each *set* of references, as long as the translations. Given a list for each sentence
-    # it scores the first sentence alone and says nothing.
+    # sacrebleu takes one list per *set* of references. With one list per sentence it silently scores only the first.
     sets = [list(references)]
     bleu = BLEU().corpus_score(list(translations), sets).score
     chrf = CHRF(word_order=2).corpus_score(list(translations), sets).score

@@ -1,4 +1,4 @@
-"""Pairs that do not fit memory: a sample of them to start from, and a stream of batches."""
+"""Stream pairs larger than memory: a sample, and batches."""
 
 from __future__ import annotations
 
@@ -28,27 +28,26 @@ from stayfinite.recipes.streaming.telling import PassedOver
 
 Say = Callable[[str], None]
 LONGEST = 100_000
-"""Characters of a text that are tokenized: no limit of tokens leaves room for more, and the time grows with it."""
+"""Characters of a text to tokenize: no token limit needs more, and time grows with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairReader:
-    """The pairs of a file.
+    """Reads the pairs of a file.
 
     Arguments:
-        columns: which are what.
-        tell: whether this process tells of rows that are passed over.
+        tell: whether this process reports skipped rows.
     """
 
     columns: Columns
     tell: bool = True
 
     def __call__(self, source: Source) -> Iterator[Pair]:
-        """Its pairs; stops with `LoaderFailed` where the file is cut."""
+        """Yield the pairs. Raises LoaderFailed if the file is truncated."""
         return (pair for pair, _ in self.read(source))
 
     def read(self, source: Source) -> Iterator[tuple[Pair, int]]:
-        """Each with the bytes of the file that were read so far."""
+        """Pairs with the bytes read so far."""
         passed = PassedOver(tell=self.tell)
 
         def wrong(path: Path, places: Sequence[Broken]) -> None:
@@ -61,7 +60,7 @@ class PairReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairPool:
-    """Turns some pairs into batches of rows of like length."""
+    """Turns pairs into batches of similar length."""
 
     encode: Encoding
     forms: tuple[Form, ...]
@@ -69,11 +68,11 @@ class PairPool:
     padding: Callable[[Sequence[Example]], dict[str, Tensor]]
     batch_size: int
     tokens: int | None
-    """Instead of ``batch_size``, at most this many tokens per batch."""
+    """Token budget per batch, instead of ``batch_size``."""
     spread: int
-    """Batches that are sorted together."""
+    """Batches sorted together."""
     held: frozenset[str]
-    """Groups and sources that validate; they are never trained on."""
+    """Groups and sources of validation, which are never trained on."""
 
     def __call__(self, rows: Sequence[Pair], chance: random.Random) -> Iterator[Mapping[str, Tensor]]:
         cut = (replace(pair, source=pair.source[:LONGEST], target=pair.target[:LONGEST]) for pair in rows)
@@ -94,19 +93,19 @@ def size_of(pair: Pair) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamedPairs:
-    """Files of pairs that are read as they are needed."""
+    """Files of pairs read on demand."""
 
     files: Sequence[Source]
     training: list[Pair]
-    """Of the sample: what a tokenizer is trained on, and the first batch is made of."""
+    """Sampled pairs for the tokenizer and the first batch."""
     validation: list[Pair]
     held: frozenset[str]
-    """Groups and sources that validate."""
+    """Groups and sources of validation."""
     characters: int | None
-    """Of all files, about."""
+    """Estimated total of all files."""
 
     def batches(self, loading: Loading, ranks: int, *, steps: int | None) -> int:
-        """Batches of a pass on each rank, about.
+        """Estimated batches per pass and rank.
 
         Arguments:
             loading: of the sample, with batches of one rank.
@@ -118,10 +117,10 @@ class StreamedPairs:
         self, config: Any, encode: Encoding, loading: Loading, place: Place, say: Say, *, rows: int,
         batch_size: int, tokens: int | None,
     ) -> StreamLoader:  # fmt: skip
-        """The batches of this process, like those that the sample makes.
+        """The batches of this process, sized as in the sample.
 
         Arguments:
-            rows: of the sample, which say how many rows make a batch.
+            rows: in the sample, to estimate the rows per batch.
         """
         make = PairPool(
             encode=encode, forms=config.normalise, max_ratio=config.max_ratio, padding=loading.padding,
@@ -134,14 +133,14 @@ class StreamedPairs:
 
 
 def streamed_pairs(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedPairs:
-    """Look at the files, without reading them all.
+    """Sample the files without reading them whole.
 
     Arguments:
-        begun: the directory of a run that goes on.
+        begun: directory of a run to resume.
 
     Raises:
-        UsageError: they are not those that the run was begun with, or hold no pair that could be trained on.
-        LoaderFailed: one is cut.
+        UsageError: other files than the run was started with, or no usable pair.
+        LoaderFailed: a file is truncated.
     """
     if begun is not None:
         require_same_files(files, begun)
@@ -157,7 +156,7 @@ def streamed_pairs(config: Any, files: Sequence[Source], begun: Path | None, say
         held = frozenset(pair.source for pair in validation)
         training = [pair for pair in kept.pairs if pair.source not in held]
     else:
-        # By whole groups, and no more than can well be translated again and again.
+        # By whole groups, and few enough to translate repeatedly.
         training, validation = split(kept.pairs, min(config.val_share, HELD / len(kept.pairs)))
         held = frozenset(pair.group or pair.source for pair in validation)
     if not training or not validation:

@@ -1,4 +1,4 @@
-"""Tables into pairs: which column is what, guessed from names and first rows where nobody says."""
+"""Turn tables into pairs, guessing columns from names and first rows."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from stayfinite.readers.data.shapes import Shape, shape_of, sides
 from stayfinite.recipes.seq2seq.built_in import Pair
 
 SHOWN = 30
-"""Characters of a cell that a message shows."""
+"""Characters of a cell shown in messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """Names of the columns; None to guess."""
+    """Column names; None to guess."""
 
     source: str | None = None
     target: str | None = None
@@ -31,25 +31,24 @@ class Columns:
 
     @classmethod
     def of(cls, config: Any) -> Columns:
-        """As the settings of a program name them."""
+        """The columns named in a recipe's settings."""
         return cls(source=config.source, target=config.target, group=config.group)
 
 
 Wrong = Callable[[Path, Sequence[Broken]], None]
-"""Is given the places of a file that are no rows; raises, or they are passed over."""
+"""Receives the broken rows of a file; raises, or they are skipped."""
 
 
 def pairs_of_table(
     source: Source, columns: Columns, usual: Columns, wrong: Wrong, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[tuple[list[Pair], int]]:
-    """The pairs of a table, some thousands at a time, each time with the bytes of it that were read so far.
+    """Pairs of a table, some thousands at a time, with the bytes read so far.
 
     Arguments:
-        columns: which are what.
-        usual: names that are taken where nothing was asked for and the table has them.
+        usual: column names to use if none is given and the table has them.
 
     Raises:
-        UsageError: it has no such columns.
+        UsageError: no such columns.
     """
     read: _Table | None = None
     rows = 0
@@ -71,20 +70,16 @@ def pairs_of_table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Table:
-    """How the rows of one file become pairs."""
+    """How rows of a file become pairs."""
 
     format: str
     columns: Columns
     shape: Shape | None
-    """How source and target are built from rows of a known shape."""
+    """Known row format that source and target are built from, if any."""
 
     @classmethod
     def begun(cls, source: Source, table: Mapping[str, list[Any]], asked: Columns, usual: Columns) -> _Table:
-        """From the first rows of a file.
-
-        Raises:
-            UsageError: no such column, or which is which cannot be told.
-        """
+        """From the first rows of a file. Raises UsageError if a column is missing or ambiguous."""
         wanted = (asked.source, asked.target)
         shape = None if any(wanted) or {usual.source, usual.target} & {*table} else shape_of(table)
         if shape is None and not any((*wanted, asked.group)):
@@ -97,7 +92,7 @@ class _Table:
         return cls(format=told(source, table), columns=known, shape=shape)
 
     def pairs(self, path: Path, chunk: Chunk, wrong: Wrong) -> list[Pair]:
-        """The pairs of some rows; of a row that is not what it should be an empty one."""
+        """Pairs of some rows; an invalid row gives an empty pair."""
         if self.shape is None:
             return _rows(chunk.columns, self.columns)
         made = sides(self.shape, chunk.columns, chunk.lines)
@@ -114,14 +109,14 @@ class _Table:
 def refuse_without_header(
     source: Source, table: Mapping[str, list[Any]], usual: Iterable[str | None], flags: str
 ) -> None:
-    """Where nobody says which column is what, and the first row may be a row like any other, it would be lost.
+    """Refuse a table whose first row may be data, if no columns are named.
 
     Arguments:
-        usual: names that prove it, beside those that everybody uses.
-        flags: that say which column is what.
+        usual: names that prove a header, besides common ones.
+        flags: that name the columns.
 
     Raises:
-        UsageError: it is not sure that the first row of this table holds names.
+        UsageError: unclear whether the first row is a header.
     """
     cells = list(table)
     if source.kind in WRITTEN and not set(cells).intersection(usual) and not has_header(table):
@@ -133,7 +128,7 @@ def refuse_without_header(
 
 
 def refuse_broken(path: Path, broken: Sequence[Broken], fix: str | None = None) -> None:
-    """Half a row would be a wrong pair: say where, and stop."""
+    """Stop at broken rows: half a row would be a wrong pair."""
     if broken:
         more = f" (and {len(broken) - 1} more like it)" if len(broken) > 1 else ""
         raise UsageError(
@@ -143,10 +138,10 @@ def refuse_broken(path: Path, broken: Sequence[Broken], fix: str | None = None) 
 
 
 def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, usual: Columns) -> Columns:
-    """The columns of this table: those that were asked for, the usual ones, the rest guessed.
+    """Columns of a table: named, usual, or guessed.
 
     Raises:
-        UsageError: no such column, or which is which cannot be told.
+        UsageError: no such column, or ambiguous columns.
     """
     source = _meant(asked.source, table) or (usual.source if usual.source in table else None)
     target = _meant(asked.target, table) or (usual.target if usual.target in table else None)
@@ -165,7 +160,7 @@ def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, us
 
 
 def _meant(name: str | None, table: Mapping[str, list[Any]]) -> str | None:
-    """The column of a name; `en` is `translation.en` too."""
+    """The column with this name; `en` also matches `translation.en`."""
     return f"translation.{name}" if name not in table and f"translation.{name}" in table else name
 
 

@@ -1,4 +1,4 @@
-"""The tokenizer of a program: the model's own, bytes, or a SentencePiece one that is trained here."""
+"""The tokenizer: the model's own, bytes, or SentencePiece trained here."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.running.hub import loading_options
 
 SENTINELS = 100
-"""T5's span corruption names its gaps by these, `<extra_id_0>` to `<extra_id_99>`."""
+"""T5's sentinels, `<extra_id_0>` to `<extra_id_99>`."""
 LEAST_VOCABULARY = 64
 TO_TRAIN = "name a directory with tokenizer.json or spiece.model, or `bytes`; without it one is trained"
 TO_USE = "put its tokenizer.json or spiece.model next to the model's weights"
 LONGEST = 256
-"""Characters of a line from which a tokenizer is trained. A piece never reaches over a space, so that a cut there loses
-nothing; but SentencePiece takes time as the square of what repeats within a line, and passes over the longest lines."""
+"""Longest line in characters to train a tokenizer on. Pieces never span spaces, so splitting there loses nothing, while
+SentencePiece is quadratic in repetitions within a line and skips the longest lines.
+"""
 
 
 def train_sentencepiece(texts: Iterable[str], directory: Path, vocab_size: int, *, seed: int = 0) -> Any:
-    """Train a SentencePiece model on these texts, keep it in a directory, and return the tokenizer.
+    """Train SentencePiece on these texts, save it in a directory, and load it.
 
-    The vocabulary has ``vocab_size`` pieces, or as many as the texts can fill, and T5's sentinels after them.
+    The vocabulary has ``vocab_size`` pieces, or as many as the texts allow, plus T5's sentinels.
     """
     import sentencepiece
 
@@ -33,7 +34,7 @@ def train_sentencepiece(texts: Iterable[str], directory: Path, vocab_size: int, 
     characters = len({character for line in lines for character in line})
     if not lines:
         raise UsageError("cannot train a tokenizer without text", fix="check the data: every row is empty")
-    # Every character needs a piece of its own, else it is unknown for ever.
+    # Every character needs its own piece, or it stays unknown.
     size = max(vocab_size, characters + LEAST_VOCABULARY)
     sentencepiece.set_random_generator_seed(seed)
     with tempfile.TemporaryDirectory() as work:
@@ -59,14 +60,14 @@ def train_sentencepiece(texts: Iterable[str], directory: Path, vocab_size: int, 
 
 
 def load_tokenizer(name: str, *, cache_dir: str | None = None, fix: str = TO_TRAIN) -> Any:
-    """A tokenizer from a directory or, where there is a network, a hub; `bytes` is ByT5's.
+    """A tokenizer from a directory or hub; `bytes` is ByT5's.
 
     Arguments:
-        fix: what to name instead, where it cannot be loaded.
+        fix: shown if it cannot be loaded.
 
     Raises:
-        UsageError: there is none, or its vocabulary was not read.
-        MissingExtra: it is a SentencePiece model, and what transformers reads such a file with is not installed.
+        UsageError: not found, or without its vocabulary.
+        MissingExtra: reading SentencePiece files needs a missing package.
     """
     if name == "bytes":
         from transformers import ByT5Tokenizer
@@ -79,12 +80,12 @@ def load_tokenizer(name: str, *, cache_dir: str | None = None, fix: str = TO_TRA
     bare = pieces and not (directory / "tokenizer_config.json").exists()
     if pieces and not (directory / "tokenizer.json").exists() and not _reads_sentencepiece():
         raise _without_protobuf(name)
-    # T5Tokenizer(vocab_file=...) takes the file and forgets its pieces (transformers 5); from_pretrained reads them.
+    # T5Tokenizer(vocab_file=...) ignores the pieces (transformers 5); from_pretrained reads them.
     kind: Any = T5Tokenizer if bare else AutoTokenizer
     options = loading_options(name, cache_dir=cache_dir, fix=fix) | ({"extra_ids": SENTINELS} if bare else {})
     try:
         tokenizer = kind.from_pretrained(name, **options)
-    except Exception as error:  # a damaged file raises whatever its parser raises
+    except Exception as error:  # a damaged file may raise anything
         if "tiktoken" in str(error) and not _reads_sentencepiece():
             raise _without_protobuf(name) from error
         raise UsageError(
@@ -99,15 +100,15 @@ def load_tokenizer(name: str, *, cache_dir: str | None = None, fix: str = TO_TRA
 
 
 def _reads_sentencepiece() -> bool:
-    """Whether transformers can read SentencePiece's own files here."""
+    """Whether transformers can read SentencePiece files here."""
     try:
         return find_spec("google.protobuf") is not None
-    except ModuleNotFoundError:  # not even the namespace above it
+    except ModuleNotFoundError:  # the google namespace itself is missing
         return False
 
 
 def _without_protobuf(name: str) -> MissingExtra:
-    """Without it transformers takes SentencePiece's file for one of tiktoken's, and asks for that."""
+    """Without protobuf, transformers mistakes the file for tiktoken's and asks for that."""
     return MissingExtra(
         f"the tokenizer {name!r} needs protobuf (SentencePiece), which is not installed",
         fix="pip install protobuf",
@@ -120,11 +121,11 @@ def has_tokenizer(directory: Path) -> bool:
 
 
 def sentinel_ids(tokenizer: Any) -> list[int]:
-    """The ids of `<extra_id_0>`, `<extra_id_1>`, and so on, up to the first that the tokenizer does not have."""
+    """Ids of `<extra_id_0>`, `<extra_id_1>`, ..., up to the first missing one."""
     unknown = getattr(tokenizer, "unk_token_id", None)
     found: list[int] = []
     for number in range(SENTINELS):
-        # mT5 has them as ordinary pieces, which begin a word.
+        # In mT5 they are ordinary word-initial pieces.
         names = (f"<extra_id_{number}>", f"\u2581<extra_id_{number}>")
         ids = [tokenizer.convert_tokens_to_ids(name) for name in names]
         known = [each for each in ids if isinstance(each, int) and each != unknown]
@@ -135,7 +136,7 @@ def sentinel_ids(tokenizer: Any) -> list[int]:
 
 
 def with_sentinels(tokenizer: Any) -> list[int]:
-    """The ids of all sentinels; a tokenizer without any is given them, so its model may need more rows afterwards."""
+    """Ids of all sentinels. Adds them to a tokenizer that lacks them, so its model may need more rows."""
     found = sentinel_ids(tokenizer)
     if not found:
         tokenizer.add_tokens([f"<extra_id_{number}>" for number in range(SENTINELS)], special_tokens=True)
@@ -144,10 +145,10 @@ def with_sentinels(tokenizer: Any) -> list[int]:
 
 
 def check_ids(tokenizer: Any, model: Any) -> None:
-    """Refuse a vocabulary that the model has no rows for; enlarge embeddings before this.
+    """Refuse a tokenizer larger than the embedding. Resize before this.
 
     Raises:
-        UsageError: the tokenizer can give an id beyond the embedding.
+        UsageError: an id would be out of range.
     """
     rows = int(model.get_input_embeddings().num_embeddings)
     if len(tokenizer) > rows:
@@ -158,9 +159,9 @@ def check_ids(tokenizer: Any, model: Any) -> None:
 
 
 def _bounded(lines: list[str], most: int = 1_000_000) -> Iterator[str]:
-    """At most a million lines, spread over all of them: more makes a vocabulary slower, not better.
+    """At most a million lines, evenly spaced: more makes it slower, not better.
 
-    Of the pieces of long lines each comes once: a text that says the same over and over has no more words for it.
+    Pieces of long lines are deduplicated: repetition within a text adds no words.
     """
     stride = max(1, -(-len(lines) // most))
     chosen = lines[::stride]
@@ -169,7 +170,7 @@ def _bounded(lines: list[str], most: int = 1_000_000) -> Iterator[str]:
 
 
 def pieces(line: str, longest: int) -> Iterator[str]:
-    """A long line in pieces of at most so many characters, cut at spaces where there are any."""
+    """Split a line into pieces of at most ``longest`` characters, at spaces if possible."""
     start = 0
     while len(line) - start > longest:
         space = line.rfind(" ", start + 1, start + longest)

@@ -1,4 +1,4 @@
-"""A translation model on disk: the trained one with the settings that its use needs, and the shape of a run's own."""
+"""A translation model on disk: weights and settings, and the shape of a run's model."""
 
 from __future__ import annotations
 
@@ -10,35 +10,31 @@ from typing import Any
 from stayfinite.errors import UsageError
 
 SETTINGS = "translate.json"
-"""What a trained model keeps its settings in, beside its weights."""
+"""Settings file next to the weights."""
 SHAPE = "model"
-"""The directory in a run that says what its model looks like."""
+"""Directory in a run that holds its model's config."""
 
 
 def save_trained(model: Any, tokenizer: Any, config: Any, into: Path) -> None:
-    """Write a model so that transformers, and ``stayfinite translate``, can load it."""
+    """Save a model for transformers and ``stayfinite translate``."""
     model.save_pretrained(into)
     tokenizer.save_pretrained(into)
     (into / SETTINGS).write_text(json.dumps(asdict(config), indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def keep_shape(model: Any, tokenizer: Any, run: Path) -> None:
-    """Write a run's tokenizer and what its model looks like, without weights: `rebuild` needs no more."""
+    """Save a run's tokenizer and model config, without weights, for `rebuild`."""
     tokenizer.save_pretrained(run / "tokenizer")
     model.config.save_pretrained(run / SHAPE)
 
 
 def rebuild(run: Path) -> Any:
-    """The model of a run, with fresh weights.
-
-    Raises:
-        UsageError: the run directory does not describe its model.
-    """
+    """The model of a run, with random weights. Raises UsageError if the run does not describe its model."""
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     try:
         config = AutoConfig.from_pretrained(run / SHAPE)
     except (OSError, ValueError) as error:
         raise UsageError(f"{run / SHAPE} is not a valid model config: {str(error).splitlines()[0]}") from error
-    kind: Any = AutoModelForSeq2SeqLM  # it carries no annotations
+    kind: Any = AutoModelForSeq2SeqLM  # has no annotations
     return kind.from_config(config)

@@ -1,4 +1,4 @@
-"""A trained model in use: with the normalization, prefix and limits that it was trained with."""
+"""Use a trained model with its normalization, prefix and limits."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from stayfinite.recipes.seq2seq.trained import SETTINGS
 DEFAULTS: dict[str, Any] = {
     "normalise": [], "prefix": "", "max_source_length": 256, "max_target_length": 256, "source": None, "target": None,
 }  # fmt: skip
-"""What a model is used with that was not trained here."""
+"""Settings for a model that was not trained here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translator:
-    """A model, its tokenizer, and how its sources are brought into one spelling."""
+    """A model with its tokenizer and normalization."""
 
     model: Any
     evaluation: Evaluation
@@ -36,7 +36,7 @@ class Translator:
     def translate(
         self, sources: Sequence[str], *, beams: int, progress: Callable[[int, int], None] | None = None
     ) -> list[str]:
-        """One translation for each text, in their order; that of an empty text is empty."""
+        """One translation per text, in order; empty for an empty text."""
         ready = [self.normalize(source).strip() for source in sources]
         asked = [row for row, text in enumerate(ready) if text]
         with quiet_transformers():
@@ -49,28 +49,28 @@ class Translator:
     def evaluate(
         self, pairs: Sequence[Pair], *, beams: int, progress: Callable[[int, int], None] | None = None
     ) -> tuple[Scores, list[str]]:
-        """How well it translates these pairs, and its translations."""
+        """Scores and translations of these pairs."""
         translations = self.translate([pair.source for pair in pairs], beams=beams, progress=progress)
         return score(translations, [" ".join(pair.target.split()) for pair in pairs]), translations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """Where a model is, and what of its training matters for its use; nothing is loaded yet."""
+    """A model's location and settings, not loaded yet."""
 
     where: str
     settings: dict[str, Any]
 
 
 def find_model(name: str) -> Trained:
-    """The best model of a run, a model in a directory of its own, or one of a hub.
+    """The best model of a run, a model directory, or a hub model.
 
     Raises:
-        UsageError: the run has none yet, or its settings cannot be read.
+        UsageError: no model yet, or unreadable settings.
     """
     run = Path(name)
     where = str(run / "best") if (run / "best" / "config.json").exists() else name
-    # A hub's names have an owner and no more; asking it for others takes a minute and says less.
+    # Hub names have one slash at most; asking the hub for others takes a minute.
     if not run.exists() and (run.is_absolute() or name.startswith((".", "runs/")) or name.count("/") > 1):
         raise UsageError(f"{name}: no such directory", fix="name the --output-dir of a run, or a model")
     if where == name and (run / "run.json").exists():
@@ -81,13 +81,13 @@ def find_model(name: str) -> Trained:
 def load_translator(
     trained: Trained, *, device: str = "auto", batch_size: int = 32, max_target: int | None = None
 ) -> Translator:
-    """The model, ready to translate.
+    """Load the model for translation.
 
     Arguments:
-        max_target: tokens of a translation; by default as in training.
+        max_target: tokens per translation; default: as in training.
 
     Raises:
-        UsageError: no such model, or no such device.
+        UsageError: no such model or device.
     """
     settings = trained.settings
     place = choose_device(device)

@@ -1,4 +1,4 @@
-"""The tokenizer of a translation: the run's own, one that was given, the model's, or one that is trained here."""
+"""The tokenizer of a translation: the run's, a given one, the model's, or a newly trained one."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def vocabulary(
     cache_dir: str | None,
     place: Place,
 ) -> Any:
-    """The tokenizer; a run that goes on keeps its own. One that is trained is trained by the first process.
+    """The tokenizer. A resumed run keeps its own. If it must be trained, rank 0 trains it.
 
     Arguments:
-        model: a size, a directory or a hub's name.
+        model: a size, directory or hub name.
         pairs: to train it on.
         own: where the run keeps it.
-        given: a directory, a hub's name, or `bytes`.
-        size: pieces of one that is trained.
-        prefix: put before every source.
+        given: a directory, a hub name, or `bytes`.
+        size: vocabulary of a trained one.
+        prefix: prepended to every source.
     """
     if resuming:
         return load_tokenizer(str(own))

@@ -1,1 +1,1 @@
-"""Data that does not fit memory: rows of many files, shuffled in windows, dealt to ranks and workers, resumable."""
+"""Stream data larger than memory: many files, shuffled in windows, shared among ranks and workers, resumable."""

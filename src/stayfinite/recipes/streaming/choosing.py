@@ -1,4 +1,4 @@
-"""Whether data is streamed, and which files and data sets its names stand for."""
+"""Whether to stream, and which files and datasets the names refer to."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from stayfinite.readers.data.hub_rows import dataset_source, hub_source, is_hub
 from stayfinite.readers.data.opening import matching
 
 Streaming = Literal["auto", "on", "off"]
-"""Whether data is read as it is needed; `auto` does so where it would need gigabytes of memory."""
+"""`auto` streams data that would need gigabytes of memory."""
 
 
 GIVEN = "hub:(object)"
-"""The name of an object of the `datasets` library; no data set of a hub has it."""
+"""Name for a `datasets` object passed in; not a valid hub name."""
 
 
 def given(names: tuple[str, ...], dataset: Any) -> tuple[str, ...]:
-    """The names of the data, with that of an object where there is one."""
+    """The names of the data, plus that of the object if there is one."""
     return names if dataset is None or GIVEN in names else (*names, GIVEN)
 
 
 def opened(names: Sequence[str], open_files: Callable[[list[str]], list[Source]], dataset: Any = None) -> list[Source]:
-    """What these names stand for: data sets of a hub, an object, files.
+    """Open hub datasets, the object, and files by name.
 
     Arguments:
-        open_files: finds the files behind the names that are paths.
-        dataset: the object that `GIVEN` stands for.
+        open_files: opens names that are paths.
+        dataset: the object named `GIVEN`.
 
     Raises:
-        UsageError: there is no such file or data set.
+        UsageError: no such file or dataset.
     """
     paths = [name for name in names if not is_hub(name)]
     sets = [
@@ -44,11 +44,7 @@ def opened(names: Sequence[str], open_files: Callable[[list[str]], list[Source]]
 
 
 def streams(asked: Streaming, files: Sequence[Source]) -> bool:
-    """Whether these files are streamed.
-
-    Raises:
-        UsageError: a data set of a hub is not to be streamed.
-    """
+    """Whether to stream these files. Raises UsageError if streaming is off for a hub dataset."""
     hub = [str(file.path) for file in files if file.kind == "hub"]
     if hub and asked == "off":
         raise UsageError(f"--stream off: {hub[0]} can only be streamed", fix="leave --stream out, or download it first")
@@ -58,13 +54,13 @@ def streams(asked: Streaming, files: Sequence[Source]) -> bool:
 
 
 def refuse_missing(names: Sequence[str], fix: str, *, hub: bool = True) -> None:
-    """Look whether there are such files.
+    """Check that the files exist.
 
     Arguments:
-        hub: whether a data set of a hub will do.
+        hub: allow hub datasets.
 
     Raises:
-        UsageError: there is none of a name.
+        UsageError: not found.
     """
     for name in names:
         if not (hub and is_hub(name)) and not matching(name):

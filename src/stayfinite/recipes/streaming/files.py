@@ -1,4 +1,4 @@
-"""The files of a stream: which they were when a run began, and whether they still are."""
+"""Files of a stream, recorded at the start of a run and compared on resume."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SHOWN = 3
 
 
 def mark_of(files: Sequence[Source], *more: object) -> str:
-    """What tells these files, with their sizes, and these settings from others."""
+    """A hash of files, sizes and settings."""
     listed = [[str(file.path), file.size] for file in files]
     return hashlib.blake2b(json.dumps([listed, [str(each) for each in more]]).encode(), digest_size=16).hexdigest()
 
 
 def require_same_files(files: Sequence[Source], run: Path) -> None:
-    """Compare the files with those that a run was begun with.
+    """Compare the files with those the run was started with.
 
     Raises:
-        UsageError: one is gone, changed or new; a place in the old ones would mean nothing.
+        UsageError: one is missing, changed or new, so that the saved position is meaningless.
     """
     try:
         before = json.loads((run / FILE).read_text(encoding="utf-8"))["files"]
@@ -46,6 +46,6 @@ def require_same_files(files: Sequence[Source], run: Path) -> None:
 
 
 def note_files(files: Sequence[Source], run: Path) -> None:
-    """Keep in the run's directory which files it reads."""
+    """Record the files of a run."""
     run.mkdir(parents=True, exist_ok=True)
     write_record(run / FILE, {"version": 1, "files": {str(file.path): file.size for file in files}})

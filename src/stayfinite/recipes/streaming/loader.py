@@ -1,4 +1,4 @@
-"""A loader over a stream: one epoch an iteration, in this process or in workers, with a place that can be saved."""
+"""Data loader over a stream: one epoch per iteration, with a resumable position."""
 
 from __future__ import annotations
 
@@ -16,23 +16,20 @@ from stayfinite.recipes.streaming.windows import Stripe
 
 VERSION = 1
 AHEAD = 4
-"""Batches that a worker makes before they are asked for."""
+"""Batches prefetched per worker."""
 
 
 class StreamLoader:
-    """Batches of one rank. The rows of the stream are dealt to all workers of all ranks, each row to one of them.
+    """Batches of one rank. Each row of the stream goes to one worker of one rank.
 
-    A run that goes on with as many ranks and workers has the very batches that it would have had. With another number
-    of them it starts at the earliest window that any had begun: no row is lost, some of that window come again.
+    A run resumed with the same numbers of ranks and workers gets exactly the same batches. With others it restarts at
+    the earliest unfinished window: no row is lost, some repeat.
 
     Arguments:
-        stream: of all rows.
-        data: what tells this data from other; a place in other data is refused.
-        rank: of this process.
-        ranks: how many there are.
-        workers: processes that read for this one; 0 reads here.
-        pin: put batches where a GPU copies them from without waiting.
-        say: is told when rows come again.
+        data: hash of the data; a position in other data is refused.
+        workers: reader processes; 0 reads in this one.
+        pin: pin memory.
+        say: told when rows repeat.
     """
 
     def __init__(
@@ -53,7 +50,7 @@ class StreamLoader:
         self._say = say
         self._spots = [Spot()] * self._shares
         self._turn = 0
-        """Which of this rank's stripes gives the next batch."""
+        """The stripe of this rank that gives the next batch."""
 
     @property
     def _shares(self) -> int:
@@ -64,7 +61,7 @@ class StreamLoader:
         return self._handed_out(self._source(), epoch, fresh=all(spot == Spot(epoch) for spot in self._spots))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where this rank stands, after the batch that was given last."""
+        """Position of this rank after the last batch."""
         return {
             "version": VERSION,
             "data": self._data,
@@ -76,14 +73,14 @@ class StreamLoader:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Stand where a single rank stood; see `load_states`."""
+        """Resume from the state of a single rank; see `load_states`."""
         self.load_states([state])
 
     def load_states(self, states: Sequence[Mapping[str, Any]]) -> None:
-        """Stand where the run stood, given the state of each rank that it had.
+        """Resume from the states of all ranks of the run.
 
         Raises:
-            StateError: it is no such state, or one of other data. Nothing was changed.
+            StateError: invalid, or of other data. Nothing was changed.
         """
         try:
             spots = [[Spot.of(numbers) for numbers in state["spots"]] for state in states]
@@ -132,7 +129,7 @@ class StreamLoader:
     def _source(self) -> Iterator[Any]:
         count = self._ranks * self._shares
         stripes = [Stripe(self._rank * self._shares + share, count) for share in range(self._shares)]
-        # The reader whose turn it is comes first: torch asks its workers in their order.
+        # Start with the reader whose turn it is: torch polls its workers in order.
         order = [(self._turn + number) % self._shares for number in range(self._shares)]
         items = _Items(self._stream, [(share, stripes[share], self._spots[share]) for share in order])
         if not self._workers:
@@ -141,13 +138,13 @@ class StreamLoader:
             DataLoader(
                 items, batch_size=None, num_workers=self._workers, prefetch_factor=AHEAD, pin_memory=self._pin,
                 worker_init_fn=_begin, collate_fn=_as_it_is,
-                generator=torch.Generator(),  # no number is drawn from anybody else's
+                generator=torch.Generator(),  # draw nothing from the global generator
             )
         )  # fmt: skip
 
 
 class _Items(IterableDataset[Any]):
-    """What one worker reads: its stripe's batches, each with the number of the share and the place after it."""
+    """One worker's data: share, position after the batch, batch."""
 
     def __init__(self, stream: Stream, shares: list[tuple[int, Stripe, Spot]]) -> None:
         self._stream = stream
@@ -160,12 +157,12 @@ class _Items(IterableDataset[Any]):
             for spot, batch in self._stream.batches(stripe, start):
                 yield share, tuple(spot), batch
         except LoaderFailed as error:
-            # As plain data: what a worker raises comes with its whole traceback.
+            # As plain data: an exception from a worker carries its whole traceback.
             yield None, error.message, {"code": error.code, "fix": error.fix}
 
 
 def _begin(_: int) -> None:
-    """Each worker has a core: threads of the tokenizer would only get in the way, and do not survive a fork."""
+    """One core per worker: tokenizer threads do not help, and do not survive a fork."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(1)
 

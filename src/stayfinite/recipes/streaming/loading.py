@@ -1,4 +1,4 @@
-"""The stream of a program: its files, its reader and its pools, put together by its settings."""
+"""Assemble a recipe's stream from its settings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def stream_loader(
 
     Arguments:
         config: has ``seed``, ``shuffle_rows`` and ``workers``.
-        pool: rows that are made into batches together.
+        pool: rows batched together.
         size: of a row, in characters.
     """
     stream = Stream(

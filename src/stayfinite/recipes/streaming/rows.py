@@ -1,4 +1,4 @@
-"""The rows of all files in one order that every rank agrees on."""
+"""The rows of all files, in the same order on every rank."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from stayfinite.errors import LoaderFailed, StayfiniteError
 from stayfinite.readers.data.chunk import Source
 
 Reader = Callable[[Source], Iterator[Any]]
-"""From a file to its rows, the same each time."""
+"""Yields the rows of a file, the same each time."""
 
 
 class Row(NamedTuple):
-    """A row, and where it stands."""
+    """A row and its position."""
 
     file: int
-    """Number of the file in the order of the epoch."""
+    """Index of the file in the epoch's order."""
     number: int
-    """Number of the row in the file, from 0."""
+    """Index of the row in the file."""
     value: Any
 
 
 class Rows:
-    """The rows of an epoch: the files in a new order each time, the rows of a file as they stand in it.
+    """Rows of an epoch: files in a new order, rows of a file in stored order.
 
     Arguments:
-        files: that the rows come from.
-        reader: gives the rows of one.
-        seed: of the order of files.
+        reader: yields the rows of a file.
+        seed: of the file order.
     """
 
     def __init__(self, files: Sequence[Source], reader: Reader, *, seed: int = 0) -> None:
@@ -39,11 +38,7 @@ class Rows:
         self._seed = seed
 
     def read(self, epoch: int, file: int = 0, row: int = 0) -> Iterator[Row]:
-        """The rows of an epoch from this place on.
-
-        Raises:
-            LoaderFailed: a file is gone, cut or damaged.
-        """
+        """Rows of an epoch from this position. Raises LoaderFailed if a file is missing, truncated or damaged."""
         order = list(range(len(self._files)))
         random.Random(f"files {self._seed} {epoch}").shuffle(order)
         for number in range(file, len(order)):

@@ -1,4 +1,4 @@
-"""The beginnings of files that are streamed: what training starts from, and how much there is in all."""
+"""Sample the beginnings of streamed files to size the training."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from stayfinite.readers.data.chunk import Source
 from stayfinite.readers.data.opening import TOLD
 
 SAMPLE = 16 << 20
-"""Characters of the sample that tokenizer, validation and number of steps come from."""
+"""Characters sampled for tokenizer, validation and number of steps."""
 SAMPLED_FILES = 16
 HELD = 1000
-"""Rows of the sample that validate where each of them has to be answered."""
+"""Sampled rows held out where each needs a generated answer."""
 
 
 class Looked(NamedTuple):
-    """What the beginnings of some files, spread over all of them, tell of the whole."""
+    """Summary of the sample."""
 
     characters: int | None
-    """Of all files, about; None where nobody knows how large they are."""
+    """Estimated total of all files; None if unknown."""
     words: str
-    """How they are written, and how much was looked at."""
+    """Formats and sample size, in words."""
 
 
 def look(
@@ -33,17 +33,17 @@ def look(
     size: Callable[[Any], int],
     most: int = SAMPLE,
 ) -> Looked:
-    """Read the beginnings of files, all alike on every rank.
+    """Read the beginnings of files, the same on every rank.
 
     Arguments:
-        read: gives the rows of a file, each with the bytes of it that were read so far.
-        keep: is given each row of the sample.
+        read: yields rows of a file with the bytes read so far.
+        keep: receives each sampled row.
         size: of a row, in characters.
-        most: characters in all.
+        most: characters in total.
 
     Raises:
-        UsageError: a file cannot be read.
-        LoaderFailed: one is cut.
+        UsageError: a file is unreadable.
+        LoaderFailed: a file is truncated.
     """
     stride = max(1, -(-len(files) // SAMPLED_FILES))
     chosen = files[::stride]
@@ -51,7 +51,7 @@ def look(
     for source in chosen:
         characters, ended, stop = 0, 0, -1
         for row, ended in read(source):
-            # What is counted ends with a chunk, as do the bytes that it took.
+            # Count up to the end of a chunk, as the byte positions do.
             if characters > most // len(chosen):
                 stop = ended if stop < 0 else stop
                 if ended != stop:
@@ -70,16 +70,16 @@ def look(
 
 
 def batches_of_pass(sampled: int, batches: float, characters: int | None, ranks: int, *, steps: int | None) -> int:
-    """Batches of a pass over all files on each rank, about: as many as the sample leads one to expect.
+    """Estimated batches per rank and pass over all files.
 
     Arguments:
-        sampled: characters of the sample that is trained on.
-        batches: that these make.
+        sampled: characters of the training sample.
+        batches: made from them.
         characters: of all files.
-        steps: that are asked for.
+        steps: requested number.
 
     Raises:
-        UsageError: nobody knows how large the data is, nor how many steps are asked for.
+        UsageError: neither the size nor the number of steps is known.
     """
     if characters is not None:
         return max(1, round(batches * characters / max(1, sampled) / ranks))

@@ -1,4 +1,4 @@
-"""A place in a stream, as a few numbers that a checkpoint can hold."""
+"""A stream position that a checkpoint can hold."""
 
 from __future__ import annotations
 
@@ -7,36 +7,31 @@ from typing import NamedTuple
 
 
 class Spot(NamedTuple):
-    """Where a stripe stands: the next batch that it gives. Its window is read again from where that begins."""
+    """The next batch of a stripe. On resume its window is read again from the start."""
 
     epoch: int = 0
     window: int = 0
-    """Number of the window within the epoch."""
+    """Index of the window in the epoch."""
     file: int = 0
-    """Where the window begins: the file's number in the order of the epoch, and the row's in the file."""
+    """Start of the window: index of the file in the epoch's order, and of the row in it."""
     row: int = 0
     pool: int = 0
-    """Number of the pool within the window."""
+    """Index of the pool in the window."""
     batch: int = 0
-    """Batches of the pool that were given."""
+    """Batches of the pool already given."""
 
     @property
     def beginning(self) -> Spot:
-        """Where its window begins."""
         return self._replace(pool=0, batch=0)
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> Spot:
-        """The spot that these numbers, from a checkpoint, stand for.
-
-        Raises:
-            ValueError: they are none.
-        """
+        """The position saved as these numbers. Raises ValueError if invalid."""
         if len(numbers) != len(cls._fields) or any(int(number) < 0 for number in numbers):
             raise ValueError(f"{numbers!r} is not a stream position")
         return cls(*map(int, numbers))
 
 
 def lowest(spots: Sequence[Spot]) -> Spot:
-    """The beginning of the earliest window that any of these stripes stands in; before it, every row was given."""
+    """Start of the earliest window of these stripes; all rows before it were given."""
     return min(spot.beginning for spot in spots)

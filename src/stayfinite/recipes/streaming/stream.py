@@ -1,4 +1,4 @@
-"""From rows to batches, a window at a time, from any place on."""
+"""Turn rows into batches, window by window, from any position."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from stayfinite.recipes.streaming.spots import Spot
 from stayfinite.recipes.streaming.windows import USUAL, Bounds, Stripe, Window, windows
 
 Make = Callable[[Sequence[Any], random.Random], Iterable[Any]]
-"""From the rows of a pool to its batches; all chance comes from the generator that it is given."""
+"""(rows of a pool, generator) -> batches; all randomness comes from the generator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
-    """Batches of rows that are read as they are needed.
+    """Batches of rows read on demand.
 
     Arguments:
         rows: all of them, in order.
         make: turns a pool into batches.
-        pool: rows that are turned into batches together, so that those of like length can share one.
-        bounds: how much is shuffled together.
-        seed: of all that is drawn.
+        pool: rows batched together, so that similar lengths share a batch.
+        bounds: size of a shuffle window.
         size: of a row, in characters.
     """
 
@@ -37,10 +36,10 @@ class Stream:
     size: Callable[[Any], int] = len
 
     def batches(self, stripe: Stripe, start: Spot) -> Iterator[tuple[Spot, Any]]:
-        """A stripe's batches from a place on to the end of the epoch, each with the place after it.
+        """Batches of a stripe from a position to the end of the epoch, each with the position after it.
 
         Raises:
-            LoaderFailed: a file is gone, cut or damaged.
+            LoaderFailed: a file is missing, truncated or damaged.
         """
         draw = f"{self.seed} {start.epoch}"
         rows = self.rows.read(start.epoch, start.file, start.row)
@@ -50,7 +49,7 @@ class Stream:
             if window.number == start.window:
                 begins = begins._replace(pool=start.pool, batch=start.batch)
             yield from self._of(window, begins, f"{draw} {window.number} {stripe}")
-            window.rows.clear()  # before the next one is read: never two in memory
+            window.rows.clear()  # free before reading the next: never two in memory
 
     def _of(self, window: Window, spot: Spot, draw: str) -> Iterator[tuple[Spot, Any]]:
         pools = range(spot.pool, -(-len(window.rows) // self.pool))

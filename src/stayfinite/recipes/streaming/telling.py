@@ -1,4 +1,4 @@
-"""Rows of a stream that cannot be used: passed over and told, unless the rest of their file is lost with them."""
+"""Skip unusable rows of a stream with a message, unless the rest of the file is lost."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from stayfinite.errors import LoaderFailed
 from stayfinite.readers.data.chunk import Broken
 
 MOST = 3
-"""Rows of a file that are told of."""
+"""Skipped rows reported per file."""
 
 
 class PassedOver:
-    """Tells of the first rows of a file that are passed over.
+    """Reports the first skipped rows of a file.
 
     Arguments:
-        tell: whether this process does; of its workers the first one.
+        tell: whether this process reports; among its workers only the first does.
     """
 
     def __init__(self, *, tell: bool = True) -> None:
@@ -26,12 +26,11 @@ class PassedOver:
         self._told = 0
 
     def __call__(self, path: Path, place: Broken) -> None:
-        """Pass over a place; stops with `LoaderFailed` where nothing after it can be read."""
+        """Skip a broken row. Raises LoaderFailed if nothing after it can be read."""
         refuse_cut(path, place)
         self.row(f"{path}:{place.line}: {place.why}")
 
     def row(self, words: str) -> None:
-        """Pass over a row, for this reason."""
         worker = get_worker_info()
         if self._tell and self._told < MOST and (worker is None or worker.id == 0):
             self._told += 1
@@ -39,11 +38,7 @@ class PassedOver:
 
 
 def refuse_cut(path: Path, place: Broken) -> None:
-    """Stop at a file of which the rest cannot be read; single rows that cannot are passed over.
-
-    Raises:
-        LoaderFailed: this is such a file.
-    """
+    """Raise LoaderFailed if the rest of the file cannot be read."""
     if place.ends:
         raise LoaderFailed(
             f"{path}:{place.line}: {place.why}", code="shard-cut",

@@ -1,8 +1,7 @@
-"""Windows: so many rows that follow one another, shuffled together, each stripe with its share of them.
+"""Shuffle windows: consecutive rows, shuffled together, shared among stripes.
 
-Every stripe counts the same windows in the same rows and keeps its own share. A window's order is drawn from its
-number. So a place in the stream is a few numbers, whoever reads it, and a window that was left in the middle is the
-same again.
+All stripes see the same windows and keep their own share. A window's order depends on its number. So a position is a
+few numbers on any rank, and an interrupted window can be reproduced.
 """
 
 from __future__ import annotations
@@ -17,14 +16,13 @@ from stayfinite.recipes.streaming.rows import Row
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much is shuffled together, over all ranks."""
+    """Limits of a window, over all ranks."""
 
     rows: int = 65_536
     size: int = 64 << 20
-    """Characters; a window of long rows has fewer of them."""
+    """Characters; a window of long rows has fewer rows."""
 
     def full(self, rows: int, size: int) -> bool:
-        """Whether a window of so much is complete."""
         return rows >= self.rows or size >= self.size
 
 
@@ -32,15 +30,15 @@ USUAL = Bounds()
 
 
 class Stripe(NamedTuple):
-    """One of several shares of the rows: a worker of a rank."""
+    """One share of the rows: a worker of a rank."""
 
     number: int
     of: int
-    """How many there are."""
+    """Number of stripes."""
 
 
 class Window(NamedTuple):
-    """A stripe's share of one window, in the order in which it is trained on."""
+    """A stripe's share of one window, in training order."""
 
     number: int
     file: int
@@ -57,11 +55,11 @@ def windows(
     first: int = 0,
     size: Callable[[Any], int] = len,
 ) -> Iterator[Window]:
-    """The windows that these rows make.
+    """The windows of these rows.
 
     Arguments:
-        draw: what the order depends on, with the window's number and the stripe: a seed and an epoch.
-        first: number of the first window, which begins at the first row.
+        draw: seed and epoch; with the window's number and the stripe it determines the order.
+        first: number of the first window.
         size: of a row.
     """
     number, count, weight = first, 0, 0
@@ -70,7 +68,7 @@ def windows(
     for row in rows:
         if begins is None:
             begins = row.file, row.number
-        # The window's number moves the turn on, so that no stripe has the odd row every time.
+        # Rotate by window, so that no stripe always gets the odd row.
         if (count + number) % stripe.of == stripe.number:
             own.append(row.value)
         count += 1

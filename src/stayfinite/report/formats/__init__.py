@@ -1,1 +1,1 @@
-"""An inspection for other programs: SARIF for code scanning, GitHub's annotations, JUnit for test reports."""
+"""Machine-readable inspections: SARIF for code scanning, GitHub annotations, JUnit."""

@@ -1,4 +1,4 @@
-"""GitHub's workflow commands: each finding becomes an annotation on its line of a pull request."""
+"""GitHub workflow commands: each finding becomes an annotation on its line of a pull request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LEVELS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
 def as_github(inspection: Mapping[str, Any]) -> str:
-    """One command a line: `::error file=train.yaml,line=3,col=16::...`; empty without findings."""
+    """One command per line, as in `::error file=train.yaml,line=3,col=16::...`; empty without findings."""
     return "\n".join(_command(finding) for finding in inspection["findings"])
 
 

@@ -1,4 +1,4 @@
-"""JUnit XML, which every CI system can show: one test case a check."""
+"""JUnit XML for CI systems: one test case per check."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def as_junit(inspection: Mapping[str, Any]) -> str:
-    """The checks as test cases: those with an error or a warning fail, those that were skipped say why."""
+    """Checks as test cases: errors and warnings fail, skipped checks give their reason."""
     cases = [line for line in inspection["checks"] if line["status"] != "note"]
     places = {(each["code"], "; ".join(each["evidence"])): each.get("place") for each in inspection["findings"]}
     failed = sum(line["status"] in ("warn", "fail") for line in cases)
@@ -35,5 +35,5 @@ def as_junit(inspection: Mapping[str, Any]) -> str:
 
 
 def _xml(text: str) -> str:
-    """Without the characters that no XML file may hold, not even escaped."""
+    """Replace characters that XML forbids even when escaped."""
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

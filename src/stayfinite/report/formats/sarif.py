@@ -1,4 +1,4 @@
-"""SARIF 2.1.0, the format of code scanning: findings with their rules, places and suppressions."""
+"""SARIF 2.1.0 for code scanning: findings with rules, places and suppressions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVELS = {"error": "error", "warning": "warning", "info": "note"}
 
 
 def as_sarif(inspection: Mapping[str, Any]) -> str:
-    """The inspection as one run of one tool. What is ignored is there too, as suppressed."""
+    """The inspection as one run. Ignored findings are included as suppressed."""
     found = [(finding, None) for finding in inspection["findings"]]
     found += [(each["finding"], each) for each in inspection["ignored"]]
     codes = sorted({finding["code"] for finding, _ in found})
@@ -74,7 +74,7 @@ def _location(place: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _artifact(path: str) -> dict[str, Any]:
-    """Relative to the working directory where the file lies in it, as code scanning wants it."""
+    """File URI, relative to the working directory if inside it."""
     whole = Path.cwd() / path
     try:
         inside = whole.relative_to(Path.cwd())
@@ -86,7 +86,7 @@ def _artifact(path: str) -> dict[str, Any]:
 
 
 def _fingerprint(code: str, place: Mapping[str, Any] | None, evidence: Iterable[str]) -> str:
-    """The same when only lines move: what is said, without the numbers of lines."""
+    """A hash that does not change when only line numbers do."""
     path = "" if place is None else place["path"]
     said = [re.sub(rf"{re.escape(path)}:\d+", path, line) if path else line for line in evidence]
     return sha256("\0".join((code, path, *said)).encode("utf-8", "surrogatepass")).hexdigest()[:32]

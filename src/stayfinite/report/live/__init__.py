@@ -1,1 +1,1 @@
-"""The live view: how runs stand, on a terminal, as plain lines, or in a browser."""
+"""Live view of runs: on a terminal, as plain lines, or in a browser."""

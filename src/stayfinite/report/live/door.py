@@ -1,7 +1,7 @@
-"""Who may look: by the Host header, against pages that point a name of theirs at this machine, and by a token.
+"""Access control for the live page, by Host header and token.
 
-A browser that was led astray sends the name that it was led by. So names are admitted only where they are this
-machine's own; a bare address cannot be the product of such a trick.
+The Host check stops DNS rebinding: a rebound browser sends the attacker's name, so only this machine's own names are
+admitted. A bare IP address cannot come from rebinding.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """What a request must show."""
+    """Requirements for a request."""
 
     token: str = ""
-    """First part of the path; empty where none is asked for."""
+    """First part of the path; empty if no token is required."""
     local: bool = True
-    """Only addresses and names of the loopback are admitted."""
+    """Admit only loopback addresses and names."""
     names: frozenset[str] = LOOPBACK_NAMES
 
     @classmethod
     def of(cls, address: str, *, always_token: bool = False) -> Door:
-        """The door for a server that is bound to this address: a token wherever others can reach it."""
+        """Rules for a server bound to this address: a token is required if other machines can reach it."""
         local = is_loopback(address)
         names = LOOPBACK_NAMES
         if not local:
@@ -38,7 +38,7 @@ class Door:
         return cls(token=token, local=local, names=names)
 
     def admits_host(self, header: str | None) -> bool:
-        """Whether a Host header is one under which this server may be reached."""
+        """Whether the Host header names this server."""
         found = _HOST.fullmatch(header or "")
         if found is None:
             return False
@@ -50,17 +50,17 @@ class Door:
         return address.is_loopback or not self.local
 
     def place(self, path: str) -> str | None:
-        """What is asked for behind the token; None where the token is wrong. Compared in constant time."""
+        """The path after the token, or None if the token is wrong. Compared in constant time."""
         plain = path.partition("?")[0].removeprefix("/")
         if not self.token:
             return plain
         given, _, rest = plain.partition("/")
-        # Bytes, because compare_digest refuses other characters than ASCII.
+        # compare_digest accepts only ASCII strings, so compare bytes.
         return rest if secrets.compare_digest(given.encode(), self.token.encode()) else None
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach what is bound there."""
+    """Whether only this machine can reach the address."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
-"""One writer, many viewers: each message goes to all of them, and nobody who is slow is waited for.
+"""Broadcast messages from one writer to many viewers without waiting for slow ones.
 
-Messages are numbered. A viewer says which one it saw last and gets those that came after, or, where they are not kept
-any more, a whole page's data. A viewer that falls too far behind is dropped; its browser comes back by itself.
+Messages are numbered. A viewer names the last one it saw and gets those after it, or the whole page's data if they are
+no longer kept. A viewer that falls too far behind is dropped; its browser reconnects.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from collections.abc import Callable
 
 KEPT_BYTES = 4 << 20
 KEPT_MESSAGES = 512
-"""Messages that are kept for viewers who come back."""
+"""Messages kept for viewers that reconnect."""
 
 BEHIND = 64
-"""Messages that may wait for a viewer."""
+"""Messages that may queue for a viewer."""
 
 MOST_VIEWERS = 64
 
 
 class TooManyViewers(Exception):
-    """There is no room for another one."""
+    """The limit of viewers is reached."""
 
 
 class Viewer:
-    """One open page: the messages that wait for it."""
+    """One open page and its queue of messages."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[str, bytes]] = deque()
@@ -34,7 +34,7 @@ class Viewer:
         self._dropped = False
 
     def put(self, name: str, message: bytes) -> bool:
-        """Add a message; False where too many wait already, and the viewer is dropped."""
+        """Queue a message; False if the queue is full, which drops the viewer."""
         with self._news:
             if len(self._waiting) >= BEHIND:
                 self._dropped = True
@@ -45,17 +45,12 @@ class Viewer:
             return not self._dropped
 
     def drop(self) -> None:
-        """Send it away."""
         with self._news:
             self._dropped = True
             self._news.notify()
 
     def take(self, timeout: float) -> tuple[str, bytes] | None:
-        """The next message; None when none came in time.
-
-        Raises:
-            EOFError: the viewer was dropped.
-        """
+        """The next message, or None after the timeout. Raises EOFError if the viewer was dropped."""
         with self._news:
             if not self._waiting and not self._dropped:
                 self._news.wait(timeout)
@@ -67,23 +62,24 @@ class Viewer:
 
 
 class Hub:
-    """Hands messages on."""
+    """Broadcasts messages to viewers."""
 
     def __init__(self, whole: Callable[[], bytes]) -> None:
-        """``whole``: the message that replaces everything, asked for where a viewer has missed too much."""
+        """``whole`` makes the message that replaces everything, for a viewer that missed too much."""
         self._whole = whole
         self.lock = threading.RLock()
-        """Held by whoever changes what ``whole`` tells until the change is published: nobody sees it twice or never."""
+        """Hold while changing the data behind ``whole`` until the change is published, so each viewer gets it exactly
+        once.
+        """
         self._viewers: set[Viewer] = set()
         self._kept: deque[bytes] = deque()
         self._kept_bytes = 0
         self._count = 0
-        self._life = secrets.token_hex(4)  # so that a number of an earlier server is not taken for one of this one
+        self._life = secrets.token_hex(4)  # tells message numbers of this server from those of an earlier one
         self.dropped = 0
-        """Viewers that were too slow."""
+        """Viewers dropped for being too slow."""
 
     def publish(self, message: bytes) -> None:
-        """Send to everybody."""
         with self.lock:
             self._count += 1
             name = self._name(self._count)
@@ -97,15 +93,15 @@ class Hub:
                     self.dropped += 1
 
     def now(self) -> str:
-        """The name of the newest message: a page that is made now has seen it."""
+        """The id of the newest message, which a page made now already includes."""
         with self.lock:
             return self._name(self._count)
 
     def join(self, seen: str) -> Viewer:
-        """A new viewer who has seen everything up to the message of that name.
+        """Add a viewer that has seen everything up to this message id.
 
         Raises:
-            TooManyViewers: there is no room.
+            TooManyViewers: the limit is reached.
         """
         viewer = Viewer()
         with self.lock:
@@ -121,18 +117,15 @@ class Hub:
         return viewer
 
     def leave(self, viewer: Viewer) -> None:
-        """It has gone."""
         with self.lock:
             self._viewers.discard(viewer)
 
     @property
     def viewers(self) -> int:
-        """How many there are."""
         with self.lock:
             return len(self._viewers)
 
     def close(self) -> None:
-        """Send everybody away."""
         with self.lock:
             for viewer in self._viewers:
                 viewer.drop()
@@ -142,7 +135,7 @@ class Hub:
         return f"{self._life}-{count}"
 
     def _missed(self, seen: str) -> list[bytes] | None:
-        """The messages after that one; None where that is not known."""
+        """The messages after this id, or None if unknown."""
         life, _, count = seen.partition("-")
         if life != self._life or not (count.isascii() and count.isdigit() and len(count) < 16):
             return None

@@ -1,4 +1,4 @@
-"""Runs as plain lines, for pipes and files: what happened, where health turned, and figures now and then."""
+"""Runs as plain lines for pipes and files: events, changes of health, and figures now and then."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stayfinite.report.live.spells import spells
 from stayfinite.report.live.words import one_line, spell_line
 
 CLOCKS = frozenset({"quiet_seconds", "eta_seconds", "done"})
-"""What changes with the time of day alone, and with steps, which are told anyway."""
+"""Fields that change with time alone."""
 
 PAUSE = 10.0
-"""Seconds between two lines of mere progress."""
+"""Seconds between two progress lines."""
 
 
 class PlainLines:
@@ -28,7 +28,6 @@ class PlainLines:
         self._newest = Newest()
 
     def show(self, statuses: Sequence[RunStatus]) -> None:
-        """Tell of what has changed."""
         for status in statuses:
             name = status.name if len(statuses) > 1 else ""
             first = status.path not in self._told
@@ -44,7 +43,7 @@ class PlainLines:
 
 
 class JsonLines:
-    """Writes a run's status as one line of JSON whenever it has changed; happenings are told once."""
+    """Writes a run's status as a line of JSON when it changes; each event appears once."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
@@ -52,10 +51,9 @@ class JsonLines:
         self._newest = Newest()
 
     def show(self, statuses: Sequence[RunStatus]) -> None:
-        """Tell of what has changed."""
         for status in statuses:
             record = status.to_json()
-            # The clock alone is no change.
+            # Ignore changes of the clock alone.
             stable = {name: value for name, value in record.items() if name not in CLOCKS}
             if self._told.get(status.path) == stable:
                 continue
@@ -65,19 +63,19 @@ class JsonLines:
 
 
 def strict_json(record: Mapping[str, Any], indent: int | None = None) -> str:
-    """JSON that every reader takes and every encoding holds."""
+    """JSON without NaN or lone surrogates."""
     text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=indent)
     return text.encode("utf-8", "replace").decode()
 
 
 class Newest:
-    """Remembers which happenings of each run were told."""
+    """Remembers the last event shown for each run."""
 
     def __init__(self) -> None:
         self._last: dict[str, Happening | None] = {}
 
     def of(self, status: RunStatus) -> Sequence[Happening]:
-        """Those that are new since the last call; all of them after the run began anew."""
+        """Events since the last call; all of them after the run restarts."""
         happenings = list(status.happenings)
         last = self._last.get(status.path)
         self._last[status.path] = happenings[-1] if happenings else None

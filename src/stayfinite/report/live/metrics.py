@@ -1,4 +1,4 @@
-"""Runs as Prometheus metrics, in the text format that its textfile collector and every scraper read."""
+"""Prometheus metrics in the text exposition format."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _METRICS: tuple[tuple[str, str, str, Callable[[RunStatus], float | None]], ...] 
     ("steps_per_second", "gauge", "Pace", lambda s: s.rate),
     ("quiet_seconds", "gauge", "Time since the newest step", lambda s: s.quiet_seconds),
 )
-"""Name, type, help and where the value comes from."""
+"""Name, type, help and value."""
 
 
 def metrics_text(statuses: Sequence[RunStatus]) -> str:
-    """All runs in the text exposition format; what is not known of a run is left out."""
+    """All runs as metrics; unknown values are omitted."""
     lines = []
     for name, kind, what, value_of in _METRICS:
         lines += [f"# HELP stayfinite_{name} {what}", f"# TYPE stayfinite_{name} {kind}"]

@@ -1,4 +1,4 @@
-"""The report's page, live: whole for whoever opens it, and for whoever looks on the changes alone."""
+"""The live report page: whole when opened, then only changes."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ from stayfinite.report.page.plain import text
 from stayfinite.report.page.series import marks_data, series_data
 
 WHOLE_AFTER = 6_000
-"""Points that are appended to what a page holds before it is given a whole again, thinned out anew."""
+"""Points appended before the page gets freshly downsampled data."""
 
 LOGS_EVERY = 2.0
-"""Seconds between two changes of a log that is somebody else's: they are sent as a whole."""
+"""Seconds between updates of a foreign log, which is sent whole."""
 
 CLOCK_SECONDS = 5.0
-"""Between two changes that tell nothing but the time: a run that was silent for 40 s is so for 41 s."""
+"""Seconds between updates in which only times changed, such as "silent for 41 s"."""
 
 PAGE_SECONDS = 5.0
-"""A page that was made is given to others for so long; what came after it follows by the stream."""
+"""Seconds for which a rendered page is reused; the stream delivers anything newer."""
 
 DRAWN = ("series", "marks", "layers")
-"""What is appended to, or sent when its file has changed; the rest is compared and set."""
+"""Keys sent by appending or when their file changes; all others are compared and set."""
 
 NO_DIAGNOSIS: Mapping[str, Any] = {"verdict": "unknown", "findings": [], "trouble": [], "sources": []}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One run as it is to be shown now."""
+    """One run to show."""
 
     status: RunStatus
     diagnosis: Mapping[str, Any] = field(default_factory=lambda: NO_DIAGNOSIS)
-    """As ``Diagnosis.to_json()`` gives it."""
+    """As returned by ``Diagnosis.to_json()``."""
     reader: RunReader | None = None
-    """Of a guarded run."""
+    """For a guarded run."""
     series: RunSeries | None = None
-    """Of a log that is somebody else's."""
+    """For a foreign log."""
     news: News = field(default_factory=News)
-    """What was read since the last change, of a guarded run."""
+    """Records read since the last update, for a guarded run."""
 
 
 class LivePage:
-    """Makes the page, and the changes to it. Whoever reads the runs does so holding ``hub.lock`` until ``publish``."""
+    """Renders the page and its updates. Hold ``hub.lock`` from reading the runs until ``publish`` returns."""
 
     def __init__(self, *, title: str = "") -> None:
         self.hub = Hub(self._whole)
@@ -65,27 +65,27 @@ class LivePage:
         self._sent: dict[str, dict[str, Any]] = {}
         self._appended = 0
         self._evaluations: list[int] = []
-        """How many of each run were sent: they are rare, and come with a whole."""
+        """Evaluations sent per run. They are rare, so a new one resends everything."""
         self._logs_sent: dict[str, float] = {}
         self.late = False
-        """Whether a change is still to be sent: ``publish`` again soon, also where nothing new was read."""
-        self._told: tuple[float, list[tuple[str, ...]]] = (0.0, [])
-        """When the standing of the runs was told last, and what it was."""
+        """Whether an update is pending: call ``publish`` again soon, even if nothing new was read."""
+        self._last_state: tuple[float, list[tuple[str, ...]]] = (0.0, [])
+        """Time and content of the last state update."""
         self._page: tuple[float, bytes] | None = None
         self._policy = page_csp("events")
 
     def outdated(self, statuses: Sequence[RunStatus]) -> bool:
-        """Whether the page says what no longer holds. A process that is killed writes nothing more."""
-        when, told = self._told
-        if [_told(status)[:3] for status in statuses] != [each[:3] for each in told]:
+        """Whether the page's state is out of date, for example because a process was killed."""
+        when, told = self._last_state
+        if [_state_of(status)[:3] for status in statuses] != [each[:3] for each in told]:
             return True
         late = time.monotonic() - when > CLOCK_SECONDS
-        return late and [_told(status) for status in statuses] != told
+        return late and [_state_of(status) for status in statuses] != told
 
     def publish(self, shown: Sequence[Shown]) -> None:
-        """The runs stand like this now: tell everybody who looks on what has changed."""
+        """Send what has changed to all viewers."""
         with self.hub.lock:
-            self._told = (time.monotonic(), [_told(each.status) for each in shown])
+            self._last_state = (time.monotonic(), [_state_of(each.status) for each in shown])
             same = [each.status.path for each in shown] == [each.status.path for each in self._shown]
             self._shown, self.late = shown, False
             evaluations = [0 if each.reader is None else len(each.reader.evaluations) for each in shown]
@@ -103,7 +103,7 @@ class LivePage:
                 self.hub.publish(_encoded({"patches": patches} | self._new_rules(patches)))
 
     def page(self) -> tuple[bytes, str]:
-        """The page as it is now, and its policy; one that was made a moment ago where there is one."""
+        """The page and its content security policy; may be a few seconds old."""
         with self.hub.lock:
             if self._page is None or time.monotonic() - self._page[0] > PAGE_SECONDS:
                 made = page_html(self._data(), f"events?from={self.hub.now()}").encode()
@@ -123,7 +123,7 @@ class LivePage:
         change = self._changed(name, words)
         if each.news.beside and each.reader.layers is not None:
             change["layers"] = heat_data(each.reader.layers)
-        # What is new becomes curves and marks of its own, by the same hands that made those before.
+        # Build curves and marks from the new records the same way as for the whole page.
         steps, events = Steps(), Events()
         for record in each.news.steps:
             steps.add(record)
@@ -151,7 +151,7 @@ class LivePage:
         return change
 
     def _new_rules(self, patches: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The pages of the rules, where findings have changed."""
+        """The rules' pages, if findings have changed."""
         if not any("findings" in patch["set"] or "incidents" in patch["set"] for patch in patches):
             return {}
         runs = [{"name": "", **self._sent[f"r{place}"]} for place in range(len(self._shown))]
@@ -167,31 +167,31 @@ def _whole_run(each: Shown) -> dict[str, Any]:
 
 
 def _live(data: dict[str, Any], status: RunStatus) -> dict[str, Any]:
-    """The same, with what only a live run has."""
+    """The data plus the fields of a live run."""
     health = status.health
     told = {"word": health.word.value, "reason": text(health.reason), "fix": text(health.fix)}
-    # One word for how it is: "Healthy: 63 steps" beside a warning would be two.
+    # State the health once: no "Healthy: 63 steps" next to a warning.
     sentence = data["sentence"].removeprefix("Healthy: ") if health.word.alarms else data["sentence"]
     figures = _figures(data["figures"], status)
     return data | {"health": told, "standing": text(_standing(status)), "sentence": sentence, "figures": figures}
 
 
 def _standing(status: RunStatus) -> str:
-    """As the terminal says it. How long ago a run ended would be a change for ever."""
+    """As on the terminal, but without the time since the run ended, which would change forever."""
     return status.ended if status.state == "ended" else standing(status)
 
 
-def _told(status: RunStatus) -> tuple[str, ...]:
-    """What time alone changes: first what is told at once, then what may wait."""
+def _state_of(status: RunStatus) -> tuple[str, ...]:
+    """Fields that change with time alone: first those sent at once, then those that may wait."""
     return status.state, status.ended, status.health.word.value, status.health.reason, _standing(status)
 
 
 def _figures(figures: list[list[str]], status: RunStatus) -> list[list[str]]:
-    """The page's figures, with what only a live run has."""
+    """The page's figures plus those of a live run."""
     live = [["done", done_of(status)], ["pace", pace(status)], ["state", _standing(status)]]
     return [[name, text(value)] for name, value in live if value] + figures
 
 
 def _encoded(message: Mapping[str, Any]) -> bytes:
-    """In one line, because a line end would end the event."""
+    """One line of JSON, since a newline would end the event."""
     return json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")

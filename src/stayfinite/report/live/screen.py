@@ -1,4 +1,4 @@
-"""Runs on a terminal: one in full, several as a table, and below them what happened, the newest last."""
+"""Runs on a terminal: one in full or several as a table, with recent events below."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ STYLES = {
     HealthWord.CRITICAL: "bold white on red",
 }
 SHOWN = 12
-"""Happenings below the runs, where there is room."""
+"""Events shown below the runs, if there is room."""
 LEAST_ROOM = 3
 NARROW, WIDE = 90, 130
-"""Columns from which the table of runs has room for curves, and for the rest."""
+"""Terminal widths from which the table shows curves, and all columns."""
 
 
 def screen(statuses: Sequence[RunStatus], console: Console, *, foot: str = "") -> RenderableType:
@@ -94,7 +94,7 @@ def _table(statuses: Sequence[RunStatus], width: int, plain: bool) -> Table:
     if width >= WIDE:
         table.add_column("norm", justify="right", no_wrap=True)
         table.add_column("pace", no_wrap=True)
-    table.add_column("why")  # the only one that gives way where the terminal is narrow
+    table.add_column("why")  # the only column that shrinks on a narrow terminal
     for status in statuses:
         share = "" if status.done is None else f" {status.done:.0%}"
         step = "-" if status.step is None else f"{status.step:,}{share}"
@@ -113,7 +113,7 @@ def _table(statuses: Sequence[RunStatus], width: int, plain: bool) -> Table:
 
 
 def _happened(statuses: Sequence[RunStatus], room: int) -> Table | None:
-    """The newest happenings of all runs, by their time."""
+    """The newest events of all runs, by time."""
     told: list[tuple[str, str, Spell]] = [
         (spell.last.time, status.name if len(statuses) > 1 else "", spell)
         for status in statuses

@@ -1,6 +1,6 @@
-"""The live page over HTTP: the page, and its stream of changes. Nothing else can be asked for, and nothing changed.
+"""Serve the live page and its event stream over HTTP, read-only.
 
-A request never names a file: there are two fixed places, and what they hold is made from the runs that were given.
+A request never names a file: there are two fixed paths, both rendered from the given runs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from stayfinite.report.live.door import Door
 from stayfinite.report.live.hub import Hub, TooManyViewers
 
 PATIENCE = 10.0
-"""Seconds for a request to be complete, and for a viewer to take what is sent."""
+"""Seconds to complete a request, or to accept sent data."""
 
 HEARTBEAT = 15.0
-"""Seconds of silence after which a comment is sent: a connection that has died is noticed by it."""
+"""Seconds of silence before a keep-alive comment, which detects dead connections."""
 
 MOST_CONNECTIONS = 128
 
@@ -38,11 +38,11 @@ NOTHING_ALLOWED = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; 
 FRAMING = "; frame-ancestors 'none'"
 
 Page = Callable[[], tuple[bytes, str]]
-"""Makes the page: its bytes, and its content security policy."""
+"""Returns the page's bytes and content security policy."""
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Serves one page and its stream until it is closed."""
+    """Serves one page and its stream until stopped."""
 
     daemon_threads = True
     block_on_close = False
@@ -56,29 +56,28 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """URL of the page, including the token."""
         host, port = self.server_address[:2]
         named = socket.gethostname() if host in ("0.0.0.0", "::") else str(host)
         named = f"[{named}]" if ":" in named else named
         return f"http://{named}:{port}/{f'{self.door.token}/' if self.door.token else ''}"
 
     def server_bind(self) -> None:
-        """Without asking for this machine's full name, as the standard library does: the answer may take seconds."""
+        """Skip the standard library's lookup of the full host name, which may take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def start(self) -> None:
-        """Serve in a thread of its own."""
         threading.Thread(target=self.serve_forever, name="stayfinite-live", daemon=True, args=(0.2,)).start()
 
     def stop(self) -> None:
-        """Send everybody away and let go of the port."""
+        """Disconnect all viewers and release the port."""
         self.hub.close()
         self.shutdown()
         self.server_close()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Give a connection its thread, where there is room for another one."""
+        """Refuse connections beyond the limit."""
         if not self._connections.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -89,14 +88,13 @@ class LiveServer(ThreadingHTTPServer):
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve one connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that breaks is nobody's business."""
+        """Ignore broken connections."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -120,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         place = self.server.door.place(self.path)
         if place == "":
             if self.server.door.token and not urlsplit(self.path).path.endswith("/"):
-                # The page asks for its stream beside itself, so its own address must end in a slash.
+                # The page loads its stream by relative URL, so its own must end in a slash.
                 self._redirect(f"/{self.server.door.token}/")
                 return
             content, policy = self.server.page()
@@ -152,10 +150,10 @@ class _Handler(BaseHTTPRequestHandler):
                 if news is None:
                     self.wfile.write(b": still here\n\n")
                 else:
-                    # JSON in one line: a line end within it is written as an escape.
+                    # The JSON is one line: newlines in it are escaped.
                     self.wfile.write(b"id: " + news[0].encode() + b"\ndata: " + news[1] + b"\n\n")
         except (OSError, EOFError):
-            return  # gone, or too slow
+            return  # disconnected or too slow
         finally:
             self.server.hub.leave(viewer)
 
@@ -193,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
-        """What the standard library finds wrong with a request: other methods above all. Nothing of it is repeated."""
+        """Answer malformed requests and other methods without echoing the request."""
         self.close_connection = True
         status = HTTPStatus.METHOD_NOT_ALLOWED if code == HTTPStatus.NOT_IMPLEMENTED else HTTPStatus(code)
         words = "only GET and HEAD" if status == HTTPStatus.METHOD_NOT_ALLOWED else status.phrase

@@ -1,4 +1,4 @@
-"""The way in which runs are shown: a view on a terminal, lines in a pipe, JSON for programs."""
+"""Choose how runs are shown: a terminal view, plain lines, or JSON."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from stayfinite.report.live.screen import screen
 Show = Callable[[Sequence[RunStatus]], None]
 
 UNMOVING = ("dumb", "unknown")
-"""Terminals on which nothing that was written can be written over: they get lines, as a pipe does."""
+"""Terminals that cannot redraw; they get lines, like a pipe."""
 
 REDRAWN = 0.5
-"""Seconds between two drawings at least; clocks are redrawn every second."""
+"""Minimum seconds between redraws."""
 
 
 @contextmanager
 def chosen_show(*, as_json: bool, url: str = "") -> Iterator[Show]:
-    """Yields what shows the runs; on leaving, a terminal is as it was, with the last view on it.
+    """Yield the function that shows runs. On exit the terminal is restored, with the last view on it.
 
     Arguments:
-        as_json: for programs.
-        url: of the live page, which is told first.
+        as_json: write JSON lines.
+        url: of the live page, printed first.
     """
     if as_json:
         if url:

@@ -18,7 +18,7 @@ LOGARITHMIC = 8.0
 
 
 def sparkline(strokes: Sequence[Stroke], width: int, *, style: str = "", plain: bool = False) -> Text:
-    """At most ``width`` blocks, low to high; a red cross where a value was not finite, a blank where there was none."""
+    """At most ``width`` blocks, low to high; a red cross for a non-finite value, a blank for a missing one."""
     strokes = _squeezed(strokes, width)
     blocks, cross = (PLAIN_BLOCKS, PLAIN_BAD) if plain else (BLOCKS, BAD)
     heights = _heights([stroke.mean for stroke in strokes], len(blocks))
@@ -57,7 +57,7 @@ def _heights(values: Sequence[float | None], levels: int) -> list[int | None]:
         if value is None or not math.isfinite(value):
             heights.append(None)
             continue
-        # Halved first: the distance of two finite numbers may be infinite.
+        # Halve first: the difference of two finite numbers may overflow.
         span = high / 2 - low / 2
         share = ((math.log(value) if logarithmic else value) / 2 - low / 2) / span if span > 0 else 0.0
         heights.append(min(levels - 1, int(share * levels)))

@@ -1,4 +1,4 @@
-"""What happens at step after step and says the same is told once: twenty vetoes in a row are one line."""
+"""Merge repeated events of consecutive steps: twenty vetoes in a row are one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stayfinite.core.run_status import Happening
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """One happening, or several alike in a row."""
+    """One event, or several equal ones in a row."""
 
     first: Happening
     last: Happening
@@ -18,7 +18,7 @@ class Spell:
 
     @property
     def steps(self) -> str:
-        """`41`, `41-60`; empty where no step is named."""
+        """`41` or `41-60`; empty if no step is known."""
         if self.first.step is None or self.last.step is None:
             return ""
         span = "" if self.first.step == self.last.step else f"-{self.last.step:,}"
@@ -31,7 +31,7 @@ class Spell:
 
 
 def spells(happenings: Iterable[Happening]) -> list[Spell]:
-    """All of them, in their order, with those together that say the same of steps in a row."""
+    """The events in order, equal ones of consecutive steps merged."""
     found: list[Spell] = []
     for each in happenings:
         before = found[-1] if found else None

@@ -1,4 +1,4 @@
-"""The figures of a run in words, the same on every kind of screen."""
+"""Figures of a run in words, the same on every screen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stayfinite.report.printable import printable
 
 
 def number(value: float | None) -> str:
-    """`0.2722`, `65,536`, `1.7e-05`, `nan`; a dash where there is none."""
+    """`0.2722`, `65,536`, `1.7e-05`, `nan`; a dash for None."""
     if value is None:
         return "-"
     if not math.isfinite(value):
@@ -23,7 +23,7 @@ def number(value: float | None) -> str:
 
 
 def progress(status: RunStatus) -> str:
-    """`step 1,234 of 5,000 (25%)`; `step 1,234, 60% of 5 min` where time ends the run."""
+    """`step 1,234 of 5,000 (25%)`; `step 1,234, 60% of 5 min` if the run is limited by time."""
     if status.step is None:
         return f"{status.seen:,} measurements" if status.seen else "no step yet"
     if status.done is None:
@@ -34,7 +34,7 @@ def progress(status: RunStatus) -> str:
 
 
 def done_of(status: RunStatus) -> str:
-    """`25% of 5,000`, `60% of 5 min`; empty where nobody knows how long the run is to be."""
+    """`25% of 5,000`, `60% of 5 min`; empty if the length is unknown."""
     if status.done is None:
         return ""
     whole = f"{status.minutes:,g} min" if status.ends_by_time else f"{status.total_steps:,}"
@@ -42,7 +42,7 @@ def done_of(status: RunStatus) -> str:
 
 
 def pace(status: RunStatus) -> str:
-    """`3.2 steps/s, 20 min to go`; empty when nothing is known, and once the run has ended."""
+    """`3.2 steps/s, 20 min to go`; empty if unknown, or once the run has ended."""
     if status.state in ("ended", "silent", "gone"):
         return ""
     rate, seconds = status.rate, status.eta_seconds
@@ -51,7 +51,7 @@ def pace(status: RunStatus) -> str:
 
 
 def standing(status: RunStatus) -> str:
-    """What there is to say beyond the figures: that it has ended, is silent, is gone."""
+    """State of a run that is not simply running."""
     ago = f" {in_words(status.quiet_seconds)} ago" if status.quiet_seconds is not None else ""
     return {
         "waiting": "waiting for the first step",
@@ -63,7 +63,7 @@ def standing(status: RunStatus) -> str:
 
 
 def one_line(status: RunStatus) -> str:
-    """All of it in one line, for logs and pipes."""
+    """Everything in one line, for logs and pipes."""
     figures = [progress(status)] if status.seen else []
     figures += [
         f"{name} {number(value)}"
@@ -79,7 +79,7 @@ def one_line(status: RunStatus) -> str:
 
 
 def clock(happening: Happening) -> str:
-    """The time of day of a happening, here."""
+    """Local time of day of an event."""
     try:
         return datetime.fromisoformat(happening.time).astimezone().strftime("%H:%M:%S")
     except (ValueError, OverflowError, OSError):
@@ -87,7 +87,7 @@ def clock(happening: Happening) -> str:
 
 
 def spell_line(spell: Spell, name: str = "") -> str:
-    """What happened, once or several times in a row, in one line."""
+    """An event, with its repeats, in one line."""
     step = f"step{'s' if '-' in spell.steps else ''} {spell.steps}" if spell.steps else ""
     words = [clock(spell.first), name, step, f"{spell.first.event}{spell.times}"]
     return printable(" ".join(filter(None, words)) + f": {spell.first.text}").replace("\n", " ").rstrip(": ")

@@ -1,1 +1,1 @@
-"""The page that shows a run: one HTML file that needs nothing else. Draws what it is given."""
+"""Self-contained HTML report of a run."""

@@ -1,4 +1,4 @@
-"""What a run can be drawn over besides its steps: the time since it began, and the tokens that it has seen."""
+"""Alternative x axes: time since the start, and tokens seen."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ TOKENS = re.compile(
 )
 
 MOST = 200
-"""Places of an axis that are kept; between them it is taken to be straight."""
+"""Points kept per axis, linearly interpolated between."""
 
 Axes = dict[str, list[list[float | int]]]
-"""For each axis step and place, both rising."""
+"""[step, position] pairs per axis, both increasing."""
 
 
 def run_axes(times: Iterable[tuple[float, float]], curves: Mapping[str, Curve]) -> Axes:
-    """Of a guarded run, by the times of its events and the signals that its loop gave."""
+    """Axes of a guarded run, from its event times and signals."""
     signals = {name.removeprefix(SIGNAL): curve.points() for name, curve in curves.items() if name.startswith(SIGNAL)}
     axes = log_axes(signals)
     if found := _rising(times):
@@ -34,7 +34,7 @@ def run_axes(times: Iterable[tuple[float, float]], curves: Mapping[str, Curve]) 
 
 
 def log_axes(metrics: Mapping[str, Iterable[tuple[float, float]]]) -> Axes:
-    """Of a log, by the metrics that count time or tokens: those that never fall."""
+    """Axes of a log, from nondecreasing metrics that count time or tokens."""
     axes: Axes = {}
     for axis, names in (("time", TIME), ("tokens", TOKENS)):
         for name, points in metrics.items():
@@ -45,7 +45,7 @@ def log_axes(metrics: Mapping[str, Iterable[tuple[float, float]]]) -> Axes:
 
 
 def _rising(points: Iterable[tuple[float, float]]) -> list[list[float | int]]:
-    """Step and place, each step once; nothing where the places fall, or there are none to lie between."""
+    """[step, position] pairs, each step once; empty if positions decrease or do not change."""
     places = dict(points)
     pairs: Sequence[tuple[float, float]] = sorted(places.items())
     if len(pairs) < 2 or any(later[1] < earlier[1] for earlier, later in pairwise(pairs)):

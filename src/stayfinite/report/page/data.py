@@ -1,4 +1,4 @@
-"""The data object that the page draws: whole runs as plain JSON."""
+"""Data object of the page: runs as plain JSON."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from stayfinite.report.pages import page_as_data
 from stayfinite.rules.registry import family_of, rule_of
 
 VERSION = 1
-"""Of the data object."""
+"""Version of the data object."""
 
 MOST_FINDINGS = 12
 NAMED = 4
-"""Runs whose names stand at the top of the page."""
+"""Runs named in the page title."""
 
 
 def page_data(runs: Sequence[dict[str, Any]], *, title: str = "") -> dict[str, Any]:
     """The whole page.
 
     Arguments:
-        runs: what :func:`run_data` and :func:`log_data` gave; each gets its own color, in this order.
-        title: at the top; the names of the runs by default.
+        runs: results of :func:`run_data` and :func:`log_data`, in the order of their colors.
+        title: default: the names of the runs.
     """
     codes = {finding["code"] for run in runs for finding in run["findings"]}
     causes = {incident["cause"] for run in runs for incident in run["incidents"] if incident["cause"]}
@@ -58,12 +58,11 @@ def _title(names: Sequence[str]) -> str:
 
 
 def run_data(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -> dict[str, Any]:
-    """A run directory.
+    """Data of a run directory.
 
     Arguments:
-        run: what was read of it.
-        diagnosis: what the rules say of it, as ``Diagnosis.to_json()`` gives it.
-        name: that it goes by; that of the directory by default.
+        diagnosis: as returned by ``Diagnosis.to_json()``.
+        name: default: the directory's name.
     """
     return run_words(run, diagnosis, name=name) | {
         "series": series_data(run.steps.curves | evaluation_curves(run.evaluations)),
@@ -73,7 +72,7 @@ def run_data(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") ->
 
 
 def run_words(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -> dict[str, Any]:
-    """The same without curves, marks and layers: what a change to a live page can set anew each time."""
+    """Data of a run without curves, marks and layers: the part a live update can replace each time."""
     incidents = [incident_data(each) for each in run.incidents]
     findings = _findings(diagnosis, incidents)
     curves = run.steps.curves | evaluation_curves(run.evaluations)
@@ -97,7 +96,7 @@ def run_words(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -
 def log_data(
     series: RunSeries, diagnosis: Mapping[str, Any], *, name: str = "", settings: Iterable[Setting] = ()
 ) -> dict[str, Any]:
-    """A log that is somebody else's, in the same shape."""
+    """Data of a foreign log, in the same shape."""
     findings = _findings(diagnosis, [])
     counted = counted_on(series)
     curves = curves_of(counted)
@@ -106,7 +105,7 @@ def log_data(
     verdict = text(diagnosis.get("verdict", "unknown"), 20)
     again = repeated(counted)
     sentence = log_sentence(findings, diagnosis, series.points_seen - again)
-    # What is wrong with the model is said, what is right with its numbers as well.
+    # An overfitting run is not "Healthy", although its numbers are fine.
     sentence = sentence.replace("Healthy: no problem in", "No failure in") if overfits else sentence
     return {
         "id": "r0",
@@ -164,7 +163,7 @@ def _unnumbered(series: RunSeries) -> bool:
 
 
 def _said(line: str, finding: Mapping[str, Any]) -> str:
-    """A line of evidence without what the card says anyway: the place, the cause, the fix."""
+    """Evidence without the place, cause and fix, which the card shows already."""
     return without_repeats(line.removeprefix(f"{finding.get('where')}: "), finding.get("cause"))
 
 
@@ -172,17 +171,17 @@ def _version() -> str:
     try:
         return metadata.version("stayfinite")
     except metadata.PackageNotFoundError:
-        return ""  # run from its source
+        return ""  # running from source
 
 
 def _rules(names: set[str]) -> dict[str, Any]:
-    """The pages of the rules that are named, by code."""
+    """Pages of the named rules, by code."""
     pages = {}
     for name in sorted(names):
         try:
             rule = rule_of(name)
         except UsageError:
-            continue  # of another version
+            continue  # a rule of another version
         page = page_as_data(rule.code, rule.slug, rule.severity, family_of(rule), rule.page, rule.fix)
         pages[rule.code] = page | {"sections": dict(objects(page["sections"]))}
     return dict(sorted(pages.items()))

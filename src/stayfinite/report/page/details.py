@@ -1,4 +1,4 @@
-"""What a run was made of: configuration, environment, data, memory, as titled tables of names and values."""
+"""Details of a run as tables: configuration, environment, data, memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MEBIBYTE = 1 << 20
 
 
 def details_data(run: RunReader) -> list[Table]:
-    """The tables of a run directory; those without a row are left out."""
+    """Non-empty tables of a run directory."""
     launch = run.launches[-1] if run.launches else {}
     tables = [
         _table("Model", _model(launch)),
@@ -32,13 +32,13 @@ def details_data(run: RunReader) -> list[Table]:
 
 
 def settings_table(settings: Iterable[Setting]) -> list[Table]:
-    """The settings of a log, from the configs beside it and from itself; a later one counts."""
+    """Settings of a log and the configs beside it; later ones win."""
     told = {setting.name: setting.value for setting in settings}
     return [_table("Configuration", _rows(told))] if told else []
 
 
 def sources_table(diagnosis: Mapping[str, Any]) -> list[Table]:
-    """What was read, and what became of it."""
+    """The files read, and the result for each."""
     rows = [
         [text(source.get("path", ""), 300), text(source.get("said", ""), 300)]
         for source in records(diagnosis.get("sources"), 60)
@@ -55,7 +55,7 @@ def _rows(settings: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _configuration(run: RunReader, launch: Mapping[str, Any]) -> list[list[str]]:
-    """What the program was started with, where it said so in run.json."""
+    """Launch configuration from run.json, if present."""
     rows = [["recipe", text(run.launch["recipe"], 120)]] if run.launch.get("recipe") else []
     return rows + _rows(objects(run.launch.get("config")) or objects(launch.get("config")))
 
@@ -102,7 +102,7 @@ def _data(run: RunReader) -> list[list[str]]:
 
 
 def _ranks(run: RunReader) -> list[list[str]]:
-    """The slowest rank, and the last one that did not arrive."""
+    """The slowest rank, and the last stall."""
     rows = []
     if slowest := run.events.slowest:
         rows.append(["slowest rank", f"{shown(slowest.get('slowest_rank'))} ({text(slowest.get('host', ''), 120)})"])
@@ -120,7 +120,7 @@ def _ranks(run: RunReader) -> list[list[str]]:
 
 
 def _moment(when: Any) -> str:
-    """`2026-11-15 18:39:27 UTC`; as it stands where it is no time."""
+    """`2026-11-15 18:39:27 UTC`; unchanged if not a time."""
     try:
         return datetime.fromisoformat(when).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (TypeError, ValueError, OverflowError, OSError):

@@ -1,4 +1,4 @@
-"""What was measured on other data than the training's: where it lies on the curves, and whether the run overfits."""
+"""Evaluations: their curves, figures, and whether the run overfits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stayfinite.readers.runs.growing import number
 from stayfinite.readers.runs.steps import MOST_SIGNALS, SIGNAL
 
 LOSSES = ("eval_loss", "val_loss", "valid_loss", "validation_loss", "test_loss", "dev_loss")
-"""Drawn beside the loss."""
+"""Names drawn with the loss."""
 
 EVALUATED = re.compile(
     r"(?i)^(eval|val|valid|validation|test|dev)[_/. -]|accuracy|\bacc|bleu|chrf|comet|rouge|\bf1|\b[wc]er\b"
@@ -21,25 +21,29 @@ EVALUATED = re.compile(
 COSTS = re.compile(
     r"(?i)time|per_?(second|sec|step|s)\b|/s\b|/sec|flo[ps]|epoch|samples|throughput|speed|memory|\bmem|eta\b|_ms\b|tokens"
 )
-"""What a step costs is no measure of how good it was."""
+"""Cost metrics, which say nothing about quality."""
 
 COUNTS = ("step", "value", "rows")
-"""Of an evaluation: its place, the score that chose the best model, which is there by its own name, and its size."""
+"""Keys of an evaluation that are not scores of their own."""
 
 ENOUGH, AFTER = 4, 2
-"""Evaluations before overfitting is said; those of them that come after the best."""
+"""Evaluations needed before overfitting is reported, and how many must follow the best."""
 RISE = 1.05
-"""Of the best, from which on a loss has risen."""
+"""Factor over the best loss that counts as a rise."""
 
 
 def metric_names(found: Mapping[str, int]) -> list[str]:
-    """Of all names with how often each was measured those that get a row of their own, evaluations first."""
+    """Metrics that get their own row, evaluations first.
+
+    Arguments:
+        found: number of measurements by name.
+    """
     named = [name for name, seen in found.items() if name not in LOSSES and seen > 1 and not COSTS.search(name)]
     return sorted(named, key=lambda name: not EVALUATED.search(name))[:MOST_SIGNALS]
 
 
 def evaluation_curves(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Curve]:
-    """Those that a recipe has written into evaluations.json."""
+    """Curves from evaluations.json."""
     curves: dict[str, Curve] = {}
     for entry in evaluations:
         step = number(entry.get("step"))
@@ -52,7 +56,7 @@ def evaluation_curves(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, Cur
 
 
 def evaluation_figures(curves: Mapping[str, Curve], word: str = "step") -> list[list[str]]:
-    """The best evaluated loss with where it was, and the newest of the other scores."""
+    """The best evaluated loss with its step, and the newest other scores."""
     figures = []
     for name in LOSSES:
         if points := curves[name].points() if name in curves else []:
@@ -64,7 +68,7 @@ def evaluation_figures(curves: Mapping[str, Curve], word: str = "step") -> list[
 
 
 def overfitting(curves: Mapping[str, Curve], word: str = "step") -> str:
-    """The sentence that says so: an evaluated loss rises while that of the training falls. Empty where none does."""
+    """A sentence if an evaluated loss rises while the training loss falls; otherwise empty."""
     loss = curves.get("loss")
     for name in LOSSES if loss is not None else ():
         points = curves[name].points() if name in curves else []
@@ -80,7 +84,7 @@ def overfitting(curves: Mapping[str, Curve], word: str = "step") -> str:
 
 
 def _falls(points: Sequence[tuple[float, float]], since: float) -> bool:
-    """Whether a loss goes down after a step, by the middle of a tenth of its points around it and at its end."""
+    """Whether the loss falls after a step, comparing medians of a tenth of the points there and at the end."""
     reach = max(1, len(points) // 20)
     place = next((each for each, (step, _) in enumerate(points) if step >= since), len(points))
     around = [value for _, value in points[max(0, place - reach) : place + reach]]
@@ -93,9 +97,9 @@ def _spoken(name: str) -> str:
 
 
 def once(pairs: Iterator[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Points of which the steps only rise: where a run was taken up again, what it did after that step is left out.
+    """Drop points that a resumed run measured again, so that steps only increase.
 
-    Steps that begin anew at the very first one are counted anew, and no run that was taken up again: they stay.
+    Steps that restart at the very first one are a new count rather than a resume, and stay.
     """
     kept: list[tuple[float, float]] = []
     for step, value in pairs:

@@ -1,4 +1,4 @@
-"""Writing the page so that at any moment either the old or the new one is there."""
+"""Write the page atomically."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stayfinite.report.page.html import page_html
 
 
 def write_page(data: Mapping[str, Any], out: Path) -> int:
-    """Write the page in place of an earlier one; returns its size in bytes.
+    """Write the page, replacing an earlier one. Returns its size in bytes.
 
     Raises:
-        OSError: disk trouble; an earlier page is still there.
+        OSError: could not write; an earlier page is intact.
     """
     content = page_html(data).encode()
     out.parent.mkdir(parents=True, exist_ok=True)

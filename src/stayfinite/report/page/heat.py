@@ -1,4 +1,4 @@
-"""The heat map: layer by time, one byte a cell, and the layers that stand out."""
+"""Heat map of layers over time, one byte per cell, and the layers that stand out."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from stayfinite.readers.runs.layers import LayerTable
 from stayfinite.report.page.plain import short, text
 
 MOST_ROWS, MOST_COLUMNS = 120, 240
-"""Of the map; more layers than this are taken together by the part of the model that they belong to."""
+"""Size limits of the map. More layers are grouped by module."""
 
 MOST_WORST = 10
 NONE, ZERO, LEAST, MOST, BAD = 0, 1, 2, 254, 255
-"""A cell: nothing known, exactly 0, a place on the scale from ``LEAST`` to ``MOST``, not finite."""
+"""Cell values: unknown, exactly 0, the scale from ``LEAST`` to ``MOST``, not finite."""
 
 SHOWN = {"norm": "gradient norm", "update_ratio": "update ratio", "zero_share": "share of zeros"}
 RISE = "norm against its median"
-"""Of each layer: where this map first turns bright is where trouble starts, whatever the sizes of the layers."""
+"""Normalized per layer, so that it shows where trouble starts whatever the sizes of the layers."""
 
 OUTER = 0.005
-"""The share of cells at each end that the scale of colors does not reach for."""
+"""Share of cells clipped at each end of the color scale."""
 
 
 def heat_data(table: LayerTable) -> dict[str, Any]:
-    """The maps of a run."""
+    """All maps of a run."""
     groups = _groups(table.names)
     columns = _columns(len(table.steps))
     broken = [_broken(table, members) for members in groups.values()]
@@ -51,7 +51,7 @@ def heat_data(table: LayerTable) -> dict[str, Any]:
 
 
 def _groups(names: Sequence[str]) -> dict[str, list[int]]:
-    """Rows of the map: parameters, or the modules that hold them where there are too many."""
+    """Rows of the map: parameters, or their modules if there are too many."""
     depth = max(name.count(".") for name in names) + 1
     groups: dict[str, list[int]] = {}
     for kept in range(depth, 0, -1):
@@ -71,7 +71,7 @@ def _columns(looks: int) -> list[range]:
 
 
 def _row(table: LayerTable, field: str, members: Sequence[int], broken: Sequence[bool]) -> list[float | None]:
-    """At each look the largest of them; NaN where one is not finite, None where nothing is known."""
+    """Largest value of the members per sample; NaN if one is not finite, None if unknown."""
     largest: list[float | None] = [None] * len(broken)
     for place in members:
         for look, value in enumerate(table.column(field, place)):
@@ -82,7 +82,7 @@ def _row(table: LayerTable, field: str, members: Sequence[int], broken: Sequence
 
 
 def _risen(row: Sequence[float | None]) -> list[float | None]:
-    """Against what is usual in this row; what never had a gradient of any size has nothing to be held against."""
+    """Values over the row's median; None if no gradient was above 0."""
     known = sorted(value for value in row if value is not None and math.isfinite(value) and value > 0)
     usual = known[len(known) // 2] if known else math.nan
     return [value if value is None or not math.isfinite(value) else _or_none(value / usual) for value in row]
@@ -98,7 +98,7 @@ def _together(row: Sequence[float | None], looks: range) -> float | None:
 
 
 def _broken(table: LayerTable, members: Sequence[int]) -> list[bool]:
-    """At which looks a gradient was not finite. A norm of NaN alone says that there was none."""
+    """Samples with a non-finite gradient. A NaN norm alone means there was no gradient."""
     broken = [False] * len(table.steps)
     for place in members:
         for look, count in enumerate(table.column("nonfinite", place)):
@@ -137,7 +137,7 @@ def _packed(cells: Sequence[float | None], *, linear: bool) -> dict[str, Any]:
 
 
 def _worst(table: LayerTable) -> list[dict[str, Any]]:
-    """The parameters that stand out: not finite first, then those whose gradient rises highest above its usual size."""
+    """Parameters that stand out: non-finite first, then by peak norm over median norm."""
     found: list[dict[str, Any]] = []
     for place, name in enumerate(table.names):
         broken = [look for look, bad in enumerate(_broken(table, [place])) if bad]

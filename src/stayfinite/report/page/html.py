@@ -1,4 +1,4 @@
-"""The page as one file: data, script and style inside of it, and a policy that lets nothing else in."""
+"""Assemble the page as one file, with a policy that blocks everything else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCRIPTS = (
     "elements", "colors", "scales", "chart", "marks", "axes", "curves", "hands", "heat", "findings", "incidents",
     "details", "page",
 )  # fmt: skip
-"""In this order they make up the page's one script."""
+"""Concatenated in this order."""
 
 _SAFE = str.maketrans({
     "<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029",
@@ -23,12 +23,12 @@ _SAFE = str.maketrans({
 
 
 def page_html(data: Mapping[str, Any], live: str | None = None) -> str:
-    """The page.
+    """The page as HTML.
 
     Arguments:
-        data: as :func:`stayfinite.report.page.data.page_data` gives it.
-        live: the address of a stream of server-sent events, each of them a change for the script's ``update``; None for
-            a page that stays as it is.
+        data: from :func:`stayfinite.report.page.data.page_data`.
+        live: URL of a stream of server-sent events, each an argument to the script's ``update``; None for a static
+            page.
     """
     parts = {
         "TITLE": html.escape(f"{data['title']} · stayfinite" if data.get("title") else "stayfinite"),
@@ -39,12 +39,12 @@ def page_html(data: Mapping[str, Any], live: str | None = None) -> str:
         "LIVE": as_script_data(live),
     }
     template = _file("page.html")
-    pieces = template.split("%%")  # every second piece is the name of a part, so that no part is looked into again
+    pieces = template.split("%%")  # every second piece names a part; inserted parts are not scanned again
     return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
 def page_csp(live: str | None = None) -> str:
-    """The content security policy of the page: its own script and style, by their hashes, and nothing else."""
+    """Content security policy: only the page's own script and style, by hash."""
     connect = "; connect-src 'self'" if live is not None else ""
     return (
         f"default-src 'none'; script-src '{_hash(_script())}'; style-src '{_hash(_style())}'; img-src data:{connect}; "
@@ -53,7 +53,7 @@ def page_csp(live: str | None = None) -> str:
 
 
 def as_script_data(data: Any) -> str:
-    """JSON that can stand inside of a script element, whatever is in it."""
+    """JSON that is safe inside a script element."""
     return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_SAFE)
 
 

@@ -1,4 +1,4 @@
-"""An incident as the page shows it: where it began, how it reached the loss, the worlds, the guilty rows, the fix."""
+"""Incidents for the page: origin, path to the loss, worlds, bad rows, fix."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_WORLDS, MOST_LINKS, MOST_ROWS, MOST_INPUTS = 40, 40, 24, 6
 
 
 def incident_data(incident: Mapping[str, Any]) -> dict[str, Any]:
-    """One incident, from incident.json and autopsy.json as they were read; whatever is in them, this is its shape."""
+    """One incident from incident.json and autopsy.json. Tolerates any content."""
     record, autopsy = objects(incident.get("record")), objects(incident.get("autopsy"))
     decision, batch = objects(record.get("decision")), objects(record.get("batch"))
     origin, fix = objects(autopsy.get("origin")), objects(autopsy.get("fix"))
@@ -60,7 +60,7 @@ def _origin(origin: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shortened(path: str) -> str:
-    """A file by the end of its path: a page travels further than the machine that it was drawn on."""
+    """The last parts of a path, so that a shared page does not expose the machine's directories."""
     parts = path.replace("\\", "/").split("site-packages/")[-1].split("/")
     return "/".join(parts if len(parts) <= 3 else parts[-3:])
 
@@ -87,7 +87,7 @@ def _world(world: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decoded(record: Mapping[str, Any], guilty: list[Any]) -> list[dict[str, Any]]:
-    """Rows of the batch as text, the guilty ones first."""
+    """Rows of the batch as text, bad ones first."""
     told = [row for row in records(record.get("rows"), 1_000) if isinstance(row.get("row"), int) and row.get("text")]
     told.sort(key=lambda row: (row["row"] not in guilty, row["row"]))
     return [{"row": row["row"], "guilty": row["row"] in guilty, "text": text(row["text"], 2_000)} for row in told][

@@ -1,4 +1,4 @@
-"""What goes into the page as JSON: texts of a bounded length, and numbers that are finite and short."""
+"""Values for the page's JSON: bounded texts, finite short numbers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ LONGEST = 2_000
 
 
 def text(value: object, longest: int = LONGEST) -> str:
-    """As text, cut where it is too long; half a surrogate pair, which no file can hold, is replaced."""
+    """As text, truncated; lone surrogates are replaced."""
     words = str(value).encode("utf-8", "replace").decode("utf-8")
     return words if len(words) <= longest else f"{words[: longest - 1]}…"
 
 
 def short(value: float) -> float | int:
-    """A finite number with six digits: as many as anybody reads off a curve."""
+    """A finite number rounded to six digits."""
     rounded = float(f"{value:.6g}")
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
 def shown(value: Any) -> str:
-    """A setting as people write it."""
+    """Format a setting."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, float):
@@ -37,22 +37,22 @@ def shown(value: Any) -> str:
 
 
 def whole(step: float) -> float | int:
-    """A step: nearly always a whole number."""
+    """A step as an int where possible."""
     return int(step) if math.isfinite(step) and float(step).is_integer() else short(step)
 
 
 def without_repeats(said: str, cause: object) -> str:
-    """An autopsy's verdict without the cause and the fix, which stand beside it."""
+    """An autopsy's verdict without the cause and the fix, which are shown next to it."""
     if not said.startswith(f"{cause} ("):
         return said
     return said.partition("): ")[2].partition(" Fix: ")[0]
 
 
 def records(value: Any, most: int) -> list[dict[str, Any]]:
-    """Those of a list that are objects; nothing where it is no list."""
+    """The objects in a list; empty if it is not a list."""
     return [each for each in value if isinstance(each, dict)][:most] if isinstance(value, list) else []
 
 
 def objects(value: Any) -> dict[str, Any]:
-    """An object; an empty one for anything else."""
+    """The value if it is an object, else {}."""
     return value if isinstance(value, dict) else {}

@@ -1,4 +1,4 @@
-"""Curves and marks of a run as the page draws them."""
+"""Curves and marks for the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from stayfinite.report.page.plain import short, text, whole
 
 
 def series_data(curves: Mapping[str, Curve]) -> dict[str, Any]:
-    """Each curve as its points and the spans in which it is not finite."""
+    """Each curve as points and non-finite spans."""
     return {text(name, 80): curve_data(curve) for name, curve in curves.items() if curve.seen}
 
 
@@ -31,12 +31,12 @@ def curve_data(curve: Curve) -> dict[str, Any]:
 
 
 def marks_data(marks: Mapping[str, Spans]) -> list[dict[str, Any]]:
-    """What happened, in the order of the steps."""
+    """Marks in step order."""
     return sorted((mark_data(span) for spans in marks.values() for span in spans), key=lambda mark: mark["from"])
 
 
 def mark_data(span: Span) -> dict[str, Any]:
-    """One mark, or several of a kind."""
+    """One mark, which may span several events of a kind."""
     return {
         "kind": span.kind,
         "from": whole(span.first),
@@ -47,7 +47,7 @@ def mark_data(span: Span) -> dict[str, Any]:
 
 
 def curves_of(series: RunSeries) -> dict[str, Curve]:
-    """The curves of a log that is somebody else's."""
+    """Curves of a foreign log."""
     points = list(series.points)
     steps = _steps(series)
     curves = {"loss": _curve((step, _loss(point)) for step, point in zip(steps, points, strict=True))}
@@ -58,7 +58,7 @@ def curves_of(series: RunSeries) -> dict[str, Curve]:
     for name in (*(name for name in LOSSES if name in series.metrics), *names):
         track = series.metrics[name]
         told = zip(track.steps, track.values, track.lines, strict=True)
-        # An evaluation that names no step was made after the last one that was measured before it.
+        # An evaluation without a step belongs to the last step logged before it.
         curves[name if name in LOSSES else f"{SIGNAL}{name}"] = _curve(
             (_before(steps, lines, line, place) if step is None else step, value)
             for place, (step, value, line) in enumerate(told)
@@ -67,7 +67,7 @@ def curves_of(series: RunSeries) -> dict[str, Curve]:
 
 
 def axes_of(series: RunSeries) -> Axes:
-    """What a log can be drawn over besides its steps."""
+    """Alternative x axes of a log."""
     steps, lines = _steps(series), [point.line for point in series.points]
     return log_axes(
         {
@@ -83,7 +83,7 @@ def axes_of(series: RunSeries) -> Axes:
 
 
 def _steps(series: RunSeries) -> list[float]:
-    """Of each point; one that names none among others that do belongs to the one before it."""
+    """Step of each point; a point without one gets the step before it."""
     named = [point.step for point in series.points]
     if all(step is None for step in named):
         return [ordinal for ordinal, _, _ in series.column("line")]
@@ -92,25 +92,27 @@ def _steps(series: RunSeries) -> list[float]:
 
 
 def _loss(point: Point) -> float | None:
-    """The loss; NaN for the 0 that stands for it. transformers' Trainer filters NaN out of the mean that it logs."""
+    """The loss, or NaN if it is 0 at a non-finite gradient norm: transformers' Trainer filters NaN out of its logged
+    mean.
+    """
     hidden = point.loss == 0 and point.grad_norm is not None and not math.isfinite(point.grad_norm)
     return math.nan if hidden else point.loss
 
 
 def _before(steps: Sequence[float], lines: Sequence[int], line: int, place: int) -> float:
-    """The step that was measured last before a line; that place in a row where nothing was."""
+    """The last step logged before a line; ``place`` if there is none."""
     found = bisect_right(lines, line)
     return steps[max(0, found - 1)] if steps else float(place)
 
 
 def repeated(series: RunSeries) -> int:
-    """Measurements of steps that were taken again after the run was resumed."""
+    """Measurements repeated after a resume."""
     steps = [step for step in _steps(series) if math.isfinite(step)]
     return len(steps) - len(once((step, 0.0) for step in steps))
 
 
 def skips_of(series: RunSeries) -> Spans:
-    """Steps that a log says were left out."""
+    """Steps the log reports as skipped."""
     spans = Spans()
     for ordinal, point in enumerate(series.points):
         if point.skipped and point.step is not None and math.isfinite(point.step):

@@ -1,4 +1,4 @@
-"""The sentence at the top of the page, and the few figures below it."""
+"""The sentence at the top of the page, and the figures below it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from stayfinite.readers.runs.steps import REFUSING
 from stayfinite.report.page.plain import text
 
 UNSURE = 0.3
-"""A guess below this is called one; the page puts such findings among the less likely."""
+"""Below this confidence a cause is called a guess and listed among the less likely."""
 
 FAINT = 0.1
-"""A guess below this is no headline."""
+"""Below this confidence a cause is not mentioned in the headline."""
 
 UNKNOWN = "nan-loss"
-"""The rule for numbers that are not finite where nothing tells why: it names no cause."""
+"""The rule for non-finite numbers without a known cause."""
 
 
 def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: Mapping[str, Any]) -> str:
-    """What became of a guarded run, and why."""
+    """Outcome of a guarded run, and the cause."""
     steps, refused = run.steps.count, refused_steps(run)
     loss = "" if run.steps.last_loss is None else f"; the last loss is {_number(run.steps.last_loss)}"
     if not steps:
@@ -59,13 +59,13 @@ def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: 
 
 
 def log_sentence(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any], points: int) -> str:
-    """The same for a log that is somebody else's."""
+    """Outcome of a foreign log."""
     verdict = diagnosis.get("verdict")
     if verdict == "healthy":
         return f"Healthy: no problem in {_count(points, 'measurement')}."
     trouble = ", ".join(text(each, 200) for each in diagnosis.get("trouble") or ())
     said = f"{trouble[:1].upper()}{trouble[1:]}." if trouble else ""
-    if not trouble:  # a Trainer's log may tell of steps that a guard refused
+    if not trouble:  # a Trainer's log may report steps refused by a guard
         said = " ".join(f"{text(each, 200).rstrip('.')}." for each in diagnosis.get("refused") or ())
     if verdict != "sick":
         return f"{said} No known failure found.".strip()
@@ -73,7 +73,7 @@ def log_sentence(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any], p
 
 
 def guarded_figures(run: RunReader) -> list[list[str]]:
-    """The numbers that one looks for first."""
+    """Key figures of a guarded run."""
     figures = [["steps", f"{run.steps.count:,}"], ["refused", f"{refused_steps(run):,}"]]
     for name, word in (("rollback", "rollbacks"), ("cut", "cuts"), ("escalate", "escalations")):
         if run.steps.decisions[name]:
@@ -92,11 +92,10 @@ def guarded_figures(run: RunReader) -> list[list[str]]:
 
 
 def curve_figures(curves: Mapping[str, Curve], last: float | None = None) -> list[list[str]]:
-    """Of the curves.
+    """Key figures from the curves.
 
     Arguments:
-        curves: by name.
-        last: the last loss that counts; the newest one by default.
+        last: the last accepted loss; default: the newest.
     """
     figures = []
     loss, scale = curves.get("loss"), curves.get("loss_scale")
@@ -111,7 +110,7 @@ def curve_figures(curves: Mapping[str, Curve], last: float | None = None) -> lis
 
 
 def refused_steps(run: RunReader) -> int:
-    """Steps that were kept from the weights."""
+    """Number of refused steps."""
     return sum(run.steps.decisions[name] for name in REFUSING)
 
 
