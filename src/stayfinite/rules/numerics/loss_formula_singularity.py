@@ -21,7 +21,8 @@ of `torch.norm`, `cdist`, `std` and `pow` at 0 as 0; older versions returned NaN
   Acos, Cdist, Svd, Std): proof.
 - NaN all at once after a healthy time, without a climb of the loss, in fp32 as well; or one term of the loss is NaN and
   the others are not.
-- A loss, or a GAN's discriminator, that falls to next to 0 right before NaN: the log, root or quotient of what vanished.
+- A loss, or a GAN's discriminator, that falls to next to 0 right before NaN: the log, root or quotient of
+  what vanished.
 - apex: `ZeroDivisionError: float division by zero`: the scaler halved its scale to 0 because *every* gradient was NaN.
 
 ## How to fix it
