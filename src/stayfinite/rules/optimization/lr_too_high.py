@@ -42,8 +42,8 @@ A rate is judged with its optimizer and what bounds a step. SGD at 20 is fine wh
 step is at most their product. Norm layers, large batches, soft prompts and small adapters tolerate more.
 
 A loss that is NaN in the very first step, before any update, has another cause: data, loss formula, fp16. One that
-falls to next to 0 right before NaN is log(0) or a division by it (SF601): a rate that is too high makes it rise. A single
-spike that recovers is a hard batch (SF213).
+falls to next to 0 right before NaN is log(0) or a division by it (SF601): a rate that is too high makes it rise. A
+single spike that recovers is a hard batch (SF213).
 """
 
 from __future__ import annotations
