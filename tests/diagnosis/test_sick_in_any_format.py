@@ -24,6 +24,7 @@ abs min  abs max  metadata
 NOT_FINITE = "[2026-11-17 02:33:51,123] [WARNING] [logging.py:107:log_dist] [Rank 0] [deepspeed] OVERFLOW! Skipping step. Gradients are non-finite, weights were not updated.\n"  # noqa: E501
 SCALED = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n"
 MEGATRON = " iteration {:8}/  10000 | learning rate: 1.000E-04 | lm loss: {:.3E} | loss scale: 1.0 | number of skipped iterations: {:3} | number of nan iterations:   0 |\n"  # noqa: E501
+AVERAGED = "trainer INFO: eta: 1 day, 0:39:01  iter: {}  loss: {} ({})  lr: 0.020000  max mem: 7234\n"
 PROGRESS = "[Rank 0] step={}, skipped={}, lr=[0.0001], mom=[[0.9, 0.95]]\n"
 
 
@@ -56,8 +57,24 @@ def diagnosed(log: str) -> Diagnosis:
         ("after 10 epochs the weights are not changing\n", "weights"),
         ("the model predicts the same class for every image\n", "same answer"),
         ("run 1: step 14000: loss 1.2 -> 16000\n", "diverges"),
+        (AVERAGED.format(620, 1.37, 1.45) + AVERAGED.format(640, 5.28, "nan"), "the loss is NaN"),
+        ("Epoch [1][500/5000] lr: 2e-2, loss_cls: 2326544033.5, loss_bbox: 0.3, loss: 2326544033.8\n", "explodes"),
+        ("".join(f"Evaluation  [{10 * i}/500]  eta: 0:01:00  time: 0.05  max mem: {17000 + 37 * i}\n"
+                 for i in range(12)), "max_mem grows"),
+        ("loss: 0.1416 - recon_loss: 0.1416 - kl_loss: 3.8e-07 - val_loss: 0.13\n", "kl_loss is next to 0"),
+        ("".join(f"round {i}:[5000] train-error:0.9990 test-error:0.9990\n" for i in range(3)), "test_error"),
+        ("".join(f"Epoch {i}: test error {error}\n" for i, error in enumerate([0.9, 0.3, 0.1, 0.9, 0.91])),
+         "back where"),
+        ("".join(f"loss for step: {i} = [{-0.9 - i / 100}]\n" for i in range(4)) + "Best validation mean DSC: 0.0\n",
+         "dsc is 0"),
+        ("".join(f"epoch {i} loss 1e-9 val_loss 1.3e-09\n" for i in range(4)), "the loss is 0"),
+        ("".join(f"Epoch {i} cost = {cost}\n" for i, cost in enumerate(
+            [15.2, 18.4, 1.64, 10.7, 8.4, 1.62, 8.5, 7.4, 1.66, 7.1, 6.8, 1.69, 6.3, 6.1, 1.7, 5.9, 5.6, 1.71])),
+         "swings"),
+        ("~/modeling.py in forward(self, x)\n    397         head_mask,\n--> 399         past=past,\n", "crashed"),
+        ("element 0 of tensors does not require grad and does not have a grad_fn\n", "crashed"),
     ],
-)
+)  # fmt: skip
 def test_a_sick_run_is_called_sick_with_what_is_wrong(log: str, where: str) -> None:
     found = diagnosed(log)
     assert found.verdict == "sick"
@@ -77,6 +94,31 @@ def test_a_sick_run_is_called_sick_with_what_is_wrong(log: str, where: str) -> N
         "val_loss did not improve from 0.45\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
         "Moving average ignored a value of inf\nepoch 1 loss 6.1\nepoch 2 loss 6.0\n",
         "loss descends from 16 to 1.2\n",
+        AVERAGED.format(620, 1.37, 1.45) + AVERAGED.format(640, 1.28, 1.44),
+        "Epoch [1][500/5000] lr: 2e-2, loss_cls: 2.5, loss_bbox: 0.3, loss: 2.8\n",
+        "".join(
+            f"Evaluation  [{10 * i}/500]  eta: 0:01:00  time: 0.05  max mem: {17000 + 37 * (i // 3)}\n"
+            for i in range(12)
+        ),  # the longest rows so far
+        "loss: 0.1416 - recon_loss: 0.1216 - kl_loss: 0.0210 - val_loss: 0.13\n",
+        "loss: 0.1416 - recon_loss: 0.1416 - kl_loss: 0.0000 - val_loss: 0.13\n",  # not weighed in yet
+        "step 1 reward 0.1 kl 2e-07\nstep 2 reward 0.3 kl 1e-06\n",
+        "".join(f"round {i}:[5000] train-error:{0.9 - i / 10:.4f} test-error:{0.9 - i / 10:.4f}\n" for i in range(3)),
+        "".join(f"Epoch {i}: test error {error}\n" for i, error in enumerate([0.9, 0.3, 0.1, 0.12, 0.11])),
+        "".join(f"Epoch {i}: test error {error}\n" for i, error in [(1, 0.9), (2, 0.3), (3, 0.1), (1, 0.9), (2, 0.9)]),
+        "".join(f"epoch {i} loss {10.0**-i:.0e} val_loss {10.0**-i:.1e}\n" for i in range(1, 12)),  # earned
+        "".join(
+            f"Epoch {i} cost = {cost}\n"
+            for i, cost in enumerate(
+                [15.2, 18.4, 1.64, 10.7, 8.4, 1.42, 8.5, 7.4, 1.26, 7.1, 4.8, 0.99, 4.3, 3.1, 0.8, 3.9, 1.6, 0.5]
+            )
+        ),
+        "step 1 loss 30.2 lr 1e-4\nvocab_size: 250112\nstep 2 loss 29.1 lr 1e-4\n",
+        "step 9 loss 1.2 lr 6.1e-21\nlearning rate: 6.1e-21\n",  # a cosine's end
+        "UserWarning: expected a key but got none, it will be ignored\n",
+        "missing keys: [], unexpected keys: []\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
+        "The model cannot use its cache, so use_cache=False is set\n",
+        "tokens must be split if they are long\n",
     ],
 )
 def test_a_look_alike_is_not_sick(log: str) -> None:

@@ -11,6 +11,11 @@ LOST = "".join(f"step {20 * i} loss {2.6 * 0.9**i:.4f}\n" for i in range(12)) + 
 NEVER = "step 0 loss nan\nstep 1 loss nan\nstep 2 loss nan\n"
 STILL = "".join(f"epoch {i} loss 0.6931 acc 0.5\n" for i in range(12))
 SAMPLING = "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0\n"
+PLAYED = "".join(
+    f"[0/25][{50 * i}/1583]\tLoss_D: {d}\tLoss_G: {g}\n"
+    for i, (d, g) in enumerate([(1.741, 4.776), (0.841, 9.776), (0.111, 17.776), (0.001, 25.1), (0.0002, 27.63)])
+)
+ONE_VALUE = "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 256])\n"
 
 
 def _epochs(values: list[float]) -> str:
@@ -22,6 +27,36 @@ PAIRS = {
         "loss-formula-singularity",
         Example(LOST, "q = tf.nn.softmax(h)\nnll = -tf.reduce_sum(t * tf.log(q), axis=1)\n"),
         Example(FALLS, "q = tf.nn.softmax(h)\nnll = -tf.reduce_sum(t * tf.log(q), axis=1)\n"),
+    ),
+    "a-loss-that-vanishes-before-it-is-lost": (
+        "loss-formula-singularity",
+        Example(_epochs([2.3, 0.81, 0.081, 0.004, 0.001]) + "Epoch 6: loss nan\n"),
+        Example(_epochs([2.3, 0.81, 0.081, 0.004, 0.001])),
+    ),
+    "a-player-that-has-won": (
+        "loss-formula-singularity",
+        Example(PLAYED + "[0/25][250/1583]\tLoss_D: nan\tLoss_G: nan\n"),
+        Example(PLAYED),
+    ),
+    "a-loss-that-climbs-before-it-is-lost": (
+        "lr-too-high",
+        Example(_epochs([2.3, 1.81, 3.1, 14.2, 210.0]) + "Epoch 6: loss nan\n"),
+        Example(_epochs([2.3, 1.81, 1.6, 1.4, 1.3])),
+    ),
+    "the-last-batch": (
+        "last-batch-of-one",
+        Example("100%|#########9| 1067/1068 [17:38<00:00,  1.02it/s, loss=0.01]\n" + ONE_VALUE),
+        Example("100%|#########9| 1067/1068 [17:38<00:00,  1.02it/s, loss=0.01]\n"),
+    ),
+    "a-batch-of-one": (
+        "wrong-mode",
+        Example("0%|          | 1/1068 [17:38<00:00,  1.02it/s, loss=0.01]\n" + ONE_VALUE),
+        Example("0%|          | 1/1068 [17:38<00:00,  1.02it/s, loss=0.01]\n"),
+    ),
+    "a-rate-of-nothing": (
+        "lr-schedule-bug",
+        Example("     | > current_lr_0: 7.05e-111\n     | > current_lr_1: 0.0001\n"),
+        Example("     | > current_lr_0: 7.05e-05\n     | > current_lr_1: 0.0001\n"),
     ),
     "root-of-squares": (
         "loss-formula-singularity",

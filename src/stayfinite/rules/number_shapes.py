@@ -27,6 +27,9 @@ JUMP_OF_ONE = 5.5
 SWING = 3.0
 """Ratio of a loss to the previous one."""
 
+SWINGS = 3
+"""So many of them are no single hard batches."""
+
 CHANCE = {2: math.log(2), 3: math.log(3), 4: math.log(4), 5: math.log(5), 10: math.log(10), 20: math.log(20),
           100: math.log(100), 1000: math.log(1000)}  # fmt: skip
 """The loss of guessing, by usual numbers of classes."""
@@ -45,8 +48,9 @@ def growth(values: Sequence[float]) -> float:
     finite = finite_of(values)
     if len(finite) < 2 or min(finite) <= 0:
         return 1.0
-    last = max(finite[-3:]) if len(finite) > 3 else finite[-1]
-    return last / min(finite)
+    # A hard batch among the last ones is no reason to look away from a climb.
+    end = max(range(max(len(finite) - 3, 1), len(finite)), key=finite.__getitem__) if len(finite) > 3 else -1
+    return finite[end] / min(finite[:end] if end > 0 else finite)
 
 
 def trailing_zeros(values: Sequence[float]) -> int:
@@ -100,7 +104,9 @@ def swings(losses: Sequence[float]) -> bool:
     thrown = sum(later >= SWING * earlier and later >= 2.0 for earlier, later in pairwise(losses))
     third = len(losses) // 3
     learns = median(losses[-third:]) <= 0.6 * median(losses[:third])
-    return thrown >= 3 and not learns and max(losses[-third:]) >= 0.25 * max(losses[:third])
+    # What learns also reaches new lows.
+    learns = learns and (thrown < 2 * SWINGS or min(losses[-third:]) < min(losses[:-third]))
+    return thrown >= SWINGS and not learns and max(losses[-third:]) >= 0.25 * max(losses[:third])
 
 
 def digits(value: float) -> int:

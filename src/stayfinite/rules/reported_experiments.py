@@ -40,7 +40,8 @@ _IN_THE_END = re.compile(
 """`falls, then NaN`: the end counts."""
 
 _CLAUSE = re.compile(
-    r"[;.]\s|,\s(?!(?:then|until|later|finally|eventually)\b)|\b(?:but|while|whereas|although|though)\b", re.IGNORECASE
+    r"[;.]\s|,\s(?!(?:then|until|later|finally|eventually)\b)|\b(?:but|while|whereas|although|though|however)\b",
+    re.IGNORECASE,
 )
 
 _SUBJECTS = {

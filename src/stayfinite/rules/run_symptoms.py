@@ -27,7 +27,17 @@ from stayfinite.rules.number_shapes import (
     zero_was_earned,
     zeros_in,
 )
-from stayfinite.rules.scores import absurd_perplexity, impossible, one_class, still_score, zero_score
+from stayfinite.rules.scores import (
+    absurd_classification,
+    absurd_perplexity,
+    growing_memory,
+    impossible,
+    lost_score,
+    one_class,
+    still_score,
+    unused_code,
+    zero_score,
+)
 from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
 from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_symptoms
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
@@ -52,9 +62,19 @@ _CRASH = re.compile(
     r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \()|"
     r"\bAssertion [`'\"]?.+ failed|"
     r"^Traceback \(most recent call last\)|CUDA error:|device-side assert|^Segmentation fault|core dumped|"
-    r"^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b",
+    r"^-{2,}> ?\d+ |^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b",
     re.IGNORECASE,
 )
+
+_REFUSAL = re.compile(
+    r"^(?!.*(?:warn|deprecat|ignor|skipp|fall(?:s|ing)? ?back|not an error|will be|\bif\b))(?=.{0,400}?(?:"
+    r"\bexpected\b.{1,120}\b(?:but|got|found)\b|\bunexpected key|\bmissing key|\b(?:keyword|positional) argument|"
+    r"\bnot (?:implemented|supported) (?:for|on|by)\b|\bhas no attribute\b|\bis not defined\b|"
+    r"\bdoes not (?:match|require grad)\b|\billegal\b|\bmust (?:be|have|match)\b|"
+    r"\bout of (?:range|bounds|memory)\b|\bno kernel image\b))",
+    re.IGNORECASE,
+)
+"""How a library refuses something, whoever leaves out the name of the error."""
 
 _SUMMARY = ("train_loss", "training_loss")
 _EVALUATION = re.compile(r"^(?!.*(?:best|min|lowest)).*(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
@@ -71,6 +91,10 @@ _EMPTY_MEAN = re.compile(r"mean of empty slice", re.IGNORECASE)
 _PART = re.compile(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
 ROUNDED = 8
 """Metrics from which it can be told that a log prints few digits of everything."""
+_PLAYERS = (
+    re.compile(r"(?:loss_?|err_?)?(?:d|disc\w*|critic)(?:_?loss)?", re.IGNORECASE),
+    re.compile(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?", re.IGNORECASE),
+)
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
 
 
@@ -78,6 +102,9 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     """The symptoms of the sickest series, plus crashes of any of them and what the notes say."""
     crash = next((m for run in runs for m in run.messages if _CRASH.search(m.text) and not _went_on(run, m)), None)
     recognised = sum(run.points_seen + sum(len(track.values) for track in run.metrics.values()) for run in runs)
+    if crash is None and not recognised:  # nothing was measured: somebody shows what a program said
+        short = [run for run in runs if len(run.messages) <= FEW]
+        crash = next((m for run in short for m in run.messages if _REFUSAL.search(m.text)), None)
     each = [_symptoms(_measured(run), crash, recognised) for run in runs]
     seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
     nothing = any(map(_means_of_nothing, runs))
@@ -168,9 +195,11 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
     # A summary line is the only evidence if nothing else was logged.
     told = finite if seen.losses else finite_of([value for value, _ in seen.summary])
     # A model that has learned all there is evaluates to next to nothing, too.
-    small_evaluation = any(abs(value) <= SMALL_LOSS for value in finite_of([value for value, _ in seen.evaluations]))
+    evaluated = finite_of([value for value, _ in seen.evaluations])
+    # At the first evaluation already it is none: one answer was right for all.
+    small_evaluation = any(abs(value) <= SMALL_LOSS for value in evaluated) and abs(evaluated[0]) > TINY_LOSS
     range_test = is_range_test(seen.rates)
-    expected_to_rise = range_test or _rewarded(seen.run) or _average_falls(seen.run)
+    expected_to_rise = range_test or _rewarded(seen.run) or _two_players(seen.run) or _average_falls(seen.run)
     return Symptoms(
         source=seen.run.source,
         points=len(points),
@@ -213,7 +242,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         impossible=impossible(seen.run),
         one_class=one_class(seen.run),
         diverges=not expected_to_rise and diverges(finite),
-        absurd=is_absurd(finite) or absurd_perplexity(seen.run),
+        absurd=is_absurd(finite) or absurd_perplexity(seen.run) or absurd_classification(seen.run),
         crash=crash,
         where=_places(seen),
         recognised=recognised,
@@ -223,6 +252,9 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         chance=at_chance(finite, by_epochs=_by_epochs(points)),
         swings=not expected_to_rise and swings(finite),
         zero_score=zero_score(seen.run, finite),
+        lost_score=lost_score(seen.run),
+        unused_code=unused_code(seen.run),
+        growing_memory=growing_memory(seen.run),
         still_score=still_score(seen.run, finite),
     )
 
@@ -295,7 +327,11 @@ def _places(seen: _Measured) -> dict[str, str]:
 def _bad_losses(seen: _Measured) -> int:
     """Non-finite losses of steps, summaries and messages."""
     losses = [*seen.losses, *(value for value, _ in seen.summary)]
-    return sum(not math.isfinite(loss) for loss in losses) + (seen.stated is not None)
+    average = seen.run.metrics.get(RUNNING_AVERAGE)
+    # Whatever the loss of now: one that was lost is in the average.
+    lost_average = average is not None and not math.isfinite(average.values[-1])
+    bad = sum(not math.isfinite(loss) for loss in losses)
+    return (bad or lost_average) + (seen.stated is not None)
 
 
 def _losses_of_the_climb(seen: _Measured) -> list[float]:
@@ -363,6 +399,11 @@ def _by_epochs(points: Sequence[Point]) -> bool:
 def _rewarded(run: RunSeries) -> bool:
     """Whether it learns from rewards: a value loss rises with them."""
     return any(word in name for name in run.metrics for word in _REWARDS)
+
+
+def _two_players(run: RunSeries) -> bool:
+    """Whether the loss is that of a GAN: what one wins the other loses, and their sum says nothing."""
+    return all(any(map(each.fullmatch, run.metrics)) for each in _PLAYERS)
 
 
 def _rates(run: RunSeries, points: Sequence[Point]) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from stayfinite.core.series import RunSeries
 from stayfinite.rules.number_shapes import digits, finite_of
@@ -17,6 +18,8 @@ _SCORE = re.compile(
     re.IGNORECASE,
 )
 _RIGHT = re.compile(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
+_ERROR = re.compile(r"(?:test|val|valid|validation|dev|eval)[_/]err(?:or)?(?:$|_)", re.IGNORECASE)
+"""Of an evaluation: what `_RIGHT` is short of 1."""
 GOOD_SCORE = 0.9
 """A score this good may stay constant."""
 POOR = 0.2
@@ -28,6 +31,20 @@ SCORED = 3
 """Evaluations needed to judge a score of exactly 0."""
 FALLEN = 0.8
 """The last loss over the first where it has fallen."""
+LEARNED = 0.3
+"""What a score has gained, of all that there is to gain, where something was learned."""
+_RECONSTRUCTION = re.compile(r"(?:^|_)(?:recon\w*|rec|r)(?:_loss|$)", re.IGNORECASE)
+_DIVERGENCE = re.compile(r"(?:^|_)kld?(?:_loss|_div\w*|$)", re.IGNORECASE)
+NO_CODE = 1e-5
+"""A divergence below this, in nats, is no code."""
+_CLASSIFIES = re.compile(
+    r"(?:^|_)(?:cls|ce|bce|class\w*|cross_entropy|objectness)(?:_loss|$)|loss_(?:cls|ce|bce|class\w*|objectness)$"
+)
+ABSURD_CLASSIFICATION = 1e6
+"""A cross entropy is a distance of logits: no model that learns has such."""
+_MEMORY = re.compile(r"(?:^|_)(?:max_)?mem(?:ory)?(?:$|_)", re.IGNORECASE)
+LEAKS = 8
+"""Lines in which a memory has to grow."""
 _PERPLEXITY = re.compile(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
 _WRONG = re.compile(r"(?:^|[_/ ])(?:wer|cer)(?:$|_)", re.IGNORECASE)
 """Scores of which 1, or 100 percent, is the worst."""
@@ -38,9 +55,11 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
     falls = len(losses) >= 2 and losses[-1] < FALLEN * losses[0]
     if len(set(losses)) == 1:
         return ""  # a progress bar that shows what it had before
-    guesses = [(name, value) for name, track in run.metrics.items() if _RIGHT.search(name) for value in track.values]
-    if not losses and len(guesses) >= 2 and _at_chance([value for _, value in guesses]):
-        return guesses[0][0]
+    for of in (_RIGHT, _ERROR):
+        guesses = [(name, value) for name, track in run.metrics.items() if of.search(name) for value in track.values]
+        right = [value if of is _RIGHT else (1 if value <= 1 else 100) - value for _, value in guesses]
+        if not losses and len(right) >= 2 and _at_chance(right):
+            return guesses[0][0]
     for name, track in run.metrics.items():
         if _WRONG.search(name) and len(track.values) >= SCORED and set(track.values) <= {1.0, 100.0}:
             return name
@@ -78,6 +97,51 @@ def zero_score(run: RunSeries, losses: Sequence[float]) -> str:
         best = name.startswith("best") and len(losses) >= SCORED
         enough = best or len(track.values) >= SCORED
         if _SCORE.search(name) and "token" not in name and enough and not any(track.values):
+            return name
+    return ""
+
+
+def lost_score(run: RunSeries) -> str:
+    """The name of a score that had been learned and is back where it began, to the end of the log."""
+    for name, track in run.metrics.items():
+        sign = 1 if _RIGHT.search(name) else -1 if _ERROR.search(name) else 0
+        known = [step for step in track.steps if step is not None]
+        if not sign or len(known) < SCORED + 1 or len(known) < len(track.values) or sorted(set(known)) != known:
+            continue  # a step that comes again is another run, or another part of the data
+        scores = [sign * value for value in finite_of(track.values)]
+        gained = max(scores) - scores[0] if scores else 0.0
+        if (
+            gained >= LEARNED * (1 if max(map(abs, scores)) <= 1 else 100)
+            and max(scores[-2:]) <= scores[0] + 0.05 * gained
+        ):
+            return name
+    return ""
+
+
+def unused_code(run: RunSeries) -> str:
+    """The name of a divergence that is next to 0 beside a reconstruction: a model whose latent code says nothing."""
+    if not any(_RECONSTRUCTION.search(name) for name in run.metrics):
+        return ""
+    for name, track in run.metrics.items():
+        if _DIVERGENCE.search(name) and 0 < track.values[-1] < NO_CODE:
+            return name
+    return ""
+
+
+def absurd_classification(run: RunSeries) -> bool:
+    """Whether a loss over classes is of a size that no logits give."""
+    last = [track.values[-1] for name, track in run.metrics.items() if _CLASSIFIES.search(name)]
+    return any(math.isfinite(value) and value >= ABSURD_CLASSIFICATION for value in last)
+
+
+def growing_memory(run: RunSeries) -> str:
+    """The name of a memory that grows from each line to the next, by about as much: tensors are kept."""
+    for name, track in run.metrics.items():
+        values = track.values
+        if not _MEMORY.search(name) or len(values) < LEAKS:
+            continue
+        gains = [later - earlier for earlier, later in pairwise(values)]
+        if min(gains) > 0 and max(gains) <= 3 * min(gains) and values[-1] >= 1.01 * values[0]:
             return name
     return ""
 

@@ -136,6 +136,12 @@ class Symptoms:
     """A poor score that is equal at every evaluation."""
     zero_score: str = ""
     """A score that is exactly 0 at every evaluation while the loss falls."""
+    lost_score: str = ""
+    """A score that had been learned and is back where it began."""
+    unused_code: str = ""
+    """A divergence that is next to 0 beside a reconstruction."""
+    growing_memory: str = ""
+    """A memory that grows from each line to the next."""
 
     @property
     def settles(self) -> bool:
@@ -243,6 +249,9 @@ class Symptoms:
             "the loss does not move": self.flat and self.chance is None,
             f"{self.still_score} does not change": bool(self.still_score) and not self.zero_score,
             f"{self.zero_score} is 0 while the loss falls": bool(self.zero_score),
+            f"{self.lost_score} is back where it began": bool(self.lost_score),
+            f"{self.unused_code} is next to 0: the latent code says nothing": bool(self.unused_code),
+            f"{self.growing_memory} grows without end": bool(self.growing_memory),
             "the learning rate is 0": self.lr_zero,
             "the run crashed": self.crash is not None,
         }

@@ -8,13 +8,13 @@ from stayfinite.readers.logs.names import column_of, plain
 from stayfinite.readers.logs.numbers import NUMBER
 
 _SEPARATED = re.compile(
-    rf"[:=]\s{{0,40}}\[{{0,2}}(?:[A-Za-z_][\w.]{{0,16}}\()?[\[('\"]{{0,3}}\s{{0,9}}({NUMBER})(?!:\d|\s?\*\s?[A-Za-z])"
+    rf"[:=]\s{{0,40}}\[{{0,2}}(?:[A-Za-z_][\w.]{{0,16}}\()?[\[('\"]{{0,3}}\s{{0,9}}({NUMBER})(?!:\d|\s?\*\s?[A-Za-z]|\s=\s)"
 )
 _SOURCE = re.compile(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|rs|go|ipynb)$|\s\d+\.\d+\w*$")
 _NAME = re.compile(r"([A-Za-z_][\w./%@+#\- ]*+)['\"]?\s*$")
 _ENDS_NAME = re.compile(r"[,|;:{}()\[\]<>=\t]|\s-\s|\s{2,}|(?<=\d)\s")
-_PLACED = re.compile(r"(.{0,40}\bloss)\s+(?:at|after|in|for)\s+[a-z]{2,12}\s+\d+", re.IGNORECASE)
-"""`Loss at step 20`: the step is no part of the name."""
+_PLACED = re.compile(r"(\b(?:[a-z]+ ){0,2}loss)\s+(?:at|after|in|for)\s+[a-z]{2,12}:?\s+\d+$", re.IGNORECASE)
+"""`Loss at step 20`, `loss for step: 20 =`: the step is no part of the name."""
 _BARE_NAMES = (
     r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss"
     r"|(?:avg|average|ave|mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss"
@@ -46,10 +46,10 @@ def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
         for end in _ENDS_NAME.finditer(before):
             cut = end.end()
         name = _NAME.search(before, cut)
-        if name and not _SOURCE.search(name[1]):
-            own = _own_words(name[1], line[match.start()])
-            placed = _PLACED.fullmatch(own) if own[-1].isdigit() else None
-            found.append((placed[1] if placed else own, match.start(1), match.end(1)))
+        placed = _PLACED.search(before) if before[-1:].isdigit() else None
+        if placed or (name and not _SOURCE.search(name[1])):
+            own = placed[1] if placed else _own_words(name[1], line[match.start()]) if name else ""
+            found.append((own, match.start(1), match.end(1)))
             last = match.end(1)
     return found
 
@@ -79,6 +79,9 @@ def bare_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
         if " is" not in line[match.end(1) : match.start(2)] or not line[start : match.start()].strip()
     ]
 
+
+AVERAGE = re.compile(rf"(?<![\w-])loss\W{{0,3}}\s{NUMBER}\s+\(({NUMBER})\)", re.IGNORECASE)
+"""`Loss 3.2168 (37.0903)`: now, and on average."""
 
 _IN_LIST = re.compile(rf"\s*,\s*(?:[A-Za-z_][\w.]{{0,16}}\()?({NUMBER})\)?")
 

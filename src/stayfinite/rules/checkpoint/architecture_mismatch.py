@@ -58,7 +58,7 @@ _SHAPES = (
     r"cannot copy param \d+ weights from layer|(?:layer )?weight shape .{0,30}not compatible with"
 )
 _KEYS = (
-    r"error\(?s?\)? in loading state_dict for|missing key\(s\) in state_dict|unexpected key\(s\) in state_dict|"
+    r"error\(?s?\)? in loading state_dict for|(?:missing|unexpected) key(?:\(s\)| ['\"][\w.]+['\"]) in state_dict|"
     r"missing_keys\W{1,4}['\"\w].{0,400}unexpected_keys|keyerror: ['\"][\w.]*(?:\.weight|\.bias)['\"]|"
     r"key \S+ not found in checkpoint|missing keys? in (?:source )?state_?dict\W{1,3}\w|"
     r"keys? (?:are |is )?(?:missing|unexpected|not found) (?:in|from) (?:the )?(?:checkpoint|state_?dict)"

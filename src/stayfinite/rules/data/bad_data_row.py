@@ -150,7 +150,8 @@ _SUSPECTED = (
 _OWN_CHANGES = (
     r"\b(?:custom|own|new|my|copy-?paste|mosaic|mix-?up|random crop\w*) (?:[\w-]+ )?(?:augment\w*|transforms?|crop\w*)"
 )
-_MERE_WARNING = r"^\W*W\b|\bwarn|\bignor\w+|\bskipp\w+|\bdropp\w+"
+_MERE_WARNING = r"\A(?!\W*E\b)(?:\W*W\b|(?s:.*?)\b(?:warn|ignor|skipp|dropp))"
+"""What a logger marks as an error is none."""
 _ONE_PLACE = (
     r"\b(?:same|fixed|certain|particular|specific|one) (?:step|batch|iteration|sample|index|point|image|row)\b.{0,30}"
     r"\b(?:every|each|again|always|epoch|run|time)|\b(?:every|each|always)\b.{0,20}\b(?:at|on|in|after) "

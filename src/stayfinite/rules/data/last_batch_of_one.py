@@ -10,7 +10,7 @@ can be computed, and says next to nothing.
 
 ## How to recognize it
 - `ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 256])`, at the end of
-  the first epoch.
+  the first epoch: every batch but the last one worked.
 - A loss that jumps at each epoch's last step.
 
 ## How to fix it
@@ -27,16 +27,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stayfinite.core.series import RunSeries
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Rule
 
+ONE_VALUE = r"expected more than 1 value per channel when training"
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Only a look at loader and model can tell: a remainder of one, and a forward pass that fails with one row."""
+    """A look at loader and model tells; so does BatchNorm's refusal where every batch but the epoch's last worked."""
     fails = facts.seen("loader.last_batch_fails")
     if fails is not None and fails.value:
         text = f"{fails.value} rows leave a last batch of one, which {fails.where} cannot normalize"
         yield Clue(text, PROOF, fails.where)
+    refused = facts.said(ONE_VALUE)
+    if refused is not None and any(map(_ends_an_epoch, facts.runs)):
+        yield Clue(f"at the end of an epoch: {refused.text.strip().splitlines()[-1]}", PROOF, refused.where)
+
+
+def _ends_an_epoch(run: RunSeries) -> bool:
+    """Whether the last logged step is the last one, or the one before it."""
+    last = None if run.last is None else run.last.step
+    return last is not None and run.total_steps is not None and run.total_steps > 2 and last >= run.total_steps - 1
 
 
 RULE = Rule(
@@ -47,6 +59,7 @@ RULE = Rule(
     fix="DataLoader(..., drop_last=True), or a batch size that leaves another remainder",
     judge=judge,
     page=__doc__,
+    beats=("wrong-mode",),
     observes={
         "loader.last_batch_fails": "rows of a dataset whose last batch is one row with which the model fails, else 0"
     },

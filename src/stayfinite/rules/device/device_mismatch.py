@@ -49,8 +49,7 @@ from stayfinite.rules.known import in_short
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _REFUSAL = (
-    r"expected all tensors to be on the same device|found at least two devices|"
-    r"all input tensors must be on the same device|"
+    r"found at least two devices|(?:expected|must|should)\b.{0,80}\b(?:be on|have) the same device|"
     r"expected object of (?:device type|backend) \w+ but got (?:device type|backend) \w+|"
     r"expected device \S+ but got device|"
     r"tensor for .{0,60}is on (?:cpu|gpu|cuda).{0,40}expected (?:it|them) to be on|"

@@ -62,7 +62,8 @@ _REFUSAL = (
     r"ptx was compiled with an unsupported toolchain|device kernel image is invalid|"
     r"dll load failed|no module named|unsupported gpu architecture|ptxas fatal|sm_\d+ is not compatible|"
     r"\bfatal:? kernel\b|kernel .{0,60}\bis for sm_?\d|was built for sm_?\d|\bnot built for (?:sm|compute)_?\d|"
-    r"no (?:suitable|compatible) kernel|unsupported (?:compute capability|cuda (?:version|arch\w*))|"
+    r"no (?:suitable|compatible) kernel|expected is_sm_?\d+.{0,30} to be true|"
+    r"unsupported (?:compute capability|cuda (?:version|arch\w*))|"
     r"found gpu\d* .{0,60}which is of cuda capability|minimum cuda capability|cuda capability sm_\d|"
     r"was built without .{0,30}(?:cuda|nccl)|nccl (?:version )?.{0,30}(?:mismatch|incompatible)"
 )
@@ -122,7 +123,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(young[0], FAIR, young[1], risk=True)
     if versions and bad:
         named = ", ".join(f"{one.library} {one.text}" for one in versions[:6])
-        explains = facts.context.half or facts.context.attention or facts.context.adapters
+        context = facts.context
+        explains = context.half or context.attention or context.adapters or context.family
         little_else = len(facts.settings) <= 2 * len(versions) + 3 and explains is None
         yield Clue(f"versions in use: {named}", FAIR + 1.6 * HINT if little_else else HINT / 2, versions[0].where)
 

@@ -91,6 +91,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
     told = None if full or facts.symptoms.healthy else facts.settings.search(_TOLD)
     if told:
         yield Clue(f"memory runs out: {told[1].strip()[:120]}", STRONG + HINT, told[0])
+    grows = facts.symptoms.growing_memory
+    if grows:
+        first, last = facts.metric(grows)[0], facts.metric(grows)[-1]
+        text = f"{grows} grows at every line, from {first[0]:g} to {last[0]:g}: something keeps tensors"
+        yield Clue(text, STRONG + HINT, first[1], fix="keep results on the CPU (.detach().cpu(), .item())")
     killed = facts.said(_KILLED)
     if killed:
         yield Clue(

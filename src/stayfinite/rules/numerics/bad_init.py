@@ -95,6 +95,7 @@ RULE = Rule(
     judge=judge,
     page=__doc__,
     prior=-4.5,
+    beats=("bad-initial-loss",),
     observes={
         "activation.slope": "change of log10 of the activations' standard deviation a layer",
         "weights.identical_rows": "names of weight matrices whose rows are all the same; empty when none",

@@ -34,12 +34,15 @@ import math
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.first_losses import classes_of
+from stayfinite.rules.numerics.first_losses import classes_of, first_loss_far_above
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import measured
 
 FAR_ABOVE = 3.0
 """Multiple of ln(classes). Large models at their usual init, and pre-trained ones on other data, start at up to 2."""
+
+BEFORE_ANY_UPDATE = 10.0
+"""Times ln(classes), in the very first step: no pre-trained model on other data does that badly."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -55,7 +58,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     classes = classes_of(facts)
     first = facts.symptoms.first_loss
-    if not classes or classes < 2 or first is None or not facts.symptoms.trouble:
+    if not classes or classes < 2 or first is None:
+        return
+    far = first_loss_far_above(facts, BEFORE_ANY_UPDATE, by=1)
+    if far is not None:
+        yield Clue(far[0], STRONG, far[1])
+        return
+    if not facts.symptoms.trouble:
         return
     if first > 3 * math.log(classes):
         yield Clue(

@@ -39,13 +39,19 @@ def classes_of(facts: Facts) -> float | None:
     return next((count for pattern, count in BENCHMARKS.items() if facts.mentioned(pattern)), None)
 
 
-def first_loss_far_above(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` where the loss before any update is 100 times what a guess among the classes has."""
+def first_loss_far_above(
+    facts: Facts, times: float = OUT_OF_PROPORTION, *, by: int | None = None
+) -> tuple[str, str] | None:
+    """``(text, where)`` where the loss before any update is 100 times what a guess among the classes has.
+
+    With ``by``, only where the log says that it is that of this step or an earlier one.
+    """
     first, classes = facts.symptoms.first_loss, classes_of(facts)
-    if first is None or classes is None or first < OUT_OF_PROPORTION * math.log(classes):
+    if first is None or classes is None or first < times * math.log(classes):
         return None
     point = next((point for run in facts.runs for point in run.points if point.loss is not None), None)
-    if point is not None and point.step is not None and point.step > EARLY_STEP:
+    step = None if point is None or point.step == point.epoch else point.step
+    if (step is None and by is not None) or (step is not None and step > (EARLY_STEP if by is None else by)):
         return None
     if facts.mentioned(_SUMMED):
         return None

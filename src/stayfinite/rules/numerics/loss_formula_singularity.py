@@ -21,6 +21,8 @@ of `torch.norm`, `cdist`, `std` and `pow` at 0 as 0; older versions returned NaN
   Acos, Cdist, Svd, Std): proof.
 - NaN all at once after a healthy time, without a climb of the loss, in fp32 as well; or one term of the loss is NaN and
   the others are not.
+- A loss, or a GAN's discriminator, that falls to next to 0 right before NaN: the log, root or quotient of
+  what vanished.
 - apex: `ZeroDivisionError: float division by zero`: the scaler halved its scale to 0 because *every* gradient was NaN.
 
 ## How to fix it
@@ -56,6 +58,7 @@ from stayfinite.rules.numerics.formulas import (
     lost,
 )
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.signs.loss_parts import vanished_part
 from stayfinite.rules.signs.post_training import policy_lost, samples
 from stayfinite.rules.signs.witness import sudden
 
@@ -158,10 +161,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if part:
         weight = FAIR if sudden(facts) and facts.symptoms.good_before >= LONG_HEALTH else HINT
         yield Clue(f"one term of the loss is NaN or inf, the others are not: {part[0]}", weight, part[1])
+    vanished = vanished_part(facts)
+    if vanished:
+        yield Clue(f"{vanished[0]}: the log, root or quotient of a vanishing value", FAIR + HINT, vanished[1])
     numpy = facts.said(r"RuntimeWarning: (?:invalid value|divide by zero) encountered in (?!exp)")
     if numpy:
         yield Clue(f"the warning is from numpy, outside the graph: {numpy.text.strip()[:120]}", AGAINST, numpy.where)
-    if facts.symptoms.explodes:
+    if facts.symptoms.explodes and not vanished:
         yield Clue("loss or gradient norm climbed before", AGAINST / 2, facts.symptoms.where.get("largest_loss", ""))
 
 

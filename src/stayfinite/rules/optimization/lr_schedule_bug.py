@@ -63,6 +63,8 @@ CANNOT_BE_BUILT = (
 """Schedulers that reject their arguments, or raise a negative number to a power past their end."""
 IN_A_SCHEDULE = r"lr_lambda|lr_scheduler|get_lr\b|scheduler\.py"
 
+DEAD_RATE = r"\b(?:\w+_)?(?:lr|learning[ _]rate)(?:_\w+)?\W{1,4}\d[\d.]*e-(?:[3-9]\d|\d{3})\b"
+"""Below 1e-30, of one group of parameters: decayed far beyond the end."""
 
 VANISHED = 1e-8
 """Ratio to the initial rate that no schedule should reach."""
@@ -113,6 +115,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         and 0 < now.value < VANISHED * start
     ):
         yield Clue(f"the rate fell from {start:g} to {now.value:.2g}", STRONG + HINT, now.where)
+    dead = facts.said(DEAD_RATE)
+    if dead is not None:
+        yield Clue(f"a rate of no effect: {dead.text.strip()}", STRONG + HINT, dead.where)
     yield from _shape(facts, sick)
     off = departure(facts)
     if off is not None:

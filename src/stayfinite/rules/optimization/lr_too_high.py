@@ -41,8 +41,9 @@ batch / recipe's batch.
 A rate is judged with its optimizer and what bounds a step. SGD at 20 is fine where gradients are clipped at 0.25: a
 step is at most their product. Norm layers, large batches, soft prompts and small adapters tolerate more.
 
-A loss that is NaN in the very first step, before any update, has another cause: data, loss formula, fp16. A single
-spike that recovers is a hard batch (SF213).
+A loss that is NaN in the very first step, before any update, has another cause: data, loss formula, fp16. One that
+falls to next to 0 right before NaN is log(0) or a division by it (SF601): a rate that is too high makes it rise. A
+single spike that recovers is a hard batch (SF213).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from stayfinite.rules.precision.half_range import half_of
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.course import fell_apart
 from stayfinite.rules.signs.going_bad import at_first_step, began_well, remark, told_climb, weights_survived, went_bad
-from stayfinite.rules.signs.loss_parts import blown_up_part, lost_part
+from stayfinite.rules.signs.loss_parts import blown_up_part, lost_part, vanished_part
 from stayfinite.rules.symptoms import HUGE_LOSS
 
 LONG_HEALTH = 50
@@ -99,7 +100,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if seen.absurd and not _starts_huge(facts):
         text = "the loss is absurdly large after earlier steps"
         yield Clue(text, 3.0, seen.where.get("largest_loss", where))
-    elif seen.explodes and not _starts_huge(facts):
+    elif seen.explodes and not _starts_huge(facts) and vanished_part(facts) is None:  # where one wins, the other loses
         yield Clue(_climb(facts), _weight_of_climb(facts, broken is not None), seen.where.get("largest_loss", where))
     part = blown_up_part(facts)
     if part is not None:
@@ -168,6 +169,9 @@ def _against(facts: Facts, where: str, healthy: bool) -> Iterator[Clue]:
         yield Clue("the learning rate is 0 where it breaks", -STRONG, where)
     if weights_survived(facts):
         yield Clue("after NaN the loss returns to its former level: the weights are intact", REFUTED, where)
+    vanished = vanished_part(facts)
+    if vanished is not None:
+        yield Clue(f"{vanished[0]}; updates that are too large make a loss rise", AGAINST, vanished[1])
     alone = lost_part(facts)
     if alone is not None and not seen.explodes:
         yield Clue(alone[0], -2.5, alone[1])

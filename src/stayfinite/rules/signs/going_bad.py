@@ -58,7 +58,8 @@ def began_well(facts: Facts) -> str | None:
     seen = facts.symptoms
     if seen.good_before >= 2:
         return f"{seen.good_before} earlier points are fine"
-    if seen.first_bad is not None:
+    # An average over the whole run stands at its end, and says nothing of when.
+    if seen.first_bad is not None and seen.where.get("summary") != seen.where.get("first_bad"):
         step, epoch = seen.first_bad.step, seen.first_bad.epoch
         if step is not None and math.isfinite(step) and step > LATE_STEP:
             return f"it appears at step {step:.0f}, not at the start"

@@ -11,6 +11,12 @@ from stayfinite.rules.facts import Facts
 LARGE_PART = 100.0
 """A term above this, and far above its usual value, exploded."""
 
+VANISHED = 0.03
+"""A loss over what it was, where it has come down to next to nothing."""
+
+_PLAYER = re.compile(r"(?:err_?)?(?:[dg]|disc\w*|critic|gen|generator)(?:_\w+)?", re.IGNORECASE)
+"""What the two of a GAN are called."""
+
 _PART = re.compile(r"loss(?!.*(?:scale|weight))|(?:^|[/_])(?:nll|kl|mse|bce|ce|l1)(?:$|[/_])", re.IGNORECASE)
 
 _PART_IN_ERROR = re.compile(
@@ -46,6 +52,28 @@ def lost_part(facts: Facts) -> tuple[str, str] | None:
         usual = [name for name, value in parts.items() if math.isfinite(value) and abs(value) < LARGE_PART]
         if len(lost) == 1 and len(usual) >= 3:
             return f"only {lost[0]} is NaN or inf; {len(usual)} other parts of the loss are normal", where
+    return None
+
+
+def vanished_part(facts: Facts) -> tuple[str, str] | None:
+    """``(text, where)`` of a loss, or a part of one, that had come down to next to nothing when the run went bad.
+
+    What saturates so far gives a probability of 0, a distance of 0, a variance of 0: its logarithm, root or quotient is
+    not finite. Updates that are too large make a loss rise first.
+    """
+    for run in facts.runs:
+        tracks = {name: track for name, track in run.metrics.items() if _is_part(name) or _PLAYER.fullmatch(name)}
+        rows = {name: list(zip(track.values, track.lines, strict=True)) for name, track in tracks.items()}
+        rows["loss"] = [(value, line) for _, value, line in run.column("loss")]
+        lost = [line for row in rows.values() for value, line in row if not math.isfinite(value)]
+        for name, row in rows.items() if lost else ():
+            before = [value for value, line in row if line < min(lost)]
+            if len(before) < 3 or not all(map(math.isfinite, before)):
+                continue
+            start, end = max(before[0], median(before)), before[-1]
+            if 0 <= end <= VANISHED * start and start >= 0.1 and end <= 2 * min(before) + VANISHED**2:
+                where = run.where(next(line for _, line in reversed(row) if line < min(lost)))
+                return f"{name} falls from {start:.3g} to {end:.3g} right before NaN or inf", where
     return None
 
 

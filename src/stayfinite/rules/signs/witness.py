@@ -25,7 +25,7 @@ def not_finite(facts: Facts) -> tuple[str, str] | None:
             at = next(
                 (line for value, line in zip(track.values, track.lines, strict=True) if not math.isfinite(value)), None
             )
-            if at is not None and "loss" in name.lower():
+            if at is not None and ("loss" in name.lower() or name in symptoms.lost_metrics):
                 return f"{name} is NaN or inf", run.where(at)
     # With healthy numbers only an explicit statement counts: loggers also report NaN in a histogram.
     for message in facts.messages:

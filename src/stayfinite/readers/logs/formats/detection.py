@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.series import RUNNING_AVERAGE
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.pairs import separated_pairs
+from stayfinite.readers.logs.pairs import AVERAGE, separated_pairs
 from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
 
 _EPOCH = re.compile(r"\bEpoch:?\s*\[(\d+)\]\s+\[\s*(\d+)/\s*(\d+)\]\s+eta:")
 _ITER = re.compile(r"\biter: (\d+)\s+")
+_MEMORY = re.compile(r"\[\s*\d+/\s*\d+\]\s+eta:.{0,200}\bmax mem: (\d+)")
 _EVALUATES = re.compile(r"\bTest:\s+\[")
 
 
@@ -30,6 +32,9 @@ class Detectron(Format):
 
     def read(self, line: str, start: int) -> Reading | None:
         head = _EPOCH.search(line, start)
+        alone = None if head or "loss" in line else _MEMORY.search(line, start)
+        if alone:
+            return Reading("detectron", [("max_mem", *alone.span(1))], is_point=False, has_shape=False)
         reading = Reading("detectron", first_epoch=0)
         if head:
             reading.fields = [("epoch", *head.span(1)), (BATCH, *head.span(2)), (BATCHES, *head.span(3))]
@@ -38,6 +43,9 @@ class Detectron(Format):
         evaluation = _EVALUATES.search(line, start) is not None
         reading.take(reading.without_eta(separated_pairs(line, head.end() - 4 if head else start), line, start))
         reading.is_point = not evaluation and reading.has("loss", "lr")
+        average = AVERAGE.search(line, start)
+        if average and reading.is_point:
+            reading.fields.append((RUNNING_AVERAGE, *average.span(1)))
         return reading if reading.is_point else None
 
 

@@ -19,8 +19,7 @@ import re
 from stayfinite.core.series import RUNNING_AVERAGE
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.pairs import all_pairs, worst_of_list
+from stayfinite.readers.logs.pairs import AVERAGE, all_pairs, worst_of_list
 from stayfinite.readers.logs.reading import BATCH, BATCHES, SKIPS_EVER, TOTAL, Reading
 
 _EVALUATES = re.compile(
@@ -42,7 +41,6 @@ _CALL = re.compile(r"\w\(\w{0,80}\)\s*$")
 _ERROR = re.compile(r"\s*[\w.]*(?:Error|Exception|Warning|Interrupt|Exit)\b")
 _ARITHMETIC = re.compile(r"\s*(?:[*^@]|[+/]\s*[A-Za-z(])")
 _PERPLEXITY = re.compile(r"(?:^|_)(?:ppl|perplexity)$")
-_AVERAGE = re.compile(rf"loss\W{{0,3}}\s{NUMBER}\s+\(({NUMBER})\)", re.IGNORECASE)
 _DURATION = re.compile(r"\s?(?:s|ms|sec\w*|min\w*|h|hours?)\b", re.IGNORECASE)
 _WORDS = re.compile(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
 
@@ -86,7 +84,7 @@ class Generic(Format):
             pairs = self._lists(reading, line, pairs)
         reading.take([pair for pair in pairs if plain(pair[0]) != "batch"], evaluation=evaluation)
         reading.fields = [(_COUNTS.get(name, name), begin, end) for name, begin, end in reading.fields]
-        average = _AVERAGE.search(line, start)
+        average = AVERAGE.search(line, start)
         if average and not evaluation:
             reading.fields.append((RUNNING_AVERAGE, *average.span(1)))
         reading.skipped = _SKIPS.search(line, start) is not None

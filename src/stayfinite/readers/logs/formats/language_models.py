@@ -103,7 +103,10 @@ class DeepSpeed(Format):
 
 
 _ITER = re.compile(rf"\biter\s+(\d+)(?:\s+step\s+(\d+))?:\s+loss\s+({NUMBER})")
-_NANOGPT_STEP = re.compile(rf"\bstep\s+(\d+):\s+train loss\s+({NUMBER}),\s+val loss\s+({NUMBER})")
+_NANOGPT_STEP = re.compile(
+    rf"^\W*(?:\w{{2,12}}\s+)?(\d+)\s{{0,3}}[:|]\s*train(?: loss)?\s+({NUMBER})\s{{0,3}}[,|]\s*"
+    rf"val(?: loss)?\s+({NUMBER})"
+)
 _LITGPT = re.compile(
     rf"\bEp(?:och)?\s+(\d+)\s*\|\s*iter\s+(\d+)[\s|]+step\s+(\d+)\s*[|:]\s*loss train[^:|]{{0,20}}:\s*({NUMBER}),"
     rf"\s*val[^:|]{{0,30}}:\s*({NUMBER}|n/a|None)",
@@ -118,12 +121,13 @@ class NanoGpt(Format):
 
         iter 3010: loss nan, time 1019.95ms, mfu 14.12%
         step 3000: train loss 4.0390, val loss 4.0427
+        step 1 | train 106.971 | val 107.465
         iter 7 step 1: loss 1.1201, iter time: 1819.72ms (optimizer.step)
         Epoch 1 | iter 512 step 128 | loss train: 1.123, val: n/a | iter time: 38.35 ms (step) remaining time: 0:01:41
         Ep 1 | iter 4 | step 1: loss train (curr): 1.585, val (prev val iter): None | iter time: 181.34 ms (opt.step)
     """
 
-    marks = ("iter ", "step ")
+    marks = ("iter ", "step ", "train ")
 
     def read(self, line: str, start: int) -> Reading | None:
         match = _ITER.search(line, start)

@@ -117,7 +117,7 @@ class Rates(Format):
 _SCORES = (
     r"acc|accuracy|dsc|ndcg\S{0,4}|cider|meteor|"
     r"bleu|rouge\w{0,4}|f1|em|exact[ _]match|wer|cer|auc|auroc|miou|iou|dice|map\w{0,8}|recall|precision|"
-    r"psnr|ssim|fid|mse|mae|rmse|reward|return|score|kl|entropy|elbo|energy|perplexity"
+    r"err(?:or)?(?:[ _]rate)?|psnr|ssim|fid|mse|mae|rmse|reward|return|score|kl|entropy|elbo|energy|perplexity"
 )
 _QUANTITY = (
     rf"{_SCORES}|"
@@ -131,7 +131,8 @@ _BARE = re.compile(
 _NAME = re.compile(rf"(?:^|[_/ ])(?:{_QUANTITY})(?:$|[_/@ ]|\d)", re.IGNORECASE)
 _SCORE = re.compile(rf"(?:^|[_/ ])(?:{_SCORES})(?:$|[_/@ ]|\d)", re.IGNORECASE)
 _PLACE = re.compile(
-    r"(?<![\w.])((?:global[ _]?)?steps?|iter(?:ation)?s?|epochs?|episodes?|update|ep|it)\s{0,2}[#:=]?\s{0,2}(\d+)",
+    r"(?<![\w.])((?:global[ _]?)?steps?|iter(?:ation)?s?|epochs?|episodes?|update|round|ep|it)"
+    r"\s{0,9}[#:=]?\s{0,2}(\d+)",
     re.IGNORECASE,
 )
 _CODE = re.compile(r"\s*(?:\{|File |self\.|def |class |return |if |for |raise |assert |import |from |with |>>>|\^)")
@@ -141,7 +142,7 @@ class OtherMetrics(Format):
     """One line per step, epoch or evaluation."""
 
     marks = (
-        "nan", "| ",
+        "nan", "| ", "err",
         "acc", "dsc", "ndcg", "cider", "meteor", "bleu", "rouge",
         "f1", "match", "wer", "cer", "auc", "auroc", "iou", "dice", "map", "recall",
         "precision", "psnr", "ssim", "fid", "mse", "mae", "reward", "return", "score", "kl", "entropy", "elbo",
@@ -192,4 +193,4 @@ def _says_nothing_else(line: str, start: int, named: list[tuple[str, int, int]])
     if not all(_SCORE.search(name) for name, _, _ in named):
         return False  # `loss weight: 0.5` is a setting
     words = len(line[start : named[-1][2]].split())
-    return not line[named[-1][2] :].strip(" %.,;|)]") and words <= 4 * len(named)
+    return not line[named[-1][2] :].strip(" %.,;|)]") and words <= 5 * len(named)
