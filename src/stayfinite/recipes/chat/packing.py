@@ -39,7 +39,7 @@ class Packed(NamedTuple):
 
 def is_packable(model: Any) -> bool:
     """Whether a model (with an adapter, or without) computes a packed batch as it would the rows."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     return getattr(config, "model_type", None) in PACKABLE and config._attn_implementation == "sdpa"
 
 

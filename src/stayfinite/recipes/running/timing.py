@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -16,6 +17,8 @@ LEAST = 0.01
 
 PAUSE = 4.0
 """More than so many times the usual time between two steps is a pause: an evaluation, an incident that is explained."""
+SHARE = 0.1
+"""Of the time of a training that has so many minutes, what evaluations in between may take."""
 RECENT = 32
 """Steps whose times tell what is usual."""
 
@@ -81,6 +84,32 @@ class Stopwatch:
     def recall(self, seconds: float) -> None:
         """So much had been used; within a process no time is given back."""
         self._before += max(0.0, seconds - self.seconds)
+
+
+class Interludes:
+    """How long evaluations take, and whether there is time for another one before the end.
+
+    Arguments:
+        clock: gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._each: float | None = None
+        """Seconds for a question, in the last evaluation."""
+        self._ended = clock()
+
+    @contextmanager
+    def of(self, questions: int) -> Iterator[None]:
+        """Within, so many questions are asked."""
+        began = self._clock()
+        yield
+        self._ended = self._clock()
+        self._each = (self._ended - began) / max(1, questions)
+
+    def affordable(self, questions: int) -> bool:
+        """Whether so many would take a tenth at most of the time since the last evaluation; yes while nobody knows."""
+        return self._each is None or self._each * questions <= SHARE * (self._clock() - self._ended)
 
 
 class TimedSchedule:
