@@ -59,7 +59,7 @@ from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
-from stayfinite.recipes.running.timing import Clock, TimedSchedule
+from stayfinite.recipes.running.timing import Clock, EvaluationBudget, TimedSchedule
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.streaming.choosing import Streaming, given, opened, streams
 from stayfinite.recipes.streaming.files import note_files
@@ -162,8 +162,9 @@ class Sft:
     """Check model and data before the first step: stop on errors, warn, or off."""
     base_score: bool | None = None
     """Evaluate before the first step, for comparison; by default unless the base has random weights."""
-    eval_epochs: int = 1
-    """Epochs between evaluations."""
+    eval_epochs: int | None = None
+    """Epochs between evaluations; by default 1, and with --minutes more where evaluating would take over a tenth of
+    the time."""
     eval_rows: int = 200
     """Questions per evaluation; the first and the last one take all."""
     new_tokens: int | None = None
@@ -340,11 +341,14 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
         ) and None
     )  # fmt: skip
 
+    evaluation_budget = EvaluationBudget()
+
     def ask(rows: int | None, autocast: Any) -> dict[str, Any]:
         """Evaluate, each process its part; all have the scores of the whole, and no random numbers are touched."""
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        asked = validation[:rows]
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), evaluation_budget.of(len(asked)):
             return evaluate(
-                model, prompting, validation[:rows], new_tokens=record["new_tokens"], limit=config.max_length,
+                model, prompting, asked, new_tokens=record["new_tokens"], limit=config.max_length,
                 autocast=autocast, samples=config.samples, say=say, batch_size=512 if device.type == "cuda" else 32,
                 place=place, progress=Progress(say, "questions asked"),
             ).to_json()  # fmt: skip
@@ -402,6 +406,12 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
                 tell(logbook.steps_taken, {name: found[name] for name in ("accuracy", "answer_rate", "loss")})
                 say(f"{where}: {in_words(found)}{'  (best so far)' if better else ''}")
 
+        def has_time() -> bool:
+            """Whether an evaluation that is not the last leaves the steps their time; asked for, it always does."""
+            if config.minutes is None or config.eval_epochs is not None or config.patience:
+                return True
+            return bool(place.from_first(evaluation_budget.affordable(min(config.eval_rows, len(validation)))))
+
         # The steps of a stream are estimated: another pass begins where they are not over. It evaluates by steps.
         every = min(per_epoch, STREAM_EVAL_STEPS) if stream is not None else 0
         if every and resumed and resumed % every == 0:
@@ -423,8 +433,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
                     evaluate_now(f"step {logbook.steps_taken}")
             last = (stream is None and epoch + 1 == config.epochs) or over()
             killed_before = resumed == per_epoch * (epoch + 1)  # just before its evaluation
-            due = stream is None and (trained or killed_before) and (epoch + 1) % config.eval_epochs == 0
-            if due or last:
+            due = stream is None and (trained or killed_before) and (epoch + 1) % (config.eval_epochs or 1) == 0
+            if last or (due and has_time()):
                 evaluate_now(f"epoch {epoch + 1}" if stream is None else f"step {logbook.steps_taken}")
             if last or place.from_first(best.over):
                 break

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stayfinite.recipes.running.optimizing import schedule_for
-from stayfinite.recipes.running.timing import TimedSchedule
+from stayfinite.recipes.running.timing import EvaluationBudget, TimedSchedule
 
 
 class Clock:
@@ -177,3 +177,16 @@ def test_a_run_may_gain_or_lose_its_minutes_when_it_goes_on():
         each.optimizer.step()
         each.step()
     assert again.get_last_lr() == by_steps.get_last_lr() == pytest.approx([0.375])
+
+
+def test_an_evaluation_is_affordable_where_it_takes_a_tenth_of_the_time_since_the_last_one():
+    clock = Clock()
+    evaluation_budget = EvaluationBudget(clock)
+    assert evaluation_budget.affordable(1000)  # nobody knows yet
+    with evaluation_budget.of(200):
+        clock.now += 60.0
+    clock.now += 599.0
+    assert not evaluation_budget.affordable(200)
+    assert evaluation_budget.affordable(100)  # half as many take half as long
+    clock.now += 2.0
+    assert evaluation_budget.affordable(200)

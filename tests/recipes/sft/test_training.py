@@ -299,6 +299,22 @@ def test_an_evaluation_counts_also_where_a_checkpoint_was_written_before_it(
     assert train(settings, quiet).steps == 3
 
 
+@pytest.mark.parametrize(("eval_epochs", "evaluations"), [(None, 1), (1, 3)])
+def test_with_minutes_an_evaluation_that_takes_over_a_tenth_of_the_time_is_left_to_the_end_unless_it_is_asked_for(
+    tmp_path: Path, seconds: list[float], monkeypatch: pytest.MonkeyPatch, eval_epochs: int | None, evaluations: int
+) -> None:
+    asked = sft.evaluate
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        seconds[0] += 10.0
+        return asked(*arguments, **options)
+
+    monkeypatch.setattr(sft, "evaluate", slow)
+    monkeypatch.setattr(sft, "EvaluationBudget", partial(sft.EvaluationBudget, clock=lambda: seconds[0]))
+    train(small(tmp_path, epochs=3, minutes=60, base_score=True, eval_epochs=eval_epochs), quiet)
+    assert len(json.loads((tmp_path / "evaluations.json").read_text())["evaluations"]) == evaluations
+
+
 @pytest.mark.usefixtures("seconds")
 @pytest.mark.slow
 def test_a_run_that_was_killed_has_the_minutes_that_are_left_and_one_whose_time_is_up_trains_no_further(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
+from stayfinite.recipes.chat.packing import is_packable, within_window
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.running.portions import in_portions
+
+WORTH = 8
+"""Tokens at the beginning of every question that are worth computing by themselves, once for all."""
 
 
 def generate(model: Any, prompting: Prompting, questions: Sequence[str], **options: Any) -> list[str]:
@@ -59,14 +64,20 @@ def generate_tokens(
     )
     options |= {"num_return_sequences": samples} if samples > 1 else {}
     written: list[list[list[int]]] = [[] for _ in rows]
+    shared = _shared(model, rows, new_tokens) if device.type == "cpu" else 0
+    with torch.inference_mode(), autocast():
+        begun = _read(model, rows[0][:shared]) if shared else None
 
     def write(chosen: Sequence[int]) -> None:
         width = max(len(rows[row]) for row in chosen)
-        # Padded on the left: what is generated has to follow the question at once.
-        ids = torch.tensor([[pad] * (width - len(rows[row])) + rows[row] for row in chosen], device=device)
-        mask = torch.tensor([[0] * (width - len(rows[row])) + [1] * len(rows[row]) for row in chosen], device=device)
+        # Padded before its own words: what is generated has to follow the question at once.
+        gaps = [width - len(rows[row]) for row in chosen]
+        parts = [(rows[row][:shared], gap, rows[row][shared:]) for row, gap in zip(chosen, gaps, strict=True)]
+        ids = torch.tensor([[*first, *[pad] * gap, *own] for first, gap, own in parts], device=device)
+        mask = torch.tensor([[1] * shared + [0] * gap + [1] * len(own) for _, gap, own in parts], device=device)
         with torch.inference_mode(), autocast():
-            output = model.generate(input_ids=ids, attention_mask=mask, use_cache=True, **options)
+            known = {} if begun is None else {"past_key_values": _repeated(begun, len(chosen) * samples)}
+            output = model.generate(input_ids=ids, attention_mask=mask, use_cache=True, **known, **options)
         said = [_up_to(row, prompting.end) for row in output[:, width:].tolist()]
         for position, row in enumerate(chosen):
             written[row] = said[position * samples : (position + 1) * samples]
@@ -77,6 +88,28 @@ def generate_tokens(
         model.train(training)
         model.config.use_cache = cached
     return [row for rows_of_one in written for row in rows_of_one]
+
+
+def _shared(model: Any, rows: Sequence[list[int]], new_tokens: int) -> int:
+    """Tokens that all rows begin with, where computing them once is worth it and changes nothing."""
+    if len(rows) < 2 or not is_packable(model):
+        return 0
+    places = min(map(len, rows)) - 1  # the last token of a question is its own: it predicts
+    shared = next((place for place in range(places) if len({row[place] for row in rows}) > 1), places)
+    return shared if shared >= WORTH and within_window(model.config, max(map(len, rows)) + new_tokens) else 0
+
+
+def _read(model: Any, beginning: list[int]) -> Any:
+    """What the model keeps of these tokens."""
+    ids = torch.tensor([beginning], device=next(model.parameters()).device)
+    return model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
+
+
+def _repeated(cache: Any, count: int) -> Any:
+    """The same for so many rows; generating goes on writing into it."""
+    many = copy.deepcopy(cache)
+    many.batch_repeat_interleave(count)
+    return many
 
 
 def _up_to(row: list[int], end: int) -> list[int]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -16,6 +17,8 @@ LEAST = 0.01
 
 PAUSE = 4.0
 """An interval above this multiple of the usual step time is a pause, such as an evaluation."""
+SHARE = 0.1
+"""Share of a timed training that evaluations before its end may take."""
 RECENT = 32
 """Steps that define the usual time."""
 
@@ -77,6 +80,32 @@ class Stopwatch:
     def recall(self, seconds: float) -> None:
         """Set the seconds used by earlier processes. Never decreases the total."""
         self._before += max(0.0, seconds - self.seconds)
+
+
+class EvaluationBudget:
+    """Measure evaluations, and decide whether there is time for another one before the end.
+
+    Arguments:
+        clock: returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._each: float | None = None
+        """Seconds per question in the last evaluation."""
+        self._ended = clock()
+
+    @contextmanager
+    def of(self, questions: int) -> Iterator[None]:
+        """Time an evaluation of this many questions."""
+        began = self._clock()
+        yield
+        self._ended = self._clock()
+        self._each = (self._ended - began) / max(1, questions)
+
+    def affordable(self, questions: int) -> bool:
+        """Whether they would take at most a tenth of the time since the last evaluation; True before the first one."""
+        return self._each is None or self._each * questions <= SHARE * (self._clock() - self._ended)
 
 
 class TimedSchedule:
