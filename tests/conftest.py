@@ -23,6 +23,16 @@ settings.register_profile(
 settings.load_profile("steady")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Loading the test files makes millions of objects and hardly any garbage: a sixth of the time went to it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Slow tests begin with those that may take longest, so that none is left alone on one core at the end."""

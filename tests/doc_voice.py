@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 from doc_blocks import ROOT
@@ -35,7 +36,7 @@ class Said:
         bare = re.sub(r"`[^`]*`|\\n", HOLE, self.text)
         return len(re.findall(rf"[\w'-]*{HOLE}\S*|[\w'./()=,-]*\w[\w'./()=-]*", bare))
 
-    @property
+    @cached_property
     def bare(self) -> str:
         """The text without code and addresses, which keep the words of others."""
         return re.sub(r"`[^`]*`|\]\([^)]*\)|\"[^\"]*\"", " ", self.text)
@@ -69,9 +70,9 @@ def other_texts_of_the_package() -> list[Said]:
     """Every other text of three words or more that is no docstring and no pattern: most of it is part of a message."""
     found = []
     for path in sorted(set(PACKAGE.rglob("*.py")) - set(PACKAGE.rglob("built_in.py"))):  # which are texts to train on
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        silent = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
+        nodes = _nodes_of(path)
+        silent = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        for node in nodes:
             if not isinstance(node, ast.Constant | ast.JoinedStr) or id(node) in silent:
                 continue
             text = text_of(node)
@@ -91,9 +92,16 @@ def prose_of_the_docs() -> list[Said]:
     return [said for page in pages for said in _paragraphs(page)]
 
 
+@cache
+def _nodes_of(path: Path) -> list[ast.AST]:
+    """Those in which a text can be; the package is read once."""
+    wanted = (ast.Constant, ast.JoinedStr, ast.Expr, ast.Call, ast.ClassDef)
+    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, wanted)]
+
+
 def _said_in(path: Path) -> Iterator[Said]:
     where = path.relative_to(PACKAGE)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _nodes_of(path):
         if isinstance(node, ast.Call):
             yield from _said_by_a_call(node, str(where))
         elif isinstance(node, ast.ClassDef) and where.parts[0] in ("cli", "recipes"):

@@ -10,7 +10,7 @@ from stayfinite.readers.configs.values import value_in_text
 
 _SECTION = re.compile(r"\[{1,2}([^\[\]]+)\]{1,2}")
 _PAIR = re.compile(r"""([\w."'-][\w."' -]{0,200})[=:](.*)""")
-_KEY = re.compile(r"\s*(?:\[{1,2}[^\]=#]*\]|[^=#]*=)")
+_KEY = re.compile(r"\s*+(?:\[{1,2}[^\]=#]*\]|[^=#]*=)")
 _MOST_WIDTH = 4_000
 _MOST_LINES = 20_000
 MOST_NESTING = 64  # parts of one key, `a.b.c`: the parser's time grows with their square

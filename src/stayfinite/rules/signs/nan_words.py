@@ -6,6 +6,7 @@ Printed as values: `13 nan`, `tensor([nan, ...`, `logits max inf`. Or in words: 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _VALUE = r"(?<![\w.%/-])(?:-?nan|\+?inf(?:inity)?)\b(?![\w-]|[_/.]\w)"
 _NUMBERS = r"[-+\d.eE,;:|\s]|nan|inf"
@@ -48,6 +49,11 @@ _SPOKEN_OF = re.compile(
 """A mention of NaN, or an initial best value."""
 
 
+_REMEMBERED = 2_048
+"""Lines whose answer is kept: many rules ask of the same ones."""
+
+
+@lru_cache(_REMEMBERED)
 def prints_not_finite(text: str) -> bool:
     """Whether a line prints NaN or infinity; -inf alone is usual in masks."""
     if _REFUSED.search(text):
@@ -101,6 +107,7 @@ _DENIED = re.compile(
 """`stops if the loss is NaN`, `no NaN`, `contains nan: False`."""
 
 
+@lru_cache(_REMEMBERED)
 def says_not_finite(text: str, *, of_loss: bool = False) -> bool:
     """Whether a line reports a non-finite training quantity; ``of_loss``: explicitly the loss or the weights."""
     said = _LOSS_IS_LOST if of_loss else _LOST_IN_WORDS
