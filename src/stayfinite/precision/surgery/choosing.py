@@ -64,6 +64,8 @@ def exponents_for(
     scale = len(exact)
     rows = [_Row(0.0, -math.inf, {scale: 1})]  # the loss scale goes no higher
     forward = dict(sizes) | _weights(model, anatomy)
+    if not any(forward[name].largest * 2.0 ** fixed[name] > limit for name in powers if name in forward):
+        return {name: exponent for name, exponent in chosen.items() if exponent}
     linear = {path for path, module in model.named_modules() if isinstance(module, nn.Linear)}
     for name, size in forward.items():
         if name in powers and 0 < size.largest < math.inf:

@@ -55,7 +55,7 @@ class Trial:
     overflow_step: int | None = None
     """The first step that overflowed, counted from 0."""
     overflow_module: str = ""
-    """Where: the first module whose input or output was not finite."""
+    """Where: the first linear layer whose input or output was not finite."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -88,11 +88,12 @@ def train_a_little(
 
 
 def _activations(model: nn.Module, batch: Mapping[str, Any]) -> tuple[float, str]:
-    """The largest finite value at a linear layer, and the first module with one that is not finite."""
+    """The largest finite value at a linear layer, and the first layer with one that is not finite."""
     sizes = measure(model, [batch], lambda given: model(**given))
     linear = {path for path, module in model.named_modules() if isinstance(module, nn.Linear)}
-    finite = [s.largest for name, s in sizes.items() if name.partition(":")[0] in linear and math.isfinite(s.largest)]
-    broken = (name.partition(":")[0] for name, size in sizes.items() if not math.isfinite(size.largest))
+    at = {name: size.largest for name, size in sizes.items() if name.partition(":")[0] in linear}
+    finite = [largest for largest in at.values() if math.isfinite(largest)]
+    broken = (name.partition(":")[0] for name, largest in at.items() if not math.isfinite(largest))
     return max(finite, default=0.0), next(broken, "")
 
 
