@@ -122,10 +122,10 @@ def test_a_gated_feed_forward_that_grows_more_than_4_times_stays_far_within_the_
     given = planted.batches(model, count=8)
     result = rescale(model, given)
     start = _largest_at_linear_layers(model, given)
-    trial = train_a_little(model, given, steps=101, precision="fp32", exponents=result.parameters, network="", lr=1e-3)
-    # A quarter of the range, all that was left free before, would not have been enough.
+    trial = train_a_little(model, given, steps=101, precision="fp32", exponents=result.parameters, network="", lr=2e-3)
+    # With the stream's factor alone, as small as the limit asks, it starts at 5,000 or more: beyond this bound.
     assert trial.largest > 4 * start
-    assert trial.largest < 65504 / 8
+    assert trial.largest < 65504 / 4
 
 
 @pytest.mark.slow
