@@ -23,7 +23,7 @@ from dataclasses import asdict
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -97,7 +97,8 @@ def one(kind: str, trial: str, options: argparse.Namespace) -> dict[str, Any]:
     model = build(kind, options.shape).to(options.device)
     batches = code_batches(model, count=options.batches, rows=options.rows, length=options.length)
     plant(model, batches)
-    network, _, precision = trial.partition(" ")
+    network, _, name = trial.partition(" ")
+    precision: Literal["fp16", "fp32"] = "fp16" if name == "fp16" else "fp32"
     record: dict[str, Any] = {"kind": kind, "parameters": sum(p.numel() for p in model.parameters())}
     exponents: Mapping[str, int] = {}
     if network == "rescaled":

@@ -35,7 +35,8 @@ NAN, FINE = "{'loss': nan, 'learning_rate': 0.0002}", "{'loss': 5.4, 'learning_r
 
 
 def causes(lines: list[str]) -> list[str]:
-    return [each.cause for each in judge_reading(read_text("\n".join(lines))).findings]
+    found = judge_reading(read_text("\n".join(lines))).findings
+    return [each.cause for each in found if each.confidence >= 0.2]  # below is a guess
 
 
 def test_a_nan_that_comes_and_goes_is_not_the_learning_rate():
@@ -47,4 +48,4 @@ def test_an_epsilon_that_rounds_away_explains_a_division_by_zero():
     code = "loss = -torch.log(1 - y_pred.clamp(1e-8, 1 - 1e-8))"
     assert causes([code, "ZeroDivisionError: float division by zero"])[0] == "loss-formula-singularity"
     kept = code.replace("1e-8", "1e-4")
-    assert "loss-formula-singularity" not in causes([kept, "ZeroDivisionError: float division by zero"])[:1]
+    assert "loss-formula-singularity" not in causes([kept, "ZeroDivisionError: float division by zero"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-import re
+
+import pytest
 
 from planted_runs import an_autopsy, an_incident, event, plant_layers, plant_run, write_lines
 from stayfinite.core.curve import Spans
@@ -17,6 +18,7 @@ from stayfinite.report.page.data import page_data, run_data
 from stayfinite.report.page.heat import BAD, NONE, heat_data
 from stayfinite.report.page.html import page_html
 from stayfinite.report.page.incidents import incident_data
+from stayfinite.report.page.verdict import _cause
 
 NOTHING = {"verdict": "unknown", "findings": [], "trouble": [], "sources": []}
 
@@ -304,9 +306,15 @@ def test_a_log_that_ends_in_a_crash_says_so(tmp_path):
     assert run["sentence"] == "The run crashed. Cause unknown."
 
 
-def test_a_mere_guess_is_called_one(tmp_path):
+def test_a_guess_that_is_mostly_wrong_stays_out_of_the_headline(tmp_path):
     (tmp_path / "train.log").write_text("".join(f"step {n} loss {'nan' if n > 71 else 2.0}\n" for n in range(1, 150)))
-    assert re.search(r" Perhaps [\w-]+ \([12]?\d%\)\.$", shown_run(tmp_path / "train.log")["sentence"])
+    assert shown_run(tmp_path / "train.log")["sentence"].endswith(" Cause unknown.")
+
+
+@pytest.mark.parametrize(("sure", "words"), [(0.9, "Cause: a"), (0.5, "Likeliest cause: a"), (0.25, "Perhaps a")])
+def test_a_headline_is_as_sure_as_its_cause(sure, words):
+    finding = {"cause": "a", "severity": "error", "confidence": sure, "verified": False}
+    assert _cause([finding], {}) == f"{words} ({sure:.0%})."
 
 
 def test_where_nothing_tells_why_no_cause_is_named(tmp_path):

@@ -16,7 +16,7 @@ from stayfinite.report.page.plain import text
 UNSURE = 0.3
 """Below this confidence a cause is called a guess and listed among the less likely."""
 
-FAINT = 0.1
+FAINT = 0.2
 """Below this confidence a cause is not mentioned in the headline."""
 
 UNKNOWN = "nan-loss"
