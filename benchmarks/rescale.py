@@ -1,15 +1,13 @@
-r"""Whether a network that `stayfinite rescale` has rescaled trains in plain fp16 autocast as the original does in fp32.
+"""Does a network rescaled by `stayfinite rescale` train in plain fp16 autocast like the original in fp32?
 
     python benchmarks/rescale.py --steps 300                                    # small shapes, on the CPU
-    python benchmarks/rescale.py --device cuda --shape byt5-small --steps 2000 --lr 3e-4 --kinds "t5 gated" "t5 relu" \
-        --trials "original fp32" "nudged fp32" "original fp16" "rescaled fp16" --jobs 8 --write rescale_h200.json
+    python benchmarks/rescale.py --device cuda --shape byt5-small --steps 2000 --write rescale_h200.json
 
-Each model has random weights, with feed-forwards multiplied until what they give out reaches five times fp16's range.
-The task is this repository's own source code, as bytes: each row asks for the bytes that follow it. Trainings from the
-same weights over the same batches, AdamW at the same rate: the original in fp32 and in fp16, the rescaled one in both.
-`nudged` is the original in fp32 from weights 2**-11 apart: how far its loss is from the original's is the noise. A
-GradScaler starts at 65,536 and may skip steps while it looks for its scale; a forward pass that is not finite is an
-overflow, which no scale helps; after 60 in a row a training ends.
+Each model has random weights, with feed-forwards scaled until their output reaches five times fp16's range. The task is
+this repository's source code as bytes: predict the bytes that follow. Four trainings start from the same weights and
+use the same batches and AdamW rate: the original in fp32 and fp16, the rescaled one in both. The two in fp32 differ
+only by rounding, and so show the noise. A GradScaler starts at 65,536 and may skip steps while it searches for its
+scale; a non-finite forward pass is an overflow, which no scale helps.
 """
 
 from __future__ import annotations
@@ -17,29 +15,26 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from importlib import import_module
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stayfinite.precision.surgery import rescale
 from stayfinite.precision.surgery.measuring import measure
-from stayfinite.precision.surgery.rescaling import SHARE
+from stayfinite.precision.surgery.result import Trial
 from stayfinite.precision.surgery.trials import train_a_little
 
 FAR = 5 * 65504.0
 BYTES = 259
-"""ByT5's vocabulary without its sentinels: three special tokens, then the bytes."""
+"""ByT5's vocabulary without sentinels: three special tokens, then the bytes."""
 
 
 def build(kind: str, shape: str) -> Any:
-    """A fresh model over bytes."""
+    """A byte-level model with random weights."""
     hf: Any = import_module("transformers")
     torch.manual_seed(0)
     small = shape == "small"
@@ -63,7 +58,7 @@ def build(kind: str, shape: str) -> Any:
 
 
 KINDS = ("t5 gated", "t5 relu", "mt5", "llama", "gemma")
-TRIALS = ("original fp32", "nudged fp32", "original fp16", "rescaled fp32", "rescaled fp16")
+TRIALS = ("original fp32", "original fp16", "rescaled fp32", "rescaled fp16")
 
 
 def code_batches(model: Any, *, count: int, rows: int, length: int) -> list[dict[str, Tensor]]:
@@ -84,7 +79,7 @@ def code_batches(model: Any, *, count: int, rows: int, length: int) -> list[dict
 
 @torch.no_grad()
 def plant(model: Any, batches: list[dict[str, Tensor]]) -> None:
-    """Feed-forwards that give out five times fp16's range."""
+    """Scale feed-forwards until their output reaches five times fp16's range."""
     ends = ("wo", "down_proj")
     for name, module in model.named_modules():
         if name.rpartition(".")[2] in ends and isinstance(module, nn.Linear):
@@ -92,48 +87,50 @@ def plant(model: Any, batches: list[dict[str, Tensor]]) -> None:
             module.weight.mul_(FAR / sizes[f"{name}:out"].largest)
 
 
-def one(kind: str, trial: str, options: argparse.Namespace) -> dict[str, Any]:
-    """One training. Each builds the model anew, so that several can run at once."""
+def one(kind: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The trainings of one model."""
     model = build(kind, options.shape).to(options.device)
     batches = code_batches(model, count=options.batches, rows=options.rows, length=options.length)
     plant(model, batches)
-    network, _, name = trial.partition(" ")
-    precision: Literal["fp16", "fp32"] = "fp16" if name == "fp16" else "fp32"
-    record: dict[str, Any] = {"kind": kind, "parameters": sum(p.numel() for p in model.parameters())}
-    exponents: Mapping[str, int] = {}
-    if network == "rescaled":
-        result = rescale(model, batches[:4], share=options.share)
-        exponents = result.parameters
-        record |= {name: getattr(result, name) for name in ("verdict", "largest_before", "largest_after")}
-        record |= {"logits_difference": result.logits_difference, "factors": len(result.changes)}
-        print(
-            f"{kind:9} " + ", ".join(f"{name} {value}" for name, value in record.items() if name != "kind"), flush=True
+    trials: list[Trial] = []
+
+    def train(precision: Any, exponents: Any, network: str) -> None:
+        start = time.perf_counter()
+        # The original overflows at every step: a few are enough.
+        steps = min(options.steps, 50) if (network, precision) == ("original", "fp16") else options.steps
+        trial = train_a_little(
+            model, batches, steps=steps, precision=precision, exponents=exponents, network=network, lr=options.lr
         )
-    if network == "nudged":
-        nudge(model)
-    # The original overflows at every step: a few show it.
-    steps = min(options.steps, 50) if trial == "original fp16" else options.steps
-    start = time.perf_counter()
-    done = train_a_little(
-        model, batches, steps=steps, precision=precision, exponents=exponents, network=network, lr=options.lr
-    )
-    end = "none" if done.last_loss is None else f"{done.last_loss:.4f}"
-    first = "" if done.overflow_step is None else f" (first at step {done.overflow_step} in {done.overflow_module})"
+        trials.append(trial)
+        end = "none" if trial.last_loss is None else f"{trial.last_loss:.4f}"
+        print(
+            f"{kind:9} {network} {precision}: {trial.steps} steps, {trial.overflows} overflows, "
+            f"{trial.skipped} skipped, loss {end}, scale {trial.scale}, {time.perf_counter() - start:.0f} s",
+            flush=True,
+        )
+
+    for precision in ("fp32", "fp16"):
+        if f"original {precision}" in options.trials:
+            train(precision, {}, "original")
+    result = rescale(model, batches[:4])
     print(
-        f"{kind:9} {trial}: {done.steps} steps, {done.overflows} overflows{first}, {done.skipped} skipped, loss {end}, "
-        f"scale {done.scale}, largest {done.largest:.4g}, {time.perf_counter() - start:.0f} s",
+        f"{kind:9} {result.verdict}: {result.largest_before:.4g} to {result.largest_after:.4g}, logits differ by "
+        f"{result.logits_difference:.1e}, {len(result.changes)} factors",
         flush=True,
     )
-    return record | {"trial": asdict(done)}
-
-
-@torch.no_grad()
-def nudge(model: nn.Module) -> None:
-    """Weights 2**-11 apart, as far as fp16 rounds them: fp32 from here shows how much a loss may differ by chance."""
-    generator = torch.Generator().manual_seed(1)
-    for parameter in model.parameters():
-        noise = torch.randn(parameter.shape, generator=generator).to(parameter.device)
-        parameter.mul_(1 + 2.0**-11 * noise)
+    for precision in ("fp32", "fp16"):
+        if f"rescaled {precision}" in options.trials:
+            train(precision, result.parameters, "rescaled")
+    return {
+        "kind": kind,
+        "shape": options.shape,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "verdict": result.verdict,
+        "largest_before": result.largest_before,
+        "largest_after": result.largest_after,
+        "logits_difference": result.logits_difference,
+        "trials": [asdict(trial) for trial in trials],
+    }
 
 
 def main() -> None:
@@ -148,20 +145,11 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=8)
     parser.add_argument("--length", type=int, default=48)
     parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--share", type=float, default=SHARE, help="as of stayfinite rescale")
-    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time, each in a process of its own")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
-    work = [(kind, trial, options) for kind in options.kinds for trial in options.trials]
-    if options.jobs > 1:
-        # Started afresh, because CUDA does not survive a fork.
-        with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn")) as pool:
-            found = list(pool.map(one, *zip(*work, strict=True)))
-    else:
-        found = [one(*each) for each in work]
+    found = [one(kind, options) for kind in options.kinds]
     if options.write:
-        record = {"torch": torch.__version__, "device": options.device, "shape": options.shape, "steps": options.steps}
-        record |= {"lr": options.lr, "trainings": found}
+        record = {"torch": torch.__version__, "device": options.device, "steps": options.steps, "models": found}
         options.write.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

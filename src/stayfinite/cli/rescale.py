@@ -35,7 +35,7 @@ class Rescale:
     """
 
     share: float = 0.25
-    """Largest share of fp16's range that an activation may use. A model beyond it gets 32 times more room, to grow."""
+    """Largest share of fp16's range that an activation may use."""
 
     tolerance: float = 1e-3
     """Largest difference of the fp32 logits, relative to the largest. Most rescalings are exact."""

@@ -27,13 +27,10 @@ def show(record: Mapping[str, Any], out: str | None, console: Console) -> None:
     for module, (before, after) in worst:
         table.add_row(printable(module), f"{before:,.4g}", f"{after:,.4g}", f"{after / RANGE:.2g}")
     console.print(table)
-    changes = sorted(record["changes"], key=lambda change: -abs(change["exponent"]))
-    for change in changes[:SHOWN]:
+    for change in record["changes"]:
         nearly = ", approximately: the norms' epsilon cannot be rescaled" if change["nearly"] else ""
         say(f"{change['freedom']}: x 2**{change['exponent']} ({change['because']} {change['largest']:.3g}{nearly})")
-    if len(changes) > SHOWN:
-        say(f"and {len(changes) - SHOWN} more factors: rescale.json has them all.")
-    if changes:
+    if record["changes"]:
         say(
             f"Same function in fp32: logits differ by {record['logits_difference']:.1e}, "
             f"loss by {record['loss_difference']:.1e} (relative)."
@@ -72,8 +69,7 @@ def last_line(record: Mapping[str, Any], out: str | None) -> str:
 def _trial(trial: Mapping[str, Any]) -> str:
     what = f"{trial['network']} in {trial['precision']}: {trial['steps']} steps"
     if trial["overflows"]:
-        first = f"first at step {trial['overflow_step']} in {trial['overflow_module'] or 'the loss'}"
-        return f"{what}, {trial['overflows']} overflowed in the forward pass, {first}."
+        return f"{what}, {trial['overflows']} overflowed in the forward pass."
     search = f", {trial['skipped']} skipped while the loss scale was searched" if trial["skipped"] else ""
     end = f", loss {trial['first_loss']:.4g} to {trial['last_loss']:.4g}" if trial["last_loss"] is not None else ""
     return f"{what}{search}{end}."

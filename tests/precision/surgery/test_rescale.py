@@ -11,9 +11,6 @@ import torch
 import oversized_models as planted
 from stayfinite.errors import UsageError
 from stayfinite.precision.surgery import matching_groups, rescale
-from stayfinite.precision.surgery.families import anatomy_of
-from stayfinite.precision.surgery.freedoms import scale
-from stayfinite.precision.surgery.measuring import measure, measure_gradients
 from stayfinite.precision.surgery.trials import train_a_little
 
 pytest.importorskip("transformers")
@@ -64,68 +61,10 @@ def test_after_it_fp16_trains_as_fp32_does_and_before_it_does_not(kind, fault):
     result = rescale(model, given)
     after = _trained(model, given, "fp16", result.parameters, steps=4)
     assert before.overflows == 4
-    assert before.overflow_step == 0
-    assert before.overflow_module.endswith(".wo" if kind == "t5 gated" else ".down_proj")
     assert before.last_loss is None
     assert after.overflows == 0
     assert fp32.last_loss < fp32.first_loss
     assert after.last_loss == pytest.approx(fp32.last_loss, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("kind", "fault"),
-    [
-        ("t5 relu", "branch"),
-        pytest.param("llama", "hidden", marks=pytest.mark.slow),
-        pytest.param("gemma", "branch", marks=pytest.mark.slow),
-    ],
-)
-def test_what_goes_through_a_linear_layer_has_room_to_grow_64_times(kind, fault):
-    model = planted.plant(planted.build(kind), fault)
-    given = planted.batches(model)
-    assert rescale(model, given).verdict == "rescaled"
-    assert _largest_at_linear_layers(model, given) <= 65504 / 64
-
-
-def test_a_gradient_that_overflowed_at_a_weight_gives_way_to_a_higher_loss_scale():
-    # Ahead of the first feed-forward the stream is small and its gradients are large: they alone set the loss scale,
-    # and those of all layers after it are near 0. Values and outputs trade factors until the weights are no obstacle.
-    model = planted.plant(planted.build("t5 relu"), "branch")
-    given = planted.batches(model)
-    exponents = rescale(copy.deepcopy(model), given).changes
-    stream = next(each.exponent for each in exponents if each.freedom == "residual stream")
-    anatomy = anatomy_of(model)
-    alone, balanced = copy.deepcopy(model), copy.deepcopy(model)
-    scale(alone, anatomy, {"residual stream": stream})
-    scale(balanced, anatomy, {each.freedom: each.exponent for each in exponents})
-    assert _mostly_lost(balanced, given) < 0.6 * _mostly_lost(alone, given)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_gated_feed_forward_that_grows_more_than_4_times_stays_far_within_the_range():
-    import transformers as hf
-
-    torch.manual_seed(0)
-    config = hf.T5Config(
-        vocab_size=planted.VOCABULARY,
-        d_model=512,
-        d_kv=64,
-        d_ff=1280,
-        num_heads=4,
-        num_layers=2,
-        feed_forward_proj="gated-gelu",
-        dropout_rate=0.0,
-        decoder_start_token_id=0,
-    )
-    model = planted.plant(hf.T5ForConditionalGeneration(config), "branch")
-    given = planted.batches(model, count=8)
-    result = rescale(model, given)
-    start = _largest_at_linear_layers(model, given)
-    trial = train_a_little(model, given, steps=101, precision="fp32", exponents=result.parameters, network="", lr=2e-3)
-    # With the stream's factor alone, as small as the limit asks, it starts at 5,000 or more: beyond this bound.
-    assert trial.largest > 4 * start
-    assert trial.largest < 65504 / 4
 
 
 @pytest.mark.slow
@@ -240,19 +179,6 @@ def test_weights_that_are_not_finite_are_no_matter_of_scale():
         model.shared.weight[7:60].fill_(math.nan)
     with pytest.raises(UsageError, match="NaN or inf in fp32 too"):
         rescale(model, planted.batches(model))
-
-
-def _largest_at_linear_layers(model, given):
-    linear = {path for path, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
-    sizes = measure(model, given, lambda batch: model(**batch))
-    return max(size.largest for name, size in sizes.items() if name.partition(":")[0] in linear)
-
-
-def _mostly_lost(model, given):
-    """The share of gradients that are typically subnormal in fp16, at the highest loss scale without overflow."""
-    sizes = [size for size in measure_gradients(model, given, lambda batch: model(**batch)).values() if size.values]
-    highest = min(2.0**16, 2.0 ** math.floor(math.log2(65504 / max(size.largest for size in sizes))))
-    return sum(size.typical * highest < 2.0**-14 for size in sizes) / len(sizes)
 
 
 def _trained(model, given, precision, exponents, *, steps):

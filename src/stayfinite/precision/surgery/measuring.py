@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.errors import LossError
-from stayfinite.inspection.bench.loss_of import loss_in
 from stayfinite.precision.formats import FP16
 
 BECOMES_ZERO = FP16.smallest_subnormal / 2
@@ -29,13 +27,6 @@ class Size:
     """That are not 0."""
     lost: int = 0
     """Of these, in fp16."""
-    logarithms: float = 0.0
-    """Sum over these, base 2."""
-
-    @property
-    def typical(self) -> float:
-        """Their geometric mean."""
-        return 2.0 ** (self.logarithms / self.values) if self.values else 0.0
 
     def add(self, tensor: Tensor) -> None:
         """Look at one more."""
@@ -44,7 +35,6 @@ class Size:
         self.largest = math.inf if math.isnan(largest) else max(self.largest, largest)
         self.values += int((sizes > 0).sum())
         self.lost += int(((sizes > 0) & (sizes <= BECOMES_ZERO)).sum())
-        self.logarithms += float(torch.where(sizes > 0, sizes, 1).float().log2().sum())
 
 
 @contextmanager
@@ -94,42 +84,6 @@ def measure(model: nn.Module, batches: Sequence[Any], run: Callable[[Any], Any])
         for hook in hooks:
             hook.remove()
     return sizes
-
-
-def measure_gradients(model: nn.Module, batches: Sequence[Any], run: Callable[[Any], Any]) -> dict[str, Size]:
-    """`layer:out` and `layer.weight` -> size of the gradient, for every linear layer, in fp32.
-
-    Autocast computes these in fp16; norms, embeddings and the stream between them stay in fp32. Gradients of a layer's
-    input are left out: they join the stream's, which is larger, or are the gradient of the layer before. Without a loss
-    there are none.
-    """
-    sizes: dict[str, Size] = defaultdict(Size)
-
-    def listen(path: str, layer: nn.Linear) -> Any:
-        def after(_layer: nn.Module, given: tuple[Any, ...], result: Tensor) -> None:
-            rows = given[0].detach().flatten(0, -2)
-
-            def back(gradient: Tensor) -> None:
-                sizes[f"{path}:out"].add(gradient)
-                sizes[f"{path}.weight"].add(gradient.flatten(0, -2).t() @ rows)
-
-            if result.requires_grad:
-                result.register_hook(back)
-
-        return layer.register_forward_hook(after)
-
-    hooks = [listen(path, module) for path, module in model.named_modules() if isinstance(module, nn.Linear)]
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    try:
-        with evaluating(model), torch.enable_grad():
-            for batch in batches:
-                torch.autograd.grad(loss_in(run(batch)), parameters, allow_unused=True)
-    except LossError:
-        return {}
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return dict(sizes)
 
 
 def lost_share(sizes: Mapping[str, Size]) -> float:

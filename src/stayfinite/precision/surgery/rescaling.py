@@ -15,19 +15,12 @@ from stayfinite.precision.formats import FP16
 from stayfinite.precision.surgery.choosing import deciding, exponents_for
 from stayfinite.precision.surgery.families import anatomy_of
 from stayfinite.precision.surgery.freedoms import Anatomy, Freedom, scale
-from stayfinite.precision.surgery.measuring import (
-    BECOMES_ZERO,
-    Size,
-    evaluating,
-    lost_share,
-    measure,
-    measure_gradients,
-)
+from stayfinite.precision.surgery.measuring import BECOMES_ZERO, Size, evaluating, lost_share, measure
 from stayfinite.precision.surgery.obstacles import obstacles, overflowing
 from stayfinite.precision.surgery.result import Change, Rescaled, Verdict
 
 SHARE = 0.25
-"""Of fp16's range: what fits so is left alone. What does not gets more room, for training moves activations."""
+"""Of fp16's range: training moves activations, and 4 times what was seen leaves room for it."""
 TOLERANCE = 1e-3
 """Of the largest logit: about what fp16's own rounding moves it by. Exact rescalings stay near 1e-6."""
 
@@ -47,7 +40,7 @@ def rescale(
     Arguments:
         model: of transformers, in fp32.
         batches: what activations are measured on; mappings that the model is called with, labels among them.
-        share: the part of 65,504 that no activation may exceed; where one does, linear layers get 32 times more room.
+        share: the part of 65,504 that no activation may exceed.
         tolerance: by how much logits may differ in fp32, relative to the largest.
         forward: ``forward(batch)`` in place of ``model(**batch)``; its result has `loss` and `logits`.
 
@@ -102,8 +95,7 @@ def _operate(
     result: Rescaled,
 ) -> None:
     """Scale, compare, and where it is not the same function, take back what could not be exact."""
-    gradients = measure_gradients(model, batches, run)
-    exponents = exponents_for(model, anatomy, sizes, gradients, result.limit)
+    exponents = exponents_for(model, anatomy, sizes, result.limit)
     reference = outputs(model, batches, run)
     kept = {name: model.get_parameter(name).detach().clone() for name in anatomy.offsets}
     used = [each for each in anatomy.freedoms if each.name in exponents]

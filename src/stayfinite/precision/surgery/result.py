@@ -50,12 +50,6 @@ class Trial:
     last_loss: float | None
     scale: float | None = None
     """Loss scale at the end."""
-    largest: float | None = None
-    """Largest finite value that went into or out of a linear layer; looked at every 50 steps."""
-    overflow_step: int | None = None
-    """The first step that overflowed, counted from 0."""
-    overflow_module: str = ""
-    """Where: the first linear layer whose input or output was not finite."""
 
 
 @dataclass(slots=True, kw_only=True)
