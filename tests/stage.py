@@ -7,7 +7,6 @@ An act is a JSON list: its name, then the arguments of the first module's ``main
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
@@ -90,7 +89,6 @@ def _said(folder: Path, act: str, rank: int) -> Path:
 def main(modules: list[str], folder: Path, acts: list[list[str]]) -> None:
     rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
     script, *_ = map(importlib.import_module, (*modules, *LOADED_ON_THE_WAY))
-    gc.freeze()  # an act that takes itself down is spared the search for garbage in all that was loaded
     for number, (name, *arguments) in enumerate(acts):
         door = folder / f"{name}.port"
         if rank == 0:
