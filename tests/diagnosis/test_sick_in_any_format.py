@@ -72,7 +72,6 @@ def diagnosed(log: str) -> Diagnosis:
             [15.2, 18.4, 1.64, 10.7, 8.4, 1.62, 8.5, 7.4, 1.66, 7.1, 6.8, 1.69, 6.3, 6.1, 1.7, 5.9, 5.6, 1.71])),
          "swings"),
         ("~/modeling.py in forward(self, x)\n    397         head_mask,\n--> 399         past=past,\n", "crashed"),
-        ("element 0 of tensors does not require grad and does not have a grad_fn\n", "crashed"),
     ],
 )  # fmt: skip
 def test_a_sick_run_is_called_sick_with_what_is_wrong(log: str, where: str) -> None:
@@ -119,11 +118,23 @@ def test_a_sick_run_is_called_sick_with_what_is_wrong(log: str, where: str) -> N
         "missing keys: [], unexpected keys: []\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
         "The model cannot use its cache, so use_cache=False is set\n",
         "tokens must be split if they are long\n",
+        "Note: all images must be 224x224 for this model\n",
+        "Loaded 12 checkpoints, expected 12 but got 13 files on disk, using the newest\n",
+        "The tokenizer has no attribute pad_token, set to eos\n",
+        "Training is out of range of the scheduler, keeping the last rate\n",
+        "".join(f"update {i} mean_r=1{i}.3 approx_kl={i}e-06 value_loss={4 - i / 9:.2f}\n" for i in range(1, 6)),
     ],
 )
 def test_a_look_alike_is_not_sick(log: str) -> None:
     found = diagnosed(log)
     assert found.verdict != "sick", (found.trouble, found.findings)
+
+
+def test_an_error_message_without_the_name_of_its_error_is_sick_where_a_rule_knows_it() -> None:
+    found = diagnosed("element 0 of tensors does not require grad and does not have a grad_fn\n")
+    assert found.verdict == "sick"
+    assert found.cause is not None
+    assert found.cause.cause == "detached-loss"
 
 
 def test_frames_of_activations_prove_the_overflow_and_name_its_module() -> None:

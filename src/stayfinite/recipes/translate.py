@@ -103,9 +103,9 @@ class Translate:
     too_long: Literal["cut", "drop"] = "cut"
     """Truncate or drop training pairs that are longer."""
     two_way: bool = False
-    """Also train the other direction; `<extra_id_0>` before a text translates it back."""
+    """Also train the other direction: `<extra_id_0>` before a text translates it back."""
     segmentations: int = 0
-    """For each pair, this many more with words split at random: for small corpora, with a vocabulary trained here."""
+    """Add each pair this many times with its words split at random: for small corpora. Needs a vocabulary trained here."""
     stream: Streaming = "auto"
     """Stream the data instead of loading it: on, off, or auto (above 1 GiB of text)."""
     shuffle_rows: int = 65_536

@@ -66,16 +66,6 @@ _CRASH = re.compile(
     re.IGNORECASE,
 )
 
-_REFUSAL = re.compile(
-    r"^(?!.*(?:warn|deprecat|ignor|skipp|fall(?:s|ing)? ?back|not an error|will be|\bif\b))(?=.{0,400}?(?:"
-    r"\bexpected\b.{1,120}\b(?:but|got|found)\b|\bunexpected key|\bmissing key|\b(?:keyword|positional) argument|"
-    r"\bnot (?:implemented|supported) (?:for|on|by)\b|\bhas no attribute\b|\bis not defined\b|"
-    r"\bdoes not (?:match|require grad)\b|\billegal\b|\bmust (?:be|have|match)\b|"
-    r"\bout of (?:range|bounds|memory)\b|\bno kernel image\b))",
-    re.IGNORECASE,
-)
-"""How a library refuses something, whoever leaves out the name of the error."""
-
 _SUMMARY = ("train_loss", "training_loss")
 _EVALUATION = re.compile(r"^(?!.*(?:best|min|lowest)).*(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
 """Evaluation losses; the best one so far is infinite before the first."""
@@ -102,9 +92,6 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     """The symptoms of the sickest series, plus crashes of any of them and what the notes say."""
     crash = next((m for run in runs for m in run.messages if _CRASH.search(m.text) and not _went_on(run, m)), None)
     recognised = sum(run.points_seen + sum(len(track.values) for track in run.metrics.values()) for run in runs)
-    if crash is None and not recognised:  # nothing was measured: somebody shows what a program said
-        short = [run for run in runs if len(run.messages) <= FEW]
-        crash = next((m for run in short for m in run.messages if _REFUSAL.search(m.text)), None)
     each = [_symptoms(_measured(run), crash, recognised) for run in runs]
     seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
     nothing = any(map(_means_of_nothing, runs))

@@ -33,7 +33,7 @@ FALLEN = 0.8
 """The last loss over the first where it has fallen."""
 LEARNED = 0.3
 """What a score has gained, of all that there is to gain, where something was learned."""
-_RECONSTRUCTION = re.compile(r"(?:^|_)(?:recon\w*|rec|r)(?:_loss|$)", re.IGNORECASE)
+_RECONSTRUCTION = re.compile(r"(?:^|_)recon", re.IGNORECASE)
 _DIVERGENCE = re.compile(r"(?:^|_)kld?(?:_loss|_div\w*|$)", re.IGNORECASE)
 NO_CODE = 1e-5
 """A divergence below this, in nats, is no code."""

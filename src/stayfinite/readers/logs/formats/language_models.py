@@ -104,7 +104,7 @@ class DeepSpeed(Format):
 
 _ITER = re.compile(rf"\biter\s+(\d+)(?:\s+step\s+(\d+))?:\s+loss\s+({NUMBER})")
 _NANOGPT_STEP = re.compile(
-    rf"^\W*(?:\w{{2,12}}\s+)?(\d+)\s{{0,3}}[:|]\s*train(?: loss)?\s+({NUMBER})\s{{0,3}}[,|]\s*"
+    rf"^\W*(?:\w{{2,12}}\s+)?(\d+)\s{{0,3}}[:|]\s*train(?: loss)?\s+({NUMBER})\s{{0,3}}[,| ]\s*"
     rf"val(?: loss)?\s+({NUMBER})"
 )
 _LITGPT = re.compile(
