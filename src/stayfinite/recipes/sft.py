@@ -163,7 +163,7 @@ class Sft:
     base_score: bool | None = None
     """Evaluate before the first step, for comparison; by default unless the base has random weights."""
     eval_epochs: int | None = None
-    """Epochs between evaluations, by default 1. With --minutes, evaluations that take over a tenth of it are skipped."""
+    """Epochs between evaluations, by default 1. With --minutes, slow ones (over a tenth of the time) are skipped."""
     eval_rows: int = 200
     """Questions per evaluation; the first and the last one take all."""
     new_tokens: int | None = None

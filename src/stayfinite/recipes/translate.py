@@ -105,7 +105,7 @@ class Translate:
     two_way: bool = False
     """Also train the other direction: `<extra_id_0>` before a text translates it back."""
     segmentations: int = 0
-    """Add each pair this many times with its words split at random: for small corpora. Needs a vocabulary trained here."""
+    """Add each pair this many times with its words split at random. Needs a vocabulary trained here."""
     stream: Streaming = "auto"
     """Stream the data instead of loading it: on, off, or auto (above 1 GiB of text)."""
     shuffle_rows: int = 65_536
