@@ -249,9 +249,9 @@ class Symptoms:
             "the loss does not move": self.flat and self.chance is None,
             f"{self.still_score} does not change": bool(self.still_score) and not self.zero_score,
             f"{self.zero_score} is 0 while the loss falls": bool(self.zero_score),
-            f"{self.lost_score} is back where it began": bool(self.lost_score),
-            f"{self.unused_code} is next to 0: the latent code says nothing": bool(self.unused_code),
-            f"{self.growing_memory} grows without end": bool(self.growing_memory),
+            f"{self.lost_score} is back where it started": bool(self.lost_score),
+            f"{self.unused_code} is next to 0 (posterior collapse)": bool(self.unused_code),
+            f"{self.growing_memory} grows on every line": bool(self.growing_memory),
             "the learning rate is 0": self.lr_zero,
             "the run crashed": self.crash is not None,
         }
