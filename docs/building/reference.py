@@ -9,7 +9,10 @@ PAGES = {
         "Check and diagnose",
         "stayfinite.preflight stayfinite.attach stayfinite.diagnose stayfinite.Diagnosis stayfinite.Finding",
     ),
-    "precision": ("Precision plans", "stayfinite.plan_precision stayfinite.PrecisionPlan stayfinite.Budget"),
+    "precision": (
+        "Precision",
+        "stayfinite.plan_precision stayfinite.PrecisionPlan stayfinite.Budget stayfinite.keep_in_range",
+    ),
     "rl": ("Post-training", "stayfinite.rl"),
     "errors": ("Errors", "stayfinite.errors"),
 }

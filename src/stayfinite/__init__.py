@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from stayfinite.inspection.preflight import preflight
     from stayfinite.precision.plan import Budget, PrecisionPlan
     from stayfinite.precision.planning import plan_precision
+    from stayfinite.precision.surgery.keeping import keep_in_range
 
 __version__ = "0.1.0"
 
@@ -60,6 +61,7 @@ _HOMES = {
     "stayfinite.inspection.preflight": ("preflight",),
     "stayfinite.precision.plan": ("Budget", "PrecisionPlan"),
     "stayfinite.precision.planning": ("plan_precision",),
+    "stayfinite.precision.surgery.keeping": ("keep_in_range",),
     "stayfinite.integrations.notebook": ("load_ipython_extension", "unload_ipython_extension"),
     "stayfinite.rl": ("rl",),
 }  # fmt: skip
@@ -95,6 +97,7 @@ __all__ = [
     "__version__",
     "attach",
     "diagnose",
+    "keep_in_range",
     "plan_precision",
     "preflight",
     "rl",

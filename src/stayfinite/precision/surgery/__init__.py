@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from stayfinite.precision.surgery.groups import matching_groups
+from stayfinite.precision.surgery.keeping import InRange, keep_in_range
 from stayfinite.precision.surgery.rescaling import rescale
 from stayfinite.precision.surgery.result import Rescaled
 
-__all__ = ["Rescaled", "matching_groups", "rescale"]
+__all__ = ["InRange", "Rescaled", "keep_in_range", "matching_groups", "rescale"]

@@ -38,7 +38,7 @@ class Trial:
     """A few steps of training."""
 
     network: str
-    """`original` or `rescaled`."""
+    """`original`, `rescaled` or `kept`, whose factors follow its activations."""
     precision: str
     steps: int
     """Updates that were taken."""
@@ -50,6 +50,10 @@ class Trial:
     last_loss: float | None
     scale: float | None = None
     """Loss scale at the end."""
+    last_skip: int | None = None
+    """The step at which the scaler skipped last."""
+    moves: int = 0
+    """How often the factors of a kept network moved."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from stayfinite.precision.surgery.groups import matching_groups
+from stayfinite.precision.surgery.keeping import keep_in_range
 from stayfinite.precision.surgery.measuring import evaluating
 from stayfinite.precision.surgery.result import Trial
 
@@ -27,6 +28,7 @@ def train_a_little(
     exponents: Mapping[str, int],
     network: str,
     lr: float = 1e-4,
+    keep: bool = False,
 ) -> Trial:
     """Train a copy of the model, without dropout; the model itself is not touched.
 
@@ -34,13 +36,16 @@ def train_a_little(
         steps: updates of the weights; what the scaler skips for its scale comes on top.
         exponents: of the parameters that were rescaled; none for the original.
         lr: the original's, for AdamW; the rescaled network gets groups that match it.
+        keep: with factors that follow the activations, see :func:`keep_in_range`.
     """
     model = copy.deepcopy(model)
     device = next(model.parameters()).device.type
     optimizer = torch.optim.AdamW(matching_groups(model, exponents, lr=lr), lr=lr)
+    kept = keep_in_range(model) if keep else None
     half = precision == "fp16"
     scaler = torch.amp.GradScaler(device, enabled=half)
     overflows = skipped = taken = 0
+    last_skip: int | None = None
     losses: list[float] = []
     with evaluating(model):
         while taken + overflows < steps and skipped < SEARCH:
@@ -55,6 +60,7 @@ def train_a_little(
             if not math.isfinite(value):
                 overflows += 1
             elif half and scaler.get_scale() < scale:
+                last_skip = taken + overflows
                 skipped += 1  # the same batch comes again, at a lower scale
             else:
                 taken += 1
@@ -68,6 +74,8 @@ def train_a_little(
         first_loss=losses[0] if losses else None,
         last_loss=_end(losses, len(batches)) if taken == steps else None,
         scale=scaler.get_scale() if half else None,
+        last_skip=last_skip,
+        moves=len(kept.moves) if kept else 0,
     )
 
 
