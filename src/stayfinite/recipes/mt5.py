@@ -20,12 +20,10 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 import tyro
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
-from stayfinite.guard.guard import Guard
 from stayfinite.recipes.language.blocks import Packing, blocks_for
 from stayfinite.recipes.language.corpus import corpus
 from stayfinite.recipes.language.evaluation import evaluate, validation_examples
@@ -38,23 +36,18 @@ from stayfinite.recipes.language.streamed import streamed_corpus
 from stayfinite.recipes.language.streaming import text_files
 from stayfinite.recipes.language.trained import rebuild, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
-from stayfinite.recipes.running.accumulating import grouped, sending
-from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
+from stayfinite.recipes.running.checking import Check
 from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
-from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
-from stayfinite.recipes.running.curve import require_one_finite
-from stayfinite.recipes.running.finished import finished_result
-from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.launch import Launch
+from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import PlannedPrecision
-from stayfinite.recipes.running.planned import plan_again, settle_precision
+from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
-from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch, write_result
-from stayfinite.recipes.running.sharding import Team
+from stayfinite.recipes.running.records import finished_result, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.sinks import Logger, telling
+from stayfinite.recipes.running.sinks import Logger
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.seq2seq.adapters import add_adapters
 from stayfinite.recipes.seq2seq.batching import Padding, labels_in, tokens_in
@@ -64,7 +57,6 @@ from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.seq2seq.trained import keep_shape
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.streaming.choosing import Streaming, given, streams
-from stayfinite.recipes.streaming.files import note_files
 
 Say = Callable[[str], None]
 
@@ -228,19 +220,14 @@ def train(config: Mt5, say: Say = print, *, dataset: Any = None) -> Result:
 
 
 def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
-    output = Path(config.output_dir)
-    resuming = place.by_first(
-        lambda: goes_on(output, "mt5", config, FIXED, say, ranks=place.row_ranks, per_rank=PER_RANK)
-    )
-    whole_batch = config.train_batch_size * ranks_in_batch(output, config, place.row_ranks, PER_RANK, resuming=resuming)
-    torch.manual_seed(config.seed)
-    start = time.monotonic()
+    launch, start = Launch.of("mt5", config, place, say, FIXED, PER_RANK), time.monotonic()
+    output, whole_batch = launch.output, config.train_batch_size * launch.in_batch
 
     # -- data --------------------------------------------------------------------------------------------------------
     files = place.together(lambda: text_files(config.data, dataset))
     stream = None
     if streams(config.stream, files):
-        stream = place.together(lambda: streamed_corpus(config, files, output if resuming else None, say))
+        stream = place.together(lambda: streamed_corpus(config, files, output if launch.resuming else None, say))
     training, validation = (stream.training, stream.validation) if stream is not None else place.together(
         lambda: corpus(
             config.data, config.val, column=config.text_column, shortest=config.min_characters,
@@ -289,97 +276,65 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     scheduler = schedule_for(optimizer, config.schedule, warmup=warmup, steps=steps)
     first_batch = padding([masking(blocks[number], number) for number in range(min(4, len(blocks)))])
     asked_for = {"no": "fp32"}.get(config.mixed_precision, config.mixed_precision)
-    precision = settle_precision(
-        asked_for, model, optimizer, first_batch, loss_of(model), place=place, directory=output, say=say
-    )
-    scaler = scaler_for(precision, place.device)
+    precision, scaler = launch.settle(asked_for, model, optimizer, first_batch, loss_of(model))
 
     # -- the check ---------------------------------------------------------------------------------------------------
+    launch.record(steps, training, validation, None if stream is None else files)
     if place.first:
-        write_launch(
-            output, "mt5", config, steps=steps, data=figures(training, validation, streamed=stream is not None),
-            ranks_in_batch=whole_batch // config.train_batch_size,
-        )  # fmt: skip
         keep_checkpoints_in(output, config.checkpoint_dir)
-        if stream is not None:
-            note_files(files, output)
-    place.by_first(
-        lambda: look_before_start(
-            model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler,
-            then="off" if resuming else config.check, directory=output, say=say, flag="--mixed-precision",
-        ) and None
-    )  # fmt: skip
-    team = Team(model, optimizer, place, shard=config.shard)
-    shared = team.trained
-    compute_loss = loss_of(shared)
-    place.seed(config.seed)
+    launch.look(
+        model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler, flag="--mixed-precision"
+    )
 
     # -- the loop ----------------------------------------------------------------------------------------------------
+    team = launch.team(model, optimizer)
     policy = Policy(
         precision=precision, checkpoint_steps=config.save_steps or min(500, an_epoch),
         keep_checkpoints=config.save_total_limit,
     )  # fmt: skip
     eval_steps = config.eval_steps or (an_epoch if stream is None else min(an_epoch, 1000))
-    logbook = Logbook(say, steps=steps, every=config.logging_steps, total=place.total_of_rows)
-    best = Best(output, metric="loss", lowest=True)
     save = _saver(model, tokenizer, config)
-    with telling(_loggers(config) if place.first else [], output) as tell, Guard(
-        shared, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
-        forward=compute_loss, describe=rows_in_words(tokenizer, masking),
-    ) as guard:  # fmt: skip
+    with guarded(
+        launch, team, optimizer, scheduler, scaler, forward=loss_of(team.trained), metric="loss", lowest=True,
+        describe=rows_in_words(tokenizer, masking), policy=policy, steps=steps, max_norm=config.max_grad_norm,
+        loggers=_loggers(config),
+    ) as loop:  # fmt: skip
+        autocast = loop.guard.autocast
 
-        def evaluate_if_due(step: int) -> None:
-            if step % eval_steps and step != steps:
+        def evaluate_if_due() -> None:
+            if loop.taken % eval_steps and loop.taken != steps:
                 return
-            with logbook.rest():
-                team.gather()
-                found = evaluate(model, asked, padding, config.eval_batch_size, autocast=guard.autocast, place=place)
-                if not place.first:
-                    return
+            with loop.evaluating():
+                found = evaluate(model, asked, padding, config.eval_batch_size, autocast=autocast, place=place)
                 sound = math.isfinite(found.loss)
-                better = best.judge(step, found.to_json(), save if sound else None) and sound
-                tell(step, found.to_json())
-                say(f"step {step:>6}: {found}{'  (best so far)' if better else ''}")
-                for line in fill_in(model, tokenizer, masking, asked[: config.samples], guard.autocast):
-                    say(f"  {line}")
+                loop.judge(f"step {loop.taken:>6}", found.to_json(), str(found), save, sound=sound)
+                if place.first:
+                    for line in fill_in(model, tokenizer, masking, asked[: config.samples], autocast):
+                        say(f"  {line}")
 
-        done_before = guard.resume()
-        if done_before:
-            say(f"resumed after step {done_before}")
-            logbook.resume(done_before)
-            best.recall(done_before)
-            # The process may have ended between checkpoint and evaluation.
-            if not place.from_first(best.knows(done_before)):
-                evaluate_if_due(done_before)
+        # The process may have ended between checkpoint and evaluation.
+        if loop.resume() and not loop.evaluated:
+            evaluate_if_due()
         # Steps of a stream are estimates: continue with another pass until all are taken.
         for _ in range(config.epochs) if stream is None else count():
-            for group in grouped(guard.batches(loader), config.gradient_accumulation_steps):
+            for group in grouped(loop.guard.batches(loader), config.gradient_accumulation_steps):
                 # Every target token counts the same, in any batch or rank.
                 shares = weights_in_step([labels_in(batch) for batch in group], place.count)
-                for number, (batch, share) in enumerate(zip(group, shares, strict=True), 1):
-                    with sending(shared, now=number == len(group)):
-                        loss = guard.forward(batch)
-                        guard.backward(loss * share)
-                    logbook.add(loss, tokens_in(batch), weight=share)
-                guard.step()
-                logbook.step(scheduler.get_last_lr()[0])
-                evaluate_if_due(logbook.steps_taken)
-                if logbook.steps_taken >= steps:
+                loop.step(group, shares, tokens_in)
+                evaluate_if_due()
+                if loop.taken >= steps:
                     break
-            if logbook.steps_taken >= steps:
+            if loop.taken >= steps:
                 break
-        logbook.finish()
-        if not config.cleanup_checkpoints and logbook.steps_taken > done_before:
-            guard.checkpoint()
+        loop.finish(checkpoint=not config.cleanup_checkpoints)
 
     # -- result ------------------------------------------------------------------------------------------------------
     team.gather()
-    best.history = place.from_first(best.history)
-    require_one_finite(output, steps)
-    result = result_of(output, steps=logbook.steps_taken, seconds=time.monotonic() - start, best=best)
+    loop.best.history = place.from_first(loop.best.history)
+    result = result_of(loop.numbers() | {"seconds": time.monotonic() - start}, loop.best)
     if place.first:
         save(output / "final")
-        more = {"tokens_per_second": round(logbook.rate), "evaluations": best.history}
+        more = {"tokens_per_second": round(loop.logbook.rate), "evaluations": loop.best.history}
         write_result(output, result.to_json() | more)
         if config.cleanup_checkpoints:
             remove_checkpoints(output)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
 from stayfinite.recipes.running.examples import Examples
+from stayfinite.recipes.running.launch import goes_on, ranks_in_batch
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import write_launch
 from stayfinite.recipes.running.sharding import refuse_unshardable

@@ -22,8 +22,8 @@ from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.recipes import sft
 from stayfinite.recipes.chat.adapters import is_fresh, read_weights
 from stayfinite.recipes.chat.assembling import adapted, base_of
+from stayfinite.recipes.running import timing
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.running.timing import Clock
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.sft import Sft, quick, settled, train
 
@@ -274,13 +274,13 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that goes on by a second with each step, and otherwise when it is told to."""
     now = [0.0]
 
-    class SecondAStep(sft.TimedSchedule):
+    class SecondAStep(timing.TimedSchedule):
         def step(self) -> None:
             super().step()
             now[0] += 1.0
 
-    monkeypatch.setattr(sft, "TimedSchedule", SecondAStep)
-    monkeypatch.setattr(sft, "Clock", partial(Clock, clock=lambda: now[0]))
+    monkeypatch.setattr(timing, "TimedSchedule", SecondAStep)
+    monkeypatch.setattr(timing, "Clock", partial(timing.Clock, clock=lambda: now[0]))
     return now
 
 

@@ -10,8 +10,7 @@ from stayfinite.errors import MissingExtra
 from stayfinite.recipes.images.evaluating import Scores
 from stayfinite.recipes.images.pairs import LABELS
 from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.outcome import Outcome
-from stayfinite.recipes.running.records import write_result
+from stayfinite.recipes.running.records import Outcome, write_result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

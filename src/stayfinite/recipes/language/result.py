@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.curve import first_and_last, losses_of
-from stayfinite.recipes.running.outcome import Outcome
+from stayfinite.recipes.running.records import Outcome
 
 NUMBERS = ("first_loss", "last_loss", "validation_loss", "accuracy", "seconds")
 NONE = {"loss": float("nan"), "accuracy": float("nan")}
@@ -34,14 +33,10 @@ class Result(Outcome):
         return {name: value for name, value in asdict(self).items() if name != "directory"}
 
 
-def result_of(run: Path, *, steps: int, seconds: float, best: Best) -> Result:
-    """The result of a finished run from its files, including earlier processes."""
-    first, last = first_and_last(losses_of(run))
+def result_of(numbers: Mapping[str, Any], best: Best) -> Result:
+    """The result of a finished run: the numbers of its loop, and the best evaluation."""
     top = min(best.history, key=lambda entry: entry["loss"], default=NONE)
-    return Result(
-        first_loss=first, last_loss=last, validation_loss=top["loss"], accuracy=top["accuracy"], steps=steps,
-        seconds=seconds, directory=run,
-    )  # fmt: skip
+    return Result(**numbers, validation_loss=top["loss"], accuracy=top["accuracy"])
 
 
 def recorded_result(record: Mapping[str, Any], run: Path) -> Result:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stayfinite.recipes.running.outcome import Outcome
+from stayfinite.recipes.running.records import Outcome
 from stayfinite.recipes.seq2seq.scores import Scores
 
 SPENT = ("seconds", "tokens_per_second")
