@@ -104,14 +104,13 @@ class TorchtitanGuard(FrameworkGuard):
     def _train_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._between_steps()
         # The Trainer calls it as a function of its module: it is replaced only during this Trainer's step.
-        clip = Shadow(dist_utils, "clip_grad_norm_", self._clip)
         try:
-            return original(*args, **kwargs)
+            with Shadow(dist_utils, "clip_grad_norm_", self._clip):
+                return original(*args, **kwargs)
         except RuntimeError as error:
             if not (self.refused and "Loss is not finite" in str(error)):
                 raise
         finally:
-            clip.lift()
             self._stepped = self._decision is not None
 
     def _forward_backward(self, original: Any, **kwargs: Any) -> Any:
