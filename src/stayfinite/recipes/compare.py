@@ -40,22 +40,22 @@ from stayfinite.recipes.images.records import read_class_weights, save_trained, 
 from stayfinite.recipes.images.refusals import refuse_impossible
 from stayfinite.recipes.images.result import Result, keep_result
 from stayfinite.recipes.images.switches import anomalies, deterministic
-from stayfinite.recipes.running.checking import Check, look_before_start
+from stayfinite.recipes.running.checking import look_before_start
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
+from stayfinite.recipes.running.options import Common
 from stayfinite.recipes.running.place import PlannedPrecision
 from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.sinks import Logger
 from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare:
+class Compare(Common):
     """Train a vision-language model to choose between two images. Without --train: drawn shapes, a small model."""
 
     # -- data
@@ -107,7 +107,6 @@ class Compare:
     cache_dir: str | None = None
     """Cache directory for hub models."""
     output_dir: str = "runs/compare"
-    """Output directory for everything: run, checkpoints, best/ and last/, result."""
 
     # -- training
     epochs: int = 3
@@ -126,8 +125,6 @@ class Compare:
     """Decay of the learning rates after warmup."""
     warmup_ratio: float = 0.05
     """Share of the steps for warmup."""
-    weight_decay: float = 0.01
-    """Weight decay of matrices, not of norms and biases."""
     clip_grad_norm: float = 1.0
     """Clip gradients to this norm, after unscaling; 0 for no clipping."""
     consistency: float = 0.5
@@ -141,18 +138,12 @@ class Compare:
     """Recompute activations to save memory."""
     shard: bool = False
     """Shard weights, gradients and moments over ranks (FSDP2)."""
-    seed: int = 0
-    """Seed for weights, order and dropout."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
     workers: int = 0
     """Processes that read images."""
     cache_megabytes: int = 512
     """Image cache in MB."""
 
     # -- looking on
-    check: Check = "stop"
-    """Check before the first step; on an error: stop, warn and continue, or off."""
     dry_run: bool = False
     """Read the data, build the model, run every check, and stop; nothing is written."""
     detect_anomaly: bool = False
@@ -164,9 +155,6 @@ class Compare:
     patience: int = 0
     """Stop after this many epochs without improvement; 0 to continue."""
     logging_steps: int = 25
-    """Steps between log lines."""
-    log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one per epoch."""
     keep_checkpoints: int = 2

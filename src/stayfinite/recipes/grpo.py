@@ -59,23 +59,23 @@ from stayfinite.recipes.policy.refusals import (
 )
 from stayfinite.recipes.policy.starting import Start, start_of, without_dropout
 from stayfinite.recipes.policy.steered import Steered
-from stayfinite.recipes.running.checking import Check, look_before_start
+from stayfinite.recipes.running.checking import look_before_start
 from stayfinite.recipes.running.examples import Examples
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import guarded
 from stayfinite.recipes.running.optimizing import optimizer_for
+from stayfinite.recipes.running.options import Common
 from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
-from stayfinite.recipes.running.sinks import Logger
 from stayfinite.recipes.running.timing import timed_schedule
 from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grpo:
+class Grpo(Common):
     """GRPO of a small chat model on questions with checkable answers. Without --train: unit conversions."""
 
     # -- start
@@ -140,7 +140,6 @@ class Grpo:
     cache_dir: str | None = None
     """Cache directory for hub models."""
     output_dir: str = "runs/grpo"
-    """Output directory for everything: run, checkpoints, best adapter, result."""
 
     # -- training
     steps: int = 300
@@ -164,20 +163,13 @@ class Grpo:
     warmup_ratio: float = 0.05
     """Share of the steps for warmup."""
     weight_decay: float = 0.0
-    """Decay of the adapter's matrices."""
     max_grad_norm: float = 1.0
     """Clip gradients to this norm."""
     precision: PlannedPrecision = "auto"
     """Compute precision: auto, fp32, bf16, or FILE.json (a precision plan). auto is bf16 if the GPU supports it, else
     fp32. fp16 is refused."""
-    seed: int = 0
-    """Seed for question order and sampling."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
 
     # -- looking on
-    check: Check = "stop"
-    """Check model, rewards and data before the first step: stop on errors, warn, or off."""
     eval_steps: int = 50
     """Steps between evaluations."""
     eval_rows: int = 200
@@ -187,13 +179,10 @@ class Grpo:
     samples: int = 3
     """Answers shown per evaluation."""
     logging_steps: int = 10
-    """Steps between log lines."""
     checkpoint_steps: int | None = None
     """Steps between checkpoints, rounded up to whole sampling rounds; by default as between evaluations."""
     keep_checkpoints: int = 2
     """Good checkpoints to keep."""
-    log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
 
 
 BUILT_IN: dict[str, Any] = {

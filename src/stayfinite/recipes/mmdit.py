@@ -37,22 +37,21 @@ from stayfinite.recipes.diffusion.sizes import Size, flops_of_row, measures_of
 from stayfinite.recipes.diffusion.supply import BadRows, Supply, read_supply
 from stayfinite.recipes.diffusion.telling import batch_in_words, show
 from stayfinite.recipes.diffusion.words import reader_for
-from stayfinite.recipes.running.checking import Check
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
+from stayfinite.recipes.running.options import Common
 from stayfinite.recipes.running.place import PlannedPrecision
 from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle
-from stayfinite.recipes.running.sinks import Logger
 from stayfinite.recipes.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mmdit:
+class Mmdit(Common):
     """Train a joint diffusion model of texts and latents. Without --data: a built-in set, a small model.
 
     `stayfinite train mmdit sample` samples from a trained model, `stayfinite train mmdit toy DIR` writes the built-in
@@ -79,7 +78,6 @@ class Mmdit:
     workers: int = 0
     """Processes that read data."""
     output_dir: str = "runs/mmdit"
-    """Output directory for everything: run, checkpoints, best model, result. An existing run is resumed."""
 
     # -- model
     size: Size = "tiny"
@@ -125,8 +123,6 @@ class Mmdit:
     """Decay of the learning rate after warmup."""
     warmup_steps: int = 500
     """Warmup steps; at most a tenth of all."""
-    weight_decay: float = 0.01
-    """Weight decay of matrices, not of norms and biases."""
     max_grad_norm: float = 0.5
     """Clip gradients to this norm."""
     precision: PlannedPrecision = "auto"
@@ -134,14 +130,8 @@ class Mmdit:
     the GPU supports, and fp16 only if proved safe."""
     shard: bool = False
     """Shard weights, gradients and moments over ranks (FSDP2)."""
-    seed: int = 0
-    """Seed for weights, order and noise."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
 
     # -- looking on
-    check: Check = "stop"
-    """Check model and data before the first step: stop on errors, warn and continue, or off."""
     eval_steps: int = 500
     """Steps between evaluations."""
     eval_rows: int = 128
@@ -150,10 +140,6 @@ class Mmdit:
     """Time steps of the sampler."""
     samples: int = 2
     """Texts shown per evaluation."""
-    logging_steps: int = 50
-    """Steps between log lines."""
-    log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int = 500
     """Steps between checkpoints."""
     keep_checkpoints: int = 2

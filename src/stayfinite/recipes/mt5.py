@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,11 +35,11 @@ from stayfinite.recipes.language.streamed import streamed_corpus
 from stayfinite.recipes.language.streaming import text_files
 from stayfinite.recipes.language.trained import rebuild, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
-from stayfinite.recipes.running.checking import Check
 from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
 from stayfinite.recipes.running.launch import Launch
-from stayfinite.recipes.running.loop import grouped, guarded
+from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
+from stayfinite.recipes.running.options import Large
 from stayfinite.recipes.running.place import PlannedPrecision
 from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
@@ -56,13 +55,13 @@ from stayfinite.recipes.seq2seq.models import build_t5, compute_twice, fit_vocab
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.seq2seq.trained import keep_shape
 from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import Streaming, given, streams
+from stayfinite.recipes.streaming.choosing import given, streams
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mt5:
+class Mt5(Large):
     """Train a T5 or mT5 language model on raw text. Without --data: a built-in text, a tiny model."""
 
     # -- data
@@ -81,12 +80,6 @@ class Mt5:
     """Tokens per block; longer texts become several blocks."""
     pack: Packing = "long"
     """`long` splits long texts and keeps short ones; `all` also packs short ones into a block."""
-    stream: Streaming = "auto"
-    """Stream the data instead of loading it: on, off, or auto (above 1 GiB of text)."""
-    shuffle_rows: int = 65_536
-    """Rows shuffled together when streaming."""
-    workers: int = 0
-    """Processes that read and mask when streaming; 0 does it between steps."""
 
     # -- objective
     objective: Objective = "span_corruption"
@@ -106,8 +99,6 @@ class Mt5:
     """Vocabulary size of a tokenizer trained here."""
     dropout: float = 0.1
     """Dropout of a model built here."""
-    cache_dir: str | None = None
-    """Cache directory for hub models."""
     load_in_8bit: bool = False
     """Load the weights in 8 bits and train adapters."""
     lora_rank: int | None = None
@@ -121,7 +112,6 @@ class Mt5:
 
     # -- places
     output_dir: str = "runs/mt5"
-    """Output directory for everything: run, checkpoints, best and final model, result."""
     checkpoint_dir: str | None = None
     """Where checkpoints go; by default OUTPUT_DIR/checkpoints."""
     cleanup_checkpoints: bool = False
@@ -130,8 +120,6 @@ class Mt5:
     # -- training
     epochs: Annotated[int, tyro.conf.arg(aliases=["--num-train-epochs"])] = 3
     """Passes over the blocks, with new masks in each."""
-    max_steps: int | None = None
-    """Stop after this many steps."""
     train_batch_size: Annotated[int, tyro.conf.arg(aliases=["--per-device-train-batch-size"])] = 8
     """Blocks per batch and process."""
     eval_batch_size: Annotated[int, tyro.conf.arg(aliases=["--per-device-eval-batch-size"])] = 16
@@ -145,29 +133,13 @@ class Mt5:
     """Decay of the learning rate after warmup."""
     warmup_steps: int | None = None
     """Warmup steps; by default a tenth of all, at most 1000."""
-    weight_decay: float = 0.01
-    """Weight decay of matrices, not of norms and biases."""
-    max_grad_norm: float = 1.0
-    """Clip gradients to this norm."""
     mixed_precision: PlannedPrecision = "auto"
     """Compute precision: auto, no, fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses what the
     GPU supports, and fp16 only if proved safe."""
     gradient_checkpointing: bool = False
     """Recompute activations to save memory."""
-    shard: bool = False
-    """Shard weights, gradients and moments over ranks (FSDP2)."""
-    tensor_parallel: int = 1
-    """Ranks that compute each layer together, for layers too large for one GPU."""
-    seed: int = 0
-    """Seed for weights, order, masks and dropout."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
 
     # -- looking on
-    check: Check = "stop"
-    """On an error before the first step: stop, warn and continue, or off."""
-    logging_steps: int = 50
-    """Steps between log lines."""
     eval_steps: int | None = None
     """Steps between evaluations; by default one per epoch."""
     eval_blocks: int = 1000
@@ -182,8 +154,6 @@ class Mt5:
     """Log to Weights & Biases; same as --log-to wandb."""
     tensorboard: bool = False
     """Log to TensorBoard; same as --log-to tensorboard."""
-    log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves."""
 
 
 BUILT_IN: dict[str, Any] = {
@@ -292,7 +262,7 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
         precision=precision, checkpoint_steps=config.save_steps or min(500, an_epoch),
         keep_checkpoints=config.save_total_limit,
     )  # fmt: skip
-    eval_steps = config.eval_steps or (an_epoch if stream is None else min(an_epoch, 1000))
+    eval_steps = config.eval_steps or (an_epoch if stream is None else min(an_epoch, STREAM_EVAL_STEPS))
     save = _saver(model, tokenizer, config)
     with guarded(
         launch, team, optimizer, scheduler, scaler, forward=loss_of(team.trained), metric="loss", lowest=True,
@@ -301,8 +271,8 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     ) as loop:  # fmt: skip
         autocast = loop.guard.autocast
 
-        def evaluate_if_due() -> None:
-            if loop.taken % eval_steps and loop.taken != steps:
+        def evaluate_now(_: str) -> None:
+            if loop.evaluated:
                 return
             with loop.evaluating():
                 found = evaluate(model, asked, padding, config.eval_batch_size, autocast=autocast, place=place)
@@ -312,20 +282,14 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
                     for line in fill_in(model, tokenizer, masking, asked[: config.samples], autocast):
                         say(f"  {line}")
 
-        # The process may have ended between checkpoint and evaluation.
-        if loop.resume() and not loop.evaluated:
-            evaluate_if_due()
-        # Steps of a stream are estimates: continue with another pass until all are taken.
-        for _ in range(config.epochs) if stream is None else count():
-            for group in grouped(loop.guard.batches(loader), config.gradient_accumulation_steps):
-                # Every target token counts the same, in any batch or rank.
-                shares = weights_in_step([labels_in(batch) for batch in group], place.count)
-                loop.step(group, shares, tokens_in)
-                evaluate_if_due()
-                if loop.taken >= steps:
-                    break
-            if loop.taken >= steps:
-                break
+        loop.resume()
+        for group in loop.groups(
+            loader, config.gradient_accumulation_steps, config.epochs if stream is None else None,
+            over=partial(loop.over, steps), evaluate=evaluate_now, every=eval_steps,
+        ):  # fmt: skip
+            # Every target token counts the same, in any batch or rank.
+            shares = weights_in_step([labels_in(batch) for batch in group], place.count)
+            loop.step(group, shares, tokens_in)
         loop.finish(checkpoint=not config.cleanup_checkpoints)
 
     # -- result ------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -39,27 +38,26 @@ from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.chat.refusals import refuse_impossible
 from stayfinite.recipes.chat.streaming import sampled_examples, streamed_questions
-from stayfinite.recipes.running.checking import Check
 from stayfinite.recipes.running.launch import Launch
-from stayfinite.recipes.running.loop import grouped, guarded
+from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, steps_of
+from stayfinite.recipes.running.options import Large
 from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.progress import Progress
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.sinks import Logger
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import EvaluationBudget, schedule_of
 from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import Streaming, given, opened, streams
+from stayfinite.recipes.streaming.choosing import given, opened, streams
 
 SYSTEM = "Answer the question. Put the answer between tags, like this: <answer>12.5</answer>"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sft:
+class Sft(Large):
     """LoRA fine-tuning of a small chat model on questions and answers. Without --train: built-in unit conversions."""
 
     # -- data
@@ -86,12 +84,6 @@ class Sft:
     """System text before every question, in training and in use; empty for the model's default."""
     max_length: int = 256
     """Most tokens per row and per question. Longer questions are truncated, answers never."""
-    stream: Streaming = "auto"
-    """Read the data as it is needed, whatever its size: on, off, or auto, which does so above 1 GiB of text."""
-    shuffle_rows: int = 65_536
-    """Rows that are shuffled together where the data is streamed."""
-    workers: int = 0
-    """Processes that read and tokenize where the data is streamed; 0 does it in between steps."""
 
     # -- model
     model: str = "tiny"
@@ -110,18 +102,13 @@ class Sft:
     """Dropout before the adapter; none for a small set, of which every step counts."""
     gradient_checkpointing: bool = True
     """Recompute activations to save memory; on a CPU only where they take over a quarter of it."""
-    cache_dir: str | None = None
-    """Cache directory for hub models."""
     output_dir: str = "runs/sft"
-    """Output directory for everything: run, checkpoints, best adapter, result."""
 
     # -- training
     epochs: int = 3
     """Passes over the training questions."""
     minutes: float | None = None
     """Stop after this many minutes of training; a resumed run has the rest."""
-    max_steps: int | None = None
-    """Stop after this many steps."""
     batch_size: int = 8
     """Questions per batch and process."""
     accumulation: int = 4
@@ -133,24 +120,11 @@ class Sft:
     warmup_ratio: float = 0.05
     """Share of the steps for warmup."""
     weight_decay: float = 0.0
-    """Decay of the adapter's matrices."""
-    max_grad_norm: float = 1.0
-    """Clip gradients to this norm."""
     precision: PlannedPrecision = "auto"
     """Compute precision: auto, fp32, bf16, plan (make a precision plan), or FILE.json (a plan). auto is bf16 if the GPU
     supports it, else fp32. fp16 is for `sft test` and `sft chat`."""
-    shard: bool = False
-    """Shard weights, gradients and moments over ranks (FSDP2)."""
-    tensor_parallel: int = 1
-    """Ranks that compute each layer together, for layers too large for one GPU."""
-    seed: int = 0
-    """Seed for weights, order and dropout."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
 
     # -- looking on
-    check: Check = "stop"
-    """Check model and data before the first step: stop on errors, warn, or off."""
     base_score: bool | None = None
     """Evaluate before the first step, for comparison; by default unless the base has random weights."""
     eval_epochs: int | None = None
@@ -164,13 +138,10 @@ class Sft:
     samples: int = 3
     """Answers shown per evaluation."""
     logging_steps: int = 20
-    """Steps between log lines."""
     checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one per epoch, and with --minutes every twentieth of the time."""
     keep_checkpoints: int = 2
     """Good checkpoints to keep."""
-    log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
 
 
 BUILT_IN: dict[str, dict[str, Any]] = {
@@ -206,8 +177,6 @@ def settled(config: Sft) -> Sft:
     return replace(config, task=task, **BUILT_IN[task])
 
 
-STREAM_EVAL_STEPS = 1000
-"""Steps between evaluations of a stream, whose passes may take days."""
 TALKATIVE = 96
 """Tokens that a model which was trained elsewhere may say before its answer; one that knows when to stop does."""
 
@@ -323,7 +292,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
             say(f"asking the base {len(validation):,} questions before the first step (not with --base-score False)")
             return ask(None)
 
-        resumed = loop.resume()
+        loop.resume()
         compared = not is_size(config.model) if config.base_score is None else config.base_score
         before = scored_once(output / "base_scores.json", place, ask_base) if compared else None
         if before is not None:
@@ -345,26 +314,14 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
                 return True
             return bool(place.from_first(evaluation_budget.affordable(min(config.eval_rows, len(validation)))))
 
-        # The steps of a stream are estimated: another pass begins where they are not over. It evaluates by steps.
-        every = min(per_epoch, STREAM_EVAL_STEPS) if stream is not None else 0
-        if every and resumed and resumed % every == 0:
-            evaluate_now(f"step {resumed}")  # the process may have ended just before it
-        for epoch in range(config.epochs) if stream is None else count():
-            trained = False
-            for group in grouped(loop.guard.batches(loader), config.accumulation, over=over):
-                # Every supervised token counts the same, whichever batch or process it is in.
-                shares = weights_in_step([supervised(batch) for batch in group], place.count)
-                loop.step(group, shares, lambda batch: batch["attention_mask"].sum())
-                trained = True
-                if every and loop.taken % every == 0:
-                    evaluate_now(f"step {loop.taken}")
-            last = (stream is None and epoch + 1 == config.epochs) or over()
-            killed_before = resumed == per_epoch * (epoch + 1)  # just before its evaluation
-            due = stream is None and (trained or killed_before) and (epoch + 1) % (config.eval_epochs or 1) == 0
-            if last or (due and has_time()):
-                evaluate_now(f"epoch {epoch + 1}" if stream is None else f"step {loop.taken}")
-            if last or loop.impatient:
-                break
+        for group in loop.groups(
+            loader, config.accumulation, config.epochs if stream is None else None, over=over, evaluate=evaluate_now,
+            every=min(per_epoch, STREAM_EVAL_STEPS) if stream is not None else 0,
+            due=lambda epoch: epoch % (config.eval_epochs or 1) == 0 and has_time(),
+        ):  # fmt: skip
+            # Every supervised token counts the same, whichever batch or process it is in.
+            shares = weights_in_step([supervised(batch) for batch in group], place.count)
+            loop.step(group, shares, lambda batch: batch["attention_mask"].sum())
 
         # -- result --------------------------------------------------------------------------------------------------
         loop.finish()

@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
 from stayfinite.recipes.running.averaging import Average
-from stayfinite.recipes.running.checking import Check
 from stayfinite.recipes.running.compiling import compile_blocks
 from stayfinite.recipes.running.launch import Launch
-from stayfinite.recipes.running.loop import grouped, guarded
+from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, steps_of
+from stayfinite.recipes.running.options import Large
 from stayfinite.recipes.running.place import PlannedPrecision
 from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
@@ -31,7 +31,6 @@ from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.recording import RecordedLoss
 from stayfinite.recipes.running.records import finished_result, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.sinks import Logger
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import schedule_of
 from stayfinite.recipes.seq2seq.batching import labels_in, rows_in_words, tokens_in
@@ -59,11 +58,11 @@ from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.seq2seq.trained import keep_shape, rebuild, save_trained
 from stayfinite.recipes.seq2seq.vocabulary import vocabulary
 from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import Streaming, given, opened, streams
+from stayfinite.recipes.streaming.choosing import given, opened, streams
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translate:
+class Translate(Large):
     """Train a T5 or ByT5 to translate, from pairs of texts. Without --train: a built-in task, a small model."""
 
     # -- data
@@ -96,12 +95,6 @@ class Translate:
     """Also train the other direction: `<extra_id_0>` before a text translates it back."""
     segmentations: int = 0
     """Add each pair this many times with its words split at random. Needs a vocabulary trained here."""
-    stream: Streaming = "auto"
-    """Stream the data instead of loading it: on, off, or auto (above 1 GiB of text)."""
-    shuffle_rows: int = 65_536
-    """Rows shuffled together when streaming."""
-    workers: int = 0
-    """Processes that read and tokenize when streaming; 0 does it between steps."""
 
     # -- model
     model: str = "tiny"
@@ -116,18 +109,13 @@ class Translate:
     """Encoder layers of a model built here."""
     decoder_layers: int | None = None
     """Decoder layers of a model built here; fewer translate faster."""
-    cache_dir: str | None = None
-    """Cache directory for hub models."""
     output_dir: str = "runs/translate"
-    """Output directory for everything: run, checkpoints, best model, result. An existing run is resumed."""
 
     # -- training
     epochs: int | None = None
     """Passes over the training pairs; by default 10, or as many as fit into --minutes."""
     minutes: float | None = None
     """Minutes for training with evaluations; the schedule ends with it. A resumed run has the rest."""
-    max_steps: int | None = None
-    """Stop after this many steps."""
     batch_size: int = 4
     """Pairs per batch and rank."""
     batch_tokens: int | None = None
@@ -143,12 +131,8 @@ class Translate:
     """Decay of the learning rate after warmup."""
     warmup_ratio: float = 0.1
     """Share of the training for warmup."""
-    weight_decay: float = 0.01
-    """Weight decay of matrices, not of norms and biases."""
     label_smoothing: float = 0.0
     """Label smoothing."""
-    max_grad_norm: float = 1.0
-    """Clip gradients to this norm."""
     ema: float = 0.0
     """Average the weights with this decay (0.999) and evaluate the average; 0 for none."""
     precision: PlannedPrecision = "auto"
@@ -162,18 +146,8 @@ class Translate:
     """Recompute activations to save memory."""
     length_buckets: bool = True
     """Put pairs of similar length into a batch."""
-    shard: bool = False
-    """Shard weights, gradients and moments over ranks (FSDP2)."""
-    tensor_parallel: int = 1
-    """Ranks that compute each layer together, for layers too large for one GPU."""
-    seed: int = 0
-    """Seed for weights, order and dropout."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
 
     # -- looking on
-    check: Check = "stop"
-    """Check model and data before the first step: stop on errors, only warn, or off."""
     eval_epochs: int = 1
     """Epochs between evaluations."""
     eval_rows: int = 500
@@ -188,10 +162,6 @@ class Translate:
     """Beams of the last evaluation; earlier ones are greedy."""
     samples: int = 3
     """Translations shown per evaluation."""
-    logging_steps: int = 50
-    """Steps between log lines."""
-    log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one per epoch, and with --minutes every twentieth of the time."""
     keep_checkpoints: int = 2
@@ -205,8 +175,6 @@ BUILT_IN: dict[str, Any] = {
 """Defaults of the built-in task."""
 EPOCHS = 10
 RATE, RELATIVE_RATE = 1e-4, 0.02
-STREAM_EVAL_STEPS = 1000
-"""Steps between evaluations of a stream, whose passes may take days."""
 FIXED = frozenset({
     "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
     "max_target_length", "too_long", "model", "tokenizer", "vocab_size", "batch_size", "batch_tokens", "accumulation",
@@ -319,7 +287,6 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
     ) as loop:  # fmt: skip
         if (resumed := loop.resume()) and average is not None:
             average.update(resumed)
-        batches = loop.guard.batches(loader)
         loop.start_clock()
         over = partial(loop.over, config.max_steps if stream is None else steps, stop_early=stream is not None)
 
@@ -335,27 +302,16 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
             if config.samples:
                 say(samples(rows, translations, config.samples))
 
-        # Steps of a stream are estimates: continue with another pass until all are taken. Evaluate by steps.
-        every = min(an_epoch, STREAM_EVAL_STEPS) if stream is not None else 0
-        if every and resumed and resumed % every == 0:
-            evaluate_now(f"step {resumed}")  # the process may have ended right before it
-        endless = config.epochs is None or stream is not None
-        for epoch in count() if endless else range(config.epochs or 0):
-            for group in grouped(batches, config.accumulation, over=over):
-                # The mean over all tokens of the step, on all ranks.
-                shares = weights_in_step([labels_in(batch) for batch in group], place.count)
-                loop.step(group, shares, tokens_in, around=forward.replaying)
-                if average is not None:
-                    average.update(loop.taken)
-                if every and loop.taken % every == 0:
-                    evaluate_now(f"step {loop.taken}")
-            last = over() or (not endless and epoch + 1 == config.epochs)
-            whole = batches.place == (epoch + 1, -1)  # false for an epoch that an earlier process finished
-            due = stream is None and whole and (epoch + 1) % config.eval_epochs == 0
-            if due or last:
-                evaluate_now(f"epoch {epoch + 1}" if stream is None else f"step {loop.taken}")
-            if last or loop.impatient:
-                break
+        for group in loop.groups(
+            loader, config.accumulation, config.epochs if stream is None else None, over=over, evaluate=evaluate_now,
+            every=min(an_epoch, STREAM_EVAL_STEPS) if stream is not None else 0,
+            due=lambda epoch: epoch % config.eval_epochs == 0,
+        ):  # fmt: skip
+            # The mean over all tokens of the step, on all ranks.
+            shares = weights_in_step([labels_in(batch) for batch in group], place.count)
+            loop.step(group, shares, tokens_in, around=forward.replaying)
+            if average is not None:
+                average.update(loop.taken)
 
         # -- result --------------------------------------------------------------------------------------------------
         loop.finish()

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +24,8 @@ from stayfinite.recipes.running.sinks import telling
 from stayfinite.recipes.running.timing import TimedSchedule
 
 Batch = TypeVar("Batch")
+STREAM_EVAL_STEPS = 1000
+"""Steps between evaluations of a stream, whose passes may take days."""
 
 
 def grouped(batches: Iterable[Batch], size: int, *, over: Callable[[], bool] = lambda: False) -> Iterator[list[Batch]]:
@@ -77,6 +79,42 @@ class Loop:
         """Write the end of a training that is limited by minutes to run.json."""
         if self.launch.place.first and isinstance(self.scheduler, TimedSchedule):
             write_end(self.launch.output, self.launch.config.minutes, used=self.scheduler.seconds / 60)
+
+    def groups(
+        self,
+        loader: Any,
+        size: int,
+        epochs: int | None,
+        *,
+        over: Callable[[], bool],
+        evaluate: Callable[[str], None],
+        every: int = 0,
+        due: Callable[[int], bool] = lambda _: True,
+    ) -> Iterator[list[Any]]:
+        """Batches of each step, epoch by epoch, with evaluations in between.
+
+        Arguments:
+            size: batches per step.
+            epochs: None for as many as it takes, as in a stream, whose steps are estimates.
+            over: whether training ends; checked before batches are read.
+            evaluate: receives the step or epoch in words. Also called at the end.
+            every: steps between evaluations; 0 evaluates after epochs.
+            due: whether to evaluate after this epoch, counted from 1.
+        """
+        if every and self.resumed and self.resumed % every == 0:
+            evaluate(f"step {self.resumed}")  # the process may have ended right before it
+        batches = self.guard.batches(loader)
+        for epoch in count(1):
+            for group in grouped(batches, size, over=over):
+                yield group
+                if every and self.taken % every == 0:
+                    evaluate(f"step {self.taken}")
+            last = over() or epoch == epochs
+            whole = batches.place == (epoch, -1)  # false for an epoch that an earlier process finished
+            if last or (not every and whole and due(epoch)):
+                evaluate(f"step {self.taken}" if every else f"epoch {epoch}")
+            if last or self.impatient:
+                return
 
     def step(
         self,
