@@ -31,8 +31,7 @@ from stayfinite.recipes.language.masking import Objective, masking_for, rows_in_
 from stayfinite.recipes.language.order import SeededBatches, loader_of
 from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.result import Result, recorded_result, result_of
-from stayfinite.recipes.language.streamed import streamed_corpus
-from stayfinite.recipes.language.streaming import text_files
+from stayfinite.recipes.language.streaming import streamed_corpus, text_files
 from stayfinite.recipes.language.trained import rebuild, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
 from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
@@ -56,6 +55,7 @@ from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.seq2seq.trained import keep_shape
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.streaming.choosing import given, streams
+from stayfinite.recipes.streaming.loading import steps_in_words
 
 Say = Callable[[str], None]
 
@@ -227,7 +227,7 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     if stream is not None:
         rows = max(1, whole_batch // place.row_ranks)
         loader = stream.loader(config, tokenizer, masking, place, say, batch_size=rows)
-        batches = stream.batches(blocks, rows, place.row_ranks, steps=config.max_steps)
+        batches = stream.batches(len(blocks) / rows, place.row_ranks, steps=config.max_steps)
     else:
         refuse_idle(len(blocks), whole_batch, place.row_ranks)
         order = SeededBatches(blocks.lengths, whole_batch, seed=config.seed, rank=place.row_rank, ranks=place.row_ranks)
@@ -236,7 +236,7 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     an_epoch = steps_of(batches, config.gradient_accumulation_steps, 1)
     steps = min(an_epoch * config.epochs, config.max_steps or an_epoch * config.epochs)
     if stream is not None:
-        say(f"about {an_epoch:,} steps per epoch; training takes {steps:,} steps (set --max-steps to change)")
+        say(steps_in_words(an_epoch, steps))
     if (done := place.from_first(finished_result(output, steps))) is not None:
         say(f"{output} is already trained: {steps} steps, models in best/ and final/. Use --output-dir for a new run")
         return recorded_result(done, output)

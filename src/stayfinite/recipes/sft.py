@@ -52,6 +52,7 @@ from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import EvaluationBudget, schedule_of
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.streaming.choosing import given, opened, streams
+from stayfinite.recipes.streaming.loading import steps_in_words
 
 SYSTEM = "Answer the question. Put the answer between tags, like this: <answer>12.5</answer>"
 
@@ -244,7 +245,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
     if stream is not None:
         in_one = max(1, whole_batch // place.row_ranks)
         loader = stream.loader(config, prompting, place, say, batch_size=in_one)
-        batches = stream.batches(in_one, place.row_ranks, steps=config.max_steps)
+        batches = stream.batches(len(training) / in_one, place.row_ranks, steps=config.max_steps)
     else:
         loader = loader_of(
             examples, base.tokenizer.pad_token_id, size=whole_batch, rank=place.row_rank, count=place.row_ranks,
@@ -258,7 +259,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
     per_epoch = steps_of(batches, config.accumulation, 1)
     steps = min(per_epoch * config.epochs, config.max_steps or per_epoch * config.epochs)
     if stream is not None:
-        say(f"about {per_epoch:,} steps a pass over the data; training takes {steps:,} steps (--max-steps for another)")
+        say(steps_in_words(per_epoch, steps))
     scheduler = schedule_of(config, optimizer, steps, place)
 
     # -- the check ---------------------------------------------------------------------------------------------------

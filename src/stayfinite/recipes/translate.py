@@ -59,6 +59,7 @@ from stayfinite.recipes.seq2seq.trained import keep_shape, rebuild, save_trained
 from stayfinite.recipes.seq2seq.vocabulary import vocabulary
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.streaming.choosing import given, opened, streams
+from stayfinite.recipes.streaming.loading import steps_in_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +256,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
         loader = stream.loader(
             config, encode, loading, place, say, rows=len(examples), batch_size=rows, tokens=room
         )  # fmt: skip
-        counts = partial(repeat, stream.batches(loading, place.row_ranks, steps=config.max_steps))
+        counts = partial(repeat, stream.batches(len(loading.sampler), place.row_ranks, steps=config.max_steps))
     optimizer = optimizer_for(
         model, lr=config.learning_rate or RATE, weight_decay=config.weight_decay, device=device,
         relative=config.rates == "relative",
@@ -263,7 +264,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
     steps = _planned_steps(config, counts)
     an_epoch = steps_of(next(iter(counts(1))), config.accumulation, 1)
     if stream is not None:
-        say(f"about {an_epoch:,} steps a pass over the data" + (f"; training takes {steps:,} steps" if steps else ""))
+        say(steps_in_words(an_epoch, steps))
     scheduler = schedule_of(config, optimizer, steps, place)
 
     # -- look before the first step ----------------------------------------------------------------------------------
