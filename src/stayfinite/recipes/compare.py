@@ -36,11 +36,11 @@ from stayfinite.recipes.images.losses import Comparison, class_weights, classes_
 from stayfinite.recipes.images.models import Base, load_processor, load_trained, parameters_in_words
 from stayfinite.recipes.images.optimizing import rates_of, two_rates
 from stayfinite.recipes.images.pairs import LABELS, Pair
-from stayfinite.recipes.images.records import read_class_weights, save_trained, write_meta
+from stayfinite.recipes.images.records import Result, keep_result, read_class_weights, save_trained, write_meta
 from stayfinite.recipes.images.refusals import refuse_impossible
-from stayfinite.recipes.images.result import Result, keep_result
 from stayfinite.recipes.images.switches import anomalies, deterministic
 from stayfinite.recipes.running.checking import look_before_start
+from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
@@ -50,7 +50,6 @@ from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
 
 

@@ -60,7 +60,7 @@ from stayfinite.recipes.policy.refusals import (
 from stayfinite.recipes.policy.starting import Start, start_of, without_dropout
 from stayfinite.recipes.policy.steered import Steered
 from stayfinite.recipes.running.checking import look_before_start
-from stayfinite.recipes.running.examples import Examples
+from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import guarded
 from stayfinite.recipes.running.optimizing import optimizer_for
@@ -69,8 +69,8 @@ from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
+from stayfinite.recipes.running.sharing import Examples
 from stayfinite.recipes.running.timing import timed_schedule
-from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
 
 

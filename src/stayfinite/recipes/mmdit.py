@@ -27,13 +27,11 @@ from stayfinite.recipes.diffusion import drawing, toy, trained
 from stayfinite.recipes.diffusion.drawing import Batch, GlobalBatches, Noise, NoisyRows, collate
 from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, most_frequent
 from stayfinite.recipes.diffusion.losses import Objective, Weights
-from stayfinite.recipes.diffusion.model import MMDiT, Shape
+from stayfinite.recipes.diffusion.model import MMDiT, Shape, Size, flops_of_row, measures_of
 from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, to_freeze
-from stayfinite.recipes.diffusion.prediction import Prediction
 from stayfinite.recipes.diffusion.refusals import refuse_impossible
 from stayfinite.recipes.diffusion.sampling import Sampler
-from stayfinite.recipes.diffusion.schedules import Schedule
-from stayfinite.recipes.diffusion.sizes import Size, flops_of_row, measures_of
+from stayfinite.recipes.diffusion.schedules import Prediction, Schedule
 from stayfinite.recipes.diffusion.supply import BadRows, Supply, read_supply
 from stayfinite.recipes.diffusion.telling import batch_in_words, show
 from stayfinite.recipes.diffusion.words import reader_for

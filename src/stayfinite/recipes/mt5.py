@@ -30,11 +30,10 @@ from stayfinite.recipes.language.filling import fill_in
 from stayfinite.recipes.language.masking import Objective, masking_for, rows_in_words
 from stayfinite.recipes.language.order import SeededBatches, loader_of
 from stayfinite.recipes.language.refusals import refuse_impossible
-from stayfinite.recipes.language.result import Result, recorded_result, result_of
 from stayfinite.recipes.language.streaming import streamed_corpus, text_files
-from stayfinite.recipes.language.trained import rebuild, save_trained
+from stayfinite.recipes.language.trained import Result, rebuild, recorded_result, result_of, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
-from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
+from stayfinite.recipes.running.directories import keep_checkpoints_in, remove_checkpoints
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of

@@ -39,13 +39,13 @@ from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.chat.refusals import refuse_impossible
 from stayfinite.recipes.chat.streaming import sampled_examples, streamed_questions
 from stayfinite.recipes.running.launch import Launch
+from stayfinite.recipes.running.logbook import Progress
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, steps_of
 from stayfinite.recipes.running.options import Large
 from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
 from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
-from stayfinite.recipes.running.progress import Progress
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable

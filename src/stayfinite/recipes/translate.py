@@ -34,7 +34,6 @@ from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import schedule_of
 from stayfinite.recipes.seq2seq.batching import labels_in, rows_in_words, tokens_in
-from stayfinite.recipes.seq2seq.corpus import pairs_for
 from stayfinite.recipes.seq2seq.encoding import Encoding
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, samples
 from stayfinite.recipes.seq2seq.loading import loading_of
@@ -48,9 +47,9 @@ from stayfinite.recipes.seq2seq.models import (
     load_weights,
 )
 from stayfinite.recipes.seq2seq.normalizing import Form
-from stayfinite.recipes.seq2seq.pairs import files_of_pairs
+from stayfinite.recipes.seq2seq.pairs import files_of_pairs, pairs_for
 from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place, refuse_recorded_stream
-from stayfinite.recipes.seq2seq.result import Result
+from stayfinite.recipes.seq2seq.scores import Result
 from stayfinite.recipes.seq2seq.segmenting import Segmenter
 from stayfinite.recipes.seq2seq.streaming import streamed_pairs
 from stayfinite.recipes.seq2seq.tables import Columns

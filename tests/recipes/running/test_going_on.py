@@ -6,7 +6,7 @@ import math
 import pytest
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
+from stayfinite.recipes.running.directories import keep_checkpoints_in, remove_checkpoints
 from stayfinite.recipes.running.records import finished_result, first_and_last, losses_of, write_result
 
 

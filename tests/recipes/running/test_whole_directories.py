@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stayfinite.recipes.running.whole import mend, write_whole
+from stayfinite.recipes.running.directories import mend, write_whole
 
 
 def _writer(text: str):

@@ -10,7 +10,7 @@ import pytest
 
 from stayfinite.cli import main
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.writable import require_room, require_writable
+from stayfinite.recipes.running.directories import require_room, require_writable
 
 
 def test_a_file_that_can_be_written_is_left_as_it_was_and_a_new_one_is_not_made(tmp_path):

@@ -15,8 +15,8 @@ from stayfinite.recipes.chat.bases import Base, build_base, is_size, load_base
 from stayfinite.recipes.chat.prompts import Example
 from stayfinite.recipes.chat.questions import Question
 from stayfinite.recipes.chat.tokenizers import train_tokenizer
+from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.running.whole import write_whole
 
 KEPT_BYTES = 160
 """Bytes of activations for each token, layer and hidden unit, about: some forty numbers in fp32."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from stayfinite.recipes.running.whole import mend, write_whole
+from stayfinite.recipes.running.directories import mend, write_whole
 
 WORST = -1e30
 """Value of a non-finite score."""
