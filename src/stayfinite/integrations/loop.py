@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.gates.reader import is_unscaled
+from stayfinite.integrations.combined import Schedules
+from stayfinite.integrations.framework_guard import warn_of_unseen_loss
 from stayfinite.integrations.loop_seams import Seams
 from stayfinite.integrations.model_calls import PassGuard
-from stayfinite.integrations.schedules import Schedules
-from stayfinite.integrations.unguarded import warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 
 

@@ -26,10 +26,9 @@ from torch.distributed.tensor import DTensor
 from stayfinite.core.policy import Policy
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.guard.driven import DrivenGuard
-from stayfinite.integrations.engine_optimizers import EngineOptimizers
+from stayfinite.integrations.combined import EngineOptimizers, Schedules
 from stayfinite.integrations.framework_guard import FrameworkGuard
 from stayfinite.integrations.places import DEFAULT, Default, free_place
-from stayfinite.integrations.schedules import Schedules
 from stayfinite.integrations.shadowing import Shadow
 from stayfinite.report.terminal import Console
 

@@ -13,9 +13,9 @@ from torch import Tensor
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
 from stayfinite.errors import MissingExtra
+from stayfinite.integrations.framework_guard import warn_of_unseen_loss
 from stayfinite.integrations.model_calls import PassGuard
 from stayfinite.integrations.shadowing import Shadow
-from stayfinite.integrations.unguarded import warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 from stayfinite.state.finite import finite_flag, is_finite
 from stayfinite.state.parts import stateful
