@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 from stayfinite.core.policy import Policy
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
-from stayfinite.recipes.chat.assembling import adapted, base_of
+from stayfinite.recipes.chat.assembling import adapted, base_of, record_of
 from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.batching import Padding
 from stayfinite.recipes.chat.data import questions_of
@@ -242,11 +242,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
     without_dropout(model)
     begun = StartWeights(model)
     reference = begun if config.kl else None
-    record: dict[str, Any] = {
-        "base": {"model": start.base, "fingerprint": mark, "bits": settings.bits},
-        "system": settings.system, "max_length": settings.max_length,
-        "task": None if config.train else settings.task, "new_tokens": new_tokens, "seed": config.seed,
-    }  # fmt: skip
+    record = record_of(settings, start.base, mark, new_tokens)
 
     # -- questions, optimizer, schedule ------------------------------------------------------------------------------
     compute_loss = _loss_of(config, model, device)

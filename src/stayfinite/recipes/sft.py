@@ -27,7 +27,7 @@ from stayfinite.readers.data.beginnings import text_size
 from stayfinite.readers.data.hub_rows import is_hub
 from stayfinite.readers.data.opening import open_data
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
-from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, size_in_words
+from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, record_of, size_in_words
 from stayfinite.recipes.chat.bases import Bits, is_size
 from stayfinite.recipes.chat.batching import Padding, loader_of, rows_in_words, supervised
 from stayfinite.recipes.chat.data import examples_of, questions_of, task_of
@@ -233,12 +233,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
     model = adapted(config, base, device, precision, longest=longest)
     refuse_unsplittable(model, place.tensor)
     say(size_in_words(model, examples))
-    record: dict[str, Any] = {
-        "base": {"model": name_of_base(config), "fingerprint": mark, "bits": config.bits},
-        "system": config.system, "max_length": config.max_length, "task": None if config.train else task_of(config),
-        "new_tokens": config.new_tokens or tokens_enough(examples, 0 if is_size(config.model) else TALKATIVE),
-        "seed": config.seed,
-    }  # fmt: skip
+    new_tokens = config.new_tokens or tokens_enough(examples, 0 if is_size(config.model) else TALKATIVE)
+    record = record_of(config, name_of_base(config), mark, new_tokens)
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
     loader: Any
@@ -281,7 +277,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
             asked = validation[:rows]
             with evaluation_budget.of(len(asked)):
                 return evaluate(
-                    model, prompting, asked, new_tokens=record["new_tokens"], limit=config.max_length,
+                    model, prompting, asked, new_tokens=new_tokens, limit=config.max_length,
                     autocast=loop.guard.autocast, samples=config.samples, say=say, place=place,
                     batch_size=512 if device.type == "cuda" else 32, progress=Progress(say, "questions asked"),
                 ).to_json()  # fmt: skip

@@ -269,6 +269,12 @@ def test_a_run_that_goes_on_asks_nothing_again_that_it_has_asked(run: Path, tmp_
     assert [line for line in said if line.startswith("epoch")]
 
 
+def test_a_resumed_run_ends_with_a_checkpoint_of_its_last_step(tmp_path: Path) -> None:
+    for steps in (1, 4):  # the guard counts from step 1: its own checkpoint is at step 3
+        train(small(tmp_path, max_steps=steps, checkpoint_steps=2, eval_rows=1), quiet)
+    assert max(path.name for path in (tmp_path / "checkpoints").iterdir()) == "step-00000004"
+
+
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that goes on by a second with each step, and otherwise when it is told to."""
