@@ -332,7 +332,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
         over = partial(loop.over, config.steps)
         steered = Steered(guard, config, say)
         judge()  # the start is the one to beat
-        loop.start_clock()
+        loop.record_end()
         for questions in endless(lambda: guard.batches(loader), over):
             steered.follow()
             sampled = sample(share_of_questions(questions, config.updates, place), guard.autocast)

@@ -294,7 +294,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
         before = scored_once(output / "base_scores.json", place, ask_base) if compared else None
         if before is not None:
             say(f"base: {in_words(before)}")
-        loop.start_clock()
+        loop.record_end()
         limit = steps if stream is not None or config.max_steps is not None else None
         over = partial(loop.over, limit, stop_early=stream is not None)
 

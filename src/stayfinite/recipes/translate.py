@@ -287,7 +287,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
     ) as loop:  # fmt: skip
         if (resumed := loop.resume()) and average is not None:
             average.update(resumed)
-        loop.start_clock()
+        loop.record_end()
         over = partial(loop.over, config.max_steps if stream is None else steps, stop_early=stream is not None)
 
         def evaluate_now(where: str) -> None:

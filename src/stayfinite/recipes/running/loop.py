@@ -75,7 +75,7 @@ class Loop:
             self.best.recall(self.resumed)
         return self.resumed
 
-    def start_clock(self) -> None:
+    def record_end(self) -> None:
         """Write the end of a training that is limited by minutes to run.json."""
         if self.launch.place.first and isinstance(self.scheduler, TimedSchedule):
             write_end(self.launch.output, self.launch.config.minutes, used=self.scheduler.seconds / 60)
