@@ -127,8 +127,7 @@ def load_for(place: Path, workers: int, seconds: float) -> dict[str, Any]:
     import torch
 
     from stayfinite.recipes.language.masking import masking_for
-    from stayfinite.recipes.language.streamed import streamed_corpus
-    from stayfinite.recipes.language.streaming import text_files
+    from stayfinite.recipes.language.streaming import streamed_corpus, text_files
     from stayfinite.recipes.mt5 import Mt5
     from stayfinite.recipes.running.processes import Place
     from stayfinite.recipes.seq2seq.batching import tokens_in

@@ -39,7 +39,7 @@ from transformers import (
 from stayfinite import __version__
 from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
-from stayfinite.recipes.running.accumulating import grouped
+from stayfinite.recipes.running.loop import grouped
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.recording import RecordedLoss

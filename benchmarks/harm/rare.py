@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,30 +17,22 @@ from benchmarks.harm.trainings import Grammar, Metrics, NextToken, Source, healt
 def rare_text(arm: Arm, seed: int) -> Metrics:
     """A language model; one batch in 100 is of a kind with words of its own."""
     torch.manual_seed(seed)
-    source = Source(seed)
-    common, rare = Grammar(source, 0, 24), Grammar(source, 24, 24)
-    model = NextToken(48)
-    loop = arm.take(model, torch.optim.AdamW(model.parameters(), lr=3e-3), forward=model)
-    for _ in range(3000):
-        kind = rare if source.chance(0.01) else common
-        loop.step(loop.forward(kind.texts(source, 8, 16)))
-    with torch.no_grad():
-        return {
-            "loss": float(model(common.texts(source, 256, 16))),
-            "rare text": float(model(rare.texts(source, 256, 16))),
-        }
+    return _two_kinds_of_text(arm, Source(seed), 0.01)
 
 
 @healthy
 def rare_text_clipped(arm: Arm, seed: int) -> Metrics:
     """The same, clipped to 1.0 as most language models are, one batch in 150."""
     torch.manual_seed(seed)
-    source = Source(seed + 100)
+    return _two_kinds_of_text(arm, Source(seed + 100), 1 / 150, max_norm=1.0)
+
+
+def _two_kinds_of_text(arm: Arm, source: Source, share: float, **settings: Any) -> Metrics:
     common, rare = Grammar(source, 0, 24), Grammar(source, 24, 24)
     model = NextToken(48)
-    loop = arm.take(model, torch.optim.AdamW(model.parameters(), lr=3e-3), max_norm=1.0, forward=model)
+    loop = arm.take(model, torch.optim.AdamW(model.parameters(), lr=3e-3), **settings, forward=model)
     for _ in range(3000):
-        kind = rare if source.chance(1 / 150) else common
+        kind = rare if source.chance(share) else common
         loop.step(loop.forward(kind.texts(source, 8, 16)))
     with torch.no_grad():
         return {
@@ -49,31 +44,16 @@ def rare_text_clipped(arm: Arm, seed: int) -> Metrics:
 @healthy
 def rare_task(arm: Arm, seed: int) -> Metrics:
     """Two tasks on one trunk, one of them in a batch of 200, with targets ten times as large."""
-    torch.manual_seed(seed)
-    source = Source(seed)
-    trunk, heads = mlp(8, 64, 64), nn.ModuleList([nn.Linear(64, 1), nn.Linear(64, 1)])
-    model = nn.ModuleList([trunk, heads])
-    maps = source.normal(2, 8)
-
-    def loss_of(batch: tuple[int, Tensor]) -> Tensor:
-        task, x = batch
-        scale = (1.0, 10.0)[task]
-        target = scale * torch.sin(x @ maps[task]).unsqueeze(1)
-        return F.mse_loss(heads[task](torch.relu(trunk(x))), target)
-
-    loop = arm.take(model, torch.optim.Adam(model.parameters(), lr=2e-3), forward=loss_of)
-    for _ in range(2000):
-        loop.step(loop.forward((int(source.chance(0.005)), source.normal(32, 8))))
-    with torch.no_grad():
-        return {
-            "loss": float(loss_of((0, source.normal(2048, 8)))),
-            "rare task": float(loss_of((1, source.normal(2048, 8)))),
-        }
+    return _two_tasks(arm, seed, 10.0, 0.005, 2000, partial(torch.optim.Adam, lr=2e-3))
 
 
 @healthy
 def rare_task_by_sgd(arm: Arm, seed: int) -> Metrics:
     """The same by SGD with momentum, the rare task in a batch of 60."""
+    return _two_tasks(arm, seed, 3.0, 1 / 60, 3000, partial(torch.optim.SGD, lr=5e-3, momentum=0.9))
+
+
+def _two_tasks(arm: Arm, seed: int, larger: float, share: float, steps: int, optimizer: Any) -> Metrics:
     torch.manual_seed(seed)
     source = Source(seed)
     trunk, heads = mlp(8, 64, 64), nn.ModuleList([nn.Linear(64, 1), nn.Linear(64, 1)])
@@ -82,13 +62,12 @@ def rare_task_by_sgd(arm: Arm, seed: int) -> Metrics:
 
     def loss_of(batch: tuple[int, Tensor]) -> Tensor:
         task, x = batch
-        scale = (1.0, 3.0)[task]
-        target = scale * torch.sin(x @ maps[task]).unsqueeze(1)
+        target = (1.0, larger)[task] * torch.sin(x @ maps[task]).unsqueeze(1)
         return F.mse_loss(heads[task](torch.relu(trunk(x))), target)
 
-    loop = arm.take(model, torch.optim.SGD(model.parameters(), lr=5e-3, momentum=0.9), forward=loss_of)
-    for _ in range(3000):
-        loop.step(loop.forward((int(source.chance(1 / 60)), source.normal(32, 8))))
+    loop = arm.take(model, optimizer(model.parameters()), forward=loss_of)
+    for _ in range(steps):
+        loop.step(loop.forward((int(source.chance(share)), source.normal(32, 8))))
     with torch.no_grad():
         return {
             "loss": float(loss_of((0, source.normal(2048, 8)))),

@@ -26,6 +26,10 @@ def _make_ready(kind: type) -> None:
     if kind in _READY:
         return
     hints = get_type_hints(kind, include_extras=True)
+    # In the help a command's own flags come before those that it shares with others.
+    known, mine = vars(kind)["__dataclass_fields__"], list(kind.__annotations__)
+    for name in [*(name for name in mine if name in known), *(name for name in known if name not in mine)]:
+        known[name] = known.pop(name)
     for field in fields(kind):
         hint = hints[field.name]
         word = _word(field, hint)

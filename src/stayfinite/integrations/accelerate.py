@@ -9,8 +9,8 @@ Example:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -197,16 +197,10 @@ def _place(accelerator: Accelerator, run_dir: str | os.PathLike[str] | Default |
     return Path(broadcast_object_list(place)[0])
 
 
-@contextmanager
-def _bare(model: nn.Module) -> Iterator[None]:
+def _bare(model: nn.Module) -> AbstractContextManager[object]:
     """Context without the casting that accelerate added to the model."""
     inner = unwrapped(model)
     original = getattr(inner, "_original_forward", None)
     if original is None:
-        yield
-        return
-    shadow = Shadow(inner, "forward", lambda _, *args, **kwargs: convert_to_fp32(original(*args, **kwargs)))
-    try:
-        yield
-    finally:
-        shadow.lift()
+        return nullcontext()
+    return Shadow(inner, "forward", lambda _, *args, **kwargs: convert_to_fp32(original(*args, **kwargs)))

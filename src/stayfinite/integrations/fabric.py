@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -148,20 +148,14 @@ def _place(fabric: Any, run_dir: str | os.PathLike[str] | Default | None) -> Pat
     return None if found is None else Path(found)
 
 
-@contextmanager
-def _bare(model: Any, precision: Any) -> Iterator[None]:
+def _bare(model: Any, precision: Any) -> AbstractContextManager[object]:
     """Context in which the caller controls the precision of the forward pass."""
     if getattr(precision, "scaler", None) is None and "mixed" not in str(precision.precision):
-        yield
-        return
+        return nullcontext()
 
     def forward(_: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.is_autocast_enabled(next(model.parameters()).device.type):
             args, kwargs = precision.convert_input((args, kwargs))
         return precision.convert_output(model._forward_module(*args, **kwargs))
 
-    shadow = Shadow(model, "forward", forward)
-    try:
-        yield
-    finally:
-        shadow.lift()
+    return Shadow(model, "forward", forward)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import math
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,19 @@ from torch.utils.hooks import RemovableHandle
 from stayfinite.core.decision import Decision
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.shadowing import Shadows
+
+
+class NotGuarded(UserWarning):
+    """The steps of this training cannot be refused; it continues without a guard."""
+
+
+def warn_of_unseen_loss(call: str) -> None:
+    """Warn of a step whose backward pass bypassed the framework."""
+    warnings.warn(
+        f"a step was taken without {call}, so it is not guarded. Call {call} instead of loss.backward().",
+        NotGuarded,
+        stacklevel=3,
+    )
 
 
 class FrameworkGuard:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import OrderError
-from stayfinite.guard.driven import DrivenGuard
 from stayfinite.guard.gates.reader import is_unscaled
-from stayfinite.integrations.framework_guard import FrameworkGuard
+from stayfinite.integrations.combined import Schedules
+from stayfinite.integrations.framework_guard import warn_of_unseen_loss
 from stayfinite.integrations.loop_seams import Seams
-from stayfinite.integrations.model_calls import ModelCalls
-from stayfinite.integrations.schedules import Schedules
-from stayfinite.integrations.unguarded import warn_of_unseen_loss
+from stayfinite.integrations.model_calls import PassGuard
 from stayfinite.report.terminal import Console
 
 
-class LoopGuard(FrameworkGuard):
+class LoopGuard(PassGuard):
     """Guards a loop that a framework takes part in; see the framework's file for construction."""
 
     def __init__(
@@ -42,32 +39,16 @@ class LoopGuard(FrameworkGuard):
         console: Console | None,
     ) -> None:
         self._seams = seams
-        self._forward = forward
-        self._calls = ModelCalls(seams.called)
-        driven = DrivenGuard(
-            model,
-            seams.raw,
-            Schedules.of(schedulers),
-            seams.scaler,
-            None,
-            policy or Policy(),
-            run_dir,
-            self._again,
-            console=console,
-        )
-        super().__init__(driven, run_dir)
-        self._passed: Callable[[Tensor], None] | None = None
-        self._passing = ExitStack()
-        self._gathered = self._again_now = self._taken = False
+        super().__init__(
+            seams.called, forward, model=model, optimizer=seams.raw, scheduler=Schedules.of(schedulers),
+            scaler=seams.scaler, policy=policy or Policy(), run_dir=run_dir, console=console,
+        )  # fmt: skip
+        self._gathered = self._taken = False
         self._schedulers = list(schedulers)
         self._moving: set[int] = {id(each) for each in schedulers}
         """Schedules that advanced between the last two steps."""
         self._moved: set[int] = set()
         """Schedules that advanced since the last step."""
-        self._hooks += [
-            seams.called.register_forward_pre_hook(self._before_forward, with_kwargs=True),
-            seams.called.register_forward_hook(self._after_forward),
-        ]
         put, owner = self._shadows.put, seams.owner
         put(owner, "backward", self._backward)
         for name in seams.clips:
@@ -77,42 +58,10 @@ class LoopGuard(FrameworkGuard):
         for each in schedulers:
             self._shadows.disguise(each, "step", functools.partial(self._move, each))
 
-    # -- what the loop may call --------------------------------------------------------------------------------------
-
-    def forward(self, batch: Any) -> Tensor:
-        """Run the ``forward`` given at construction, and record its batch, so a bad step can be explained."""
-        if self._forward is None:
-            raise OrderError(
-                "guard.forward() needs a forward function",
-                fix="build the guard with forward=lambda batch: ..., or compute the loss yourself",
-            )
-        self._between_steps()
-        with ExitStack() as stack:
-            passed = self._note(batch, stack)
-            loss = self._forward(batch)
-            passed(loss)
-        return loss
-
     def _leave(self) -> None:
         self._seams.tell_skipped(False)
 
     # -- one step, in the order in which the loop goes through it ----------------------------------------------------
-
-    def _before_forward(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._again_now:
-            return
-        self._between_steps()
-        if self._forward is None and torch.is_grad_enabled() and self._calls.explains:
-            self._passing = ExitStack()
-            self._passed = self._note(self._calls.take(args, kwargs), self._passing)
-
-    def _after_forward(self, _: nn.Module, __: Any, output: Any) -> None:
-        if self._again_now or self._passed is None:
-            return
-        passed, self._passed = self._passed, None
-        if (loss := self._calls.loss_of(output)) is not None:
-            passed(loss)
-        self._passing.close()
 
     def _backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._between_steps()
@@ -207,13 +156,7 @@ class LoopGuard(FrameworkGuard):
     def _note(self, batch: Any, stack: ExitStack) -> Callable[[Tensor], None]:
         # The model casts itself, deeper down; this only records the autocast.
         with self._seams.autocast():
-            return stack.enter_context(self.driven.passing(batch))
+            return super()._note(batch, stack)
 
-    def _again(self, batch: Any) -> Tensor:
-        """Run a forward pass again, for an autopsy."""
-        self._again_now = True
-        try:
-            with self._seams.bare():
-                return self._calls.again(batch) if self._forward is None else self._forward(batch)
-        finally:
-            self._again_now = False
+    def _bare(self) -> AbstractContextManager[Any]:
+        return self._seams.bare()

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 from stayfinite.core.policy import Policy
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.guard.driven import DrivenGuard
-from stayfinite.integrations.engine_optimizers import EngineOptimizers
-from stayfinite.integrations.framework_guard import FrameworkGuard
-from stayfinite.integrations.unguarded import warn_of_unseen_loss
+from stayfinite.integrations.combined import EngineOptimizers
+from stayfinite.integrations.framework_guard import FrameworkGuard, warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 
 try:

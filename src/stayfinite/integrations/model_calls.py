@@ -1,19 +1,23 @@
-"""Calls of a model that returns its loss, as in transformers: enough to run a step again."""
+"""Forward passes of a loop: enough to run a step again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from stayfinite.errors import OrderError
+from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.framework_guard import FrameworkGuard
 
 Style = Literal["by name", "single", "both"]
 
 
 class ModelCalls:
-    """Records how a loop calls its model."""
+    """Records how a loop calls a model that returns its loss, as in transformers."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -51,3 +55,65 @@ class ModelCalls:
         if (loss := self.loss_of(output)) is None:
             raise OrderError("the model returned no loss in the re-run")
         return loss
+
+
+class PassGuard(FrameworkGuard):
+    """Records the forward passes of a loop: by ``guard.forward``, or by the calls of a model that returns its loss."""
+
+    _passed: Callable[[Tensor], None] | None = None
+    _passing: ExitStack
+    _again_now = False
+
+    def __init__(self, called: nn.Module, forward: Callable[[Any], Tensor] | None, **driven: Any) -> None:
+        self._forward, self._calls = forward, ModelCalls(called)
+        super().__init__(DrivenGuard(**driven, forward=self._again), driven["run_dir"])
+        self._hooks += [
+            called.register_forward_pre_hook(self._before_forward, with_kwargs=True),
+            called.register_forward_hook(self._after_forward),
+        ]
+
+    def forward(self, batch: Any) -> Tensor:
+        """Run the ``forward`` given at construction, and record its batch, so a bad step can be explained."""
+        if self._forward is None:
+            raise OrderError(
+                "guard.forward() needs a forward function",
+                fix="build the guard with forward=lambda batch: ..., or compute the loss yourself",
+            )
+        self._between_steps()
+        with ExitStack() as stack:
+            passed = self._note(batch, stack)
+            loss = self._forward(batch)
+            passed(loss)
+        return loss
+
+    def _before_forward(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._again_now:
+            return
+        self._between_steps()
+        if self._forward is None and torch.is_grad_enabled() and self._calls.explains:
+            self._passing = ExitStack()
+            self._passed = self._note(self._calls.take(args, kwargs), self._passing)
+
+    def _after_forward(self, _: nn.Module, __: Any, output: Any) -> None:
+        if self._again_now or self._passed is None:
+            return
+        passed, self._passed = self._passed, None
+        if (loss := self._calls.loss_of(output)) is not None:
+            passed(loss)
+        self._passing.close()
+
+    def _note(self, batch: Any, stack: ExitStack) -> Callable[[Tensor], None]:
+        return stack.enter_context(self.driven.passing(batch))
+
+    def _bare(self) -> AbstractContextManager[Any]:
+        """Context in which the model is called without what the framework adds."""
+        raise NotImplementedError
+
+    def _again(self, batch: Any) -> Tensor:
+        """Run a forward pass again, for an autopsy."""
+        self._again_now = True
+        try:
+            with self._bare():
+                return self._calls.again(batch) if self._forward is None else self._forward(batch)
+        finally:
+            self._again_now = False

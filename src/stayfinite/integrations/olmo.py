@@ -26,9 +26,9 @@ from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
 from stayfinite.errors import MissingExtra, ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.framework_guard import NotGuarded, warn_of_unseen_loss
 from stayfinite.integrations.places import free_place
 from stayfinite.integrations.shadowing import Shadows
-from stayfinite.integrations.unguarded import NotGuarded, warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 
 __all__ = ["NotGuarded", "StayFinite"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 
 class Shadow:
-    """Replaces ``owner.name`` on the object; its class and other objects do not change.
+    """Replaces ``owner.name`` on the object, or within a context; its class and other objects do not change.
 
     Arguments:
         ours: called instead, with the original method as first argument, then the caller's arguments.
@@ -27,6 +27,12 @@ class Shadow:
 
         self._stand_in = stand_in
         self._own[name] = stand_in
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lift()
 
     def lift(self) -> None:
         """Restore the method. If ours was wrapped by others since, it becomes a pass-through."""

@@ -26,10 +26,9 @@ from torch.distributed.tensor import DTensor
 from stayfinite.core.policy import Policy
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.guard.driven import DrivenGuard
-from stayfinite.integrations.engine_optimizers import EngineOptimizers
+from stayfinite.integrations.combined import EngineOptimizers, Schedules
 from stayfinite.integrations.framework_guard import FrameworkGuard
 from stayfinite.integrations.places import DEFAULT, Default, free_place
-from stayfinite.integrations.schedules import Schedules
 from stayfinite.integrations.shadowing import Shadow
 from stayfinite.report.terminal import Console
 
@@ -104,14 +103,13 @@ class TorchtitanGuard(FrameworkGuard):
     def _train_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._between_steps()
         # The Trainer calls it as a function of its module: it is replaced only during this Trainer's step.
-        clip = Shadow(dist_utils, "clip_grad_norm_", self._clip)
         try:
-            return original(*args, **kwargs)
+            with Shadow(dist_utils, "clip_grad_norm_", self._clip):
+                return original(*args, **kwargs)
         except RuntimeError as error:
             if not (self.refused and "Loss is not finite" in str(error)):
                 raise
         finally:
-            clip.lift()
             self._stepped = self._decision is not None
 
     def _forward_backward(self, original: Any, **kwargs: Any) -> Any:

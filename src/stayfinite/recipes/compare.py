@@ -14,7 +14,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +23,6 @@ from torch import Tensor
 
 from stayfinite.autopsy.steps.surroundings import device_in_words
 from stayfinite.core.policy import Policy
-from stayfinite.guard.guard import Guard
 from stayfinite.recipes.images.answers import prompt_for
 from stayfinite.recipes.images.assembling import assembled, base_of, build_base
 from stayfinite.recipes.images.batching import Batch, PairBatches, PairRows, Pixels, loader_of, with_weight
@@ -38,30 +36,25 @@ from stayfinite.recipes.images.losses import Comparison, class_weights, classes_
 from stayfinite.recipes.images.models import Base, load_processor, load_trained, parameters_in_words
 from stayfinite.recipes.images.optimizing import rates_of, two_rates
 from stayfinite.recipes.images.pairs import LABELS, Pair
-from stayfinite.recipes.images.records import read_class_weights, save_trained, write_meta
+from stayfinite.recipes.images.records import Result, keep_result, read_class_weights, save_trained, write_meta
 from stayfinite.recipes.images.refusals import refuse_impossible
-from stayfinite.recipes.images.result import Result, keep_result
 from stayfinite.recipes.images.switches import anomalies, deterministic
-from stayfinite.recipes.running.accumulating import grouped, sending
-from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
-from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
-from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
-from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.checking import look_before_start
+from stayfinite.recipes.running.directories import write_whole
+from stayfinite.recipes.running.launch import Launch
+from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of
+from stayfinite.recipes.running.options import Common
 from stayfinite.recipes.running.place import PlannedPrecision
-from stayfinite.recipes.running.planned import plan_again, settle_precision
+from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
-from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch
-from stayfinite.recipes.running.sharding import Team
+from stayfinite.recipes.running.records import read_launch, settings_of
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.sinks import Logger, telling
-from stayfinite.recipes.running.whole import write_whole
 from stayfinite.recipes.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare:
+class Compare(Common):
     """Train a vision-language model to choose between two images. Without --train: drawn shapes, a small model."""
 
     # -- data
@@ -113,7 +106,6 @@ class Compare:
     cache_dir: str | None = None
     """Cache directory for hub models."""
     output_dir: str = "runs/compare"
-    """Output directory for everything: run, checkpoints, best/ and last/, result."""
 
     # -- training
     epochs: int = 3
@@ -132,8 +124,6 @@ class Compare:
     """Decay of the learning rates after warmup."""
     warmup_ratio: float = 0.05
     """Share of the steps for warmup."""
-    weight_decay: float = 0.01
-    """Weight decay of matrices, not of norms and biases."""
     clip_grad_norm: float = 1.0
     """Clip gradients to this norm, after unscaling; 0 for no clipping."""
     consistency: float = 0.5
@@ -147,18 +137,12 @@ class Compare:
     """Recompute activations to save memory."""
     shard: bool = False
     """Shard weights, gradients and moments over ranks (FSDP2)."""
-    seed: int = 0
-    """Seed for weights, order and dropout."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
     workers: int = 0
     """Processes that read images."""
     cache_megabytes: int = 512
     """Image cache in MB."""
 
     # -- looking on
-    check: Check = "stop"
-    """Check before the first step; on an error: stop, warn and continue, or off."""
     dry_run: bool = False
     """Read the data, build the model, run every check, and stop; nothing is written."""
     detect_anomaly: bool = False
@@ -170,9 +154,6 @@ class Compare:
     patience: int = 0
     """Stop after this many epochs without improvement; 0 to continue."""
     logging_steps: int = 25
-    """Steps between log lines."""
-    log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one per epoch."""
     keep_checkpoints: int = 2
@@ -223,22 +204,20 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tenso
 
 
 def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
-    output, device = Path(config.output_dir), place.device
-    begun = place.by_first(lambda: goes_on(output, "compare", config, FIXED, say, ranks=place.count, per_rank=PER_RANK))
-    in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=begun)
-    torch.manual_seed(config.seed)
+    launch = Launch.of("compare", config, place, say, FIXED, PER_RANK)
+    output, device, whole_batch = launch.output, place.device, config.batch_size * launch.in_batch
     say(f"device: {device_in_words(device)}")
 
     # -- data --------------------------------------------------------------------------------------------------------
     table = place.by_first(lambda: table_for(config, output))
     pairs = place.together(lambda: pairs_for(config, table, say))
     place.require_alike("pairs", [*pairs.training, *pairs.validation])
-    refuse_idle(len(pairs.training), config.batch_size * in_batch, place.count)
+    refuse_idle(len(pairs.training), whole_batch, place.count)
     weights = class_weights(pairs.training, balanced=config.class_weights == "balanced")
     say(f"classes: {classes_in_words(pairs.training, weights)}")
 
     # -- model on its device, prompt, then the optimizer ---------------------------------------------------------------
-    if not begun:
+    if not launch.resuming:
         place.by_first(lambda: build_base(config))
     processor = load_processor(base_of(config), cache_dir=config.cache_dir)
     model = assembled(config, device)
@@ -251,7 +230,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
         model, lr=config.learning_rate, projector_lr=config.projector_learning_rate, weight_decay=config.weight_decay,
         device=device,
     )  # fmt: skip
-    batches = PairBatches(len(rows), config.batch_size * in_batch, seed=config.seed, rank=place.rank, ranks=place.count)
+    batches = PairBatches(len(rows), whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
     loader = loader_of(rows, batches, workers=config.workers, pin=device.type == "cuda")
     steps = steps_of(len(loader), config.accumulation, config.epochs)
     steps = min(steps, config.max_steps or steps)
@@ -263,10 +242,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     for odd in look_at_batch(example, pairs.training):
         say(f"check: warning: {odd}")
     asked = "bf16" if config.base == "bf16" and config.precision == "auto" else config.precision
-    precision = settle_precision(
-        asked, model, optimizer, example, comparison.loss, place=place, directory=output, say=say
-    )
-    scaler = scaler_for(precision, device)
+    precision, scaler = launch.settle(asked, model, optimizer, example, comparison.loss)
 
     def look() -> None:
         found = look_before_start(
@@ -280,17 +256,12 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     place.by_first(look)
     if config.dry_run:
         return Result(scores=None, first_loss=math.nan, last_loss=math.nan, steps=0, seconds=0.0, directory=output)
+    launch.record(steps, pairs.training, pairs.validation)
     if place.first:
-        write_launch(
-            output, "compare", config, steps=steps, data=figures(pairs.training, pairs.validation),
-            ranks_in_batch=in_batch,
-        )  # fmt: skip
         write_whole(output / "processor", processor.save_pretrained)
         write_meta(output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps)
 
     # -- the loop ------------------------------------------------------------------------------------------------------
-    logbook = Logbook(say, steps=steps, every=config.logging_steps, unit="pairs", total=place.total)
-    best = Best(output, metric=config.metric, patience=config.patience)
     epochs = EpochLog(output)
     of_epoch = steps_of(len(loader), config.accumulation, 1)
     last = -(-steps // of_epoch)
@@ -299,86 +270,62 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
         checkpoint_steps=config.checkpoint_steps or min(steps, of_epoch),
         keep_checkpoints=config.keep_checkpoints,
     )
-
-    def ask(guard: Guard) -> Scores:
-        return evaluate(
-            comparison, model, held_out, batch_size=2 * config.batch_size, autocast=guard.autocast, place=place
-        )
-
-    def save(into: Path) -> None:
-        save_trained(model, processor, config, prompt, into)
-
     rising = int(config.consistency_ramp * steps)
-    start = time.monotonic()
-    team = Team(model, optimizer, place, shard=config.shard)
-    shared = team.trained
-    trained = Comparison(shared, prompt, weights, device)
-    place.seed(config.seed)
-    with ExitStack() as around:
-        tell = around.enter_context(telling(config.log_to if place.first else (), output))
-        guard = Guard(
-            shared, optimizer, scheduler, scaler, max_norm=config.clip_grad_norm or None, policy=policy,
-            run_dir=output, forward=trained.loss, describe=lambda batch: _in_words(batch, pairs.training),
-        )  # fmt: skip
-        around.enter_context(guard)
-        resumed = guard.resume()
-        if resumed:
-            say(f"resumed after step {resumed}")
-            logbook.resume(resumed)
-            best.recall(resumed)
+    team = launch.team(model, optimizer)
+    trained = Comparison(team.trained, prompt, weights, device)
+    with guarded(
+        launch, team, optimizer, scheduler, scaler, forward=trained.loss, metric=config.metric, unit="pairs",
+        describe=lambda batch: _in_words(batch, pairs.training), policy=policy, steps=steps,
+        max_norm=config.clip_grad_norm or None,
+    ) as loop, anomalies(config.detect_anomaly, lambda: loop.taken):  # fmt: skip
+
+        def ask() -> Scores:
+            return evaluate(
+                comparison, model, held_out, batch_size=2 * config.batch_size, autocast=loop.guard.autocast, place=place
+            )
+
+        def save(into: Path) -> None:
+            save_trained(model, processor, config, prompt, into)
+
+        if resumed := loop.resume():
             epochs.recall(resumed)
-        around.enter_context(anomalies(config.detect_anomaly, lambda: logbook.steps_taken))
         memory_peak(device)
         for epoch in range(1, last + 1):
-            began, before = time.monotonic(), logbook.steps_taken
-            for group in grouped(guard.batches(loader), config.accumulation) if before < steps else ():
-                weight = ramp(logbook.steps_taken, weight=config.consistency, over=rising)
+            began, before = time.monotonic(), loop.taken
+            for group in grouped(loop.guard.batches(loader), config.accumulation) if before < steps else ():
+                weight = ramp(loop.taken, weight=config.consistency, over=rising)
                 shares = weights_in_step([batch["counted"].sum() for batch in group], place.count)
-                for number, (batch, share) in enumerate(zip(group, shares, strict=True), 1):
-                    with sending(shared, now=number == len(group)):
-                        loss = guard.forward(with_weight(batch, weight))
-                        guard.backward(loss * share, parts={name: part * share for name, part in trained.parts.items()})
-                    logbook.add(loss, batch["counted"].sum(), weight=share)
-                guard.step()
-                logbook.step(rates_of(optimizer)[0])
-                if logbook.steps_taken == steps:
+                loop.step(
+                    [with_weight(batch, weight) for batch in group], shares, lambda batch: batch["counted"].sum(),
+                    signals=lambda share: {"parts": {name: part * share for name, part in trained.parts.items()}},
+                )  # fmt: skip
+                if loop.taken == steps:
                     break
-            guard.flush()
             # Also evaluates an epoch whose process was killed right before its evaluation.
-            if place.from_first(logbook.steps_taken > before or not epochs.has(epoch)):
-                with logbook.rest():
-                    team.gather()
-                    scores = ask(guard)
+            if place.from_first(loop.taken > before or not epochs.has(epoch)):
+                with loop.evaluating():
+                    scores = ask()
+                loop.judge(f"epoch {epoch}", scores.numbers(), str(scores), save)
                 if place.first:
-                    better = best.judge(logbook.steps_taken, scores.numbers(), save)
-                    tell(logbook.steps_taken, scores.numbers())
                     write_whole(output / "last", save)
                     rate, projector_rate = rates_of(optimizer)
                     epochs.write(
-                        epoch, logbook.steps_taken, lr=rate, projector_lr=projector_rate, **scores.numbers(),
+                        epoch, loop.taken, lr=rate, projector_lr=projector_rate, **scores.numbers(),
                         memory_peak_mib=memory_peak(device), seconds=time.monotonic() - began,
                     )  # fmt: skip
-                    say(f"epoch {epoch}: {scores}{'  (best so far)' if better else ''}")
                     for wrong in scores.unreadable:
                         say(f"  not evaluated: {wrong}")
-            if place.from_first(best.over):
+            if loop.impatient:
                 break
 
         # -- result ----------------------------------------------------------------------------------------------------
-        guard.flush()
-        place.wait()
-        load_trained(model, best.directory)
-        scores = ask(guard)
-    logbook.finish()
-    require_one_finite(output, logbook.steps_taken)
-    first_loss, last_loss = first_and_last(losses_of(output))
-    result = Result(
-        scores=scores, first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken,
-        seconds=time.monotonic() - start, directory=output,
-    )  # fmt: skip
+        loop.finish(checkpoint=False)
+        load_trained(model, loop.best.directory)
+        scores = ask()
+    result = Result(scores=scores, **loop.numbers())
     if place.first:
-        keep_result(result, best, logbook.rate, say)
-    say(f"{scores}. Saved the best model to {best.directory}.")
+        keep_result(result, loop.best, loop.logbook.rate, say)
+    say(f"{scores}. Saved the best model to {loop.best.directory}.")
     return result
 
 

@@ -11,9 +11,9 @@ The program reads top to bottom: settings, start, data, model, check, loop, resu
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,14 +22,20 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from stayfinite.core.policy import Policy
-from stayfinite.guard.guard import Guard
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
-from stayfinite.recipes.chat.assembling import adapted, base_of
+from stayfinite.recipes.chat.assembling import adapted, base_of, record_of
 from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.batching import Padding
 from stayfinite.recipes.chat.data import questions_of
-from stayfinite.recipes.chat.evaluating import evaluate, in_words, tokens_enough
+from stayfinite.recipes.chat.evaluating import (
+    TOLD,
+    evaluate,
+    in_words,
+    kept_random,
+    scored_once,
+    tokens_enough,
+)
 from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.policy.groups import (
@@ -51,30 +57,25 @@ from stayfinite.recipes.policy.refusals import (
     refuse_impossible,
     refuse_too_few,
 )
-from stayfinite.recipes.policy.starting import Start, scores_of_start, start_of, without_dropout
+from stayfinite.recipes.policy.starting import Start, start_of, without_dropout
 from stayfinite.recipes.policy.steered import Steered
-from stayfinite.recipes.running.accumulating import sending
-from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.checking import Check, look_before_start
-from stayfinite.recipes.running.continuing import goes_on
-from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
-from stayfinite.recipes.running.examples import Examples
-from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.checking import look_before_start
+from stayfinite.recipes.running.directories import write_whole
+from stayfinite.recipes.running.launch import Launch
+from stayfinite.recipes.running.loop import guarded
 from stayfinite.recipes.running.optimizing import optimizer_for
-from stayfinite.recipes.running.outcome import Outcome
+from stayfinite.recipes.running.options import Common
 from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
-from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again, use_plan
+from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
-from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
-from stayfinite.recipes.running.sharding import Team
-from stayfinite.recipes.running.sinks import Logger, telling
-from stayfinite.recipes.running.timing import Clock, TimedSchedule
-from stayfinite.recipes.running.whole import write_whole
+from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
+from stayfinite.recipes.running.sharing import Examples
+from stayfinite.recipes.running.timing import timed_schedule
 from stayfinite.recipes.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grpo:
+class Grpo(Common):
     """GRPO of a small chat model on questions with checkable answers. Without --train: unit conversions."""
 
     # -- start
@@ -139,7 +140,6 @@ class Grpo:
     cache_dir: str | None = None
     """Cache directory for hub models."""
     output_dir: str = "runs/grpo"
-    """Output directory for everything: run, checkpoints, best adapter, result."""
 
     # -- training
     steps: int = 300
@@ -163,20 +163,13 @@ class Grpo:
     warmup_ratio: float = 0.05
     """Share of the steps for warmup."""
     weight_decay: float = 0.0
-    """Decay of the adapter's matrices."""
     max_grad_norm: float = 1.0
     """Clip gradients to this norm."""
     precision: PlannedPrecision = "auto"
     """Compute precision: auto, fp32, bf16, or FILE.json (a precision plan). auto is bf16 if the GPU supports it, else
     fp32. fp16 is refused."""
-    seed: int = 0
-    """Seed for question order and sampling."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
 
     # -- looking on
-    check: Check = "stop"
-    """Check model, rewards and data before the first step: stop on errors, warn, or off."""
     eval_steps: int = 50
     """Steps between evaluations."""
     eval_rows: int = 200
@@ -186,13 +179,10 @@ class Grpo:
     samples: int = 3
     """Answers shown per evaluation."""
     logging_steps: int = 10
-    """Steps between log lines."""
     checkpoint_steps: int | None = None
     """Steps between checkpoints, rounded up to whole sampling rounds; by default as between evaluations."""
     keep_checkpoints: int = 2
     """Good checkpoints to keep."""
-    log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
 
 
 BUILT_IN: dict[str, Any] = {
@@ -231,8 +221,8 @@ def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
 
 
 def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
-    output, device = Path(config.output_dir), place.device
-    place.by_first(lambda: goes_on(output, "grpo", config, FIXED, say))
+    launch = Launch.of("grpo", config, place, say, FIXED)
+    output, device = launch.output, place.device
 
     # -- start and data ----------------------------------------------------------------------------------------------
     start = start_of(config, place, say)
@@ -252,11 +242,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
     without_dropout(model)
     begun = StartWeights(model)
     reference = begun if config.kl else None
-    record: dict[str, Any] = {
-        "base": {"model": start.base, "fingerprint": mark, "bits": settings.bits},
-        "system": settings.system, "max_length": settings.max_length,
-        "task": None if config.train else settings.task, "new_tokens": new_tokens, "seed": config.seed,
-    }  # fmt: skip
+    record = record_of(settings, start.base, mark, new_tokens)
 
     # -- questions, optimizer, schedule ------------------------------------------------------------------------------
     compute_loss = _loss_of(config, model, device)
@@ -267,15 +253,8 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
     )  # fmt: skip
     optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
     if is_planned(config.precision):
-        precision = use_plan(
-            config.precision, model, optimizer, None, compute_loss, directory=output, say=say, several=place.count > 1
-        )
-    clock = Clock(place.from_first if place.count > 1 else None)
-    scheduler = TimedSchedule(
-        optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=config.steps, clock=clock
-    )
-    logbook = Logbook(say, steps=config.steps, every=config.logging_steps, until=scheduler.left, total=place.total)
-    best = Best(output, metric="merit", patience=config.patience)
+        precision = launch.settle(config.precision, model, optimizer, None, compute_loss)[0]
+    scheduler = timed_schedule(config, optimizer, config.steps, place)
     checkpoint_steps = -(-(config.checkpoint_steps or config.eval_steps) // config.updates) * config.updates
     policy = Policy(
         precision=precision,
@@ -304,21 +283,9 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
             for each in found
         ]
 
-    def ask(count: int | None, autocast: Any) -> dict[str, Any]:
-        """Evaluate, each rank its share, without drawing random numbers."""
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            return evaluate(
-                model, prompting, validation[:count], new_tokens=new_tokens, limit=settings.max_length,
-                autocast=autocast, samples=config.samples, say=say, batch_size=512 if device.type == "cuda" else 128,
-                place=place,
-            ).to_json()  # fmt: skip
-
-    def save(into: Path) -> None:
-        save_adapter(model, base.tokenizer, into, record | {"steps": logbook.steps_taken}, instead_of=best.directory)
-
     # -- the check ---------------------------------------------------------------------------------------------------
     def look() -> None:
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        with kept_random(device):
             autocast = PrecisionControl(precision, device).autocast
             first = sample(training[: config.prompts], autocast)
             refuse_equal_rewards(first, config, say)
@@ -328,86 +295,71 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
             directory=output, say=say,
         )  # fmt: skip
 
-    if place.first:
-        write_launch(output, "grpo", config, steps=config.steps, data=figures(training, validation))
+    launch.record(config.steps, training, validation)
     if config.check != "off":
         place.by_first(look)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
-    began = time.monotonic()
-    shared = Team(model, optimizer, place).trained
-    policy_loss = _loss_of(config, shared, device)
-    place.seed(config.seed)
-    with telling(config.log_to if place.first else (), output) as tell, Guard(
-        shared, optimizer, scheduler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
-        forward=policy_loss, describe=lambda batch: in_words_of(base.tokenizer, batch),
-    ) as guard:  # fmt: skip
-        before = scores_of_start(output, place, lambda: ask(None, guard.autocast))
-        say(f"start: {in_words(before)}")
-        resumed = guard.resume()
-        if resumed:
-            say(f"resumed after step {resumed}")
-            logbook.resume(resumed)
-            best.recall(resumed)
+    team = launch.team(model, optimizer)
+    policy_loss = _loss_of(config, team.trained, device)
+    with guarded(
+        launch, team, optimizer, scheduler, forward=policy_loss, policy=policy, steps=config.steps, metric="merit",
+        describe=lambda batch: in_words_of(base.tokenizer, batch), max_norm=config.max_grad_norm,
+    ) as loop:  # fmt: skip
+        guard, best = loop.guard, loop.best
+
+        def ask(count: int | None = None) -> dict[str, Any]:
+            """Evaluate, each rank its share."""
+            return evaluate(
+                model, prompting, validation[:count], new_tokens=new_tokens, limit=settings.max_length, place=place,
+                autocast=guard.autocast, samples=config.samples, say=say,
+                batch_size=512 if device.type == "cuda" else 128,
+            ).to_json()  # fmt: skip
+
+        def save(into: Path) -> None:
+            save_adapter(model, base.tokenizer, into, record | {"steps": loop.taken}, instead_of=best.directory)
 
         def judge() -> None:
             """Evaluate, and keep the adapter if it is the best so far."""
-            if place.from_first(best.knows(logbook.steps_taken)):
-                return
-            guard.flush()
-            with logbook.rest():
-                found = ask(config.eval_rows, guard.autocast)
-                better = place.first and best.judge(logbook.steps_taken, found, save if logbook.steps_taken else None)
-            tell(logbook.steps_taken, {name: found[name] for name in ("accuracy", "answer_rate", "loss")})
-            say(f"step {logbook.steps_taken}: {in_words(found)}{'  (best so far)' if better else ''}")
+            if not loop.evaluated:
+                with loop.evaluating():
+                    found = ask(config.eval_rows)
+                loop.judge(f"step {loop.taken}", found, in_words(found), save if loop.taken else None, told=TOLD)
 
-        def over() -> bool:
-            """Whether to stop, by rank 0's clock and evaluations."""
-            if config.minutes is not None:
-                clock.agree()
-            in_vain = bool(config.patience) and place.from_first(best.over)
-            return logbook.steps_taken >= config.steps or scheduler.over or in_vain
-
+        before = scored_once(output / "start_scores.json", place, ask)
+        say(f"start: {in_words(before)}")
+        loop.resume()
+        over = partial(loop.over, config.steps)
         steered = Steered(guard, config, say)
         judge()  # the start is the one to beat
-        if place.first:
-            write_end(output, config.minutes, used=scheduler.seconds / 60)
+        loop.record_end()
         for questions in endless(lambda: guard.batches(loader), over):
             steered.follow()
             sampled = sample(share_of_questions(questions, config.updates, place), guard.autocast)
             for portion in portions(sampled, config.updates, guard.autocast, steered.kl, place):
-                for number, (batch, share) in enumerate(zip(portion.batches, portion.shares, strict=True), 1):
-                    with sending(shared, now=number == len(portion.batches)):
-                        loss = guard.forward(batch)
-                        guard.backward(loss * share, signals={**policy_loss.signals(), **portion.signals})
-                    logbook.add(loss, batch["attention_mask"].sum(), shown(portion))
-                guard.step()
-                logbook.step(scheduler.get_last_lr()[0])
-                if logbook.steps_taken % config.eval_steps == 0:
+                loop.step(
+                    portion.batches, portion.shares, lambda batch: batch["attention_mask"].sum(),
+                    signals=partial(_signals, policy_loss, portion), parts=shown(portion), weight=1.0,
+                )  # fmt: skip
+                if loop.taken % config.eval_steps == 0:
                     judge()
                 if over():
                     break
 
         # -- result --------------------------------------------------------------------------------------------------
         judge()
-        logbook.finish()
-        kept = config.minutes is None and logbook.steps_taken % checkpoint_steps == 0
-        if logbook.steps_taken > resumed and not kept:
-            guard.checkpoint()  # also records the time used
+        loop.finish()
         if place.first and not best.directory.exists():  # nothing was better than the start
             with begun():
                 write_whole(best.directory, save)
         place.wait()
         take_adapter(model, best.directory)
-        found = ask(None, guard.autocast)
-    first_loss, last_loss = first_and_last(losses_of(output))
+        found = ask()
     result = Result(
         accuracy=found["accuracy"], answer_rate=found["answer_rate"], start_accuracy=before["accuracy"],
-        first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken, seconds=time.monotonic() - began,
-        directory=output,
+        **loop.numbers(),
     )  # fmt: skip
     if place.first:
-        require_one_finite(output, logbook.steps_taken)
         write_result(output, {"scores": found, "start": before, **result.numbers(), "evaluations": best.history})
     say(f"start  {in_words(before)}")
     say(f"tuned  {in_words(found)}")
@@ -440,3 +392,7 @@ def _loss_of(config: Grpo, model: Any, device: torch.device) -> PolicyLoss:
         model, device, temperature=config.temperature, clip=config.clip, kl=config.kl,
         length_normalized=config.length_normalized, group_size=config.group_size if config.steer else None,
     )  # fmt: skip
+
+
+def _signals(loss: PolicyLoss, portion: Portion, _: float) -> dict[str, Any]:
+    return {"signals": {**loss.signals(), **portion.signals}}

@@ -12,54 +12,44 @@ The program reads top to bottom: settings, data, model, check, loop, result.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from stayfinite.core.policy import Policy
 from stayfinite.errors import LoaderFailed, UsageError
-from stayfinite.guard.guard import Guard
 from stayfinite.recipes.diffusion import drawing, toy, trained
 from stayfinite.recipes.diffusion.drawing import Batch, GlobalBatches, Noise, NoisyRows, collate
 from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, most_frequent
 from stayfinite.recipes.diffusion.losses import Objective, Weights
-from stayfinite.recipes.diffusion.model import MMDiT, Shape
+from stayfinite.recipes.diffusion.model import MMDiT, Shape, Size, flops_of_row, measures_of
 from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, to_freeze
-from stayfinite.recipes.diffusion.prediction import Prediction
 from stayfinite.recipes.diffusion.refusals import refuse_impossible
 from stayfinite.recipes.diffusion.sampling import Sampler
-from stayfinite.recipes.diffusion.schedules import Schedule
-from stayfinite.recipes.diffusion.sizes import Size, flops_of_row, measures_of
+from stayfinite.recipes.diffusion.schedules import Prediction, Schedule
 from stayfinite.recipes.diffusion.supply import BadRows, Supply, read_supply
 from stayfinite.recipes.diffusion.telling import batch_in_words, show
 from stayfinite.recipes.diffusion.words import reader_for
-from stayfinite.recipes.running.accumulating import grouped, sending
-from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
-from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
-from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
-from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.launch import Launch
+from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
-from stayfinite.recipes.running.outcome import Outcome
+from stayfinite.recipes.running.options import Common
 from stayfinite.recipes.running.place import PlannedPrecision
-from stayfinite.recipes.running.planned import plan_again, settle_precision
-from stayfinite.recipes.running.processes import place_of_process
-from stayfinite.recipes.running.records import read_launch, settings_of, write_launch, write_result
+from stayfinite.recipes.running.planned import plan_again
+from stayfinite.recipes.running.processes import Place, place_of_process
+from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sharing import refuse_idle
-from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mmdit:
+class Mmdit(Common):
     """Train a joint diffusion model of texts and latents. Without --data: a built-in set, a small model.
 
     `stayfinite train mmdit sample` samples from a trained model, `stayfinite train mmdit toy DIR` writes the built-in
@@ -86,7 +76,6 @@ class Mmdit:
     workers: int = 0
     """Processes that read data."""
     output_dir: str = "runs/mmdit"
-    """Output directory for everything: run, checkpoints, best model, result. An existing run is resumed."""
 
     # -- model
     size: Size = "tiny"
@@ -132,8 +121,6 @@ class Mmdit:
     """Decay of the learning rate after warmup."""
     warmup_steps: int = 500
     """Warmup steps; at most a tenth of all."""
-    weight_decay: float = 0.01
-    """Weight decay of matrices, not of norms and biases."""
     max_grad_norm: float = 0.5
     """Clip gradients to this norm."""
     precision: PlannedPrecision = "auto"
@@ -141,14 +128,8 @@ class Mmdit:
     the GPU supports, and fp16 only if proved safe."""
     shard: bool = False
     """Shard weights, gradients and moments over ranks (FSDP2)."""
-    seed: int = 0
-    """Seed for weights, order and noise."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
 
     # -- looking on
-    check: Check = "stop"
-    """Check model and data before the first step: stop on errors, warn and continue, or off."""
     eval_steps: int = 500
     """Steps between evaluations."""
     eval_rows: int = 128
@@ -157,10 +138,6 @@ class Mmdit:
     """Time steps of the sampler."""
     samples: int = 2
     """Texts shown per evaluation."""
-    logging_steps: int = 50
-    """Steps between log lines."""
-    log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int = 500
     """Steps between checkpoints."""
     keep_checkpoints: int = 2
@@ -191,149 +168,117 @@ class Result(Outcome):
 def train(config: Mmdit, say: Callable[[str], None] = print) -> Result | None:
     """Train, evaluate, keep the best model. Returns None on ranks other than 0."""
     refuse_impossible(config)
-    output = Path(config.output_dir)
-    with ExitStack() as stack:
-        place = stack.enter_context(place_of_process(config.device))
-        say, device = place.voice(say), place.device
-        resuming = place.by_first(
-            lambda: goes_on(output, "mmdit", config, FIXED, say, ranks=place.count, per_rank=PER_RANK)
-        )
-        in_batch = ranks_in_batch(output, config, place.count, PER_RANK, resuming=resuming)
-        whole_batch = config.batch_size * in_batch
-        torch.manual_seed(config.seed)
+    with place_of_process(config.device) as place:
+        return _train(config, place, place.voice(say))
 
-        # -- data ----------------------------------------------------------------------------------------------------
-        data, supply = place.by_first(lambda: _data(config, output, say))
-        read, words = reader_for(data, config.tokenizer)
-        noise = Noise(mode=config.mode, schedule=config.noise_schedule)
-        rows = NoisyRows(supply.corpus, supply.scale, noise, strict=config.bad_rows != "keep")
-        refuse_idle(len(supply.training), whole_batch, place.count)
-        order = GlobalBatches(supply.training, whole_batch, rank=place.rank, count=place.count, seed=config.seed)
-        loader = DataLoader(
-            rows, batch_sampler=order, collate_fn=collate, num_workers=config.workers,
-            pin_memory=device.type == "cuda",
-        )  # fmt: skip
 
-        # -- model ---------------------------------------------------------------------------------------------------
-        about = _about(config, supply, words)
-        model = MMDiT(about.shape).to(device)
-        if config.start_from is not None:
-            trained.load_weights(model, trained.model_directory(config.start_from))
-        frozen = Frozen(model, to_freeze(model, config.mode, config.freeze))
-        say(frozen.in_words())
-        optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
-        scheduler = schedule_for(
-            optimizer, config.schedule, warmup=min(config.warmup_steps, config.steps // 10), steps=config.steps
-        )
+def _train(config: Mmdit, place: Place, say: Callable[[str], None]) -> Result | None:
+    launch = Launch.of("mmdit", config, place, say, FIXED, PER_RANK)
+    output, device, whole_batch = launch.output, place.device, config.batch_size * launch.in_batch
 
-        # -- check ---------------------------------------------------------------------------------------------------
-        judged = _objective(config, model)
-        first = next(drawing.fixed_batches(rows, supply.training, config.batch_size))
-        precision = settle_precision(
-            config.precision, model, optimizer, first, judged, place=place, directory=output, say=say
-        )
-        scaler = scaler_for(precision, device)
-        if place.first:
-            trained.write_about(output, about)
-        place.by_first(
-            lambda: look_before_start(
-                model, optimizer, first, judged, precision=precision, scaler=scaler, then=config.check,
-                directory=output, say=say,
-            ) and None
-        )  # fmt: skip
-        if place.first:
-            write_launch(output, "mmdit", config, steps=config.steps, ranks_in_batch=in_batch)
-            tell = stack.enter_context(telling(config.log_to, output))
+    # -- data --------------------------------------------------------------------------------------------------------
+    data, supply = place.by_first(lambda: _data(config, output, say))
+    read, words = reader_for(data, config.tokenizer)
+    noise = Noise(mode=config.mode, schedule=config.noise_schedule)
+    rows = NoisyRows(supply.corpus, supply.scale, noise, strict=config.bad_rows != "keep")
+    refuse_idle(len(supply.training), whole_batch, place.count)
+    order = GlobalBatches(supply.training, whole_batch, rank=place.rank, count=place.count, seed=config.seed)
+    loader = DataLoader(
+        rows, batch_sampler=order, collate_fn=collate, num_workers=config.workers, pin_memory=device.type == "cuda"
+    )
 
-        # -- the loop ------------------------------------------------------------------------------------------------
-        parts: dict[str, Tensor] = {}
-        team = Team(model, optimizer, place, shard=config.shard)
-        shared = team.trained
-        cost = flops_of_row(about.shape) * whole_batch
-        logbook = Logbook(say, steps=config.steps, every=config.logging_steps, unit="tokens", total=place.total)
-        best = Best(output, metric="loss", lowest=True)
-        examiner = Examiner(
-            corpus=supply.corpus, scale=supply.scale, rows=rows, mode=config.mode, objective=judged,
-            frequent=most_frequent(supply.corpus, supply.training, about.shape.vocabulary),
-            weights=(config.text_weight, config.latent_weight), place=place,
-        )  # fmt: skip
-        policy = Policy(
-            precision=precision, checkpoint_steps=config.checkpoint_steps, keep_checkpoints=config.keep_checkpoints
-        )
-        guard = stack.enter_context(
-            Guard(
-                shared, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
-                forward=_objective(config, shared, parts.update),
-                describe=lambda batch: batch_in_words(batch, supply.corpus, read),
-            )
-        )  # fmt: skip
+    # -- model -------------------------------------------------------------------------------------------------------
+    about = _about(config, supply, words)
+    model = MMDiT(about.shape).to(device)
+    if config.start_from is not None:
+        trained.load_weights(model, trained.model_directory(config.start_from))
+    frozen = Frozen(model, to_freeze(model, config.mode, config.freeze))
+    say(frozen.in_words())
+    optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
+    warmup = min(config.warmup_steps, config.steps // 10)
+    scheduler = schedule_for(optimizer, config.schedule, warmup=warmup, steps=config.steps)
+
+    # -- check -------------------------------------------------------------------------------------------------------
+    judged = _objective(config, model)
+    first = next(drawing.fixed_batches(rows, supply.training, config.batch_size))
+    precision, scaler = launch.settle(config.precision, model, optimizer, first, judged)
+    if place.first:
+        trained.write_about(output, about)
+    launch.look(model, optimizer, first, judged, precision=precision, scaler=scaler, again=True)
+    launch.record(config.steps, supply.training, supply.validation)
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+    parts: dict[str, Tensor] = {}
+    team = Team(model, optimizer, place, shard=config.shard)
+    cost = flops_of_row(about.shape) * whole_batch
+    examiner = Examiner(
+        corpus=supply.corpus, scale=supply.scale, rows=rows, mode=config.mode, objective=judged,
+        frequent=most_frequent(supply.corpus, supply.training, about.shape.vocabulary),
+        weights=(config.text_weight, config.latent_weight), place=place,
+    )  # fmt: skip
+    policy = Policy(
+        precision=precision, checkpoint_steps=config.checkpoint_steps, keep_checkpoints=config.keep_checkpoints
+    )
+    with guarded(
+        launch, team, optimizer, scheduler, scaler, forward=_objective(config, team.trained, parts.update),
+        describe=lambda batch: batch_in_words(batch, supply.corpus, read), policy=policy, steps=config.steps,
+        metric="loss", lowest=True, max_norm=config.max_grad_norm,
+    ) as loop:  # fmt: skip
         sampler = Sampler(
             model=model, schedule=about.schedule, prediction=about.prediction, steps=config.sample_steps,
-            autocast=guard.autocast,
+            autocast=loop.guard.autocast,
         )  # fmt: skip
 
-        def evaluate(step: int) -> None:
-            team.gather()
-            frozen.check(step)
-            chosen = supply.validation[: config.eval_rows]
-            scores = examiner.examine(sampler, chosen, chosen, guard.autocast)
-            if place.first:
-                better = best.judge(step, scores.to_json(), lambda into: trained.save(model, about, into))
-                say(f"step {step}: {scores}{'  (best so far)' if better else ''}")
-                show(scores, supply.corpus, read, config.samples, say)
-                tell(step, scores.to_json())
-            place.wait()
+        def examine(chosen: Sequence[int]) -> Scores:
+            return examiner.examine(sampler, chosen, chosen, loop.guard.autocast)
 
-        start = time.monotonic()
-        taken = resumed = guard.resume()
+        def evaluate() -> None:
+            with loop.evaluating():
+                frozen.check(loop.taken)
+                scores = examine(supply.validation[: config.eval_rows])
+                save = partial(trained.save, model, about)
+                loop.judge(f"step {loop.taken}", scores.to_json(), str(scores), save)
+                show(scores, supply.corpus, read, config.samples, say)
+                place.wait()
+
+        resumed = loop.resume()
         empty = 0
-        if taken:
-            say(f"resumed after step {taken}")
-            logbook.resume(taken)
-            best.recall(taken)
+        if resumed:
             team.gather()
             frozen.renew()
-            if place.from_first(taken % config.eval_steps == 0 and not best.knows(taken)):
-                evaluate(taken)
-        while taken < config.steps:  # one epoch each; empty for epochs a resumed run has finished
-            before = taken
-            for group in grouped(guard.batches(loader), config.accumulation):
-                for number, batch in enumerate(group, 1):
-                    # Every row counts the same, even if ranks have different numbers of rows.
-                    share = len(batch["ids"]) * place.count / (whole_batch * len(group))
-                    with sending(shared, now=number == len(group)):
-                        loss = guard.forward(batch)
-                        guard.backward(loss * share, parts={name: part * share for name, part in parts.items()})
-                    logbook.add(loss, drawing.tokens_in(batch), parts, flops=cost, weight=share)
-                guard.step()
-                taken += 1
-                logbook.step(scheduler.get_last_lr()[0])
-                if taken % config.eval_steps == 0 or taken == config.steps:
-                    guard.flush()
-                    with logbook.rest():
-                        evaluate(taken)
-                if taken >= config.steps:
+            if resumed % config.eval_steps == 0 and not loop.evaluated:
+                evaluate()
+        while loop.taken < config.steps:  # one epoch each; empty for epochs a resumed run has finished
+            before = loop.taken
+            for group in grouped(loop.guard.batches(loader), config.accumulation):
+                # Every row counts the same, even if ranks have different numbers of rows.
+                shares = [len(batch["ids"]) * place.count / (whole_batch * len(group)) for batch in group]
+                loop.step(
+                    group, shares, drawing.tokens_in,
+                    signals=lambda share: {"parts": {name: part * share for name, part in parts.items()}},
+                    parts=parts, flops=cost,
+                )  # fmt: skip
+                if loop.taken % config.eval_steps == 0 or loop.taken == config.steps:
+                    evaluate()
+                if loop.taken >= config.steps:
                     break
-            empty = empty + 1 if taken == before else 0
+            empty = empty + 1 if loop.taken == before else 0
             if empty > resumed + 1:
-                raise LoaderFailed(f"no batches left after step {taken}", fix="see events.jsonl")
-        guard.close()
-        logbook.finish()
+                raise LoaderFailed(f"no batches left after step {loop.taken}", fix="see events.jsonl")
+        loop.finish(checkpoint=False)
 
-        # -- result --------------------------------------------------------------------------------------------------
-        place.wait()
-        require_one_finite(output, taken)
-        trained.load_weights(model, best.directory)
-        scores = examiner.examine(sampler, supply.validation, supply.validation, guard.autocast)
-        if not place.first:
-            return None
-        result = Result(
-            scores=scores, first_loss=first_and_last(losses_of(output))[0], last_loss=logbook.last, steps=taken,
-            seconds=time.monotonic() - start, directory=output,
-        )  # fmt: skip
-        _write(result, best, logbook)
-        say(f"{scores}. Saved the best model to {best.directory}.")
-        return result
+    # -- result ------------------------------------------------------------------------------------------------------
+    trained.load_weights(model, loop.best.directory)
+    scores = examine(supply.validation)
+    if not place.first:
+        return None
+    logbook = loop.logbook
+    result = Result(scores=scores, **(loop.numbers() | {"last_loss": logbook.last}))
+    record = {"scores": scores.to_json(), **result.numbers(), "tokens_per_second": round(logbook.rate)}
+    record |= {"flops_per_second": round(logbook.flops_rate), "evaluations": loop.best.history}
+    write_result(output, record)
+    say(f"{scores}. Saved the best model to {loop.best.directory}.")
+    return result
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -409,11 +354,3 @@ def _objective(
         model, mode=config.mode, schedule=config.noise_schedule, prediction=config.prediction, weights=weights,
         latest=latest,
     )  # fmt: skip
-
-
-def _write(result: Result, best: Best, logbook: Logbook) -> None:
-    record = {
-        "scores": result.scores.to_json(), **result.numbers(), "tokens_per_second": round(logbook.rate),
-        "flops_per_second": round(logbook.flops_rate), "evaluations": best.history,
-    }  # fmt: skip
-    write_result(result.directory, record)

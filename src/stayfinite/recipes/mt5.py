@@ -16,16 +16,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 import tyro
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
-from stayfinite.guard.guard import Guard
 from stayfinite.recipes.language.blocks import Packing, blocks_for
 from stayfinite.recipes.language.corpus import corpus
 from stayfinite.recipes.language.evaluation import evaluate, validation_examples
@@ -33,28 +30,21 @@ from stayfinite.recipes.language.filling import fill_in
 from stayfinite.recipes.language.masking import Objective, masking_for, rows_in_words
 from stayfinite.recipes.language.order import SeededBatches, loader_of
 from stayfinite.recipes.language.refusals import refuse_impossible
-from stayfinite.recipes.language.result import Result, recorded_result, result_of
-from stayfinite.recipes.language.streamed import streamed_corpus
-from stayfinite.recipes.language.streaming import text_files
-from stayfinite.recipes.language.trained import rebuild, save_trained
+from stayfinite.recipes.language.streaming import streamed_corpus, text_files
+from stayfinite.recipes.language.trained import Result, rebuild, recorded_result, result_of, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
-from stayfinite.recipes.running.accumulating import grouped, sending
-from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
-from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
-from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
-from stayfinite.recipes.running.curve import require_one_finite
-from stayfinite.recipes.running.finished import finished_result
-from stayfinite.recipes.running.logbook import Logbook
+from stayfinite.recipes.running.directories import keep_checkpoints_in, remove_checkpoints
+from stayfinite.recipes.running.launch import Launch
+from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
+from stayfinite.recipes.running.options import Large
 from stayfinite.recipes.running.place import PlannedPrecision
-from stayfinite.recipes.running.planned import plan_again, settle_precision
+from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
-from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_launch, write_result
-from stayfinite.recipes.running.sharding import Team
+from stayfinite.recipes.running.records import finished_result, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.sinks import Logger, telling
+from stayfinite.recipes.running.sinks import Logger
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.seq2seq.adapters import add_adapters
 from stayfinite.recipes.seq2seq.batching import Padding, labels_in, tokens_in
@@ -63,14 +53,14 @@ from stayfinite.recipes.seq2seq.models import build_t5, compute_twice, fit_vocab
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.seq2seq.trained import keep_shape
 from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import Streaming, given, streams
-from stayfinite.recipes.streaming.files import note_files
+from stayfinite.recipes.streaming.choosing import given, streams
+from stayfinite.recipes.streaming.loading import steps_in_words
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mt5:
+class Mt5(Large):
     """Train a T5 or mT5 language model on raw text. Without --data: a built-in text, a tiny model."""
 
     # -- data
@@ -89,12 +79,6 @@ class Mt5:
     """Tokens per block; longer texts become several blocks."""
     pack: Packing = "long"
     """`long` splits long texts and keeps short ones; `all` also packs short ones into a block."""
-    stream: Streaming = "auto"
-    """Stream the data instead of loading it: on, off, or auto (above 1 GiB of text)."""
-    shuffle_rows: int = 65_536
-    """Rows shuffled together when streaming."""
-    workers: int = 0
-    """Processes that read and mask when streaming; 0 does it between steps."""
 
     # -- objective
     objective: Objective = "span_corruption"
@@ -114,8 +98,6 @@ class Mt5:
     """Vocabulary size of a tokenizer trained here."""
     dropout: float = 0.1
     """Dropout of a model built here."""
-    cache_dir: str | None = None
-    """Cache directory for hub models."""
     load_in_8bit: bool = False
     """Load the weights in 8 bits and train adapters."""
     lora_rank: int | None = None
@@ -129,7 +111,6 @@ class Mt5:
 
     # -- places
     output_dir: str = "runs/mt5"
-    """Output directory for everything: run, checkpoints, best and final model, result."""
     checkpoint_dir: str | None = None
     """Where checkpoints go; by default OUTPUT_DIR/checkpoints."""
     cleanup_checkpoints: bool = False
@@ -138,8 +119,6 @@ class Mt5:
     # -- training
     epochs: Annotated[int, tyro.conf.arg(aliases=["--num-train-epochs"])] = 3
     """Passes over the blocks, with new masks in each."""
-    max_steps: int | None = None
-    """Stop after this many steps."""
     train_batch_size: Annotated[int, tyro.conf.arg(aliases=["--per-device-train-batch-size"])] = 8
     """Blocks per batch and process."""
     eval_batch_size: Annotated[int, tyro.conf.arg(aliases=["--per-device-eval-batch-size"])] = 16
@@ -153,29 +132,13 @@ class Mt5:
     """Decay of the learning rate after warmup."""
     warmup_steps: int | None = None
     """Warmup steps; by default a tenth of all, at most 1000."""
-    weight_decay: float = 0.01
-    """Weight decay of matrices, not of norms and biases."""
-    max_grad_norm: float = 1.0
-    """Clip gradients to this norm."""
     mixed_precision: PlannedPrecision = "auto"
     """Compute precision: auto, no, fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses what the
     GPU supports, and fp16 only if proved safe."""
     gradient_checkpointing: bool = False
     """Recompute activations to save memory."""
-    shard: bool = False
-    """Shard weights, gradients and moments over ranks (FSDP2)."""
-    tensor_parallel: int = 1
-    """Ranks that compute each layer together, for layers too large for one GPU."""
-    seed: int = 0
-    """Seed for weights, order, masks and dropout."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
 
     # -- looking on
-    check: Check = "stop"
-    """On an error before the first step: stop, warn and continue, or off."""
-    logging_steps: int = 50
-    """Steps between log lines."""
     eval_steps: int | None = None
     """Steps between evaluations; by default one per epoch."""
     eval_blocks: int = 1000
@@ -190,8 +153,6 @@ class Mt5:
     """Log to Weights & Biases; same as --log-to wandb."""
     tensorboard: bool = False
     """Log to TensorBoard; same as --log-to tensorboard."""
-    log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves."""
 
 
 BUILT_IN: dict[str, Any] = {
@@ -228,19 +189,14 @@ def train(config: Mt5, say: Say = print, *, dataset: Any = None) -> Result:
 
 
 def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
-    output = Path(config.output_dir)
-    resuming = place.by_first(
-        lambda: goes_on(output, "mt5", config, FIXED, say, ranks=place.row_ranks, per_rank=PER_RANK)
-    )
-    whole_batch = config.train_batch_size * ranks_in_batch(output, config, place.row_ranks, PER_RANK, resuming=resuming)
-    torch.manual_seed(config.seed)
-    start = time.monotonic()
+    launch, start = Launch.of("mt5", config, place, say, FIXED, PER_RANK), time.monotonic()
+    output, whole_batch = launch.output, config.train_batch_size * launch.in_batch
 
     # -- data --------------------------------------------------------------------------------------------------------
     files = place.together(lambda: text_files(config.data, dataset))
     stream = None
     if streams(config.stream, files):
-        stream = place.together(lambda: streamed_corpus(config, files, output if resuming else None, say))
+        stream = place.together(lambda: streamed_corpus(config, files, output if launch.resuming else None, say))
     training, validation = (stream.training, stream.validation) if stream is not None else place.together(
         lambda: corpus(
             config.data, config.val, column=config.text_column, shortest=config.min_characters,
@@ -270,7 +226,7 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     if stream is not None:
         rows = max(1, whole_batch // place.row_ranks)
         loader = stream.loader(config, tokenizer, masking, place, say, batch_size=rows)
-        batches = stream.batches(blocks, rows, place.row_ranks, steps=config.max_steps)
+        batches = stream.batches(len(blocks) / rows, place.row_ranks, steps=config.max_steps)
     else:
         refuse_idle(len(blocks), whole_batch, place.row_ranks)
         order = SeededBatches(blocks.lengths, whole_batch, seed=config.seed, rank=place.row_rank, ranks=place.row_ranks)
@@ -279,7 +235,7 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     an_epoch = steps_of(batches, config.gradient_accumulation_steps, 1)
     steps = min(an_epoch * config.epochs, config.max_steps or an_epoch * config.epochs)
     if stream is not None:
-        say(f"about {an_epoch:,} steps per epoch; training takes {steps:,} steps (set --max-steps to change)")
+        say(steps_in_words(an_epoch, steps))
     if (done := place.from_first(finished_result(output, steps))) is not None:
         say(f"{output} is already trained: {steps} steps, models in best/ and final/. Use --output-dir for a new run")
         return recorded_result(done, output)
@@ -289,97 +245,59 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     scheduler = schedule_for(optimizer, config.schedule, warmup=warmup, steps=steps)
     first_batch = padding([masking(blocks[number], number) for number in range(min(4, len(blocks)))])
     asked_for = {"no": "fp32"}.get(config.mixed_precision, config.mixed_precision)
-    precision = settle_precision(
-        asked_for, model, optimizer, first_batch, loss_of(model), place=place, directory=output, say=say
-    )
-    scaler = scaler_for(precision, place.device)
+    precision, scaler = launch.settle(asked_for, model, optimizer, first_batch, loss_of(model))
 
     # -- the check ---------------------------------------------------------------------------------------------------
+    launch.record(steps, training, validation, None if stream is None else files)
     if place.first:
-        write_launch(
-            output, "mt5", config, steps=steps, data=figures(training, validation, streamed=stream is not None),
-            ranks_in_batch=whole_batch // config.train_batch_size,
-        )  # fmt: skip
         keep_checkpoints_in(output, config.checkpoint_dir)
-        if stream is not None:
-            note_files(files, output)
-    place.by_first(
-        lambda: look_before_start(
-            model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler,
-            then="off" if resuming else config.check, directory=output, say=say, flag="--mixed-precision",
-        ) and None
-    )  # fmt: skip
-    team = Team(model, optimizer, place, shard=config.shard)
-    shared = team.trained
-    compute_loss = loss_of(shared)
-    place.seed(config.seed)
+    launch.look(
+        model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler, flag="--mixed-precision"
+    )
 
     # -- the loop ----------------------------------------------------------------------------------------------------
+    team = launch.team(model, optimizer)
     policy = Policy(
         precision=precision, checkpoint_steps=config.save_steps or min(500, an_epoch),
         keep_checkpoints=config.save_total_limit,
     )  # fmt: skip
-    eval_steps = config.eval_steps or (an_epoch if stream is None else min(an_epoch, 1000))
-    logbook = Logbook(say, steps=steps, every=config.logging_steps, total=place.total_of_rows)
-    best = Best(output, metric="loss", lowest=True)
+    eval_steps = config.eval_steps or (an_epoch if stream is None else min(an_epoch, STREAM_EVAL_STEPS))
     save = _saver(model, tokenizer, config)
-    with telling(_loggers(config) if place.first else [], output) as tell, Guard(
-        shared, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
-        forward=compute_loss, describe=rows_in_words(tokenizer, masking),
-    ) as guard:  # fmt: skip
+    with guarded(
+        launch, team, optimizer, scheduler, scaler, forward=loss_of(team.trained), metric="loss", lowest=True,
+        describe=rows_in_words(tokenizer, masking), policy=policy, steps=steps, max_norm=config.max_grad_norm,
+        loggers=_loggers(config),
+    ) as loop:  # fmt: skip
+        autocast = loop.guard.autocast
 
-        def evaluate_if_due(step: int) -> None:
-            if step % eval_steps and step != steps:
+        def evaluate_now(_: str) -> None:
+            if loop.evaluated:
                 return
-            with logbook.rest():
-                team.gather()
-                found = evaluate(model, asked, padding, config.eval_batch_size, autocast=guard.autocast, place=place)
-                if not place.first:
-                    return
+            with loop.evaluating():
+                found = evaluate(model, asked, padding, config.eval_batch_size, autocast=autocast, place=place)
                 sound = math.isfinite(found.loss)
-                better = best.judge(step, found.to_json(), save if sound else None) and sound
-                tell(step, found.to_json())
-                say(f"step {step:>6}: {found}{'  (best so far)' if better else ''}")
-                for line in fill_in(model, tokenizer, masking, asked[: config.samples], guard.autocast):
-                    say(f"  {line}")
+                loop.judge(f"step {loop.taken:>6}", found.to_json(), str(found), save, sound=sound)
+                if place.first:
+                    for line in fill_in(model, tokenizer, masking, asked[: config.samples], autocast):
+                        say(f"  {line}")
 
-        done_before = guard.resume()
-        if done_before:
-            say(f"resumed after step {done_before}")
-            logbook.resume(done_before)
-            best.recall(done_before)
-            # The process may have ended between checkpoint and evaluation.
-            if not place.from_first(best.knows(done_before)):
-                evaluate_if_due(done_before)
-        # Steps of a stream are estimates: continue with another pass until all are taken.
-        for _ in range(config.epochs) if stream is None else count():
-            for group in grouped(guard.batches(loader), config.gradient_accumulation_steps):
-                # Every target token counts the same, in any batch or rank.
-                shares = weights_in_step([labels_in(batch) for batch in group], place.count)
-                for number, (batch, share) in enumerate(zip(group, shares, strict=True), 1):
-                    with sending(shared, now=number == len(group)):
-                        loss = guard.forward(batch)
-                        guard.backward(loss * share)
-                    logbook.add(loss, tokens_in(batch), weight=share)
-                guard.step()
-                logbook.step(scheduler.get_last_lr()[0])
-                evaluate_if_due(logbook.steps_taken)
-                if logbook.steps_taken >= steps:
-                    break
-            if logbook.steps_taken >= steps:
-                break
-        logbook.finish()
-        if not config.cleanup_checkpoints and logbook.steps_taken > done_before:
-            guard.checkpoint()
+        loop.resume()
+        for group in loop.groups(
+            loader, config.gradient_accumulation_steps, config.epochs if stream is None else None,
+            over=partial(loop.over, steps), evaluate=evaluate_now, every=eval_steps,
+        ):  # fmt: skip
+            # Every target token counts the same, in any batch or rank.
+            shares = weights_in_step([labels_in(batch) for batch in group], place.count)
+            loop.step(group, shares, tokens_in)
+        loop.finish(checkpoint=not config.cleanup_checkpoints)
 
     # -- result ------------------------------------------------------------------------------------------------------
     team.gather()
-    best.history = place.from_first(best.history)
-    require_one_finite(output, steps)
-    result = result_of(output, steps=logbook.steps_taken, seconds=time.monotonic() - start, best=best)
+    loop.best.history = place.from_first(loop.best.history)
+    result = result_of(loop.numbers() | {"seconds": time.monotonic() - start}, loop.best)
     if place.first:
         save(output / "final")
-        more = {"tokens_per_second": round(logbook.rate), "evaluations": best.history}
+        more = {"tokens_per_second": round(loop.logbook.rate), "evaluations": loop.best.history}
         write_result(output, result.to_json() | more)
         if config.cleanup_checkpoints:
             remove_checkpoints(output)

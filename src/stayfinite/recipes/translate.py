@@ -9,42 +9,31 @@ The program reads top to bottom: settings, data, tokenizer, model, check, loop, 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import count, repeat
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
-from stayfinite.core.policy import Policy
-from stayfinite.guard.guard import Guard
-from stayfinite.recipes.running.accumulating import grouped, sending
 from stayfinite.recipes.running.averaging import Average
-from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
 from stayfinite.recipes.running.compiling import compile_blocks
-from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
-from stayfinite.recipes.running.curve import first_and_last, losses_of, require_one_finite
-from stayfinite.recipes.running.finished import finished_result
-from stayfinite.recipes.running.logbook import Logbook
-from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
+from stayfinite.recipes.running.launch import Launch
+from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
+from stayfinite.recipes.running.optimizing import optimizer_for, steps_of
+from stayfinite.recipes.running.options import Large
 from stayfinite.recipes.running.place import PlannedPrecision
-from stayfinite.recipes.running.planned import plan_again, settle_precision
+from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.recording import RecordedLoss
-from stayfinite.recipes.running.records import figures, read_launch, settings_of, write_end, write_launch, write_result
-from stayfinite.recipes.running.sharding import Team
+from stayfinite.recipes.running.records import finished_result, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.sinks import Logger, telling
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
-from stayfinite.recipes.running.timing import Clock, TimedSchedule
+from stayfinite.recipes.running.timing import schedule_of
 from stayfinite.recipes.seq2seq.batching import labels_in, rows_in_words, tokens_in
-from stayfinite.recipes.seq2seq.corpus import pairs_for
 from stayfinite.recipes.seq2seq.encoding import Encoding
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, samples
 from stayfinite.recipes.seq2seq.loading import loading_of
@@ -58,9 +47,9 @@ from stayfinite.recipes.seq2seq.models import (
     load_weights,
 )
 from stayfinite.recipes.seq2seq.normalizing import Form
-from stayfinite.recipes.seq2seq.pairs import files_of_pairs
+from stayfinite.recipes.seq2seq.pairs import files_of_pairs, pairs_for
 from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place, refuse_recorded_stream
-from stayfinite.recipes.seq2seq.result import Result
+from stayfinite.recipes.seq2seq.scores import Result
 from stayfinite.recipes.seq2seq.segmenting import Segmenter
 from stayfinite.recipes.seq2seq.streaming import streamed_pairs
 from stayfinite.recipes.seq2seq.tables import Columns
@@ -68,12 +57,12 @@ from stayfinite.recipes.seq2seq.tokenizers import check_ids
 from stayfinite.recipes.seq2seq.trained import keep_shape, rebuild, save_trained
 from stayfinite.recipes.seq2seq.vocabulary import vocabulary
 from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import Streaming, given, opened, streams
-from stayfinite.recipes.streaming.files import note_files
+from stayfinite.recipes.streaming.choosing import given, opened, streams
+from stayfinite.recipes.streaming.loading import steps_in_words
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translate:
+class Translate(Large):
     """Train a T5 or ByT5 to translate, from pairs of texts. Without --train: a built-in task, a small model."""
 
     # -- data
@@ -106,12 +95,6 @@ class Translate:
     """Also train the other direction: `<extra_id_0>` before a text translates it back."""
     segmentations: int = 0
     """Add each pair this many times with its words split at random. Needs a vocabulary trained here."""
-    stream: Streaming = "auto"
-    """Stream the data instead of loading it: on, off, or auto (above 1 GiB of text)."""
-    shuffle_rows: int = 65_536
-    """Rows shuffled together when streaming."""
-    workers: int = 0
-    """Processes that read and tokenize when streaming; 0 does it between steps."""
 
     # -- model
     model: str = "tiny"
@@ -126,18 +109,13 @@ class Translate:
     """Encoder layers of a model built here."""
     decoder_layers: int | None = None
     """Decoder layers of a model built here; fewer translate faster."""
-    cache_dir: str | None = None
-    """Cache directory for hub models."""
     output_dir: str = "runs/translate"
-    """Output directory for everything: run, checkpoints, best model, result. An existing run is resumed."""
 
     # -- training
     epochs: int | None = None
     """Passes over the training pairs; by default 10, or as many as fit into --minutes."""
     minutes: float | None = None
     """Minutes for training with evaluations; the schedule ends with it. A resumed run has the rest."""
-    max_steps: int | None = None
-    """Stop after this many steps."""
     batch_size: int = 4
     """Pairs per batch and rank."""
     batch_tokens: int | None = None
@@ -153,12 +131,8 @@ class Translate:
     """Decay of the learning rate after warmup."""
     warmup_ratio: float = 0.1
     """Share of the training for warmup."""
-    weight_decay: float = 0.01
-    """Weight decay of matrices, not of norms and biases."""
     label_smoothing: float = 0.0
     """Label smoothing."""
-    max_grad_norm: float = 1.0
-    """Clip gradients to this norm."""
     ema: float = 0.0
     """Average the weights with this decay (0.999) and evaluate the average; 0 for none."""
     precision: PlannedPrecision = "auto"
@@ -172,18 +146,8 @@ class Translate:
     """Recompute activations to save memory."""
     length_buckets: bool = True
     """Put pairs of similar length into a batch."""
-    shard: bool = False
-    """Shard weights, gradients and moments over ranks (FSDP2)."""
-    tensor_parallel: int = 1
-    """Ranks that compute each layer together, for layers too large for one GPU."""
-    seed: int = 0
-    """Seed for weights, order and dropout."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
 
     # -- looking on
-    check: Check = "stop"
-    """Check model and data before the first step: stop on errors, only warn, or off."""
     eval_epochs: int = 1
     """Epochs between evaluations."""
     eval_rows: int = 500
@@ -198,10 +162,6 @@ class Translate:
     """Beams of the last evaluation; earlier ones are greedy."""
     samples: int = 3
     """Translations shown per evaluation."""
-    logging_steps: int = 50
-    """Steps between log lines."""
-    log_to: tuple[Logger, ...] = ()
-    """Loggers that get the curves: tensorboard, wandb, mlflow, aim, trackio."""
     checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one per epoch, and with --minutes every twentieth of the time."""
     keep_checkpoints: int = 2
@@ -215,8 +175,6 @@ BUILT_IN: dict[str, Any] = {
 """Defaults of the built-in task."""
 EPOCHS = 10
 RATE, RELATIVE_RATE = 1e-4, 0.02
-STREAM_EVAL_STEPS = 1000
-"""Steps between evaluations of a stream, whose passes may take days."""
 FIXED = frozenset({
     "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
     "max_target_length", "too_long", "model", "tokenizer", "vocab_size", "batch_size", "batch_tokens", "accumulation",
@@ -243,19 +201,15 @@ def train(config: Translate, say: Callable[[str], None] = print, *, dataset: Any
 
 
 def _train(config: Translate, place: Place, say: Callable[[str], None], dataset: Any) -> Result:
-    output, device = Path(config.output_dir), place.device
-    resuming = place.by_first(
-        lambda: goes_on(output, "translate", config, FIXED, say, ranks=place.row_ranks, per_rank=PER_RANK)
-    )
-    in_batch = ranks_in_batch(output, config, place.row_ranks, PER_RANK, resuming=resuming)
-    torch.manual_seed(config.seed)
+    launch = Launch.of("translate", config, place, say, FIXED, PER_RANK)
+    output, device, in_batch = launch.output, place.device, launch.in_batch
 
     # -- data --------------------------------------------------------------------------------------------------------
     files = place.together(lambda: opened(config.train, files_of_pairs, dataset))
     stream = None
     if streams(config.stream, files):
         refuse_recorded_stream(config)
-        stream = place.together(lambda: streamed_pairs(config, files, output if resuming else None, say))
+        stream = place.together(lambda: streamed_pairs(config, files, output if launch.resuming else None, say))
     training, validation = (stream.training, stream.validation) if stream is not None else place.together(
         lambda: pairs_for(
             config.train or None, config.val, Columns.of(config), forms=config.normalise, max_ratio=config.max_ratio,
@@ -266,7 +220,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
 
     # -- tokenizer and model -----------------------------------------------------------------------------------------
     tokenizer = vocabulary(
-        config.model, training, output / "tokenizer", resuming=resuming, given=config.tokenizer,
+        config.model, training, output / "tokenizer", resuming=launch.resuming, given=config.tokenizer,
         size=config.vocab_size, prefix=config.prefix, seed=config.seed, cache_dir=config.cache_dir,
         place=place,
     )  # fmt: skip
@@ -301,8 +255,7 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
         loader = stream.loader(
             config, encode, loading, place, say, rows=len(examples), batch_size=rows, tokens=room
         )  # fmt: skip
-        counts = partial(repeat, stream.batches(loading, place.row_ranks, steps=config.max_steps))
-    padding = loading.padding
+        counts = partial(repeat, stream.batches(len(loading.sampler), place.row_ranks, steps=config.max_steps))
     optimizer = optimizer_for(
         model, lr=config.learning_rate or RATE, weight_decay=config.weight_decay, device=device,
         relative=config.rates == "relative",
@@ -310,141 +263,65 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
     steps = _planned_steps(config, counts)
     an_epoch = steps_of(next(iter(counts(1))), config.accumulation, 1)
     if stream is not None:
-        say(f"about {an_epoch:,} steps a pass over the data" + (f"; training takes {steps:,} steps" if steps else ""))
-    clock = Clock(place.from_first if place.count > 1 else None)
-    scheduler = _schedule(config, optimizer, steps, clock)
+        say(steps_in_words(an_epoch, steps))
+    scheduler = schedule_of(config, optimizer, steps, place)
 
     # -- look before the first step ----------------------------------------------------------------------------------
-    first = padding(examples[: min(config.batch_size, 16)])
-    precision = settle_precision(
-        config.precision, model, optimizer, first, compute_loss, place=place, directory=output, say=say
-    )
-    scaler = scaler_for(precision, device)
+    first = loading.padding(examples[: min(config.batch_size, 16)])
+    precision, scaler = launch.settle(config.precision, model, optimizer, first, compute_loss)
+    launch.record(steps, training, validation, None if stream is None else files)
     if place.first:
-        planned = {"ranks_in_batch": in_batch} | ({} if steps is None else {"steps": steps})
-        write_launch(
-            output, "translate", config, data=figures(training, validation, streamed=stream is not None), **planned
-        )
         keep_shape(model, tokenizer, output)
-        if stream is not None:
-            note_files(files, output)
-    place.by_first(
-        lambda: look_before_start(
-            model, optimizer, first, compute_loss, precision=precision, scaler=scaler,
-            then="off" if resuming else config.check, directory=output, say=say,
-        ) and None
-    )  # fmt: skip
+    launch.look(model, optimizer, first, compute_loss, precision=precision, scaler=scaler)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     average = Average(model, config.ema) if config.ema else None
     if config.compile:
         compile_blocks(model, say)
-    team = Team(model, optimizer, place, shard=config.shard)
-    shared = team.trained
+    team = launch.team(model, optimizer)
     judged = model if average is None else average.module
-    place.seed(config.seed)
-    forward = RecordedLoss(shared, loss_of(shared, config.label_smoothing), say, wanted=config.graphs)
-    logbook = Logbook(
-        say, steps=steps, every=config.logging_steps,
-        until=scheduler.left if isinstance(scheduler, TimedSchedule) else lambda: None, total=place.total_of_rows,
-    )  # fmt: skip
-    best = Best(output, metric=config.metric, patience=config.patience)
-    checkpoint_steps = config.checkpoint_steps or (an_epoch if config.minutes is None else None)
-    policy = Policy(
-        precision=precision,
-        checkpoint_steps=checkpoint_steps,
-        checkpoint_minutes=None if config.minutes is None else max(0.2, config.minutes / 20),
-        keep_checkpoints=config.keep_checkpoints,
-    )
-    began = time.monotonic()
-    with telling(config.log_to if place.first else (), output) as tell, Guard(
-        shared, optimizer, scheduler, scaler, max_norm=config.max_grad_norm, policy=policy, run_dir=output,
-        forward=forward, describe=rows_in_words(tokenizer), ema=average,
-    ) as guard:  # fmt: skip
-        if resumed := guard.resume():
-            say(f"resumed after step {resumed}")
-            if average is not None:
-                average.update(resumed)
-            logbook.resume(resumed)
-            best.recall(resumed)
-        batches = guard.batches(loader)
-        if isinstance(scheduler, TimedSchedule) and place.first:
-            write_end(output, config.minutes, used=scheduler.seconds / 60)
-
-        def over() -> bool:
-            """Whether to stop, by rank 0's clock."""
-            if config.minutes is not None:
-                clock.agree()
-            if isinstance(scheduler, TimedSchedule) and scheduler.over:
-                return True
-            if stream is not None and place.from_first(best.over):
-                return True
-            most = config.max_steps if stream is None else steps
-            return most is not None and logbook.steps_taken >= most
+    forward = RecordedLoss(team.trained, loss_of(team.trained, config.label_smoothing), say, wanted=config.graphs)
+    with guarded(
+        launch, team, optimizer, scheduler, scaler, forward=forward, describe=rows_in_words(tokenizer), ema=average,
+        metric=config.metric, steps=steps, policy=launch.policy(precision, an_epoch), max_norm=config.max_grad_norm,
+    ) as loop:  # fmt: skip
+        if (resumed := loop.resume()) and average is not None:
+            average.update(resumed)
+        loop.record_end()
+        over = partial(loop.over, config.max_steps if stream is None else steps, stop_early=stream is not None)
 
         def evaluate_now(where: str) -> None:
             """Evaluate, unless done after this step already."""
-            if place.from_first(best.knows(logbook.steps_taken)):
+            if loop.evaluated:
                 return
             rows = validation[: config.eval_rows]
-            with logbook.rest():
-                team.gather()
-                scores, translations = evaluate(judged, rows, beams=1, autocast=guard.autocast, place=place)
-                better = place.first and best.judge(
-                    logbook.steps_taken, scores.to_json(), lambda into: save_trained(judged, tokenizer, config, into)
-                )
-            tell(logbook.steps_taken, scores.to_json())
-            say(f"{where}: {scores}{'  (best so far)' if better else ''}")
+            with loop.evaluating():
+                scores, translations = evaluate(judged, rows, beams=1, autocast=loop.guard.autocast, place=place)
+                save = partial(save_trained, judged, tokenizer, config)
+                loop.judge(where, scores.to_json(), str(scores), save)
             if config.samples:
                 say(samples(rows, translations, config.samples))
 
-        # Steps of a stream are estimates: continue with another pass until all are taken. Evaluate by steps.
-        every = min(an_epoch, STREAM_EVAL_STEPS) if stream is not None else 0
-        if every and resumed and resumed % every == 0:
-            evaluate_now(f"step {resumed}")  # the process may have ended right before it
-        endless = config.epochs is None or stream is not None
-        for epoch in count() if endless else range(config.epochs or 0):
-            for group in grouped(batches, config.accumulation, over=over):
-                shares = weights_in_step([labels_in(batch) for batch in group], place.count)
-                for number, (batch, share) in enumerate(zip(group, shares, strict=True), 1):
-                    with sending(shared, now=number == len(group)):
-                        with forward.replaying():
-                            loss = guard.forward(batch)
-                        guard.backward(loss * share)  # the mean over all tokens of the step, on all ranks
-                    logbook.add(loss, tokens_in(batch), weight=share)
-                guard.step()
-                if average is not None:
-                    average.update(logbook.steps_taken + 1)
-                logbook.step(scheduler.get_last_lr()[0])
-                if every and logbook.steps_taken % every == 0:
-                    evaluate_now(f"step {logbook.steps_taken}")
-            last = over() or (not endless and epoch + 1 == config.epochs)
-            whole = batches.place == (epoch + 1, -1)  # false for an epoch that an earlier process finished
-            due = stream is None and whole and (epoch + 1) % config.eval_epochs == 0
-            if due or last:
-                evaluate_now(f"epoch {epoch + 1}" if stream is None else f"step {logbook.steps_taken}")
-            if last or place.from_first(best.over):
-                break
-        logbook.finish()
-        kept = config.minutes is None and checkpoint_steps is not None and logbook.steps_taken % checkpoint_steps == 0
-        if logbook.steps_taken > resumed and not kept:
-            guard.checkpoint()  # also records the time used
+        for group in loop.groups(
+            loader, config.accumulation, config.epochs if stream is None else None, over=over, evaluate=evaluate_now,
+            every=min(an_epoch, STREAM_EVAL_STEPS) if stream is not None else 0,
+            due=lambda epoch: epoch % config.eval_epochs == 0,
+        ):  # fmt: skip
+            # The mean over all tokens of the step, on all ranks.
+            shares = weights_in_step([labels_in(batch) for batch in group], place.count)
+            loop.step(group, shares, tokens_in, around=forward.replaying)
+            if average is not None:
+                average.update(loop.taken)
 
         # -- result --------------------------------------------------------------------------------------------------
-        guard.flush()
-        place.wait()
-        require_one_finite(output, logbook.steps_taken)
-        load_weights(judged, best.directory)
-        scores, _ = evaluate(judged, validation, beams=config.beams, autocast=guard.autocast, place=place)
-        first_loss, last_loss = first_and_last(losses_of(output))
-        result = Result(
-            scores=scores, first_loss=first_loss, last_loss=last_loss, steps=logbook.steps_taken,
-            seconds=time.monotonic() - began, tokens_per_second=logbook.rate, directory=output,
-        )  # fmt: skip
-        trained = None if logbook.steps_taken > resumed else finished_result(output, resumed)
+        loop.finish()
+        load_weights(judged, loop.best.directory)
+        scores, _ = evaluate(judged, validation, beams=config.beams, autocast=loop.guard.autocast, place=place)
+        result = Result(scores=scores, tokens_per_second=loop.logbook.rate, **loop.numbers())
+        trained = None if loop.taken > resumed else finished_result(output, resumed)
         if place.first:
-            write_result(output, result.to_json(trained) | {"evaluations": best.history})
-    say(f"{scores}. Saved the best model to {best.directory}.")
+            write_result(output, result.to_json(trained) | {"evaluations": loop.best.history})
+    say(f"{scores}. Saved the best model to {loop.best.directory}.")
     return result
 
 
@@ -513,11 +390,3 @@ def _planned_steps(config: Translate, counts: Callable[[int], Iterable[int]]) ->
     if config.epochs is not None:
         planned.append(sum(steps_of(batches, config.accumulation, 1) for batches in counts(config.epochs)))
     return min(planned, default=None)
-
-
-def _schedule(config: Translate, optimizer: torch.optim.Optimizer, steps: int | None, clock: Clock) -> Any:
-    if config.minutes is None and steps is not None:
-        return schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
-    return TimedSchedule(
-        optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=steps, clock=clock
-    )

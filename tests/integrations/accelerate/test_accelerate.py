@@ -13,7 +13,7 @@ from quick_ones import quick_ones
 from stayfinite import Policy, TrainingDiverged
 from stayfinite.errors import UsageError
 from stayfinite.integrations.accelerate import StayFinite, accelerate_guard
-from stayfinite.integrations.unguarded import NotGuarded
+from stayfinite.integrations.framework_guard import NotGuarded
 from tiny_training import Lines
 
 

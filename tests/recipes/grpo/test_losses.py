@@ -14,9 +14,8 @@ from stayfinite.recipes.chat.batching import Padding
 from stayfinite.recipes.chat.prompts import IGNORED, Example, Prompting
 from stayfinite.recipes.chat.questions import Question
 from stayfinite.recipes.chat.tokenizers import train_tokenizer
-from stayfinite.recipes.policy.groups import Sampled, StartWeights, portions_of, sample_groups, scored
+from stayfinite.recipes.policy.groups import Sampled, StartWeights, advantages_of, portions_of, sample_groups, scored
 from stayfinite.recipes.policy.losses import PolicyLoss, log_probabilities, policy_loss
-from stayfinite.recipes.policy.rewards import advantages_of
 from stayfinite.recipes.running.processes import Place
 
 CPU = torch.device("cpu")

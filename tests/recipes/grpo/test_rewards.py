@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stayfinite.recipes.policy.rewards import advantages_of, equal_share, reward_of
+from stayfinite.recipes.policy.groups import advantages_of, equal_share, reward_of
 
 
 @pytest.mark.parametrize(

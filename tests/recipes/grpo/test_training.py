@@ -14,10 +14,11 @@ from recipe_job import NEVER, play_recipe, weights_of_ranks
 from stayfinite.autopsy.incidents.build import load_build
 from stayfinite.cli import main
 from stayfinite.errors import NotReady, UsageError
-from stayfinite.recipes import grpo, sft
+from stayfinite.recipes import sft
 from stayfinite.recipes.chat.adapters import read_weights
 from stayfinite.recipes.chat.testing import Examine, examine
 from stayfinite.recipes.grpo import Grpo, settled, train
+from stayfinite.recipes.running import loop
 
 
 def quiet(_: str) -> None:
@@ -95,11 +96,11 @@ def test_a_finished_run_that_is_started_again_trains_no_further(start: Path, run
 def test_the_start_stays_the_best_where_nothing_was_better(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Worse(grpo.Best):
+    class Worse(loop.Best):
         def judge(self, step: int, scores: Any, save: Any = None) -> bool:
             return super().judge(step, dict(scores) | {"merit": -step}, save)
 
-    monkeypatch.setattr(grpo, "Best", Worse)
+    monkeypatch.setattr(loop, "Best", Worse)
     train(small(start, tmp_path / "run", steps=2), quiet)
     one, two = read_weights(start / "best"), read_weights(tmp_path / "run" / "best")
     assert all(torch.equal(one[name], two[name]) for name in one)

@@ -8,8 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.diffusion.model import MMDiT, Shape
-from stayfinite.recipes.diffusion.sizes import SIZES, flops_of_row, measures_of
+from stayfinite.recipes.diffusion.model import SIZES, MMDiT, Shape, flops_of_row, measures_of
 
 SHAPE = Shape(vocabulary=32, length=16, positions=9, channels=36, width=96, depth=3, heads=4)
 

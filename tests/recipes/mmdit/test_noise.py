@@ -9,8 +9,7 @@ import torch
 from stayfinite.errors import UsageError
 from stayfinite.recipes.diffusion.drawing import GlobalBatches, Key, Noise
 from stayfinite.recipes.diffusion.modes import TASKS, shares, task_of
-from stayfinite.recipes.diffusion.prediction import both, target
-from stayfinite.recipes.diffusion.schedules import amounts, hidden, kept
+from stayfinite.recipes.diffusion.schedules import amounts, both, hidden, kept, target
 
 SCHEDULES = ("linear", "cosine", "sigmoid")
 

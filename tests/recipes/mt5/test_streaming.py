@@ -250,7 +250,7 @@ def test_a_sample_knows_the_size_of_the_whole_without_reading_it(tmp_path):
     read: list[int] = []
     chunks = source.chunks
     source.chunks = lambda: (read.append(len(chunk.lines)) or chunk for chunk in chunks())
-    found = sample_of(files, None, 10, most=50_000)
+    _, found = sample_of(files, None, 10, most=50_000)
     assert sum(read) < len(texts) / 3
     assert found.characters == pytest.approx(sum(map(len, texts)), rel=0.1)
 

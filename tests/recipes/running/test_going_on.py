@@ -6,10 +6,8 @@ import math
 import pytest
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.checkpoint_place import keep_checkpoints_in, remove_checkpoints
-from stayfinite.recipes.running.curve import first_and_last, losses_of
-from stayfinite.recipes.running.finished import finished_result
-from stayfinite.recipes.running.records import write_result
+from stayfinite.recipes.running.directories import keep_checkpoints_in, remove_checkpoints
+from stayfinite.recipes.running.records import finished_result, first_and_last, losses_of, write_result
 
 
 def test_a_run_is_finished_when_its_result_has_all_steps(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from stayfinite.errors import NotReady
-from stayfinite.recipes.running.accumulating import sending
+from stayfinite.recipes.running.loop import sending
 from stayfinite.recipes.running.processes import Place
 
 

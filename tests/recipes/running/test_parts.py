@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.accumulating import grouped
 from stayfinite.recipes.running.checking import scaler_for
-from stayfinite.recipes.running.continuing import goes_on
+from stayfinite.recipes.running.launch import goes_on
+from stayfinite.recipes.running.loop import grouped
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import choose_device, choose_precision
 from stayfinite.recipes.running.processes import place_of_process

@@ -1,6 +1,6 @@
 """Something slow says how far it has come; something quick says nothing."""
 
-from stayfinite.recipes.running.progress import Progress
+from stayfinite.recipes.running.logbook import Progress
 
 
 def told(seconds_each: float) -> list[str]:

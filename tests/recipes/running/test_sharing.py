@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.continuing import goes_on, ranks_in_batch
-from stayfinite.recipes.running.examples import Examples
+from stayfinite.recipes.running.launch import goes_on, ranks_in_batch
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import write_launch
 from stayfinite.recipes.running.sharding import refuse_unshardable
-from stayfinite.recipes.running.sharing import Spare, refuse_idle, share_of, weights_in_step
+from stayfinite.recipes.running.sharing import Examples, Spare, refuse_idle, share_of, weights_in_step
 from stayfinite.recipes.running.timing import Clock, TimedSchedule
 from stayfinite.recipes.seq2seq.batching import IGNORED, Example, LengthBuckets
 from stayfinite.recipes.seq2seq.loading import loading_of

@@ -27,8 +27,7 @@ from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.sft import Sft, quick, train
 from stayfinite.recipes.streaming.choosing import opened
 from stayfinite.recipes.streaming.rows import Rows
-from stayfinite.recipes.streaming.spots import Spot
-from stayfinite.recipes.streaming.stream import Stream
+from stayfinite.recipes.streaming.stream import Spot, Stream
 from stayfinite.recipes.streaming.windows import Bounds, Stripe
 
 from .conftest import small

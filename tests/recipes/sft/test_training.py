@@ -22,8 +22,8 @@ from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.recipes import sft
 from stayfinite.recipes.chat.adapters import is_fresh, read_weights
 from stayfinite.recipes.chat.assembling import adapted, base_of
+from stayfinite.recipes.running import timing
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.running.timing import Clock
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.sft import Sft, quick, settled, train
 
@@ -269,18 +269,24 @@ def test_a_run_that_goes_on_asks_nothing_again_that_it_has_asked(run: Path, tmp_
     assert [line for line in said if line.startswith("epoch")]
 
 
+def test_a_resumed_run_ends_with_a_checkpoint_of_its_last_step(tmp_path: Path) -> None:
+    for steps in (1, 4):  # the guard counts from step 1: its own checkpoint is at step 3
+        train(small(tmp_path, max_steps=steps, checkpoint_steps=2, eval_rows=1), quiet)
+    assert max(path.name for path in (tmp_path / "checkpoints").iterdir()) == "step-00000004"
+
+
 @pytest.fixture
 def seconds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that goes on by a second with each step, and otherwise when it is told to."""
     now = [0.0]
 
-    class SecondAStep(sft.TimedSchedule):
+    class SecondAStep(timing.TimedSchedule):
         def step(self) -> None:
             super().step()
             now[0] += 1.0
 
-    monkeypatch.setattr(sft, "TimedSchedule", SecondAStep)
-    monkeypatch.setattr(sft, "Clock", partial(Clock, clock=lambda: now[0]))
+    monkeypatch.setattr(timing, "TimedSchedule", SecondAStep)
+    monkeypatch.setattr(timing, "Clock", partial(timing.Clock, clock=lambda: now[0]))
     return now
 
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.built_in import Pair
-from stayfinite.recipes.seq2seq.corpus import pairs_for
 from stayfinite.recipes.seq2seq.normalizing import normalizer
-from stayfinite.recipes.seq2seq.pairs import clean, read_pairs, split, to_score
+from stayfinite.recipes.seq2seq.pairs import clean, pairs_for, read_pairs, split, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
 
 ROWS = [("a-na", "to"), ("LUGAL", "the king"), ("be-li2", "my lord")]

@@ -16,6 +16,7 @@ from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.precision.applying import applied_to
 from stayfinite.precision.plan import PrecisionPlan
 from stayfinite.recipes import translate
+from stayfinite.recipes.running import timing
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.refusals import refuse_place
@@ -136,7 +137,7 @@ def test_early_stopping_stops(tmp_path):
     assert result.steps < 20
 
 
-class Ticking(translate.TimedSchedule):
+class Ticking(timing.TimedSchedule):
     """Time passes by 10 ms whenever somebody asks for it, whatever the machine is doing."""
 
     def __init__(self, *arguments, **options):
@@ -147,7 +148,7 @@ class Ticking(translate.TimedSchedule):
 @pytest.mark.slow
 def test_so_many_steps_and_so_many_minutes_are_kept(tmp_path, monkeypatch):
     assert train(quick_settings(tmp_path, epochs=None, max_steps=3, eval_rows=1), silent).steps == 3
-    monkeypatch.setattr(translate, "TimedSchedule", Ticking)
+    monkeypatch.setattr(timing, "TimedSchedule", Ticking)
     timed = quick_settings(tmp_path, epochs=None, minutes=0.02, eval_rows=1, output_dir=str(tmp_path / "timed"))
     result = train(timed, silent)
     over = datetime.now(UTC)

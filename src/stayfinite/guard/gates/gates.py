@@ -2,7 +2,7 @@
 
 A gate clips, steps the optimizer if the step is good, advances the schedule with it, and returns the decided steps.
 :class:`HostGate` reads the numbers and then acts. :class:`DeviceGate` acts on a flag on the device and reads the
-numbers later. :class:`OpenGate` lets everything pass and only monitors. The gate in ``driven_gate.py`` leaves the
+numbers later. :class:`OpenGate` lets everything pass and only monitors. The gate in ``choice.py`` leaves the
 acting to a framework.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.inspection.memory.config_fields import Config, Fields
@@ -52,19 +53,21 @@ def _t5(fields: Fields) -> Shape:
     )
 
 
+def _stack(fields: Fields, kv_heads: int | None = None, head_width: int | None = None) -> dict[str, Any]:
+    """Measures of a stack with the usual names."""
+    heads, width = fields.whole("num_attention_heads"), fields.whole("hidden_size")
+    return {
+        "name": fields.name, "width": width, "ff": fields.whole("intermediate_size"), "heads": heads,
+        "kv_heads": kv_heads or heads, "head_width": head_width or fields.share(width, heads),
+        "layers": fields.whole("num_hidden_layers"),
+    }  # fmt: skip
+
+
 def _bert(fields: Fields) -> Shape:
     classes = fields.classes()
-    heads = fields.whole("num_attention_heads")
-    width = fields.whole("hidden_size")
     return Shape(
-        name=fields.name,
         family="bert",
-        width=width,
-        ff=fields.whole("intermediate_size"),
-        heads=heads,
-        kv_heads=heads,
-        head_width=fields.share(width, heads),
-        layers=fields.whole("num_hidden_layers"),
+        **_stack(fields),
         vocabulary=fields.whole("vocab_size"),
         positions=fields.whole("max_position_embeddings", default=512),
         types=fields.whole("type_vocab_size", default=2),
@@ -92,17 +95,12 @@ def _distilbert(fields: Fields) -> Shape:
 
 def _llama(fields: Fields) -> Shape:
     kind = fields.text("model_type", "llama")
-    heads, width = fields.whole("num_attention_heads"), fields.whole("hidden_size")
     bias = fields.flag("attention_bias", False)
+    heads, width = fields.whole("num_attention_heads"), fields.whole("hidden_size")
+    head_width = fields.whole("head_dim", default=128 if kind == "qwen3" else fields.share(width, heads))
     return Shape(
-        name=fields.name,
         family="llama",
-        width=width,
-        ff=fields.whole("intermediate_size"),
-        heads=heads,
-        kv_heads=fields.keys_for(heads),
-        head_width=fields.whole("head_dim", default=128 if kind == "qwen3" else fields.share(width, heads)),
-        layers=fields.whole("num_hidden_layers"),
+        **_stack(fields, kv_heads=fields.keys_for(heads), head_width=head_width),
         vocabulary=fields.whole("vocab_size"),
         gated=True,
         activation=fields.text("hidden_act", "silu"),
@@ -143,17 +141,10 @@ def _gpt2(fields: Fields) -> Shape:
 
 
 def _vit(fields: Fields) -> Shape:
-    heads, width = fields.whole("num_attention_heads"), fields.whole("hidden_size")
     labels = fields.config.get("id2label")
     return Shape(
-        name=fields.name,
         family="vit",
-        width=width,
-        ff=fields.whole("intermediate_size"),
-        heads=heads,
-        kv_heads=heads,
-        head_width=fields.share(width, heads),
-        layers=fields.whole("num_hidden_layers"),
+        **_stack(fields),
         activation=fields.text("hidden_act", "gelu"),
         dropout=fields.rate("hidden_dropout_prob", 0.0),
         attention_dropout=fields.rate("attention_probs_dropout_prob", 0.0),

@@ -15,19 +15,10 @@ from stayfinite.inspection.memory.shape import Family, Shape
 def bert_layout(shape: Shape, plan: Plan) -> Layout:
     """BERT, RoBERTa, DistilBERT: one stack, post-norm, learned positions, a masked-LM head or a classifier."""
     precision, width, tokens = plan.precision, shape.width, plan.tokens
-    table = pieces.table_part(
-        shape,
-        plan,
-        tokens,
-        rows=shape.vocabulary,
-        shared=shape.tied and not shape.classes,
-        vectors=(shape.positions + shape.types) * width + 2 * width,
-        kept=precision.residual + dropout_mask(shape.dropout),
-    )
-    block = (
-        pieces.attention_part(shape, plan, queries=plan.seq, keys=plan.seq),
-        pieces.feed_forward_part(shape, plan, tokens),
-    )
+    vectors = (shape.positions + shape.types + 2) * width
+    kept = precision.residual + dropout_mask(shape.dropout)
+    table = pieces.table_part(shape, plan, tokens, vectors=vectors, kept=kept)
+    block = _layer(shape, plan)
     rows = tokens if shape.per_token else plan.batch
     head: tuple[Part, ...] = ()
     if not shape.classes:
@@ -58,22 +49,30 @@ def _transform(shape: Shape, plan: Plan, rows: int) -> Part:
     )
 
 
+def _layer(shape: Shape, plan: Plan, *, fused: bool = False) -> tuple[Part, ...]:
+    """Self-attention and feed-forward of one layer."""
+    return (
+        pieces.attention_part(shape, plan, queries=plan.seq, keys=plan.seq, fused=fused),
+        pieces.feed_forward_part(shape, plan, plan.tokens),
+    )
+
+
 def gpt2_layout(shape: Shape, plan: Plan) -> Layout:
     """GPT-2: one causal stack, fused query-key-value matrix, learned positions, tied embeddings."""
+    vectors, kept = shape.positions * shape.width, dropout_mask(shape.dropout)
+    table = pieces.table_part(shape, plan, plan.tokens, vectors=vectors, kept=kept)
+    return _causal_layout(shape, plan, table, _layer(shape, plan, fused=True))
+
+
+def llama_layout(shape: Shape, plan: Plan) -> Layout:
+    """LLaMA, Mistral, Qwen, SmolLM: one causal stack, gated, grouped queries, rotary positions."""
+    layout = _causal_layout(shape, plan, pieces.table_part(shape, plan, plan.tokens), _layer(shape, plan))
+    return replace(layout, always=2 * plan.seq * shape.head_width * plan.precision.residual)
+
+
+def _causal_layout(shape: Shape, plan: Plan, table: Part, block: tuple[Part, ...]) -> Layout:
     tokens = plan.tokens
-    table = pieces.table_part(
-        shape,
-        plan,
-        tokens,
-        rows=shape.vocabulary,
-        shared=shape.tied and not shape.classes,
-        vectors=shape.positions * shape.width,
-        kept=dropout_mask(shape.dropout),
-    )
-    block = (
-        pieces.attention_part(shape, plan, queries=plan.seq, keys=plan.seq, fused=True),
-        pieces.feed_forward_part(shape, plan, tokens),
-    )
+    # A classifier computes logits for every token and then picks one.
     rows = tokens if shape.per_token else plan.batch
     return Layout(
         segments=(
@@ -85,43 +84,13 @@ def gpt2_layout(shape: Shape, plan: Plan) -> Layout:
     )
 
 
-def llama_layout(shape: Shape, plan: Plan) -> Layout:
-    """LLaMA, Mistral, Qwen, SmolLM: one causal stack, gated, grouped queries, rotary positions."""
-    residual, tokens = plan.precision.residual, plan.tokens
-    rows = tokens if shape.per_token else plan.batch
-    # A classifier computes logits for every token and then picks one.
-    block = (
-        pieces.attention_part(shape, plan, queries=plan.seq, keys=plan.seq),
-        pieces.feed_forward_part(shape, plan, tokens),
-    )
-    return Layout(
-        segments=(
-            Segment(
-                parts=(
-                    pieces.table_part(
-                        shape, plan, tokens, rows=shape.vocabulary, shared=shape.tied and not shape.classes
-                    ),
-                )
-            ),
-            Segment(parts=block, times=shape.layers, entry=tokens * shape.width * residual),
-            Segment(parts=(pieces.final_norm_part(shape, plan, tokens), pieces.output_part(shape, plan, tokens))),
-        ),
-        loss=loss_cost(shape, plan, rows),
-        always=2 * plan.seq * shape.head_width * residual,
-    )
-
-
 def t5_layout(shape: Shape, plan: Plan) -> Layout:
     """T5, mT5, ByT5, FLAN-T5: encoder and decoder, relative positions, dropout everywhere."""
     residual = plan.precision.residual
     tokens, targets = plan.tokens, plan.target_tokens
     mask = dropout_mask(shape.dropout)
-    table = pieces.table_part(shape, plan, tokens, rows=shape.vocabulary, shared=True, kept=mask)
-    target_table = pieces.table_part(shape, plan, targets, rows=shape.vocabulary, shared=True, kept=mask)
-    encoder = (
-        pieces.attention_part(shape, plan, queries=plan.seq, keys=plan.seq),
-        pieces.feed_forward_part(shape, plan, tokens),
-    )
+    table = pieces.table_part(shape, plan, tokens, shared=True, kept=mask)
+    target_table = pieces.table_part(shape, plan, targets, shared=True, kept=mask)
     decoder = (
         pieces.attention_part(shape, plan, queries=plan.target_seq, keys=plan.target_seq),
         pieces.attention_part(shape, plan, queries=plan.target_seq, keys=plan.seq, role="cross"),
@@ -135,7 +104,7 @@ def t5_layout(shape: Shape, plan: Plan) -> Layout:
     return Layout(
         segments=(
             Segment(parts=(table, relative)),
-            Segment(parts=encoder, times=shape.layers, entry=tokens * shape.width * residual),
+            Segment(parts=_layer(shape, plan), times=shape.layers, entry=tokens * shape.width * residual),
             Segment(parts=(pieces.final_norm_part(shape, plan, tokens, shape.dropout),)),
             Segment(parts=(target_table,)),
             Segment(parts=decoder, times=shape.decoder_layers, entry=targets * shape.width * residual),
@@ -160,14 +129,10 @@ def vit_layout(shape: Shape, plan: Plan) -> Layout:
         kept_for_weights=pixels * precision.compute,
         working=plan.tokens * width * precision.residual,
     )
-    block = (
-        pieces.attention_part(shape, plan, queries=seq, keys=seq),
-        pieces.feed_forward_part(shape, plan, plan.tokens),
-    )
     return Layout(
         segments=(
             Segment(parts=(patches,)),
-            Segment(parts=block, times=shape.layers, entry=plan.tokens * width * precision.residual),
+            Segment(parts=_layer(shape, plan), times=shape.layers, entry=plan.tokens * width * precision.residual),
             Segment(
                 parts=(
                     pieces.final_norm_part(shape, plan, plan.tokens),

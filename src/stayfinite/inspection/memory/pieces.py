@@ -88,13 +88,13 @@ def output_part(shape: Shape, plan: Plan, rows: int, *, bias: bool = False) -> P
 
 
 def table_part(
-    shape: Shape, plan: Plan, tokens: int, *, rows: int, shared: bool, vectors: int = 0, kept: int = 0
+    shape: Shape, plan: Plan, tokens: int, *, shared: bool | None = None, vectors: int = 0, kept: int = 0
 ) -> Part:
-    """An embedding with its norm and dropout."""
+    """An embedding with its norm and dropout; by default shared with the output layer if tied and no classifier."""
     return Part(
         name="embedding",
-        table=rows * shape.width,
-        shares_table=shared,
+        table=shape.vocabulary * shape.width,
+        shares_table=shape.tied and not shape.classes if shared is None else shared,
         vectors=vectors,
         kept=tokens * 8 + tokens * shape.width * kept,
         working=tokens * shape.width * plan.precision.residual,

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
-from stayfinite.errors import MissingExtra, OrderError
-from stayfinite.guard.driven import DrivenGuard
-from stayfinite.integrations.framework_guard import FrameworkGuard
-from stayfinite.integrations.model_calls import ModelCalls
+from stayfinite.errors import MissingExtra
+from stayfinite.integrations.framework_guard import warn_of_unseen_loss
+from stayfinite.integrations.model_calls import PassGuard
 from stayfinite.integrations.shadowing import Shadow
-from stayfinite.integrations.unguarded import warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 from stayfinite.state.finite import finite_flag, is_finite
 from stayfinite.state.parts import stateful
@@ -40,7 +36,7 @@ MEMORY = "stayfinite"
 """Key of the guard's memory in a checkpoint's client state."""
 
 
-class StayFinite(FrameworkGuard):
+class StayFinite(PassGuard):
     """Guards the steps of a DeepSpeed engine.
 
     ``engine(...)``, ``engine.backward(loss)`` and ``engine.step()`` are called as usual. A bad step is skipped on all
@@ -75,28 +71,18 @@ class StayFinite(FrameworkGuard):
         if (before := vars(engine).get(MARK)) is not None:
             # A guard attached from outside is replaced by the script's own.
             before.close()
-        self._engine, self._forward = engine, forward
-        self._calls = ModelCalls(engine)
-        self._passed: Callable[[Tensor], None] | None = None
-        self._passing = ExitStack()
-        self._again_now = self._warned = False
+        self._engine, self._warned = engine, False
         inner = inner_optimizer(engine)
         assert inner is not None, "check_engine has looked"
         self._inner = inner
         masters: Any = inner if engine.optimizer is inner else masters_of(engine.module, inner)
         clipping = float(engine.gradient_clipping() or 0)
-        driven = DrivenGuard(
-            engine.module,
-            masters,
-            stateful(engine.lr_scheduler),
-            scaler_of(engine),
-            clipping if clipping > 0 else None,
-            _fitting(engine, policy or Policy(), explain=explain),
-            run_dir,
-            self._again,
-            console=console,
-        )
-        super().__init__(driven, None if run_dir is None else Path(run_dir))
+        super().__init__(
+            engine, forward, model=engine.module, optimizer=masters, scheduler=stateful(engine.lr_scheduler),
+            scaler=scaler_of(engine), max_norm=clipping if clipping > 0 else None,
+            policy=_fitting(engine, policy or Policy(), explain=explain),
+            run_dir=None if run_dir is None else Path(run_dir), console=console,
+        )  # fmt: skip
         self._asking = asking_for(engine, self._ask, self._shadows)
         put = self._shadows.put
         put(engine.optimizer, "step", self._optimizer_step)
@@ -105,25 +91,9 @@ class StayFinite(FrameworkGuard):
         put(engine, "step", self._step)
         put(engine, "save_checkpoint", self._save_checkpoint)
         put(engine, "load_checkpoint", self._load_checkpoint)
-        self._hooks += [
-            engine.register_forward_pre_hook(self._before_forward, with_kwargs=True),
-            engine.register_forward_hook(self._after_forward),
-        ]
         vars(engine)[MARK] = self
 
     # -- what the loop may call --------------------------------------------------------------------------------------
-
-    def forward(self, batch: Any) -> Tensor:
-        """Run the ``forward`` given at construction, and record its batch, so a bad step can be explained."""
-        if self._forward is None:
-            raise OrderError(
-                "guard.forward() needs a forward function",
-                fix="build the guard with forward=lambda batch: ..., or compute the loss yourself",
-            )
-        with self.driven.passing(batch) as passed:
-            loss = self._forward(batch)
-            passed(loss)
-        return loss
 
     @property
     def decision(self) -> Decision | None:
@@ -131,19 +101,6 @@ class StayFinite(FrameworkGuard):
         return self._decision
 
     # -- one step, in the order in which the engine goes through it --------------------------------------------------
-
-    def _before_forward(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._again_now and self._forward is None and torch.is_grad_enabled() and self._calls.explains:
-            self._passing = ExitStack()
-            self._passed = self._passing.enter_context(self.driven.passing(self._calls.take(args, kwargs)))
-
-    def _after_forward(self, _: nn.Module, __: Any, output: Any) -> None:
-        if self._again_now or self._passed is None:
-            return
-        passed, self._passed = self._passed, None
-        if (loss := self._calls.loss_of(output)) is not None:
-            passed(loss)
-        self._passing.close()
 
     def _backward(self, original: Any, loss: Tensor, *args: Any, **kwargs: Any) -> Any:
         result = original(loss, *args, **kwargs)
@@ -217,13 +174,16 @@ class StayFinite(FrameworkGuard):
 
     # -- a bad step once more ----------------------------------------------------------------------------------------
 
-    def _again(self, batch: Any) -> Tensor:
-        self._again_now = True
-        try:
-            with _past_the_engine(self._engine):
-                return self._calls.again(batch) if self._forward is None else self._forward(batch)
-        finally:
-            self._again_now = False
+    def _bare(self) -> Shadow:
+        """Context in which the engine passes calls to its module, without its own hooks on the loss."""
+        engine = self._engine
+
+        def forward(_: Any, *args: Any, **kwargs: Any) -> Any:
+            if engine.fp16_auto_cast():
+                args, kwargs = engine._cast_inputs_half(args), engine._cast_inputs_half(kwargs)
+            return engine.module(*args, **kwargs)
+
+        return Shadow(engine, "forward", forward)
 
     def _leave(self) -> None:
         del vars(self._engine)[MARK]
@@ -240,19 +200,3 @@ def _fitting(engine: Any, policy: Policy, *, explain: bool) -> Policy:
         policy = replace(policy, autopsy_seconds=0)
     # A rank has only a shard of the weights, which cannot be restored from outside the engine.
     return replace(policy, snapshots=False) if keeps_weights_apart(engine) else policy
-
-
-@contextmanager
-def _past_the_engine(engine: Any) -> Iterator[None]:
-    """Context in which the engine passes calls to its module, without its own hooks on the loss."""
-
-    def forward(_: Any, *args: Any, **kwargs: Any) -> Any:
-        if engine.fp16_auto_cast():
-            args, kwargs = engine._cast_inputs_half(args), engine._cast_inputs_half(kwargs)
-        return engine.module(*args, **kwargs)
-
-    shadow = Shadow(engine, "forward", forward)
-    try:
-        yield
-    finally:
-        shadow.lift()

@@ -12,10 +12,10 @@ from stayfinite.core.policy import Policy
 from stayfinite.errors import ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.fabric import FabricGuard, fabric_guard, steps_in_deepspeed
+from stayfinite.integrations.framework_guard import NotGuarded
 from stayfinite.integrations.lightning.fit import GuardedFit
 from stayfinite.integrations.lightning.package import as_callback, callback_classes, rebuild
 from stayfinite.integrations.places import DEFAULT, Default, free_place
-from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console
 
 __all__ = ["FabricGuard", "NotGuarded", "StayFinite", "fabric_guard"]

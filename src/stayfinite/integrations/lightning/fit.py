@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 from stayfinite.core.policy import Policy
 from stayfinite.errors import OptimizerError
 from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.combined import Schedules
 from stayfinite.integrations.lightning.guarded_optimizer import GuardedOptimizer
 from stayfinite.integrations.lightning.rerun import loss_of, rerun
-from stayfinite.integrations.schedules import Schedules
 from stayfinite.integrations.shadowing import Shadows
 from stayfinite.report.terminal import Console
 

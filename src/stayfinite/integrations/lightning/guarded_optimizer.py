@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from stayfinite.errors import OrderError
 from stayfinite.guard.driven import DrivenGuard
-from stayfinite.integrations.unguarded import warn_of_unseen_loss
+from stayfinite.integrations.framework_guard import warn_of_unseen_loss
 
 
 class GuardedOptimizer:

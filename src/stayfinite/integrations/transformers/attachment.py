@@ -16,6 +16,7 @@ from transformers import Trainer
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.driven import DrivenGuard
+from stayfinite.integrations.framework_guard import NotGuarded
 from stayfinite.integrations.transformers.logs import TrueLogs
 from stayfinite.integrations.transformers.own_signals import OwnSignals
 from stayfinite.integrations.transformers.patches import Patches
@@ -23,7 +24,6 @@ from stayfinite.integrations.transformers.precision import change_precision, pre
 from stayfinite.integrations.transformers.reference import TrainerReference
 from stayfinite.integrations.transformers.rerun import Rerun, prepares_in_its_own_way
 from stayfinite.integrations.transformers.seams import layers_of, plain_optimizer
-from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console
 from stayfinite.rl import Steering
 

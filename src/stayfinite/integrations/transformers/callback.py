@@ -11,8 +11,8 @@ from typing import Any
 
 from stayfinite.core.policy import Policy
 from stayfinite.errors import MissingExtra, ModelError, OptimizerError, OrderError
+from stayfinite.integrations.framework_guard import NotGuarded
 from stayfinite.integrations.places import DEFAULT, Default
-from stayfinite.integrations.unguarded import NotGuarded
 from stayfinite.report.terminal import Console
 
 try:

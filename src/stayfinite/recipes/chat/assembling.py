@@ -12,11 +12,12 @@ import torch
 from stayfinite.core.policy import Precision
 from stayfinite.recipes.chat.adapters import attach, load_adapter, prepare_quantised, spare_memory
 from stayfinite.recipes.chat.bases import Base, build_base, is_size, load_base
+from stayfinite.recipes.chat.data import task_of
 from stayfinite.recipes.chat.prompts import Example
 from stayfinite.recipes.chat.questions import Question
 from stayfinite.recipes.chat.tokenizers import train_tokenizer
+from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.running.whole import write_whole
 
 KEPT_BYTES = 160
 """Bytes of activations for each token, layer and hidden unit, about: some forty numbers in fp32."""
@@ -42,6 +43,21 @@ def base_of(
 def name_of_base(config: Any) -> str:
     """How an adapter names its base: as it was asked for, or by the way from ``best/`` to where the run keeps it."""
     return f"../{KEPT}" if is_size(config.model) else str(config.model)
+
+
+def record_of(config: Any, base: str, mark: str, new_tokens: int) -> dict[str, Any]:
+    """What is saved with an adapter, for its use.
+
+    Arguments:
+        base: its name, as seen from the adapter.
+        mark: fingerprint of the base.
+        new_tokens: most tokens of an answer.
+    """
+    return {
+        "base": {"model": base, "fingerprint": mark, "bits": config.bits}, "system": config.system,
+        "max_length": config.max_length, "task": None if config.train else task_of(config), "new_tokens": new_tokens,
+        "seed": config.seed,
+    }  # fmt: skip
 
 
 def adapted(config: Any, base: Base, device: torch.device, precision: Precision, *, longest: int | None = None) -> Any:

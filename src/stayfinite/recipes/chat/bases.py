@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
@@ -18,6 +19,7 @@ import torch
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat.converted import is_kept, keep, place_of
 from stayfinite.recipes.chat.tokenizers import load_tokenizer
+from stayfinite.recipes.running.hub import is_built_here
 
 Bits = Literal["full", "8bit", "4bit"]
 """How the base's weights are stored; in 8 or 4 bits they cannot be trained, and need not be."""
@@ -39,6 +41,7 @@ SIZES = {
     "tiny": Size(hidden=96, inner=256, layers=2, heads=4),
     "small": Size(hidden=384, inner=1024, layers=8, heads=6),
 }
+is_size = partial(is_built_here, SIZES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +56,6 @@ class Base:
         with without_bars():
             self.tokenizer.save_pretrained(str(into))
             self.model.save_pretrained(str(into))
-
-
-def is_size(name: str) -> bool:
-    """Whether the model is built here rather than loaded."""
-    return name in SIZES and not Path(name).exists()
 
 
 def build_base(size: str, tokenizer: Any) -> Base:

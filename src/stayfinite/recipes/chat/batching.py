@@ -12,8 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
 from stayfinite.recipes.chat.prompts import IGNORED, Example, decoded
-from stayfinite.recipes.running.examples import Examples
-from stayfinite.recipes.running.sharing import share_of
+from stayfinite.recipes.running.sharing import Examples, share_of
 
 
 class SharedBatches(Sampler[list[int]]):

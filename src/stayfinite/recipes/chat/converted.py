@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from stayfinite.recipes.running.whole import write_whole
+from stayfinite.recipes.running.directories import write_whole
 
 PIECE = 1 << 20
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +18,10 @@ from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import Example, Prompting
 from stayfinite.recipes.chat.questions import Question
 from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.running.records import write_record
+
+TOLD = ("accuracy", "answer_rate", "loss")
+"""Scores for loggers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +60,7 @@ def evaluate(
     progress: Callable[[int, int], None] | None = None,
     place: Place | None = None,
 ) -> Evaluation:
-    """Ask each question once, with the likeliest tokens.
+    """Ask each question once, with the likeliest tokens. Training's random numbers stay as they are.
 
     Arguments:
         limit: tokens in a row, as in training.
@@ -69,17 +75,30 @@ def evaluate(
         )  # fmt: skip
 
     every = [question.text for question in questions]
-    texts = ask(every) if place is None else place.shared_out(every, ask, size=len)
+    with kept_random(next(model.parameters()).device):
+        texts = ask(every) if place is None else place.shared_out(every, ask, size=len)
+        loss = held_out_loss(model, prompting, questions, limit=limit, autocast=autocast, place=place)
     for question, text in list(zip(questions, texts, strict=True))[:samples]:
         given = parsed(text, numeric=number_in(question.answer) is not None)
         verdict = "right" if is_right(given, question.answer) else f"not {question.answer}"
         shown = " ".join(text.split())
         say(f"  {question.text[:100]}\n    {shown[:160] or '(nothing)'}  [{verdict}]")
-    return Evaluation(
-        scores=score(texts, [question.answer for question in questions]),
-        loss=held_out_loss(model, prompting, questions, limit=limit, autocast=autocast, place=place),
-        texts=texts,
-    )
+    return Evaluation(scores=score(texts, [question.answer for question in questions]), loss=loss, texts=texts)
+
+
+def kept_random(device: torch.device) -> AbstractContextManager[None]:
+    """Context that leaves the random numbers of training as they are."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def scored_once(path: Path, place: Place, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Scores that a run computes once, before its first step, and keeps in this file."""
+    known: dict[str, Any] | None = place.from_first(json.loads(path.read_text("utf-8")) if path.exists() else None)
+    if known is None:
+        known = ask()
+        if place.first:
+            write_record(path, known)
+    return known
 
 
 def held_out_loss(

@@ -17,8 +17,8 @@ from stayfinite.recipes.chat.built_in import Task, conversions
 from stayfinite.recipes.chat.generating import generate
 from stayfinite.recipes.chat.questions import Columns, Question, read_questions, write_questions
 from stayfinite.recipes.chat.using import make_ready
+from stayfinite.recipes.running.directories import require_writable
 from stayfinite.recipes.running.place import PrecisionChoice
-from stayfinite.recipes.running.writable import require_writable
 from stayfinite.recipes.settings import read_settings, require
 
 SYSTEM = "Think step by step in a few words. Then put the answer between tags, like this: <answer>12.5</answer>"

@@ -1,9 +1,9 @@
-"""Questions that do not fit memory: a sample of them to start from, and a stream of batches."""
+"""Stream questions larger than memory: a sample, and batches."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,10 @@ from stayfinite.recipes.chat.questions import Columns, Question, key_of, questio
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.streaming.files import require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.loading import stream_loader
-from stayfinite.recipes.streaming.sampling import HELD, batches_of_pass, look
+from stayfinite.recipes.streaming.loading import Say, Streamed, TableReader
+from stayfinite.recipes.streaming.sampling import HELD, look
 from stayfinite.recipes.streaming.telling import PassedOver
 
-Say = Callable[[str], None]
 LONGEST = 100_000
 """Characters of a question that are tokenized: no limit of tokens leaves room for more, and the time grows with it."""
 ENOUGH = 10_000
@@ -32,24 +31,10 @@ SPREAD = 16
 """Batches that are sorted together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionReader:
-    """The questions of a file.
-
-    Arguments:
-        columns: which are what.
-        tell: whether this process tells of rows that are passed over.
-    """
-
-    columns: Columns
-    tell: bool = True
-
-    def __call__(self, source: Source) -> Iterator[Question]:
-        """Its questions; stops with `LoaderFailed` where the file is cut."""
-        return (question for question, _ in self.read(source))
+class QuestionReader(TableReader[Question]):
+    """The questions of a file."""
 
     def read(self, source: Source) -> Iterator[tuple[Question, int]]:
-        """Each with the bytes of the file that were read so far."""
         passed = PassedOver(tell=self.tell)
 
         def refuse(error: UsageError) -> None:
@@ -125,21 +110,8 @@ def size_of(question: Question) -> int:
     return len(question.text) + len(question.answer) + len(question.reasoning)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamedQuestions:
-    """Files of questions that are read as they are needed."""
-
-    files: Sequence[Source]
-    training: list[Question]
-    """Of the sample: what a tokenizer is trained on, and the first batch is made of."""
-    validation: list[Question]
-    characters: int | None
-    """Of all files, about."""
-
-    def batches(self, size: int, ranks: int, *, steps: int | None) -> int:
-        """Batches of a pass on each rank, about."""
-        sampled = sum(map(size_of, self.training))
-        return batches_of_pass(sampled, len(self.training) / size, self.characters, ranks, steps=steps)
+class StreamedQuestions(Streamed[Question]):
+    """Files of questions read on demand."""
 
     def loader(self, config: Any, prompting: Prompting, place: Place, say: Say, *, batch_size: int) -> StreamLoader:
         """The batches of this process, of so many rows each."""
@@ -151,7 +123,7 @@ class StreamedQuestions:
             tell=place.first,
         )  # fmt: skip
         reader = QuestionReader(columns=Columns.of(config), tell=place.first)
-        return stream_loader(config, self.files, reader, make, place, say, pool=make.rows, size=size_of)
+        return self.loaded(config, reader, make, place, say, pool=make.rows)
 
 
 def streamed_questions(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedQuestions:
@@ -182,7 +154,8 @@ def streamed_questions(config: Any, files: Sequence[Source], begun: Path | None,
         training, kept_back = split(list(sample.values()), config.val_share)
         validation, training = kept_back[:HELD], training + kept_back[HELD:]
     refuse_none(training, validation)
-    say(f"{', '.join(config.train)}: {found.words}, {len(sample):,} questions. The data is streamed "
-        "(--stream off holds it in memory)")  # fmt: skip
-    say(f"{len(validation):,} questions held out; repeated questions are not looked for")
-    return StreamedQuestions(files=files, training=training, validation=validation, characters=found.characters)
+    streamed = StreamedQuestions(
+        files=files, training=training, validation=validation, characters=found.characters, size=size_of
+    )
+    streamed.introduce(config.train, f"{found.words}, {len(sample):,} questions", "questions", say)
+    return streamed

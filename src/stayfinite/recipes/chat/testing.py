@@ -20,8 +20,8 @@ from stayfinite.recipes.chat.built_in import Task, conversions
 from stayfinite.recipes.chat.evaluating import evaluate, in_words
 from stayfinite.recipes.chat.questions import Columns, Question, read_questions
 from stayfinite.recipes.chat.using import Ready, make_ready
+from stayfinite.recipes.running.directories import require_writable
 from stayfinite.recipes.running.place import PrecisionChoice
-from stayfinite.recipes.running.writable import require_writable
 from stayfinite.recipes.settings import read_settings, require
 
 

@@ -17,8 +17,8 @@ from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.telling import text_of
 from stayfinite.recipes.diffusion.trained import About, load
 from stayfinite.recipes.diffusion.words import reader_for, reader_of
+from stayfinite.recipes.running.directories import require_writable
 from stayfinite.recipes.running.place import choose_device
-from stayfinite.recipes.running.writable import require_writable
 from stayfinite.recipes.settings import read_settings, require
 
 

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from stayfinite.recipes.diffusion.drawing import Batch
 from stayfinite.recipes.diffusion.modes import Mode, shares
-from stayfinite.recipes.diffusion.prediction import Prediction, target
-from stayfinite.recipes.diffusion.schedules import Schedule, amounts
+from stayfinite.recipes.diffusion.schedules import Prediction, Schedule, amounts, target
 from stayfinite.state.parts import unwrapped
 
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from stayfinite.recipes.diffusion.model import MMDiT
-from stayfinite.recipes.diffusion.prediction import Prediction, both
-from stayfinite.recipes.diffusion.schedules import Schedule, amounts, hidden
+from stayfinite.recipes.diffusion.schedules import Prediction, Schedule, amounts, both, hidden
 
 FARTHEST = 12.0
 """Clamp for intermediate samples, in standard deviations: a first estimate is divided by almost 0."""

@@ -1,4 +1,4 @@
-"""Noise schedules over time t from 0 (clean) to 1 (almost pure noise): linear, cosine, sigmoid."""
+"""Noise schedules, and what the model predicts of a noisy latent."""
 
 from __future__ import annotations
 
@@ -35,3 +35,22 @@ def amounts(schedule: Schedule, time: Tensor) -> tuple[Tensor, Tensor]:
 def hidden(schedule: Schedule, time: Tensor) -> Tensor:
     """Share of tokens hidden at these times."""
     return 1.0 - kept(schedule, time)
+
+
+Prediction = Literal["epsilon", "x0", "v"]
+
+
+def target(kind: Prediction, sample: Tensor, noise: Tensor, signal: Tensor, sigma: Tensor) -> Tensor:
+    """The model's target; ``signal`` and ``sigma`` are the amplitudes of sample and noise."""
+    if kind == "epsilon":
+        return noise
+    return sample if kind == "x0" else signal * noise - sigma * sample
+
+
+def both(kind: Prediction, said: Tensor, noisy: Tensor, signal: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+    """Sample and noise from the model's prediction."""
+    if kind == "epsilon":
+        return (noisy - sigma * said) / signal, said
+    if kind == "x0":
+        return said, (noisy - signal * said) / sigma
+    return signal * noisy - sigma * said, sigma * noisy + signal * said

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.writable import require_room
+from stayfinite.recipes.running.directories import require_room
 
 STRENGTHS = {"dim": 0.6, "clear": 1.2, "bright": 2.0}
 COLOURS = {

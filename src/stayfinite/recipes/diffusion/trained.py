@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 from stayfinite.errors import UsageError
 from stayfinite.recipes.diffusion.layout import Layout
 from stayfinite.recipes.diffusion.model import MMDiT, Shape
-from stayfinite.recipes.diffusion.prediction import Prediction
-from stayfinite.recipes.diffusion.schedules import Schedule
+from stayfinite.recipes.diffusion.schedules import Prediction, Schedule
 from stayfinite.recipes.diffusion.survey import Scale
 
 ABOUT, WEIGHTS = "mmdit.json", "model.safetensors"

@@ -14,9 +14,8 @@ from stayfinite.recipes.exporting.bases import base_named, is_public, merged
 from stayfinite.recipes.exporting.card import card
 from stayfinite.recipes.exporting.finding import Found, find
 from stayfinite.recipes.exporting.using import FRAME, generation_of, notes_of, use_of
+from stayfinite.recipes.running.directories import require_room, write_whole
 from stayfinite.recipes.running.quiet import quiet_transformers
-from stayfinite.recipes.running.whole import write_whole
-from stayfinite.recipes.running.writable import require_room
 
 OURS = frozenset({"translate.json", "language.json", "sft.json", "compare.json", "mmdit.json", "README.md"})
 """Files only this package reads; the card covers their contents."""

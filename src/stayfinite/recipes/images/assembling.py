@@ -9,7 +9,7 @@ import torch
 
 from stayfinite.recipes.images.models import add_lora, choose_trained, load_model
 from stayfinite.recipes.images.tiny import is_size, write_base
-from stayfinite.recipes.running.whole import write_whole
+from stayfinite.recipes.running.directories import write_whole
 
 KEPT = "base"
 """Subdirectory for a base that was built for the run."""

@@ -7,9 +7,9 @@ from typing import Any
 from stayfinite.errors import UsageError
 from stayfinite.recipes.images.assembling import uses_lora
 from stayfinite.recipes.images.tiny import PATCH, is_size
+from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable
-from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.settings import require
 
 

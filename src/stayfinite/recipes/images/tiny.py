@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stayfinite.recipes.images.models import save_model
+from stayfinite.recipes.running.hub import is_built_here
 
 SIZES = {"tiny": (96, 2, 2), "small": (256, 4, 4)}
 """Built-in values of `--model`: width, vision layers, language layers."""
+is_size = partial(is_built_here, SIZES)
 PATCH = 8
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>", "<image>")
 TEMPLATE = (
@@ -24,11 +27,6 @@ def write_base(directory: Path, size: str, *, question: str, answers: Sequence[s
     processor = _processor(question, answers, image_size)
     model = _model(size, processor, image_size)
     save_model(model, processor, directory)
-
-
-def is_size(name: str) -> bool:
-    """Whether the name is a built-in size."""
-    return name in SIZES and not Path(name).exists()
 
 
 def _processor(question: str, answers: Sequence[str], image_size: int) -> Any:

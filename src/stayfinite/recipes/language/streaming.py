@@ -15,11 +15,25 @@ from stayfinite.readers.data.chunk import Source
 from stayfinite.recipes.language.blocks import Packing, blocks_of, reserved_ids, tokenized
 from stayfinite.recipes.language.masking import Masking
 from stayfinite.recipes.language.order import SPREAD
-from stayfinite.recipes.language.texts import Reading, clean, hash_of, sources_of
+from stayfinite.recipes.language.texts import (
+    Reading,
+    Texts,
+    check_enough,
+    clean,
+    hash_of,
+    read_texts,
+    sources_of,
+    split,
+    without,
+)
+from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import Padding
 from stayfinite.recipes.seq2seq.tokenizers import pieces
 from stayfinite.recipes.streaming.choosing import opened
-from stayfinite.recipes.streaming.sampling import SAMPLE, look
+from stayfinite.recipes.streaming.files import require_same_files
+from stayfinite.recipes.streaming.loader import StreamLoader
+from stayfinite.recipes.streaming.loading import Say, Streamed
+from stayfinite.recipes.streaming.sampling import SAMPLE, Looked, look
 from stayfinite.recipes.streaming.telling import PassedOver, refuse_cut
 
 LONGEST = 100_000
@@ -84,20 +98,10 @@ class MaskedPool:
             yield self.padding([self.masking(blocks[number], chance.getrandbits(62)) for number in group])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """The beginnings of some files, spread over all of them."""
-
-    texts: list[str]
-    """Unique texts that are long enough."""
-    characters: int | None
-    """Approximate size of all files, if known."""
-    words: str
-    """Formats and sample size, in words."""
-
-
-def sample_of(files: Sequence[Source], column: str | None, shortest: int, most: int = SAMPLE) -> Sample:
-    """Read the beginnings of files, the same on every rank.
+def sample_of(
+    files: Sequence[Source], column: str | None, shortest: int, most: int = SAMPLE
+) -> tuple[list[str], Looked]:
+    """Unique texts from the beginnings of files, the same on every rank, and a summary.
 
     Raises:
         UsageError: a file is unreadable, or has no text.
@@ -118,4 +122,48 @@ def sample_of(files: Sequence[Source], column: str | None, shortest: int, most: 
         raise UsageError(
             f"{files[0].path}: no text of more than {shortest} characters in the sample", fix="check the data"
         )
-    return Sample(texts=list(kept.values()), characters=found.characters, words=found.words)
+    return list(kept.values()), found
+
+
+class StreamedCorpus(Streamed[str]):
+    """Text files read on demand."""
+
+    def loader(
+        self, config: Any, tokenizer: Any, masking: Masking, place: Place, say: Say, *, batch_size: int
+    ) -> StreamLoader:
+        """The batches of this process."""
+        make = MaskedPool(
+            tokenizer=tokenizer, masking=masking, padding=Padding(pad=tokenizer.pad_token_id),
+            batch_size=batch_size, block_size=config.block_size, packing=config.pack,
+            shortest=config.min_characters, held=frozenset(map(hash_of, self.validation)),
+        )  # fmt: skip
+        reader = TextReader(column=config.text_column, tell=place.first)
+        return self.loaded(config, reader, make, place, say, pool=make.rows)
+
+
+def streamed_corpus(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedCorpus:
+    """Sample the files without reading them whole.
+
+    Arguments:
+        begun: directory of a run to resume.
+
+    Raises:
+        UsageError: other files than the run was started with, or too little text.
+        LoaderFailed: a file is truncated.
+    """
+    if begun is not None:
+        require_same_files(files, begun)
+    texts, found = sample_of(files, config.text_column, config.min_characters)
+    where = ", ".join(config.data)
+    if config.val:
+        validation = read_texts(config.val, column=config.text_column, shortest=config.min_characters).texts
+        training = without(texts, validation)
+    else:
+        check_enough(Texts(texts=texts), f"{where}: the sample")
+        training, validation = split(texts, config.val_share)
+    check_enough(Texts(texts=training), f"{where}: the sample")
+    streamed = StreamedCorpus(
+        files=files, training=training, validation=validation, characters=found.characters, size=len
+    )
+    streamed.introduce(config.data, found.words, "texts", say)
+    return streamed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -19,10 +18,10 @@ from stayfinite.recipes.chat.data import task_of
 from stayfinite.recipes.chat.questions import Question, write_questions
 from stayfinite.recipes.chat.using import base_named
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.running.records import RESULT, write_record
+from stayfinite.recipes.running.records import RESULT
 from stayfinite.recipes.sft import SYSTEM, Sft, settled, train
 
-BEST, START, SCORES = "best", "start", "start_scores.json"
+BEST, START = "best", "start"
 SLOPPY = 0.75
 """Share of wrong lengths in the fine-tuning data of the built-in start."""
 TINY = "tiny"
@@ -124,14 +123,3 @@ def careless(questions: Sequence[Question]) -> list[Question]:
         wrong = int.from_bytes(drawn, "big") / 2**64 < SLOPPY and each.text.split()[2] in lengths
         found.append(replace(each, answer=each.answer + "0") if wrong else each)
     return found
-
-
-def scores_of_start(output: Path, place: Place, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Scores of the start, computed once per run before its first step."""
-    path = output / SCORES
-    known: dict[str, Any] | None = place.from_first(json.loads(path.read_text("utf-8")) if path.exists() else None)
-    if known is None:
-        known = ask()
-        if place.first:
-            write_record(path, known)
-    return known

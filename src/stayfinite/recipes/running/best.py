@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from stayfinite.recipes.running.whole import mend, write_whole
+from stayfinite.recipes.running.directories import mend, write_whole
 
 WORST = -1e30
 """Value of a non-finite score."""
@@ -28,16 +28,16 @@ class Best:
         self._output = output
         self._metric = metric
         self._sign = -1.0 if lowest else 1.0
-        self._patience = patience
+        self.patience = patience
         self.history: list[dict[str, Any]] = []
 
     @property
     def over(self) -> bool:
         """Whether patience ran out."""
-        if not self._patience or not self.history:
+        if not self.patience or not self.history:
             return False
         values = [entry["value"] for entry in self.history]
-        return len(values) - 1 - values.index(max(values)) >= self._patience
+        return len(values) - 1 - values.index(max(values)) >= self.patience
 
     @property
     def scores(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ SECONDS = 5.0
 """Timeout of a request."""
 NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 """Hub names: owner/name, or a name alone."""
+
+
+def is_built_here(sizes: Collection[str], name: str) -> bool:
+    """Whether the name is a built-in size, not a model to load."""
+    return name in sizes and not Path(name).exists()
 
 
 def loading_options(name: str, *, cache_dir: str | None = None, fix: str = "") -> dict[str, Any]:

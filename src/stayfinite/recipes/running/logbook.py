@@ -169,3 +169,28 @@ def time_in_words(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+EVERY = 20.0
+"""Seconds between lines."""
+
+
+class Progress:
+    """Prints progress and time left; nothing if the work is quick.
+
+    Arguments:
+        say: receives a line.
+        what: the unit, such as `questions asked`.
+        clock: returns seconds.
+    """
+
+    def __init__(self, say: Callable[[str], None], what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._say, self._what, self._clock = say, what, clock
+        self._began = self._printed = clock()
+
+    def __call__(self, done: int, of: int) -> None:
+        now = self._clock()
+        if done < of and now - self._printed >= EVERY:
+            self._printed = now
+            left = (now - self._began) / done * (of - done)
+            self._say(f"  {done:,} of {of:,} {self._what}, {time_in_words(left)} left")

@@ -1,4 +1,4 @@
-"""Records of a run: settings in run.json, outcome in result.json."""
+"""Records of a run: settings in run.json, losses in steps.jsonl, outcome in result.json."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sized
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from stayfinite.errors import UsageError
+from stayfinite.errors import TrainingDiverged, UsageError
 
 RUN, RESULT = "run.json", "result.json"
 PLAN = ("steps", "minutes", "ends")
@@ -19,6 +19,24 @@ PLAN = ("steps", "minutes", "ends")
 VERSION = 1
 LONGEST = 100 * 365 * 24 * 60
 """Minutes; longer means no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Numbers all recipes have; each result adds its scores."""
+
+    first_loss: float
+    last_loss: float
+    steps: int
+    seconds: float
+    directory: Path
+
+    def numbers(self) -> dict[str, Any]:
+        """For result.json."""
+        return {
+            "steps": self.steps, "seconds": round(self.seconds, 1), "first_loss": self.first_loss,
+            "last_loss": self.last_loss,
+        }  # fmt: skip
 
 
 def write_launch(directory: Path, recipe: str, config: Any, **more: Any) -> None:
@@ -77,6 +95,15 @@ def write_result(directory: Path, record: Mapping[str, Any]) -> None:
     write_record(directory / RESULT, {"version": VERSION} | _plain(dict(record)))
 
 
+def finished_result(directory: Path, steps: int) -> dict[str, Any] | None:
+    """The result of a run that has taken all its steps, else None."""
+    try:
+        record = json.loads((directory / RESULT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) and int(record.get("steps") or 0) >= steps else None
+
+
 def read_record(path: Path) -> dict[str, Any]:
     """Read a JSON object; {} for other JSON. Raises UsageError if unreadable."""
     try:
@@ -91,6 +118,43 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
     aside = path.with_name(path.name + ".new")
     aside.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
     aside.replace(path)
+
+
+def losses_of(directory: Path) -> list[float]:
+    """Finite losses by step; of a repeated step, the later one."""
+    found: dict[int, float] = {}
+    try:
+        lines = (directory / "steps.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        try:
+            record = json.loads(line)
+            step, loss = int(record["step"]), float(record["loss"])
+        except (ValueError, KeyError, TypeError):
+            continue  # a line truncated by a kill, or a step without a loss
+        if math.isfinite(loss):
+            found[step] = loss
+    return [found[step] for step in sorted(found)]
+
+
+def first_and_last(losses: list[float], window: int = 10) -> tuple[float, float]:
+    """The first loss and the mean of the last few; NaN if there are none."""
+    if not losses:
+        return math.nan, math.nan
+    tail = losses[-window:]
+    return losses[0], sum(tail) / len(tail)
+
+
+def require_one_finite(directory: Path, steps: int) -> None:
+    """Raise TrainingDiverged if no step had a finite loss, so that nothing was trained."""
+    if not losses_of(directory):
+        raise TrainingDiverged(
+            f"all {steps} steps had a NaN or inf loss: nothing was trained",
+            step=steps,
+            code="loss-not-finite",
+            fix=f"see {directory / 'incidents'} for the cause; --check stop finds most causes before step 1",
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from stayfinite.errors import UsageError
 
@@ -63,3 +65,25 @@ def weights_in_step(counts: Sequence[Tensor], ranks: int) -> list[float]:
         dist.all_reduce(total)
     weights: list[float] = (own * (ranks / total.clamp(min=1))).tolist()
     return weights
+
+
+Row = TypeVar("Row")
+
+
+class Examples(Dataset[Row]):
+    """In-memory rows.
+
+    Arguments:
+        spare: turns a row into one without a loss, for a :class:`Spare` index.
+    """
+
+    def __init__(self, examples: Sequence[Row], spare: Callable[[Row], Row] = lambda row: row) -> None:
+        self.examples = examples
+        self._spare = spare
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index: int) -> Row:
+        row = self.examples[index]
+        return self._spare(row) if isinstance(index, Spare) else row

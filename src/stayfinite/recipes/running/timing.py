@@ -12,6 +12,9 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from stayfinite.recipes.running.optimizing import schedule_for
+from stayfinite.recipes.running.processes import Place
+
 LEAST = 0.01
 """Share of the learning rate at the first step."""
 
@@ -138,6 +141,7 @@ class TimedSchedule:
         self._shape = shape
         self._warmup = warmup
         self._steps = steps
+        self._clock = clock
         self._watch = Stopwatch(minutes, clock)
         self._highest = [float(group["lr"]) for group in optimizer.param_groups]
         self._taken = 0
@@ -170,6 +174,12 @@ class TimedSchedule:
     @property
     def over(self) -> bool:
         return self._watch.over
+
+    def ends(self) -> bool:
+        """Whether the time is over, by rank 0's clock. Call on every rank at the same point."""
+        if self._watch.minutes is not None:
+            getattr(self._clock, "agree", lambda: None)()
+        return self.over
 
     def step(self) -> None:
         self.start()
@@ -231,3 +241,18 @@ class TimedSchedule:
         if self._shape == "inverse_sqrt":
             return math.sqrt(max(self._warmup, 1e-3) / max(share, self._warmup, 1e-3))
         return 1.0
+
+
+def timed_schedule(config: Any, optimizer: Optimizer, steps: int | None, place: Place) -> TimedSchedule:
+    """The schedule of these settings over minutes or steps, by rank 0's clock."""
+    return TimedSchedule(
+        optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=steps,
+        clock=Clock(place.from_first if place.count > 1 else None),
+    )  # fmt: skip
+
+
+def schedule_of(config: Any, optimizer: Optimizer, steps: int | None, place: Place) -> Any:
+    """The schedule of these settings: over the steps, unless they have a time limit or no limit of steps."""
+    if config.minutes is None and steps is not None:
+        return schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
+    return timed_schedule(config, optimizer, steps, place)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from stayfinite.recipes.running.examples import Examples
+from stayfinite.recipes.running.sharing import Examples
 from stayfinite.recipes.seq2seq.batching import MULTIPLE, Example, LengthBuckets, Padding
 from stayfinite.recipes.seq2seq.forms import FormBuckets, FormPadding
 

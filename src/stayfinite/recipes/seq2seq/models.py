@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.running.hub import loading_options
+from stayfinite.recipes.running.hub import is_built_here, loading_options
 from stayfinite.recipes.running.quiet import quiet_transformers
 
 
@@ -31,6 +32,7 @@ SIZES = {
     "large": Size(d_model=768, d_kv=64, d_ff=2048, layers=8, decoder_layers=8, heads=12),
 }
 """Built-in values of `--model`: gated-GELU (T5 1.1) with tied embeddings."""
+is_size = partial(is_built_here, SIZES)
 DIRECTORY, HUB = "a directory with config.json and weights", "a hub name (with network)"
 TO_TRAIN = f"{DIRECTORY}, {HUB}, or one of {', '.join(SIZES)}"
 TO_USE = f"the --output-dir of a run, {DIRECTORY}, or {HUB}"
@@ -117,11 +119,6 @@ def load_seq2seq(
         raise UsageError(
             f"cannot load the model {name!r}: {(str(error) or type(error).__name__).splitlines()[0]}", fix=fix
         ) from error
-
-
-def is_size(name: str) -> bool:
-    """Whether the name is a built-in size."""
-    return name in SIZES and not Path(name).exists()
 
 
 def fit_vocabulary(model: Any, tokenizer: Any, *, shrink: bool = False) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.sharding import refuse_unshardable
-from stayfinite.recipes.running.writable import require_room
 from stayfinite.recipes.seq2seq.models import SIZES, is_size
 from stayfinite.recipes.settings import require
 

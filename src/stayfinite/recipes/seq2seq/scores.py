@@ -1,12 +1,14 @@
-"""BLEU and chrF++ by sacrebleu, and their geometric mean."""
+"""Scores of translations, and the result of a training."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.recipes.running.records import Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +50,25 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
     bleu = BLEU().corpus_score(list(translations), sets).score
     chrf = CHRF(word_order=2).corpus_score(list(translations), sets).score
     return Scores(bleu=float(bleu), chrf=float(chrf), rows=len(translations))
+
+
+SPENT = ("seconds", "tokens_per_second")
+"""Keys known only to a process that has trained."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(Outcome):
+    """Result of a training."""
+
+    scores: Scores
+    tokens_per_second: float
+
+    def to_json(self, trained: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """For result.json.
+
+        Arguments:
+            trained: the earlier record, if this process only scored; its training time is kept.
+        """
+        rate = round(self.tokens_per_second)
+        now = {"scores": self.scores.to_json(), **self.numbers(), "tokens_per_second": rate}
+        return now | {name: trained[name] for name in SPENT if trained and name in trained}

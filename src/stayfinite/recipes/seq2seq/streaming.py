@@ -22,32 +22,18 @@ from stayfinite.recipes.seq2seq.pairs import clean, pairs_of, read_pairs, split,
 from stayfinite.recipes.seq2seq.tables import Columns
 from stayfinite.recipes.streaming.files import require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.loading import stream_loader
-from stayfinite.recipes.streaming.sampling import HELD, batches_of_pass, look
+from stayfinite.recipes.streaming.loading import Say, Streamed, TableReader
+from stayfinite.recipes.streaming.sampling import HELD, look
 from stayfinite.recipes.streaming.telling import PassedOver
 
-Say = Callable[[str], None]
 LONGEST = 100_000
 """Characters of a text to tokenize: no token limit needs more, and time grows with it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairReader:
-    """Reads the pairs of a file.
-
-    Arguments:
-        tell: whether this process reports skipped rows.
-    """
-
-    columns: Columns
-    tell: bool = True
-
-    def __call__(self, source: Source) -> Iterator[Pair]:
-        """Yield the pairs. Raises LoaderFailed if the file is truncated."""
-        return (pair for pair, _ in self.read(source))
+class PairReader(TableReader[Pair]):
+    """Reads the pairs of a file."""
 
     def read(self, source: Source) -> Iterator[tuple[Pair, int]]:
-        """Pairs with the bytes read so far."""
         passed = PassedOver(tell=self.tell)
 
         def wrong(path: Path, places: Sequence[Broken]) -> None:
@@ -92,26 +78,11 @@ def size_of(pair: Pair) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamedPairs:
+class StreamedPairs(Streamed[Pair]):
     """Files of pairs read on demand."""
 
-    files: Sequence[Source]
-    training: list[Pair]
-    """Sampled pairs for the tokenizer and the first batch."""
-    validation: list[Pair]
     held: frozenset[str]
     """Groups and sources of validation."""
-    characters: int | None
-    """Estimated total of all files."""
-
-    def batches(self, loading: Loading, ranks: int, *, steps: int | None) -> int:
-        """Estimated batches per pass and rank.
-
-        Arguments:
-            loading: of the sample, with batches of one rank.
-        """
-        sampled = sum(map(size_of, self.training))
-        return batches_of_pass(sampled, len(loading.sampler), self.characters, ranks, steps=steps)
 
     def loader(
         self, config: Any, encode: Encoding, loading: Loading, place: Place, say: Say, *, rows: int,
@@ -129,7 +100,7 @@ class StreamedPairs:
         )  # fmt: skip
         pool = max(1, rows // max(1, len(loading.sampler))) * SPREAD
         reader = PairReader(columns=Columns.of(config), tell=place.first)
-        return stream_loader(config, self.files, reader, make, place, say, pool=pool, size=size_of)
+        return self.loaded(config, reader, make, place, say, pool=pool)
 
 
 def streamed_pairs(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedPairs:
@@ -148,9 +119,8 @@ def streamed_pairs(config: Any, files: Sequence[Source], begun: Path | None, say
     sample: list[Pair] = []
     found = look(files, PairReader(columns=columns, tell=False).read, sample.append, size=size_of)
     kept = clean(sample, normalise, max_ratio=config.max_ratio)
-    where = ", ".join(config.train)
     if not kept.pairs:
-        raise UsageError(f"{where}: nothing of the sample is left to train on: {kept}", fix="look at the data")
+        raise UsageError(f"{', '.join(config.train)}: no usable pair in the sample: {kept}", fix="check the data")
     if config.val:
         validation = [tidy(pair, normalise) for pair in to_score(read_pairs(config.val, columns, say))]
         held = frozenset(pair.source for pair in validation)
@@ -161,9 +131,9 @@ def streamed_pairs(config: Any, files: Sequence[Source], begun: Path | None, say
         held = frozenset(pair.group or pair.source for pair in validation)
     if not training or not validation:
         missing = "train on" if not training else "validate with"
-        raise UsageError(f"no pair of the sample is left to {missing}", fix="--val FILE, or another --val-share")
-    say(f"{where}: {found.words}, {kept}. The data is streamed (--stream off holds it in memory)")
-    say(f"{len(validation):,} pairs for validation; repeated pairs are not looked for")
-    return StreamedPairs(
-        files=files, training=training, validation=validation, held=held, characters=found.characters
-    )  # fmt: skip
+        raise UsageError(f"no pair in the sample to {missing}", fix="--val FILE, or another --val-share")
+    streamed = StreamedPairs(
+        files=files, training=training, validation=validation, held=held, characters=found.characters, size=size_of
+    )
+    streamed.introduce(config.train, f"{found.words}, {kept}", "pairs", say)
+    return streamed  # fmt: skip

@@ -6,11 +6,42 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from stayfinite.recipes.streaming.rows import Rows
-from stayfinite.recipes.streaming.spots import Spot
 from stayfinite.recipes.streaming.windows import USUAL, Bounds, Stripe, Window, windows
+
+
+class Spot(NamedTuple):
+    """The next batch of a stripe. On resume its window is read again from the start."""
+
+    epoch: int = 0
+    window: int = 0
+    """Index of the window in the epoch."""
+    file: int = 0
+    """Start of the window: index of the file in the epoch's order, and of the row in it."""
+    row: int = 0
+    pool: int = 0
+    """Index of the pool in the window."""
+    batch: int = 0
+    """Batches of the pool already given."""
+
+    @property
+    def beginning(self) -> Spot:
+        return self._replace(pool=0, batch=0)
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> Spot:
+        """The position saved as these numbers. Raises ValueError if invalid."""
+        if len(numbers) != len(cls._fields) or any(int(number) < 0 for number in numbers):
+            raise ValueError(f"{numbers!r} is not a stream position")
+        return cls(*map(int, numbers))
+
+
+def lowest(spots: Sequence[Spot]) -> Spot:
+    """Start of the earliest window of these stripes; all rows before it were given."""
+    return min(spot.beginning for spot in spots)
+
 
 Make = Callable[[Sequence[Any], random.Random], Iterable[Any]]
 """(rows of a pool, generator) -> batches; all randomness comes from the generator."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 
 from stayfinite.cli import main
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.writable import require_room, require_writable
+from stayfinite.recipes.running.directories import mend, require_room, require_writable, write_whole
 
 
 def test_a_file_that_can_be_written_is_left_as_it_was_and_a_new_one_is_not_made(tmp_path):
@@ -55,3 +56,33 @@ def test_a_training_into_a_file_is_wrong_use_and_not_a_traceback(tmp_path, capsy
 def test_a_seed_below_0_is_refused_by_its_flag(tmp_path, capsys, program):
     assert main(["train", program, "--seed", "-1", "--output-dir", str(tmp_path / "run")]) == 2
     assert "--seed -1: expected a number of at least 0" in capsys.readouterr().err
+
+
+def _writer(text: str):
+    return lambda into: (into / "weights").write_text(text)
+
+
+def test_a_directory_is_replaced_as_a_whole_and_nothing_lies_beside_it(tmp_path: Path) -> None:
+    write_whole(tmp_path / "best", _writer("first"))
+    write_whole(tmp_path / "best", _writer("second"))
+    assert (tmp_path / "best/weights").read_text() == "second"
+    assert [each.name for each in tmp_path.iterdir()] == ["best"]
+
+
+def test_a_failed_write_leaves_the_old_one(tmp_path: Path) -> None:
+    write_whole(tmp_path / "best", _writer("first"))
+
+    def fail(into: Path) -> None:
+        (into / "weights").write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(tmp_path / "best", fail)
+    assert (tmp_path / "best/weights").read_text() == "first"
+
+
+def test_a_kill_between_the_two_renamings_loses_nothing(tmp_path: Path) -> None:
+    write_whole(tmp_path / "best", _writer("first"))
+    (tmp_path / "best").rename(tmp_path / "best.old")  # as far as the killed process had come
+    mend(tmp_path / "best")
+    assert (tmp_path / "best/weights").read_text() == "first"

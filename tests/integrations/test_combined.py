@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from stayfinite.integrations.engine_optimizers import EngineOptimizers
+from stayfinite.integrations.combined import EngineOptimizers
 from stayfinite.measure.roster import take_roster
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.training import capture, restore

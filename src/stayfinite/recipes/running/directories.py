@@ -1,0 +1,129 @@
+"""Directories of a run: writable, replaced atomically, checkpoints elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from stayfinite.errors import UsageError
+
+
+def require_writable(path: str | Path, flag: str) -> None:
+    """Refuse an unwritable file. Leaves an existing one unchanged, and no new one.
+
+    Arguments:
+        path: parent directories are created.
+        flag: that named it.
+
+    Raises:
+        UsageError: a directory, or not writable.
+    """
+    place = Path(path)
+    there = place.exists()
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("a", encoding="utf-8"):
+            pass
+        if not there:
+            place.unlink()
+    except OSError as error:
+        raise UsageError(
+            f"{flag} {path}: {error.strerror or error}", fix="name a file in a writable directory"
+        ) from error
+
+
+def require_room(directory: str | Path, flag: str = "--output-dir") -> None:
+    """Refuse an unwritable directory. Does not create it.
+
+    Arguments:
+        flag: that named it.
+
+    Raises:
+        UsageError: it or a parent is a file, or not writable.
+    """
+    place = Path(directory).absolute()
+    nearest = next(each for each in (place, *place.parents) if each.exists() or each.is_symlink())
+    fix = "name a writable or new directory"
+    if not nearest.is_dir():
+        raise UsageError(f"{flag} {directory}: {nearest} is a file", fix=fix)
+    try:
+        with tempfile.TemporaryDirectory(dir=nearest, prefix=".stayfinite-"):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"{flag} {directory}: cannot write in {nearest}: {error.strerror or error}", fix=fix
+        ) from error
+
+
+def write_whole(directory: Path, save: Callable[[Path], None]) -> None:
+    """Write a directory aside, then rename it. A kill at any moment leaves the old or the new one.
+
+    Arguments:
+        directory: replaced if it exists.
+        save: writes into the directory it is given.
+    """
+    aside, old = (directory.with_name(f"{directory.name}.{end}") for end in ("new", "old"))
+    mend(directory)
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    save(aside)
+    shutil.rmtree(old, ignore_errors=True)
+    if directory.exists():
+        directory.rename(old)
+    aside.rename(directory)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def mend(directory: Path) -> None:
+    """Undo an interrupted replacement."""
+    old = directory.with_name(f"{directory.name}.old")
+    if old.exists() and not directory.exists():
+        old.rename(directory)
+
+
+NAME = "checkpoints"
+
+
+def keep_checkpoints_in(output: Path, directory: str | None) -> None:
+    """Write checkpoints to another directory, linked from the run directory. None changes nothing.
+
+    Raises:
+        UsageError: the run already has checkpoints elsewhere, or the directory cannot be created.
+    """
+    if directory is None:
+        return
+    place, link = Path(directory).absolute(), output / NAME
+    if place == link.absolute():
+        return
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        place.mkdir(parents=True, exist_ok=True)
+        if link.is_symlink() and not link.exists():
+            link.unlink()  # dangling
+        if link.exists():
+            if link.resolve() == place.resolve():
+                return
+            if link.is_symlink() or any(link.iterdir()):
+                raise UsageError(
+                    f"--checkpoint-dir {directory}: this run keeps its checkpoints in {link.resolve()}",
+                    fix="move them there, or keep the old --checkpoint-dir",
+                )
+            link.rmdir()
+        link.symlink_to(place, target_is_directory=True)
+    except OSError as error:
+        raise UsageError(
+            f"--checkpoint-dir {directory}: {error.strerror or error}", fix="name a writable directory"
+        ) from error
+
+
+def remove_checkpoints(output: Path) -> int:
+    """Delete the checkpoints of a run and return their number. Other files are kept."""
+    link = output / NAME
+    if not link.is_dir():
+        return 0
+    found = [path for path in link.iterdir() if path.is_dir() and path.name.startswith("step-")]
+    for path in found:
+        shutil.rmtree(path)
+    return len(found)

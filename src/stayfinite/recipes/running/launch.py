@@ -1,0 +1,191 @@
+"""Start a recipe: resume with the same settings or not at all, choose the precision, check, record the settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.amp.grad_scaler import GradScaler
+
+from stayfinite.core.policy import Policy, Precision
+from stayfinite.errors import UsageError
+from stayfinite.readers.data.chunk import Source
+from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
+from stayfinite.recipes.running.planned import settle_precision
+from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.running.records import RUN, figures, read_launch, read_record, write_launch
+from stayfinite.recipes.running.sharding import Team
+from stayfinite.recipes.streaming.files import note_files
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One start of a recipe."""
+
+    recipe: str
+    config: Any
+    place: Place
+    say: Say
+    output: Path
+    resuming: bool
+    """Whether there is a checkpoint to resume from."""
+    in_batch: int
+    """Number of ranks' rows in a batch; a resumed run keeps its own."""
+
+    @classmethod
+    def of(
+        cls, recipe: str, config: Any, place: Place, say: Say, fixed: Collection[str], per_rank: Collection[str] = ()
+    ) -> Launch:
+        """Look into the output directory, and seed. Arguments as for :func:`goes_on`.
+
+        Raises:
+            UsageError: a run with other data or another model is there.
+        """
+        output, ranks = Path(config.output_dir), place.row_ranks if per_rank else 1
+        resuming = place.by_first(lambda: goes_on(output, recipe, config, fixed, say, ranks=ranks, per_rank=per_rank))
+        in_batch = ranks_in_batch(output, config, ranks, per_rank, resuming=resuming)
+        torch.manual_seed(config.seed)
+        return cls(
+            recipe=recipe, config=config, place=place, say=say, output=output, resuming=resuming, in_batch=in_batch
+        )
+
+    def settle(self, asked: str, *training: Any) -> tuple[Precision, GradScaler | None]:
+        """The precision, the same on all ranks, and its scaler.
+
+        Arguments:
+            asked: the setting.
+            training: model, optimizer, batch and forward pass.
+        """
+        precision = settle_precision(asked, *training, place=self.place, directory=self.output, say=self.say)
+        return precision, scaler_for(precision, self.place.device)
+
+    def look(
+        self, *training: Any, precision: Precision, scaler: GradScaler | None = None, again: bool = False, **more: Any
+    ) -> None:
+        """Check the training on rank 0. Raises NotReady if it would fail.
+
+        Arguments:
+            training: model, optimizer, batch and forward pass.
+            again: also before a resumed run.
+        """
+        then: Check = "off" if self.resuming and not again else self.config.check
+        self.place.by_first(
+            lambda: look_before_start(
+                *training, precision=precision, scaler=scaler, then=then, directory=self.output, say=self.say, **more
+            ) and None
+        )  # fmt: skip
+
+    def record(
+        self,
+        steps: int | None,
+        training: Sequence[Any],
+        validation: Sequence[Any],
+        streamed: Sequence[Source] | None = None,
+    ) -> None:
+        """Write settings, plan and size of the data to run.json, on rank 0.
+
+        Arguments:
+            streamed: the files, if they are streamed; ``training`` is a sample then.
+        """
+        if not self.place.first:
+            return
+        more: dict[str, Any] = {} if steps is None else {"steps": steps}
+        data = figures(training, validation, streamed=streamed is not None)
+        write_launch(self.output, self.recipe, self.config, data=data, ranks_in_batch=self.in_batch, **more)
+        if streamed is not None:
+            note_files(streamed, self.output)
+
+    def policy(self, precision: Precision, an_epoch: int, **more: Any) -> Policy:
+        """The guard's policy: a checkpoint per epoch, or every twentieth of the minutes.
+
+        Arguments:
+            an_epoch: steps.
+        """
+        config, minutes = self.config, self.config.minutes
+        return Policy(
+            precision=precision, checkpoint_steps=config.checkpoint_steps or (an_epoch if minutes is None else None),
+            checkpoint_minutes=None if minutes is None else max(0.2, minutes / 20),
+            keep_checkpoints=config.keep_checkpoints, **more,
+        )  # fmt: skip
+
+    def team(self, model: Any, optimizer: Any) -> Team:
+        """The model in training on all ranks, each with its own dropout."""
+        team = Team(model, optimizer, self.place, shard=getattr(self.config, "shard", False))
+        self.place.seed(self.config.seed)
+        return team
+
+
+def goes_on(
+    directory: Path,
+    recipe: str,
+    config: Any,
+    fixed: Collection[str],
+    say: Say,
+    *,
+    ranks: int = 1,
+    per_rank: Collection[str] = (),
+) -> bool:
+    """Whether there is a checkpoint to resume from.
+
+    Arguments:
+        directory: of the run.
+        recipe: name of the recipe.
+        config: its current settings.
+        fixed: settings that must not change: data, model, order.
+        say: receives the output directory and changed settings.
+        ranks: current number.
+        per_rank: settings per rank, whose total over ranks must not change.
+
+    Raises:
+        UsageError: a run with other data or another model is there.
+    """
+    tell = (lambda _: None) if getattr(config, "dry_run", False) else say
+    if not any((directory / "checkpoints").glob("step-*")) or not (directory / RUN).exists():
+        if (directory / RUN).exists():
+            tell(f"writing to {directory}: its run has no checkpoint yet, starting from the beginning")
+        else:
+            tell(f"writing to {directory}; resume with the same command")
+        return False
+    before = read_launch(directory, recipe)
+    now = json.loads(json.dumps(asdict(config)))
+    changed = {name: (before[name], value) for name, value in now.items() if name in before and before[name] != value}
+    words = {name: f"{name} {old!r} -> {new!r}" for name, (old, new) in changed.items()}
+    then = _ranks_of(directory)
+    same = {name for name in per_rank if name in changed and then * (changed[name][0] or 0) == ranks * (now[name] or 0)}
+    if wrong := [words[name] for name in changed if name in fixed and name not in same]:
+        raise UsageError(
+            f"{directory} holds a run with other settings: {'; '.join(wrong)}",
+            fix="use another --output-dir, or remove that directory to start over",
+        )
+    tell(f"resuming the run in {directory}")
+    if ranks != then and not same:
+        say(f"ranks {then} -> {ranks}: batches and steps stay the same")
+    if changed:
+        say(f"resuming with changed settings: {'; '.join(words.values())}")
+    return True
+
+
+def ranks_in_batch(directory: Path, config: Any, ranks: int, per_rank: Collection[str], *, resuming: bool) -> int:
+    """Number of ranks' rows in a batch: the current ranks, or those at the start of a resumed run.
+
+    A resumed run keeps its batches and its position, whatever the number of ranks.
+
+    Arguments:
+        ranks: current number.
+        per_rank: settings per rank. If changed, they were adjusted to the ranks.
+    """
+    if not resuming:
+        return ranks
+    before = read_record(directory / RUN)["config"]
+    same = all(before.get(name) == getattr(config, name) for name in per_rank)
+    return _ranks_of(directory) if same else ranks
+
+
+def _ranks_of(directory: Path) -> int:
+    return int(read_record(directory / RUN).get("ranks_in_batch", 1))
