@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from warm import Process
+
 PATIENCE = 280.0
 """Seconds in which a process of a test has to end: a little less than the test itself has."""
 
@@ -43,6 +45,7 @@ def finish(
     timeout: float = PATIENCE,
     env: Mapping[str, str] | None = None,
     logs: Path | None = None,
+    warm: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end, however that is.
 
@@ -54,11 +57,16 @@ def finish(
         timeout: in seconds.
         env: its environment, `environment` if none is given.
         logs: a directory of text files to which parts of it write; a failure shows these too.
+        warm: it is Python, and begins with torch loaded.
     """
     words = [str(word) for word in command]
     # A process that is asked to abort then says where it stands.
     said = {**(environment() if env is None else env), "PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=said) as process:
+    with (
+        Process(words[1:], env=said)
+        if warm
+        else subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=said)
+    ) as process:
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -70,7 +78,7 @@ def finish(
         except BaseException:
             _end(process.pid)
             raise
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+    return subprocess.CompletedProcess(words, process.wait(), out, err)
 
 
 def _end(pid: int) -> None:

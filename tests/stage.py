@@ -1,7 +1,8 @@
-"""Several acts after one start: ``stage.py MODULES FOLDER ACT...``, alone or under torchrun; tests call `play`.
+"""Several acts after one start: ``stage.py MODULES FOLDER RANKS ACT...``; tests call `play`.
 
-Loading torch takes a process longer than most acts do. So each rank loads it once, with the modules, and every act is a
-process of its own that is forked from there: with its own random numbers, its own group of ranks, its own death.
+Loading torch takes a process longer than most acts do. So it is loaded once, with the modules, and every act on every
+rank is a process of its own that is forked from there: with its own random numbers, its own group of ranks, its own
+death. A rank finds in its environment what torchrun would put there.
 An act is a JSON list: its name, then the arguments of the first module's ``main``.
 """
 
@@ -17,17 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from child_processes import PATIENCE, finish, torchrun
-
-LOADED_ON_THE_WAY = (
-    "torch._dynamo",
-    "torch.distributed.tensor",
-    "torch.distributed.checkpoint.state_dict",
-    "stayfinite.guard.telling.showing",
-    "stayfinite.diagnosis.diagnose",
-    "rich.console",
-)
-"""What trainings load when they come to it; loaded before the acts, it is not loaded again in each."""
+from child_processes import PATIENCE, finish
 
 
 @dataclass(frozen=True)
@@ -59,14 +50,14 @@ def play(
         module: whose ``main`` an act is; what it returns is the exit code, none is 0.
         acts: their names, which go into names of files, and the arguments of each.
         folder: for what the stage writes; one for each call.
-        ranks: how many torchrun starts; one process without torchrun if none are given.
+        ranks: how many processes each act has; one that is no rank if none are given.
         loads: modules that are to be loaded before the acts besides.
         timeout: in seconds, for all acts together.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    start = [sys.executable] if ranks is None else torchrun(ranks)
     lines = [json.dumps([name, *map(str, arguments)]) for name, arguments in acts.items()]
-    done = finish([*start, __file__, ",".join([module, *loads]), folder, *lines], timeout=timeout, logs=folder)
+    words = [__file__, ",".join([module, *loads]), folder, f"{ranks or 0}", *lines]
+    done = finish([sys.executable, *words], timeout=timeout, logs=folder, warm=True)
     assert done.returncode == 0, done.stderr[-4000:]
     each = range(ranks or 1)
     return {
@@ -86,9 +77,13 @@ def _said(folder: Path, act: str, rank: int) -> Path:
     return folder / f"{act}-{rank}.txt"
 
 
-def main(modules: list[str], folder: Path, acts: list[list[str]]) -> None:
-    rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", "0"), ("WORLD_SIZE", "1")))
-    script, *_ = map(importlib.import_module, (*modules, *LOADED_ON_THE_WAY))
+def main(modules: list[str], folder: Path, ranks: int, acts: list[list[str]]) -> None:
+    script, *_ = map(importlib.import_module, modules)
+    rank = 0
+    while rank + 1 < ranks and not os.fork():
+        rank += 1
+    if ranks:
+        os.environ |= _place(rank, ranks)
     for number, (name, *arguments) in enumerate(acts):
         door = folder / f"{name}.port"
         if rank == 0:
@@ -99,7 +94,7 @@ def main(modules: list[str], folder: Path, acts: list[list[str]]) -> None:
             os.dup2(log, 1)
             os.dup2(log, 2)
             # The first rank is where the others find it, in a place that no act before this one has used.
-            os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "False", "MASTER_PORT": door.read_text()}
+            os.environ["MASTER_PORT"] = door.read_text()
             ended = script.main(*arguments)
             if number + 1 == len(acts):
                 sys.exit(ended)  # as a script ends, with all that was loaded taken down
@@ -107,6 +102,25 @@ def main(modules: list[str], folder: Path, acts: list[list[str]]) -> None:
             os._exit(ended or 0)  # to take it down takes longer than most acts do
         _write(_end(folder, name, rank), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         _await([_end(folder, name, other) for other in range(ranks)])
+    if rank + 1 < ranks:
+        os.wait()
+    os._exit(0)
+
+
+def _place(rank: int, ranks: int) -> dict[str, str]:
+    """What torchrun tells a rank."""
+    numbers = dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK"), f"{rank}")
+    numbers |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"), f"{ranks}")
+    return numbers | {
+        "GROUP_RANK": "0",
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": "127.0.0.1",
+        "TORCHELASTIC_RUN_ID": "stage",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+    }
 
 
 def _free_port() -> int:
@@ -127,4 +141,4 @@ def _await(paths: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1].split(","), Path(sys.argv[2]), [json.loads(line) for line in sys.argv[3:]])
+    main(sys.argv[1].split(","), Path(sys.argv[2]), int(sys.argv[3]), [json.loads(line) for line in sys.argv[4:]])

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from child_processes import finish
+import warm
+from child_processes import environment, finish
 
 PARENT = """
 import subprocess, sys
@@ -58,3 +59,18 @@ def test_what_was_written_and_where_it_stood_is_in_the_failure_and_nobody_is_lef
 def test_one_that_ends_is_told_of_as_it_ended() -> None:
     ended = finish([sys.executable, "-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(7)"])
     assert (ended.returncode, ended.stdout, ended.stderr) == (7, "out\n", "err\n")
+
+
+def test_one_that_begins_with_torch_loaded_is_otherwise_like_any(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import atexit, os, sys\nassert 'torch' in sys.modules and __name__ == '__main__'\n"
+        "atexit.register(print, 'the end')\nprint(sys.argv[1:], os.environ['MINE'], os.getcwd())\n"
+        "raise KeyError('it')\n"
+    )
+    ended = warm.run(["program.py", "a", "b c"], env=environment(MINE="x"), cwd=tmp_path)
+    assert (ended.returncode, ended.stdout) == (1, f"['a', 'b c'] x {tmp_path}\nthe end\n")
+    assert ended.stderr.endswith("KeyError: 'it'\n")
+    with warm.Process(["-c", "import time; time.sleep(600)"]) as process:
+        assert process.poll() is None
+        psutil.Process(process.pid).terminate()
+        assert process.wait() == -15

@@ -182,7 +182,7 @@ def falling(optimizer: Optimizer) -> torch.optim.lr_scheduler.LambdaLR:
 def batch(number: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(number)
     x = torch.randn(ROWS, INPUTS, generator=generator)
-    return x, torch.stack([x[:, i] - 0.5 * x[:, i + 1] for i in range(OUTPUTS)], dim=1)
+    return x, x[:, :OUTPUTS] - 0.5 * x[:, 1 : OUTPUTS + 1]
 
 
 def loss_of(model: nn.Module, number: int = 0) -> Tensor:

@@ -7,12 +7,12 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
+import warm
 from doc_blocks import PYTHON, ROOT, SHELL, SHOWN, Block, blocks_of, pages
 from doc_stages import STAGES
 from quick_ones import quick_ones
@@ -42,10 +42,7 @@ def test_the_code_of_a_page_runs_and_prints_what_the_page_shows(page, tmp_path):
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",
     }
-    command = [sys.executable, str(ROOT / "tests" / "run_doc_page.py"), page]
-    ran = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=580
-    )
+    ran = warm.run([ROOT / "tests" / "run_doc_page.py", page], cwd=tmp_path, env=environment)
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 

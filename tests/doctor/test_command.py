@@ -1,11 +1,10 @@
 """``stayfinite doctor`` on plain programs: what it prints, its exit codes, patches, and wrong use in one sentence."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+import warm
 from plain_programs import HEALTHY, ROOT_OF_ZERO, changed
 from stayfinite.cli.doctor import run
 from strict_schemas import strict
@@ -117,9 +116,7 @@ def test_attach_tells_at_the_end_of_a_program(tmp_path, script):
     text = "import stayfinite\nstayfinite.attach(run_dir='out')\n" + changed(
         HEALTHY, ("        optimizer.zero_grad()\n", "")
     )
-    ended = subprocess.run(
-        [sys.executable, script(text)], capture_output=True, text=True, cwd=tmp_path, check=False, timeout=240
-    )
+    ended = warm.run([script(text)], cwd=tmp_path)
     assert ended.returncode == 0
     assert "no-zero-grad" in ended.stderr
     assert json.loads((tmp_path / "out" / "doctor.json").read_text())["verdict"] == "sick"

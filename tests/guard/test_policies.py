@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from quick_ones import diagonal
 from stayfinite import BadStep, Guard, GuardClosed, Policy, TrainingDiverged, TrainingStopped
 from tiny_training import (
     FAULTS,
@@ -29,9 +30,10 @@ both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)
 # -- watch -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16-autocast"])
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("optimizer", ["AdamW-fused", "SGD-foreach", "user-written"])
+@pytest.mark.parametrize(
+    ("fault", "optimizer", "precision"),
+    diagonal(FAULTS, ["AdamW-fused", "SGD-foreach", "user-written"], ["fp32", "fp16-autocast"]),
+)
 def test_watching_never_interferes(optimizer, fault, precision):
     mine, plain = (Training(optimizer, precision, policy=Policy.watch()) for _ in range(2))
     for each in [None, None, None, fault, None, None]:

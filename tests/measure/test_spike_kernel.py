@@ -28,19 +28,27 @@ def by_kernel(policy, state=None):
     return DeviceSpikes(policy, CPU, state, by_kernel=True)
 
 
-@settings(max_examples=8)
-@given(small_policies, sequences)
-def test_the_kernel_and_the_pure_test_give_the_same_verdicts(policy, samples):
-    device = by_kernel(policy)
-    agree_on(samples, policy, device, SpikeState())
-    assert device._by_kernel
+@pytest.mark.parametrize("examples", quick_ones([4, 40], 4))
+def test_the_kernel_and_the_pure_test_give_the_same_verdicts(examples):
+    @settings(max_examples=examples)
+    @given(small_policies, sequences)
+    def agree(policy, samples):
+        device = by_kernel(policy)
+        agree_on(samples, policy, device, SpikeState())
+        assert device._by_kernel
+
+    agree()
 
 
-@settings(max_examples=3)
-@given(small_policies, sequences, sequences)
-def test_a_kernel_loaded_in_mid_sequence_goes_on_as_the_pure_test_does(policy, before, after):
-    state = agree_on(before, policy, by_kernel(policy), SpikeState())
-    agree_on(after, policy, by_kernel(policy, state), state)
+@pytest.mark.parametrize("examples", quick_ones([2, 20], 2))
+def test_a_kernel_loaded_in_mid_sequence_goes_on_as_the_pure_test_does(examples):
+    @settings(max_examples=examples)
+    @given(small_policies, sequences, sequences)
+    def agree(policy, before, after):
+        state = agree_on(before, policy, by_kernel(policy), SpikeState())
+        agree_on(after, policy, by_kernel(policy, state), state)
+
+    agree()
 
 
 def test_spikes_that_keep_coming_are_a_new_level_and_the_old_one_is_forgotten():

@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,6 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import warm
+from child_processes import environment
 from small_training import OPTIMIZERS, Training, changed
 from stayfinite.errors import PoisonedState, PolicyError, StateError
 from stayfinite.state import shelf
@@ -267,25 +267,20 @@ with Checkpointer(sys.argv[1], keep=2) as saver:
 """
 
 
-def _python(code: str, *args: str) -> list[str]:
-    return [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n{code}", *args]
-
-
 def test_a_full_disk_keeps_the_last_good_one(tmp_path: Path) -> None:
-    subprocess.run(_python(FULL_DISK, str(tmp_path)), check=True)
+    warm.run(["-c", FULL_DISK, tmp_path], env=environment()).check_returncode()
     assert names_in(tmp_path) == ["step-00000001"]
     assert newest_good(tmp_path).path is not None
 
 
 @pytest.mark.parametrize("delay", [0.003, 0.011, 0.017])
 def test_a_kill_inside_a_write_leaves_a_directory_to_resume_from(tmp_path: Path, delay: float) -> None:
-    with subprocess.Popen(_python(KILLED, str(tmp_path), "0.004"), stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout:
-            if int(line) >= 4:
-                break
+    with warm.Process(["-c", KILLED, tmp_path, "0.004"], env=environment()) as process:
+        while process.poll() is None and "4\n" not in process.said():
+            time.sleep(0.001)
         time.sleep(delay)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
     path, _ = newest_good(tmp_path)
     assert path is not None
     training = Training(seed=3)

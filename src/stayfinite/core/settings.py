@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 _SEPARATORS = re.compile(r"[\s\-./]+")
@@ -67,6 +68,7 @@ class Settings:
     def __init__(self, settings: Iterable[Setting] = (), notes: Iterable[tuple[str, str]] = ()) -> None:
         self._settings = list(settings)
         self._index: _Index | None = None
+        self._written: list[tuple[str, str]] | None = None
         self.notes = list(notes)
         """``(where, text)``: remarks, commands and code lines that are not key-value pairs."""
 
@@ -107,17 +109,19 @@ class Settings:
 
     def search(self, pattern: str | re.Pattern[str]) -> tuple[str, str] | None:
         """``(where, text)`` of the first note or setting that matches."""
-        matcher = re.compile(pattern, re.IGNORECASE) if isinstance(pattern, str) else pattern
+        words, flags = (pattern, re.IGNORECASE) if isinstance(pattern, str) else (pattern.pattern, pattern.flags)
+        found = _matcher(words, flags)
         for where, text in self.texts():
-            if matcher.search(text):
+            if found(text):
                 return where, text
         return None
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """All notes, and all settings as `name: value`."""
+        if self._written is None:
+            self._written = [(setting.where, f"{setting.name}: {setting.value}") for setting in self._settings]
         yield from self.notes
-        for setting in self._settings:
-            yield setting.where, f"{setting.name}: {setting.value}"
+        yield from self._written
 
     def _matches(self, name: str, *, loose: bool = False) -> list[Setting]:
         if self._index is None:
@@ -154,6 +158,12 @@ class _Index:
         more = self._loose.get(name, [])
         positions = sorted({*exact, *more}) if loose else more
         return [self._settings[position] for position in positions]
+
+
+@lru_cache(maxsize=1024)
+def _matcher(pattern: str, flags: int) -> Callable[[str], object]:
+    """Searches a text once: a run that is looked at again, and the next run, have mostly the same settings."""
+    return lru_cache(maxsize=1024)(re.compile(pattern, flags).search)
 
 
 def _doubt(setting: Setting) -> int:

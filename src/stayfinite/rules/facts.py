@@ -121,4 +121,4 @@ class Facts:
 
     @cached_property
     def _written(self) -> Haystack[tuple[str, str]]:
-        return Haystack([(text, (where, text)) for where, text in self.settings.texts()])
+        return Haystack([(text, (where, text)) for where, text in self.settings.texts()], recurring=True)

@@ -19,6 +19,9 @@ LONGEST = 2_000
 MOST = 250_000
 """Characters in total. Beyond that, texts about trouble come first."""
 
+FEW = 200
+"""Texts that are remembered one by one where they come again."""
+
 _TROUBLE = re.compile(
     r"error|exception|traceback|warn|fail|assert|overflow|nan|inf\b|skip|mismatch|killed|memory|xid|ecc|corrupt|"
     r"nccl|cuda|missing|unexpected|invalid|not "
@@ -27,18 +30,22 @@ _BREAK = "\n\x00\n"
 
 
 class Haystack(Generic[Item]):
-    """Texts, each with its item."""
+    """Texts, each with its item; `recurring` if the next look and the next run have mostly the same."""
 
-    def __init__(self, texts: Sequence[tuple[str, Item]]) -> None:
+    def __init__(self, texts: Sequence[tuple[str, Item]], *, recurring: bool = False) -> None:
         lowered = [(text[:LONGEST].lower(), item) for text, item in texts]
         self._texts = lowered if sum(len(text) for text, _ in lowered) <= MOST else _chosen(lowered)
         self._all = _BREAK.join(text for text, _ in self._texts)
+        self._remembered = recurring and len(self._texts) <= FEW
         self._answers: dict[str, list[Item]] = {}
 
     def matching(self, pattern: str) -> list[Item]:
         """The items whose texts match the pattern, in order; case is ignored."""
         found = self._answers.get(pattern)
-        if found is None:
+        if found is None and self._remembered:
+            search = _remembering(pattern)
+            found = self._answers[pattern] = [item for text, item in self._texts if search(text)]
+        elif found is None:
             # Compiling costs more than searching: a pattern without a match needs one expression, an empty haystack
             # none.
             somewhere = bool(self._texts) and _compiled(pattern, re.MULTILINE)(self._all)
@@ -57,6 +64,11 @@ def _chosen(texts: list[tuple[str, Item]]) -> list[tuple[str, Item]]:
                 room -= len(text)
                 kept.add(index)
     return [texts[index] for index in sorted(kept)]
+
+
+@lru_cache(maxsize=1024)
+def _remembering(pattern: str) -> Callable[[str], object]:
+    return lru_cache(maxsize=1024)(_compiled(pattern))
 
 
 @lru_cache(maxsize=4096)

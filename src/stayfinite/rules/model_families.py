@@ -7,6 +7,7 @@ others are bf16 pre-trainings whose fp16 failures are on record in public thread
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _FAMILIES = {
     "T5": r"\b(?:u?mt5|byt5|(?:flan|code|long)-?_?t5|t5x?|madlad|t0pp|mt0|(?:flan-?)?ul2|switch-base)(?:[-_/. ]|\b)",
@@ -34,6 +35,7 @@ SUREST = frozenset({"T5", "Pegasus", "Gemma", "GPT-Neo", "Qwen"})
 """Families with many recorded fp16 failures; the others have some."""
 
 
+@lru_cache(maxsize=4096)  # every look at a run asks for all its settings
 def family_of(text: str) -> str | None:
     """The family that a text names, if listed."""
     for family, pattern in _PATTERNS.items():

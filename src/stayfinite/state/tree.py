@@ -11,7 +11,7 @@ import binascii
 import math
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,9 +120,9 @@ class _Encoder:
             ]
             return _marked(kind, pairs)
         if isinstance(value, list):
-            return [self.encode(each, _below(path, i)) for i, each in enumerate(value)]
+            return self._items(value, path)
         if type(value) in (tuple, torch.Size):
-            return _marked("tuple", [self.encode(each, _below(path, i)) for i, each in enumerate(value)])
+            return _marked("tuple", self._items(value, path))
         if isinstance(value, set):
             return _marked("set", [self.encode(each, f"a member of {path}") for each in value])
         raise StateError(
@@ -130,6 +130,12 @@ class _Encoder:
             "without pickle",
             fix="let state_dict() return numbers, strings, tensors, and lists, tuples and dicts of them",
         )
+
+    def _items(self, values: Sequence[Any], path: str) -> list[Any]:
+        # Python's random state is 625 numbers, in every snapshot.
+        if all(type(each) is int for each in values) and max(map(int.bit_length, values), default=0) <= NATIVE_BITS:
+            return [*values]
+        return [self.encode(each, _below(path, i)) for i, each in enumerate(values)]
 
     def _tensor(self, tensor: Tensor, path: str) -> str:
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:

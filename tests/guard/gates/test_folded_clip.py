@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from quick_ones import diagonal
 from stayfinite import Guard, Policy
 from stayfinite.measure.spikes import DeviceSpikes
 
@@ -55,8 +56,7 @@ class Training:
         return copy.deepcopy([self.model.state_dict(), self.optimizer.state_dict()])
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("optimizer", "scaled"), diagonal([*OPTIMIZERS], [False, True]))
 def test_the_optimizer_that_divides_ends_where_the_clipped_one_does(optimizer, scaled):
     folded, clipped = (Training(optimizer, fold=fold, scaled=scaled) for fold in (True, False))
     for training in (folded, clipped):
@@ -98,8 +98,7 @@ def test_without_a_norm_to_clip_to_nothing_is_divided_unless_spikes_are_bounded(
     assert training.divided == [1.0] * 3
 
 
-@pytest.mark.parametrize("fold", [True, False])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("optimizer", "fold"), diagonal([*OPTIMIZERS], [True, False]))
 def test_an_unusual_gradient_is_bounded_on_the_device_as_it_is_on_the_host(optimizer, fold):
     ends = []
     for gate in ("device", "host"):

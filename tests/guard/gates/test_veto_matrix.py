@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from quick_ones import diagonal
 from stayfinite import Guard, Policy
 from tiny_training import (
     DEVICE,
@@ -21,13 +22,13 @@ from tiny_training import (
     planted,
 )
 
-CASES = [
-    *((optimizer, precision, Policy()) for optimizer in OPTIMIZERS for precision in PRECISIONS),
-    *((optimizer, precision, DEVICE) for optimizer in FUSED for precision in PRECISIONS),
-]
-NAMES = [f"{optimizer}-{precision}-{policy.gate}" for optimizer, precision, policy in CASES]
+CASES = [*diagonal([*OPTIMIZERS], PRECISIONS, [Policy()]), *diagonal(FUSED, PRECISIONS, [DEVICE])]
+NAMES = ["-".join([*case.values[:2], case.values[2].gate]) for case in CASES]
 GATED = [*((optimizer, Policy()) for optimizer in OPTIMIZERS), *((optimizer, DEVICE) for optimizer in FUSED)]
-GATED_NAMES = [f"{optimizer}-{policy.gate}" for optimizer, policy in GATED]
+
+
+def named(*others):
+    return [f"{optimizer}-{policy.gate}-{other}" for optimizer, policy in GATED for other in others]
 
 
 @pytest.mark.parametrize(("optimizer", "precision", "policy"), CASES, ids=NAMES)
@@ -49,9 +50,11 @@ def test_a_vetoed_step_changes_no_bit_of_the_training_state(optimizer, precision
     assert all_finite(training)
 
 
-@pytest.mark.parametrize(("optimizer", "policy"), GATED, ids=GATED_NAMES)
-@pytest.mark.parametrize("precision", ["fp32", "bf16-autocast"])
-def test_a_finite_spike_under_a_policy_that_refuses_it_changes_no_bit_either(optimizer, policy, precision):
+@pytest.mark.parametrize(
+    ("gated", "precision"), diagonal(GATED, ["fp32", "bf16-autocast"]), ids=named("fp32", "bf16-autocast")
+)
+def test_a_finite_spike_under_a_policy_that_refuses_it_changes_no_bit_either(gated, precision):
+    optimizer, policy = gated
     training = Training(optimizer, precision, policy=REFUSING["device" if policy is DEVICE else "host"])
     training.good(4)
     training.guard.flush()
@@ -62,9 +65,11 @@ def test_a_finite_spike_under_a_policy_that_refuses_it_changes_no_bit_either(opt
     assert changed(before, training.state()) == []
 
 
-@pytest.mark.parametrize(("optimizer", "policy"), GATED, ids=GATED_NAMES)
-@pytest.mark.parametrize("fault", ["nan-loss", "inf-element"])
-def test_training_goes_on_as_if_the_bad_steps_had_never_been(optimizer, policy, fault):
+@pytest.mark.parametrize(
+    ("gated", "fault"), diagonal(GATED, ["nan-loss", "inf-element"]), ids=named("nan-loss", "inf-element")
+)
+def test_training_goes_on_as_if_the_bad_steps_had_never_been(gated, fault):
+    optimizer, policy = gated
     met, spared = Training(optimizer, policy=policy), Training(optimizer, policy=policy)
     for training in (met, spared):
         training.good(2)
@@ -88,12 +93,12 @@ def test_a_fault_at_the_very_first_step_leaves_no_trace_on_the_host_gate(optimiz
 
 # Fused SGD with momentum on bfloat16 weights leaves its buffers partly unwritten on the CPU (torch 2.13, also without a
 # guard), so that no two runs are alike.
-@pytest.mark.parametrize(
-    ("optimizer", "precision"),
-    [(o, p) for o in FUSED for p in PRECISIONS if not (o.startswith("SGD") and p == "bf16-weights")],
-)
-@pytest.mark.parametrize("fault", ["nan-loss", "inf-element", "last-parameter"])
-def test_a_fault_at_the_very_first_step_does_no_harm_on_the_device_gate(optimizer, fault, precision):
+FUSED_CASES = [(o, p) for o in FUSED for p in PRECISIONS if not (o.startswith("SGD") and p == "bf16-weights")]
+
+
+@pytest.mark.parametrize(("fused", "fault"), diagonal(FUSED_CASES, ["nan-loss", "inf-element", "last-parameter"]))
+def test_a_fault_at_the_very_first_step_does_no_harm_on_the_device_gate(fused, fault):
+    optimizer, precision = fused
     met = Training(optimizer, precision, policy=DEVICE)
     spared = Training(
         optimizer, precision, policy=DEVICE, init_scale=128.0

@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,10 +14,12 @@ import torch
 from torch import nn
 
 import resumable_job
+from child_processes import environment
 from quick_ones import quick_ones
 from stayfinite import Guard, OrderError, Policy, PolicyError, StateError, UsageError
 from stayfinite.state.checkpoints import CheckpointWarning
 from tiny_training import Lines, Training, changed
+from warm import Process
 
 JOB = Path(resumable_job.__file__)
 
@@ -46,10 +46,8 @@ def launched(folder: Path) -> int:
     return len(json.loads(record.read_text())["launches"]) if record.exists() else 0
 
 
-def launch(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, str(JOB), str(folder), *arguments], env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
+def launch(folder: Path, *arguments: str) -> Process:
+    return Process([JOB, folder, *arguments], env=environment())
 
 
 # -- the promise -----------------------------------------------------------------------------------------------------
@@ -58,8 +56,8 @@ def launch(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("kill_after", quick_ones([2, 13], 13))
 def test_a_killed_and_resumed_run_ends_with_the_very_same_weights(tmp_path, kill_after):
     whole = resumable_job.train(tmp_path / "whole")
-    killed = launch(tmp_path / "killed", f"{kill_after}")
-    assert killed.wait() == -signal.SIGKILL
+    with launch(tmp_path / "killed", f"{kill_after}") as killed:
+        assert killed.wait() == -signal.SIGKILL
     rest = resumable_job.train(tmp_path / "killed")
     assert rest["step"] == whole["step"] == 24
     # Two checkpoints back at most: the newest may still have been written when the kill came.
@@ -72,12 +70,12 @@ def test_kills_at_random_moments_change_nothing(tmp_path):
     whole = resumable_job.train(tmp_path / "whole")
     chance = random.Random(7)
     for launches in (1, 2):
-        process = launch(tmp_path / "killed")
-        while process.poll() is None and launched(tmp_path / "killed") < launches:
-            time.sleep(0.01)
-        time.sleep(chance.uniform(0, 0.3))
-        process.kill()
-        process.wait()
+        with launch(tmp_path / "killed") as process:
+            while process.poll() is None and launched(tmp_path / "killed") < launches:
+                time.sleep(0.01)
+            time.sleep(chance.uniform(0, 0.3))
+            if process.poll() is None:
+                os.kill(process.pid, signal.SIGKILL)
     rest = resumable_job.train(tmp_path / "killed")
     assert same(whole, rest)
 

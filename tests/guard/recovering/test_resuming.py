@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
+from itertools import product
 
 import pytest
 
+from quick_ones import diagonal
 from stayfinite import Policy, TrainingDiverged
 from tiny_training import GATES, Training, changed
 
@@ -41,10 +43,11 @@ def resumed_from(training: Training, **settings) -> Training:
     return after
 
 
-@both_gates
-@pytest.mark.parametrize("precision", ["fp32", "fp16-autocast"])
-@pytest.mark.parametrize("at", [0, 3, 6, 9, 11, 13])
-def test_a_resumed_run_takes_the_same_decisions(at, precision, gate):
+@pytest.mark.parametrize(
+    ("at", "run"), diagonal([0, 3, 6, 9, 11, 13], [*product(["fp32", "fp16-autocast"], ["host", "device"])])
+)
+def test_a_resumed_run_takes_the_same_decisions(at, run):
+    precision, gate = run
     settings = {"policy": Policy(gate=gate, level_change_after=3), "init_scale": 16.0}
     through = Training("AdamW-fused", precision, **settings)
     for fault in PLAN[:at]:

@@ -1,8 +1,6 @@
 """Every number is looked at: the count, the first index and the largest magnitude are exact, whatever the format."""
 
 import math
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -10,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+import warm
 from stayfinite.readers.checkpoints.facts import Place
 from stayfinite.readers.checkpoints.formats.opening import read_file
 from stayfinite.readers.checkpoints.values.statistics import Tally, tally, values_of
@@ -197,7 +196,7 @@ def test_a_tensor_larger_than_the_memory_allowed_is_looked_at_in_a_few_megabytes
         "print(r.checkpoints[0].values[0][0].nan, r.checkpoints[0].values[0][0].first[0],"
         "re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
     )
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    done = warm.run(["-c", code, path])
     nan, first, kilobytes = map(int, done.stdout.split())
     assert (nan, first) == (1, 1 << 28)
     assert kilobytes < 1 << 20

@@ -70,7 +70,7 @@ def test_any_lines_of_a_log_are_read(lines):
     check(settings_in_text([(f"train.log:{number}", line) for number, line in enumerate(lines, 1)]))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "log"])
 @pytest.mark.parametrize(
     "unit",
     [
@@ -101,9 +101,11 @@ def test_any_lines_of_a_log_are_read(lines):
 )
 def test_depth_and_repetition_cost_neither_the_stack_nor_the_evening(kind, unit):
     began = time.process_time()
-    check(settings_of_kind(kind, unit * 20_000, "file"))
-    check(settings_of_kind(kind, "fp16: true\n" + unit * 20_000, "file"))
-    check(settings_in_text([("log:1", unit * 20_000), ("log:2", "Namespace(" + unit * 20_000)]))
+    if kind == "log":
+        check(settings_in_text([("log:1", unit * 20_000), ("log:2", "Namespace(" + unit * 20_000)]))
+    else:
+        check(settings_of_kind(kind, unit * 20_000, "file"))
+        check(settings_of_kind(kind, "fp16: true\n" + unit * 20_000, "file"))
     assert time.process_time() - began < 3
 
 

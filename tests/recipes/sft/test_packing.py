@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from quick_ones import diagonal
 from stayfinite.recipes.chat.adapters import attach, spare_memory
 from stayfinite.recipes.chat.batching import Padding
 from stayfinite.recipes.chat.generating import generate_tokens
@@ -157,8 +158,7 @@ def test_a_model_whose_rows_would_mix_is_left_alone() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out")
-@pytest.mark.parametrize("kind", sorted(PACKABLE))
-@pytest.mark.parametrize("sampling", [{}, {"samples": 2, "temperature": 1.0}], ids=["likeliest", "sampled"])
+@pytest.mark.parametrize(("kind", "sampling"), diagonal(sorted(PACKABLE), [{}, {"samples": 2, "temperature": 1.0}]))
 def test_answers_are_the_same_where_the_beginning_of_all_questions_is_read_once(
     kind: str, sampling: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -61,6 +62,7 @@ def run_record(earlier: dict[str, Any], launch: dict[str, Any]) -> dict[str, Any
     return earlier | {"version": VERSION, "launches": [*(launches if isinstance(launches, list) else []), launch]}
 
 
+@cache
 def _versions() -> dict[str, str]:
     found = {}
     for name in OF_INTEREST:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -167,6 +168,7 @@ def _said(line: str, finding: Mapping[str, Any]) -> str:
     return without_repeats(line.removeprefix(f"{finding.get('where')}: "), finding.get("cause"))
 
 
+@cache
 def _version() -> str:
     try:
         return metadata.version("stayfinite")

@@ -6,6 +6,7 @@ Embeddings, position tables and class targets fail with similar messages; their 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
@@ -68,6 +69,7 @@ _POSITION_TABLES = {
     r"\bopt-\d|\bgpt-?neo\b|\bxglm|\bgalactica": 2048,
     r"\bwhisper": 448,
 }
+_NO_TABLE = len(_POSITION_TABLES)
 _LENGTHS = (
     "max_length",
     "max_seq_length",
@@ -206,11 +208,18 @@ def position_limit(facts: Facts) -> tuple[int, str] | None:
         return int(value), told
     model = facts.context.model
     texts = [model.value] if model is not None else [text for _, text in facts.settings.texts()]
-    for pattern, limit in _POSITION_TABLES.items():
-        for text in texts:
-            if re.search(pattern, text, re.IGNORECASE):
-                return limit, f"{text.strip()[:80]} has positions for {limit} tokens"
-    return None
+    first, text = min(((_table_of(text), text) for text in texts), key=lambda found: found[0], default=(_NO_TABLE, ""))
+    if first == _NO_TABLE:
+        return None
+    limit = [*_POSITION_TABLES.values()][first]
+    return limit, f"{text.strip()[:80]} has positions for {limit} tokens"
+
+
+@lru_cache(maxsize=4096)  # every look at a run asks for all its settings
+def _table_of(text: str) -> int:
+    """Number of the first model of `_POSITION_TABLES` that a text names."""
+    named = (number for number, pattern in enumerate(_POSITION_TABLES) if re.search(pattern, text, re.IGNORECASE))
+    return next(named, _NO_TABLE)
 
 
 def _from_scratch(facts: Facts) -> bool:
