@@ -65,7 +65,8 @@ def trailing_zeros(values: Sequence[float]) -> int:
 
 def is_flat(losses: Sequence[float]) -> bool:
     """Whether many losses change only by rounding, or fewer not in the last of three or more digits."""
-    if len(losses) >= 8 and len(set(losses)) == 1 and losses[0] > TINY_LOSS and losses[0] != round(losses[0], 2):
+    told = losses and (losses[0] != round(losses[0], 2) or digits(losses[0]) >= 4)
+    if len(losses) >= 8 and len(set(losses)) == 1 and losses[0] > TINY_LOSS and told:
         return True
     if len(losses) < 20 or max(losses) <= TINY_LOSS:
         return False

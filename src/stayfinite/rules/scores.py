@@ -17,6 +17,9 @@ _SCORE = re.compile(
     r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
     re.IGNORECASE,
 )
+_PRECISION = re.compile(r"(?:^|_)m?ap(?:$|[_@\d])", re.IGNORECASE)
+_AREA = re.compile(r"(?:^|_)(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
+"""Half of it is a coin's."""
 _RIGHT = re.compile(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
 _ERROR = re.compile(r"(?:test|val|valid|validation|dev|eval)[_/]err(?:or)?(?:$|_)", re.IGNORECASE)
 """Of an evaluation: what `_RIGHT` is short of 1."""
@@ -29,6 +32,9 @@ STILL = 5
 """Evaluations needed to call a score constant."""
 SCORED = 3
 """Evaluations needed to judge a score of exactly 0."""
+_SPLIT = re.compile(r"^(?:train|training|val|valid|validation|test|eval|dev)[_/]")
+LATE = 10
+"""Epochs after which a detector finds something."""
 FALLEN = 0.8
 """The last loss over the first where it has fallen."""
 LEARNED = 0.3
@@ -61,6 +67,14 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
         if not losses and len(right) >= 2 and _at_chance(right):
             return guesses[0][0]
     for name, track in run.metrics.items():
+        if len(track.values) < SCORED:
+            continue
+        if _AREA.search(name) and all(abs(value - 0.5) <= 1e-3 for value in track.values):
+            return name
+        scored = _SCORE.search(name) or (_PRECISION.search(name) and name != "map50")
+        if scored and not losses and not any(track.values):
+            return name
+    for name, track in run.metrics.items():
         if _WRONG.search(name) and len(track.values) >= SCORED and set(track.values) <= {1.0, 100.0}:
             return name
     for name, track in run.metrics.items():
@@ -91,14 +105,25 @@ def zero_score(run: RunSeries, losses: Sequence[float]) -> str:
     precision = run.metrics.get("coco_ap")
     if precision is not None and len(precision.values) >= SCORED and not any(precision.values):
         return "coco_ap"
+    found = run.metrics.get("map50")
+    if found is not None and not any(found.values) and (len(found.values) >= LATE or _latest(run) >= LATE):
+        return "map50"
     if len(losses) < 2 or losses[-1] >= FALLEN * losses[0]:
         return ""
+    together: dict[str, list[float]] = {}
     for name, track in run.metrics.items():
+        if not _SCORE.search(name) or "token" in name:
+            continue
+        values = together.setdefault(_SPLIT.sub("", name), [])
+        values += track.values
         best = name.startswith("best") and len(losses) >= SCORED
-        enough = best or len(track.values) >= SCORED
-        if _SCORE.search(name) and "token" not in name and enough and not any(track.values):
+        if (best or len(values) >= SCORED) and not any(values):
             return name
     return ""
+
+
+def _latest(run: RunSeries) -> float:
+    return max((point.epoch for point in run.points if point.epoch is not None), default=0.0)
 
 
 def lost_score(run: RunSeries) -> str:

@@ -24,7 +24,9 @@ MOST_RANKS = 4_096
 
 _MEASURES = re.compile(r"\d|(?i:\bnan|\binf)")
 _NOT_FINITE = re.compile(r"(?i:\bnan\b|\binf|finite)")
-_HEADS = re.compile(r"(?i:loss|gpu_mem)|abs min")
+_HEADS = re.compile(
+    r"(?i:loss|gpu_mem|f1-score|\bpred|\bhyp|\btrue|\btarget|\bref|(?:weight|bias)\b.{0,24}\bnone)|abs min"
+)
 _BAR_BEFORE = re.compile(r"%\|[^|\r\n]{0,400}\|\s{0,9}\d+/(?:\d+|\?) \[[^\[\]\n]{1,300}\](?=\s*[^\s:])")
 _REMARK = re.compile(
     r"(?i:\b(?:warning|error|exception|failed|invalid|overflow|no valid)\b|\bskipp(?:ed|ing)\b(?!\s*[:=]?\s*\d))"

@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, assigned, code_lines, lost
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
 
 _EXP = re.compile(
     r"(?:torch|np|numpy|tf|K|math|tf\.math)\.exp\(|(?<![\w.])exp\(|\.exp\(\)|\bexpm1\(|\b(?:math|np|numpy)\.e\s*\*\*|\bsinh\(|\bcosh\(|"
@@ -88,7 +88,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(warned.text, STRONG + FAIR, warned.where)
     bad = lost(facts)
     if warned and bad is None and facts.symptoms.healthy:
-        yield Clue("training continues normally", 2 * AGAINST - HINT, facts.symptoms.where.get("start", ""))
+        yield Clue("the numbers are finite", REFUTED, facts.symptoms.where.get("start", ""))
+        return
     if bad or warned:
         lines = list(code_lines(facts))
         bounded_names = assigned([text for _, text in lines], _BOUND)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stayfinite.rules.signs.nan_words import says_not_finite
+from stayfinite.rules.signs.shown_text import shows_repetition
 from stayfinite.rules.signs.told_scores import tells_low_score, tells_what_was_hoped_for
 
 Kind = Literal[
@@ -217,6 +218,8 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
             found["low score"] = ReportedSymptom("low score", where, text.strip())
         if "not as expected" not in found and tells_what_was_hoped_for(text):
             found["not as expected"] = ReportedSymptom("not as expected", where, text.strip())
+        if "bad answers" not in found and shows_repetition(text):
+            found["bad answers"] = ReportedSymptom("bad answers", where, text.strip())
         for sentence in _SENTENCE.findall(text):
             if _DENIED.search(sentence):
                 continue
