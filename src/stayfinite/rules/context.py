@@ -17,7 +17,7 @@ OPTIMIZER = ("optim", "optimizer", "optimizer_type", "optimizer_name")
 WARMUP = ("warmup_steps", "warmup_ratio", "warmup_iters", "warmup_updates", "num_warmup_steps", "warmup")
 CLIP = (
     "max_grad_norm", "gradient_clip_val", "clip_norm", "gradient_clipping", "clip_grad", "grad_clip", "clip_grad_norm",
-    "max_norm",
+    "max_norm", "clip",
 )  # fmt: skip
 CHECKPOINTING = (
     "gradient_checkpointing", "use_gradient_checkpointing", "activation_checkpointing", "gradient_checkpointing_enable",

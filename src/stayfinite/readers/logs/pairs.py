@@ -15,6 +15,8 @@ _NAME = re.compile(r"([A-Za-z_][\w./%@+#\- ]*+)['\"]?\s*$")
 _ENDS_NAME = re.compile(r"[,|;:{}()\[\]<>=\t]|\s-\s|\s{2,}|(?<=\d)\s")
 _PLACED = re.compile(r"(\b(?:[a-z]+ ){0,2}loss)\s+(?:at|after|in|for)\s+[a-z]{2,12}:?\s+\d+$", re.IGNORECASE)
 """`Loss at step 20`, `loss for step: 20 =`: the step is no part of the name."""
+_OF = re.compile(r"(?<=\w)\s?\([A-Za-z][\w ]{0,16}\)$")
+"""`loss (batch)=0.5`: what is in parentheses is no part of the name."""
 _BARE_NAMES = (
     r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss"
     r"|(?:avg|average|ave|mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss"
@@ -43,6 +45,8 @@ def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
     last = start
     for match in _SEPARATED.finditer(line, start):
         before = line[max(last, match.start() - _LONGEST_NAME) : match.start()].rstrip(" \t'\"")
+        if before.endswith(")") and (of := _OF.search(before)) is not None:
+            before = before[: of.start()]
         cut = 0
         for end in _ENDS_NAME.finditer(before):
             cut = end.end()
