@@ -11,7 +11,7 @@ from itertools import groupby, pairwise
 from statistics import median
 
 from stayfinite.core.series import Point, RunSeries, Track
-from stayfinite.rules.number_shapes import digits, finite_of
+from stayfinite.rules.number_shapes import CHANCE, digits, finite_of
 from stayfinite.rules.symptoms import Clash, Contradiction
 
 _EVALUATED = r"(?:val|valid|validation|test|testing|eval|dev)"
@@ -53,6 +53,13 @@ NEAR_CHANCE = 0.05
 SUMS = 3
 """Losses of which each is the one before plus another of the first."""
 EVEN = 0.1
+_OF_MODEL = re.compile(
+    r"(?:^|[_/])(?:q_?values?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
+)
+ENORMOUS, ORDERS = 1e8, 1e3
+_VARIANCE = re.compile(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
+FAR_BELOW_MEAN = -10.0
+_LOSS_OF_EVALUATION = re.compile(rf"{_EVALUATED}[_/](?:ce_|cross_entropy_)?loss")
 WON = 5
 """Losses in a row at which a discriminator is right about everything."""
 _OPPONENT = re.compile(r"(?:loss_?|err_?)?(?:d|disc\w*)(?:_?loss)?")
@@ -73,6 +80,9 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "discriminator wins": _won(run),
         "accuracy gone": _gone(run),
         "running sum": _running_sum(run, points),
+        "metric explodes": _exploding(run, points),
+        "worse than the mean": _worse_than_mean(run),
+        "evaluation at chance": _evaluated_at_chance(run),
     }
     return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
 
@@ -167,6 +177,39 @@ def _gone(run: RunSeries) -> str:
     return ""
 
 
+def _exploding(run: RunSeries, points: Sequence[Point]) -> str:
+    """A number of the model that grows by orders of magnitude from line to line."""
+    norms = [point.grad_norm for point in points if point.grad_norm is not None]
+    inside = {name: track.values for name, track in run.metrics.items() if _OF_MODEL.search(name)}
+    for name, values in {"grad_norm": norms, **inside}.items():
+        finite = finite_of(values)
+        grows = len(finite) >= SUMS and finite == sorted(finite)
+        if grows and finite[0] > 0 and finite[-1] >= max(ENORMOUS, ORDERS * finite[0]):
+            return f"{name} grows from {finite[0]:.3g} to {finite[-1]:.3g}"
+    return ""
+
+
+def _worse_than_mean(run: RunSeries) -> str:
+    """A share of variance far below 0, which the mean alone reaches."""
+    for name, track in run.metrics.items():
+        if _VARIANCE.search(name) and track.values[-1] <= FAR_BELOW_MEAN:
+            return f"{name} is {track.values[-1]:.4g}; predicting the mean gives 0"
+    return ""
+
+
+def _evaluated_at_chance(run: RunSeries) -> str:
+    """A loss of ln n with an accuracy of 1/n, at the last evaluation."""
+    accuracy = _first(run, _OF_EVALUATION)
+    for name, track in run.metrics.items():
+        if accuracy is None or not _LOSS_OF_EVALUATION.fullmatch(name):
+            continue
+        for classes, guess in CHANCE.items():
+            right = accuracy[1].values[-1] if max(accuracy[1].values) <= 1 else accuracy[1].values[-1] / 100
+            if abs(track.values[-1] - guess) <= 1e-4 * guess and abs(right * classes - 1) <= 0.1:
+                return f"{name} is ln {classes} and {accuracy[0]} 1/{classes}: chance"
+    return ""
+
+
 def _running_sum(run: RunSeries, points: Sequence[Point]) -> str:
     """Losses of which each is the one before plus another of the first, where no epoch begins them anew.
 
@@ -177,7 +220,8 @@ def _running_sum(run: RunSeries, points: Sequence[Point]) -> str:
     epochs = {point.epoch for point in found}
     by_epoch = None not in epochs and len(epochs) == len(found)
     scored = any(_SCORED.search(name) and len(track.values) == len(found) for name, track in run.metrics.items())
-    if len(losses) < SUMS or losses[0] <= 0 or not (by_epoch or (scored and epochs == {None})):
+    rewarded = any("reward" in name or "return" in name for name in run.metrics)
+    if rewarded or len(losses) < SUMS or losses[0] <= 0 or not (by_epoch or (scored and epochs == {None})):
         return ""
     even = all(abs(loss / (count * losses[0]) - 1) <= EVEN for count, loss in enumerate(losses, 1))
     return f"the loss grows by {losses[0]:.4g} each time: a sum that is never reset" if even else ""

@@ -243,7 +243,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         lost_metrics=(lost := _lost_metrics(seen, bool(finite))),
         lost_at=_lost_at(seen.run, lost),
         printed=_printed(seen, len(finite)),
-        chance=at_chance(finite, by_epochs=_by_epochs(points)),
+        chance=at_chance(finite, by_epochs=_by_epochs(points), steps=_span(points)),
         swings=not expected_to_rise and swings(finite),
         zero_score=zero_score(seen.run, finite),
         lost_score=lost_score(seen.run),
@@ -389,6 +389,11 @@ def _by_epochs(points: Sequence[Point]) -> bool:
     """Whether there is one point per epoch, from the first on."""
     epochs = [point.epoch for point in points]
     return bool(epochs) and epochs[0] is not None and epochs[0] <= 1 and len(set(epochs)) == len(epochs)
+
+
+def _span(points: Sequence[Point]) -> float:
+    steps = [point.step for point in points if point.step is not None and math.isfinite(point.step)]
+    return max(steps) - min(steps) if steps else 0.0
 
 
 def _rewarded(run: RunSeries) -> bool:

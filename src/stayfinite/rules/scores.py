@@ -17,6 +17,8 @@ _SCORE = re.compile(
     r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
     re.IGNORECASE,
 )
+_LIKENESS = re.compile(r"(?:^|_)(?:m?iou|psnr|ssim|ndcg)(?:$|[_@\d])", re.IGNORECASE)
+_OF_ANSWERS = re.compile(r"(?:^|_)(?:precision|recall|f1)(?:$|[_@\d])", re.IGNORECASE)
 _PRECISION = re.compile(r"(?:^|_)m?ap(?:$|[_@\d])", re.IGNORECASE)
 _AREA = re.compile(r"(?:^|_)(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
 """Half of it is a coin's."""
@@ -84,14 +86,21 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
             poor = one > 0 and digits(one) >= 3 and (one <= POOR or 1 < one <= 100 * POOR)
             if (_RIGHT.search(name) and poor) or (_REWARD.search(name) and len(values) >= STILL and one < 0):
                 return name
+    if not losses and sum(len(values) for values in _answers(run)) >= SCORED and not any(map(any, _answers(run))):
+        return next(name for name in run.metrics if _OF_ANSWERS.search(name))
     for name, track in run.metrics.items():
         values = track.values
-        if len(values) < STILL - (not losses) or len(set(values)) > 1 or not _SCORE.search(name) or "token" in name:
+        scored = (_SCORE.search(name) or _LIKENESS.search(name)) and "token" not in name
+        if len(values) < STILL - (not losses) or len(set(values)) > 1 or not scored:
             continue
         good = GOOD_SCORE <= values[0] <= 1 or values[0] >= 100 * GOOD_SCORE
         if not good and math.isfinite(values[0]) and not (falls and digits(values[0]) < 3):
             return name
     return ""
+
+
+def _answers(run: RunSeries) -> list[list[float]]:
+    return [track.values for name, track in run.metrics.items() if _OF_ANSWERS.search(name)]
 
 
 def _at_chance(scores: Sequence[float]) -> bool:
@@ -135,6 +144,9 @@ def lost_score(run: RunSeries) -> str:
             continue  # a step that comes again is another run, or another part of the data
         scores = [sign * value for value in finite_of(track.values)]
         gained = max(scores) - scores[0] if scores else 0.0
+        fallen = len(scores) > SCORED and sign > 0 and max(scores) >= 0.5 * (1 if max(scores) <= 1 else 100)
+        if fallen and max(scores[-2:]) <= 0.2 * max(scores):
+            return name
         if (
             gained >= LEARNED * (1 if max(map(abs, scores)) <= 1 else 100)
             and max(scores[-2:]) <= scores[0] + 0.05 * gained

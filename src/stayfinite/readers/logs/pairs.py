@@ -25,7 +25,8 @@ _BARE_NAMES = (
     r"|grad(?:ient)?[ _]?norm|gnorm|norm|lr|learning[ _]rate|loss[ _]scale"
     r"|(?:global[ _]?)?steps?|iter(?:ation)?s?|epoch|ep|batch|num_updates|skipped"
     r"|(?:(?:train|valid|val|test|eval)[ _]?)?(?:ppl|perplexity|acc(?:uracy)?(?:@\d{1,3})?|bleu"
-    r"|[wc]er|f1|m?iou|dice|auc|top[ _-]?\d{1,3}(?:[ _]acc(?:uracy)?)?)|\w{1,30}_(?:loss|acc|accuracy|reward)"
+    r"|reward|log[ _]likelihood|elbo|[wc]er|f1|m?iou|dice|auc|top[ _-]?\d{1,3}(?:[ _]acc(?:uracy)?)?)"
+    r"|\w{1,30}_(?:loss|acc|accuracy|reward)"
 )
 _BARE = re.compile(
     rf"(?<![\w.$/-])({_BARE_NAMES})(?:\.?\s*:?\s+(?:is\s+(?=[-+.\d]\S*$))?|\s*[#\[(]\s{{0,9}})(?:tensor\(\[?)?({NUMBER})(?!\s*[+^=]\s*\w|\s?\*\s*\w(?!\S*\s(?:after|@))|-\w|\s-\s?\d)",

@@ -36,7 +36,10 @@ _LOSS = r"(?:(?:\w{1,16}_)?loss(?:es)?|cost|objective|error|perplexity|ppl)"
 _GRADIENT = r"(?:grad(?:ient)?s?(?:[_ ]norms?)?|grad of)"
 _WEIGHTS = r"(?:weights?|param(?:eter)?s?)"
 _RATE = r"(?:lr|learning[_ ]rate)"
-_SCORE = r"(?:(?:\w{1,16}_)?acc(?:uracy)?|bleu|f1|map|auc|score|reward|metrics?|psnr)"
+_SCORE = (
+    r"(?:(?:\w{1,16}_)?acc(?:uracy)?|bleu|rouge|f1|m?ap|auc|(?:mean )?m?iou|dice|recall|precision|"
+    r"score|reward|metrics?|psnr|ssim)"
+)
 _LEARNS = rf"(?:{_LOSS}|{_SCORE}|model|network|net|agent|policy|generator|discriminator|\w+(?=:))"
 _NEAR, _FAR = r"(?:[^.;\n]|\.(?=\d)){0,24}", r"(?:[^.;\n]|\.(?=\d)){0,40}"
 _IS = (
@@ -68,7 +71,8 @@ _OUTPUT = (
 )
 _EVERY = r"(?:all|every|each|any|always|regardless|whatever|no matter|only)"
 _VOID = (
-    r"(?:zeros?|0s?|black|blank|white|gr[ae]y|empty|background|the same|identical|constant|one (?:class|color|value))"
+    r"(?:zeros?|0s?|black|blank|white|gr[ae]y|empty|background|the same|identical|constant|one (?:class|color|value)|"
+    r"(?:class|label) \d+)"
 )
 _LOADS = r"(?:resum\w*|load\w*|restart\w*|reload\w*)"
 
@@ -92,7 +96,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             rf"^(?!.*\b{_LOSS}\b)(?=.*\b{_EVERY}\b)(?=.*\b(?:same|identical|constant)\b).*\b{_OUTPUT}\b|"
             r"\bpredict(?:s|ed|ing)? (?:only|always|just|the same|one class|all)\b|"
             r"\balways (?:predict|output|answer|return|generat|produc|giv)\w*|"
-            rf"\b{_OUTPUT} (?:(?:is|are|were|was|become|becomes|look|looks|all|only|completely|entirely|just|pure|"
+            rf"\b{_OUTPUT} (?:(?:is|are|were|was|become|becomes|look|looks|come out|turn out|end up|all|"
+            rf"only|completely|entirely|just|pure|"
             rf"mostly|always) )+"
             rf"{_VOID}\b|\b{_OUTPUT} (?:all|only) (?:zeros?|0s?|black|blank)\b|"
             r"\b(?:mode|posterior|representation\w*|model|training|policy|entropy|codebook|output)s? (?:has |"
@@ -114,7 +119,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             rf"\b{_SCORE}\b{_NEAR}\b(?:for|in|at) (?:all|every|each) (?:\w+ )?(?:epoch|step|iter|class)|"
             rf"\b{_SCORE}\b{_FAR}\b(?:stuck|constant|flat|unchanged|(?:stay|remain)(?:s|ed|ing)? (?:at|around|about|"
             rf"near|0|zero|low|random))\b|"
-            rf"\b{_SCORE}\b{_NEAR}\b(?:always|constantly|only|just|still) {_ZERO}|{_ALONE}"
+            rf"\b{_SCORE}\b{_NEAR}\b(?:always|constantly|only|just|still) {_ZERO}|"
+            rf"\b(?:{_LOSS}|{_SCORE})\b{_NEAR}\balways (?:at |around |about |exactly |equal to )?~?\d|{_ALONE}"
         ),
     ),
     (
@@ -124,7 +130,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|(?:looks? like|pure|only|just) noise|"
             r"repeat\w*)\b|"
             r"[\"']{2}(?:\W|$))|\bno new tokens generated\b|\bgenerat\w+ (?:\w+ ){0,2}(?:garbage|gibberish|nonsense)\b|"
-            r"\brepeats? the same\b|\bno (?:detections?\b|(?:boxes|objects|predictions?) (?:(?:are|is|"
+            r"\brepeat(?:s|ing)? (?:the (?:same|last|first|previous)|itself|one (?:word|token|phrase))\b|"
+            r"\bno (?:detections?\b|(?:boxes|objects|predictions?) (?:(?:are|is|"
             r"were) )?(?:detected|predicted))"
         ),
     ),
@@ -193,6 +200,13 @@ _FROM_TO = re.compile(
     r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\b",
     re.IGNORECASE,
 )
+_BETWEEN = re.compile(
+    r"\bloss(?:es)?\b[^\d.;\n]{0,30}\b(?:oscillat\w+|fluctuat\w+|swing\w*|jump\w*|bounc\w+|vari\w+)[^\d.;\n]{0,16}"
+    r"\b(?:between|from)\s(\d+(?:\.\d+)?)\s(?:and|to)\s(\d+(?:\.\d+)?(?:e\+?\d+)?)",
+    re.IGNORECASE,
+)
+SWINGS = 20.0
+"""Ratio of two levels that single batches do not explain."""
 EXPLODES = 4.0
 """Ratio of later to earlier loss."""
 LONGEST = 800
@@ -228,9 +242,15 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
             for kind, pattern in _SENTENCES:
                 if kind not in found and pattern.search(sentence):
                     found[kind] = ReportedSymptom(kind, where, text.strip())
-        if "explodes" not in found and told_factor(text) >= EXPLODES:
+        if "explodes" not in found and (told_factor(text) >= EXPLODES or told_swing(text) >= SWINGS):
             found["explodes"] = ReportedSymptom("explodes", where, text.strip())
     return list(found.values())
+
+
+def told_swing(text: str) -> float:
+    """The ratio of two levels that a loss is reported to go between; 0 if there are none."""
+    pairs = [(float(low), float(high)) for low, high in _BETWEEN.findall(text)]
+    return max((high / low for low, high in pairs if low > 0), default=0.0)
 
 
 def told_factor(text: str) -> float:

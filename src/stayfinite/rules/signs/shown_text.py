@@ -13,7 +13,7 @@ _AGAIN = re.compile(r"(?<!\S)(?=\S*[^\W\d_])(\S(?:.{0,40}?\S)?)(?:\s+\1){6,}(?!\
 """A word or a phrase seven times in a row."""
 _ALONE = re.compile(r"(?<!\S)(?=\S*[^\W\d_])(\S{1,40})(?:\s+\1){9,}(?!\S)")
 """A word ten times, whoever says it."""
-_CHARACTER = re.compile(r"([^\s\-=_.#*~+/\\|<>0])\1{15,}")
+_CHARACTER = re.compile(r"([^\w\s\-=.#*~+/\\|<>])\1{15,}")
 _SPECIAL = re.compile(
     r"<\|?/?(?:s|pad|unk|eos|bos|mask|endoftext|extra_id_\d+)\|?>|\[(?:PAD|UNK|MASK|SEP|CLS)\]", re.IGNORECASE
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from stayfinite.readers.logs.formats.answers import (
     AnswersAlike,
+    ByClass,
     Detections,
     ParameterGradients,
     Reports,
@@ -53,6 +54,7 @@ FORMATS: tuple[Callable[[], Format], ...] = (
     Rates,
     ParameterGradients,
     Detections,
+    ByClass,
     ShownAnswers,
     BareRows,
     Generic,

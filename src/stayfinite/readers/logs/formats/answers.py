@@ -33,11 +33,19 @@ _SHOWN = re.compile(
 _ITEMS = re.compile(r"(?:tensor\()?\[([-\d., ]{3,400})\]")
 _LOSS = re.compile(r"\b(?:loss|acc\w*|epoch|step|iter\w*)\b", re.IGNORECASE)
 _AROUND = " \t,;|'\"()>"
-DIFFERENT = 3
+DIFFERENT = 4
 """Right answers that differ, of which each got the same."""
 OF_TWO = 8
-"""So many where there are only two."""
+"""So many where there are only two or three."""
+ROWS = 4
+"""Rows of an output, or outputs of several digits, of which none is like another by chance."""
+DIGITS = 4
 MOST = 64
+_COUNTED = re.compile(
+    r"\s*+(?:predict\w{0,8}|preds)\b[^{\n:=]{0,30}[:=]\s?(?:Counter\()?\{((?:'?\w{1,20}'?:\s?\d{1,9}(?:,\s?)?){1,40})\}",
+    re.IGNORECASE,
+)
+"""How often each class was answered."""
 
 
 class ShownAnswers(Format):
@@ -50,6 +58,12 @@ class ShownAnswers(Format):
         self._truths: list[str] = []
 
     def read(self, line: str, start: int) -> Reading | None:
+        counted = _COUNTED.match(line, start)
+        if counted is not None:
+            counts = [int(count) for count in re.findall(r":\s?(\d+)", counted[1])]
+            several = float(sum(count > 0 for count in counts))
+            enough = sum(counts) >= OF_TWO
+            return Reading("", constants={ANSWERS: several} if enough else {}, is_point=False, has_shape=False)
         found = list(_SHOWN.finditer(line, start))
         if not found or line[start : found[0].start()].strip(" \t[]#:.)(|-0123456789") or _LOSS.search(line, start):
             return None
@@ -62,7 +76,10 @@ class ShownAnswers(Format):
         reading = Reading("", is_point=False, has_shape=False, is_message=True)
         pairs = list(zip(self._answers[:count], self._truths[:count], strict=True))
         each = [pair for answer, truth in pairs for pair in _item_by_item(answer, truth)]
-        if _is_judged(pairs) or (count >= 2 and _is_judged(each)):
+        exact = len(each) >= ROWS and all(len(answer) > DIGITS for answer, _ in each)
+        if exact and len({truth for _, truth in each}) > 1:
+            reading.constants = {ANSWERS: float(len({answer for answer, _ in each}))}
+        elif _is_judged(pairs) or (count >= 2 and _is_judged(each)):
             alike = [{answer for answer, _ in some} for some in (pairs, each) if _is_judged(some)]
             reading.constants = {ANSWERS: float(min(map(len, alike)))}
         return reading
@@ -78,7 +95,7 @@ def _item_by_item(answer: str, truth: str) -> list[tuple[str, str]]:
 def _is_judged(pairs: list[tuple[str, str]]) -> bool:
     """Whether enough different answers were called for."""
     truths = {truth for _, truth in pairs}
-    return len(truths) >= DIFFERENT or (len(truths) == 2 and len(pairs) >= OF_TWO)
+    return len(truths) >= DIFFERENT or (len(truths) > 1 and len(pairs) >= OF_TWO)
 
 
 _HEADING = re.compile(r"\s*+precision\s++recall\s++f1-score\s++support\s*+$")
@@ -116,7 +133,6 @@ class Reports(Format):
 _FIRST_ROW = re.compile(r"\s*+(?:\w{1,30}\s?[:=]\s?)?tensor\(\[\[([-+.,\de ]{3,400})\],?\s*+$")
 _NEXT_ROW = re.compile(r"\s*+\[([-+.,\de ]{3,400})\](?:,\s*+$|\](?P<end>.{0,120})\)\s*+$)")
 _MADE = re.compile(r"grad_fn=<(?:\w*Softmax|Sigmoid|Addmm|Add|Linear|View|Squeeze)", re.IGNORECASE)
-ROWS = 4
 
 
 class AnswersAlike(Format):
@@ -140,6 +156,31 @@ class AnswersAlike(Format):
         if ended and len(self._rows) >= ROWS and _MADE.search(line, start):
             reading.constants = {ANSWERS: float(len(set(self._rows)))}
         return reading
+
+
+_PER_CLASS = re.compile(r"\s*+Accuracy of\s++(?:class )?\w{1,30}\s*+:\s*+(\d{1,3}(?:\.\d{1,6})?)\s?%", re.IGNORECASE)
+
+
+SEVERAL = 3
+"""Classes of which one has all the answers."""
+
+
+class ByClass(Format):
+    """The tutorial's accuracy of each class: all answers are one where it alone has 100 % and the others have 0."""
+
+    marks = ("accuracy of",)
+
+    def __init__(self) -> None:
+        self._right: list[float] = []
+
+    def read(self, line: str, start: int) -> Reading | None:
+        row = _PER_CLASS.match(line, start)
+        if row is None:
+            return None
+        self._right = [*self._right[-MOST:], float(row[1])]
+        one = max(self._right) == 100 and sum(self._right) == 100
+        told = {ANSWERS: 1.0 if one else 2.0} if len(self._right) >= SEVERAL else {}
+        return Reading("", constants=told, is_point=False, has_shape=False)
 
 
 _DETECTED = re.compile(rf"\s*+all\s++\d++\s++\d++\s++{NUMBER}\s++{NUMBER}\s++({NUMBER})(?:\s++{NUMBER}){{1,6}}\s*+$")

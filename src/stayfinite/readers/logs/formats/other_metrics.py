@@ -117,7 +117,8 @@ class Rates(Format):
 _SCORES = (
     r"acc(?:@\d{1,3})?|accuracy(?:@\d{1,3})?|top[ _-]?\d{1,3}(?:[ _](?:acc|accuracy))?|dsc|ndcg\S{0,4}|cider|meteor|"
     r"bleu|rouge\w{0,4}|f1|em|exact[ _]match|wer|cer|auc|auroc|miou|iou|dice|map\w{0,8}|recall|precision|"
-    r"err(?:or)?(?:[ _]rate)?|psnr|ssim|fid|mse|mae|rmse|reward|return|score|kl|entropy|elbo|energy|perplexity"
+    r"err(?:or)?(?:[ _]rate)?|psnr|ssim|fid|mse|mae|rmse|reward|return|score|kl|entropy|elbo|energy|perplexity|"
+    r"r2(?:[ _]score)?|q[ _]?values?"
 )
 _QUANTITY = (
     rf"{_SCORES}|"
@@ -136,6 +137,7 @@ _PLACE = re.compile(
     r"\s{0,9}[#:=\[(]?\s{0,2}(\d+)",
     re.IGNORECASE,
 )
+_WORDS = re.compile(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
 _OF_NONE = re.compile(
     r"\b(?:count|support|instances|num_(?:samples|examples|pos|gt))\s?[:=]\s?0(?![.\d])", re.IGNORECASE
 )
@@ -151,7 +153,7 @@ class OtherMetrics(Format):
         "acc", "top", "dsc", "ndcg", "cider", "meteor", "bleu", "rouge",
         "f1", "match", "wer", "cer", "auc", "auroc", "iou", "dice", "map", "recall",
         "precision", "psnr", "ssim", "fid", "mse", "mae", "reward", "return", "score", "kl", "entropy", "elbo",
-        "energy", "activation", "logit", "output", "hidden", "weight", "param", "grad", "pred",
+        "energy", "r2", "value", "activation", "logit", "output", "hidden", "weight", "param", "grad", "pred",
     )  # fmt: skip
     is_last = True
 
@@ -186,7 +188,7 @@ class OtherMetrics(Format):
             if name not in taken:
                 taken.add(name)
                 reading.fields.append((name, begin, end))
-        reading.is_message = lost
+        reading.is_message = lost or len(_WORDS.findall(line, start)) > 3 * len(named)  # a sentence with a number
         return reading
 
 

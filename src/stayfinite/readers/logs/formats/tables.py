@@ -180,7 +180,7 @@ class BoxedRows(Format):
         return None
 
 
-_BARE_ROWS_ROW = re.compile(rf"\s*\(?(\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?({NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$")
+_BARE_ROWS_ROW = re.compile(rf"\s*+\(?(\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?({NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$")
 _ALONE = re.compile(
     r"\s*(?:tensor\()?(\d{5,}\.\d+|\d(?:\.\d+)?e\+?\d{1,3}|nan|inf)(?:,[^()\n]{0,80}\)|\))?\s*$", re.IGNORECASE
 )
