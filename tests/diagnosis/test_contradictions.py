@@ -138,6 +138,8 @@ def test_a_look_alike_is_not_sick(log: str) -> None:
         ("loss oscillates between 0.1 and 50\n", "diverges"),
         ("It repeats the last word forever\n", "repeat"),
         ("all predictions are class 3\n", "same answer"),
+        ("".join(KERAS.format(i, 0.6932, 0.4998, 0.6932, 0.5) for i in (1, 2, 3)), "ln 2"),
+        ("".join(KERAS.format(i, 1 / i, 1 - 0.3512 / i, i, "0.5000") for i in range(1, 6)), "val_acc does not change"),
         ("samples come out completely black\n", "same answer"),
     ],
 )  # fmt: skip
@@ -193,6 +195,8 @@ def test_what_a_log_shows_is_read_in_more_formats(log: str, what: str) -> None:
         "true positives: 10 false positives: 3\ntrue positives: 11 false positives: 2\n",
         "pred boxes: 300, gt boxes: 4\npred boxes: 300, gt boxes: 7\npred boxes: 300, gt boxes: 2\n",
         "Test accuracy: 0\nTest loss: 71.8\n",  # of a regression
+        "".join(KERAS.format(i, 250.1 / i, "0.0000e+00", 260.3 / i, "0.0000e+00") for i in (1, 2)),
+        "".join(KERAS.format(i, v, 0.9, v * k, w) for i, (v, k, w) in enumerate([(0.9, 6, 0.08), (0.5, 2, 0.6)], 1)),
     ],
 )  # fmt: skip
 def test_healthy_numbers_in_these_formats_are_not_sick(log: str) -> None:

@@ -35,6 +35,8 @@ STILL = 5
 SCORED = 3
 """Evaluations needed to judge a score of exactly 0."""
 _SPLIT = re.compile(r"^(?:train|training|val|valid|validation|test|eval|dev)[_/]")
+OF_VALUES = 10.0
+"""A loss this large that falls may be one of values: an accuracy says little there."""
 LATE = 10
 """Epochs after which a detector finds something."""
 FALLEN = 0.8
@@ -93,10 +95,18 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
         scored = (_SCORE.search(name) or _LIKENESS.search(name)) and "token" not in name
         if len(values) < STILL - (not losses) or len(set(values)) > 1 or not scored:
             continue
+        few = digits(values[0]) < 3 and not _prints_digits(run)
         good = GOOD_SCORE <= values[0] <= 1 or values[0] >= 100 * GOOD_SCORE
-        if not good and math.isfinite(values[0]) and not (falls and digits(values[0]) < 3):
+        if not good and math.isfinite(values[0]) and not (falls and few):
             return name
     return ""
+
+
+def _prints_digits(run: RunSeries) -> bool:
+    """Whether a score of the log has four digits, so that equal ones are equal."""
+    return any(
+        digits(value) >= 4 for name, track in run.metrics.items() if _RIGHT.search(name) for value in track.values
+    )
 
 
 def _answers(run: RunSeries) -> list[list[float]]:
@@ -123,7 +133,8 @@ def zero_score(run: RunSeries, losses: Sequence[float]) -> str:
     for name, track in run.metrics.items():
         if not _SCORE.search(name) or "token" in name:
             continue
-        values = together.setdefault(_SPLIT.sub("", name), [])
+        of_values = losses[-1] >= OF_VALUES
+        values = together.setdefault(name if of_values else _SPLIT.sub("", name), [])
         values += track.values
         best = name.startswith("best") and len(losses) >= SCORED
         if (best or len(values) >= SCORED) and not any(values):

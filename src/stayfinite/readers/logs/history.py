@@ -12,9 +12,7 @@ import re
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from stayfinite.readers.logs.numbers import NUMBER
-
-_LISTED = re.compile(rf"['\"](\w{{1,40}})['\"]\]?\s?[:=]\s?\[((?:{NUMBER},\s?){{3,}}{NUMBER})\]")
+_LISTED = re.compile(r"['\"](\w{1,40})['\"]\]?\s?[:=]\s?\[((?:[-+.\de]+|nan|inf)(?:,\s?(?:[-+.\de]+|nan|inf)){3,})\]")
 
 
 def rows_of_history(line: str) -> Iterator[str]:

@@ -56,6 +56,9 @@ def remark(facts: Facts, pattern: str) -> tuple[str, str] | None:
 
 def _first_of_its_kind(facts: Facts, step: float) -> bool:
     """Whether lines come every so many steps and this one is the first: nothing is known of the steps before."""
+    first = facts.symptoms.first_bad
+    if first is not None and first.epoch == 1 and any(run.kind == "keras" for run in facts.runs):
+        return True  # older Keras counts rows, not steps
     for run in facts.runs:
         steps = [point.step for point in islice(run.points, 8) if point.loss is not None and point.step is not None]
         if len(steps) >= 2 and steps[0] == step and steps[1] == 2 * step:

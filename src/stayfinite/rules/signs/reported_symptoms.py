@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from stayfinite.rules.signs.nan_words import says_not_finite
@@ -176,7 +177,13 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         ),
     ),
 )
-_SENTENCES = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
+
+
+@cache
+def _sentences() -> tuple[tuple[Kind, re.Pattern[str]], ...]:
+    """Compiled when the first sentence is read: a log of numbers has none."""
+    return tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
+
 
 _SENTENCE = re.compile(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 """A dot inside a number or a name does not end a sentence."""
@@ -239,7 +246,7 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
                 continue
             if "not finite" not in found and says_not_finite(sentence):
                 found["not finite"] = ReportedSymptom("not finite", where, text.strip())
-            for kind, pattern in _SENTENCES:
+            for kind, pattern in _sentences():
                 if kind not in found and pattern.search(sentence):
                     found[kind] = ReportedSymptom(kind, where, text.strip())
         if "explodes" not in found and (told_factor(text) >= EXPLODES or told_swing(text) >= SWINGS):

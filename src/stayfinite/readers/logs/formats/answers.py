@@ -21,7 +21,6 @@ import re
 
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.other_metrics import ANSWERS
-from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.reading import Reading
 
 _SHOWN = re.compile(
@@ -183,7 +182,7 @@ class ByClass(Format):
         return Reading("", constants=told, is_point=False, has_shape=False)
 
 
-_DETECTED = re.compile(rf"\s*+all\s++\d++\s++\d++\s++{NUMBER}\s++{NUMBER}\s++({NUMBER})(?:\s++{NUMBER}){{1,6}}\s*+$")
+_DETECTED = re.compile(r"\s*+all\s++\d++\s++\d++\s++[\d.e-]++\s++[\d.e-]++\s++(\d[\d.e-]*+)(?:\s++[\d.e-]++){1,6}\s*+$")
 
 
 class Detections(Format):
@@ -197,8 +196,8 @@ class Detections(Format):
 
 
 _OF_PARAMETER = re.compile(
-    rf"\s*+[\w.]{{0,160}}?(?:weight|bias)\b(?:(?P<named>[^\d\n]{{0,24}}?grad[^\d\n]{{0,24}}?)|[\s:,|=]{{1,8}}(?=None\b))"
-    rf"(?:None|(?:tensor\()?(?P<number>{NUMBER})(?:,[^()\n]{{0,80}})?\)?)\s*+$",
+    r"\s*+[\w.]{0,160}?(?:weight|bias)\b(?:(?P<named>[^\d\n]{0,24}?grad[^\d\n]{0,24}?)|[\s:,|=]{1,8}(?=None\b))"
+    r"(?:None|(?:tensor\()?(?P<number>nan|-?inf|[-+]?\d[\d.]{0,16}+(?:e[-+]?\d{1,3})?+)(?:,[^()\n]{0,80})?\)?)\s*+$",
     re.IGNORECASE,
 )
 
