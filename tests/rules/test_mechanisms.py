@@ -185,6 +185,74 @@ PAIRS = {
         Example(_epochs([1.1, 2.0, 2.9, 3.7, 4.6, 5.4, 6.3, 7.1])),
         Example(_epochs([1.1, 0.9, 0.8, 0.75, 0.7, 0.66, 0.6, 0.58])),
     ),
+    "targets-above-one": (
+        "label-out-of-range",
+        Example("Epoch 1: loss: -15.2 dice: 1.93\nEpoch 2: loss: -40.1 dice: 3.41\nEpoch 3: loss: -99.0 dice: 4.2\n"),
+        Example("Epoch 1: loss: -0.52 dice: 0.52\nEpoch 2: loss: -0.61 dice: 0.61\nEpoch 3: loss: -0.7 dice: 0.7\n"),
+    ),
+    "pixels-as-targets": (
+        "label-out-of-range",
+        Example("epoch 1 loss -12.2 acc 0.05\nepoch 2 loss -60.1 acc 0.04\n", "an autoencoder of photographs\n"),
+        Example("epoch 1 loss 0.62 acc 0.05\nepoch 2 loss 0.60 acc 0.06\n", "an autoencoder of photographs\n"),
+    ),
+    "a-likelihood-of-scores": (
+        "probability-loss-on-logits",
+        Example("epoch 1 loss -1.2 acc 0.5\nepoch 2 loss -6.1 acc 0.5\n", "layers: Linear(20, 50), Linear(50, 2)\n"),
+        Example("epoch 1 loss 0.69 acc 0.5\nepoch 2 loss 0.61 acc 0.6\n", "layers: Linear(20, 50), Linear(50, 2)\n"),
+    ),
+    "classes-one-after-the-other": (
+        "unshuffled",
+        Example("".join(f"Epoch[0] Batch [{i}] Train-accuracy={v}\n" for i, v in enumerate((0.8125, 0.01, 0.02, 0.0)))),
+        Example("".join(f"Epoch[0] Batch [{i}] Train-accuracy={v}\n" for i, v in enumerate((0.0125, 0.011, 0.1, 0.2)))),
+    ),
+    "rows-split-in-order": (
+        "unshuffled",
+        Example("".join(f"epoch {i} loss 0.2 acc 0.9{i} val_acc 0.0000 val_loss 5.1\n" for i in range(4)),
+                "model.fit(x, y, validation_split=0.1)\n"),
+        Example("".join(f"epoch {i} loss 0.2 acc 0.9{i} val_acc 0.88 val_loss 0.4\n" for i in range(4)),
+                "model.fit(x, y, validation_split=0.1)\n"),
+    ),
+    "other-inputs-in-validation": (
+        "splits-scaled-differently",
+        Example("train_acc: 0.9623 train_loss: 0.11\nval_acc: 0.0492 val_loss: 12.7\n"),
+        Example("train_acc: 0.9623 train_loss: 0.11\nval_acc: 0.7492 val_loss: 1.7\n"),
+    ),
+    "a-sum-since-the-start": (
+        "metric-not-reset",
+        Example("".join(f"epoch {i} loss {3.1 * i:.2f}\n" for i in range(1, 5))),
+        Example("".join(f"epoch {i} loss {3.1 / i:.2f}\n" for i in range(1, 5))),
+    ),
+    "outputs-that-are-saturated": (
+        "lr-too-high",
+        Example("".join(f"epoch {i} loss 14.5063 acc 0.1000\n" for i in range(3))),
+        Example("".join(f"epoch {i} loss {2.3 - i / 5:.4f} acc 0.{1 + i}\n" for i in range(3))),
+    ),
+    "one-row-at-a-time": (
+        "lr-too-high",
+        Example("Epoch 9: val_accuracy=0.0974\nEpoch 9: val_top_k_accuracy_5=0.4832\n", "--batch-size 1\n"),
+        Example("Epoch 9: val_accuracy=0.9174\nEpoch 9: val_top_k_accuracy_5=0.9932\n", "--batch-size 1\n"),
+    ),
+    "an-error-of-no-unit": (
+        "unscaled-input",
+        Example("[1] Train-rmse=287336592309880352\n[2] Train-rmse=Inf\n[3] Train-rmse=NaN\n[4] Train-rmse=NaN\n"),
+        Example("[1] Train-rmse=2873.3\n[2] Train-rmse=1200.1\n[3] Train-rmse=800.7\n[4] Train-rmse=790.1\n"),
+    ),
+    "a-flow": (
+        "naive-exp",
+        Example("Epoch 0 Loss: -2.19\nEpoch 1 Loss: -3.08\nValidation: Average loss: nan\n", "model: realnvp\n"),
+        Example("Epoch 0 Loss: -2.19\nEpoch 1 Loss: -3.08\nValidation: Average loss: -3.2\n", "model: realnvp\n"),
+    ),
+    "right-answers-divided-as-integers": (
+        "environment",
+        Example("".join(f"Epoch {i} train loss: {0.4 / i:.4f} accuracy: 0.0\n" for i in range(1, 6))),
+        Example("".join(f"Epoch {i} train loss: {0.4 / i:.4f} accuracy: 0.9{i}\n" for i in range(1, 6))),
+    ),
+    "nan-logged-as-nothing": (
+        "fp16-overflow",
+        Example("{'loss': 3.8462, 'learning_rate': 3.4e-07, 'epoch': 0.0}\n"
+                + "".join(f"{{'loss': 0.0, 'learning_rate': {i}e-07, 'epoch': 0.0{i}}}\n" for i in range(1, 5))),
+        Example("".join(f"{{'loss': 3.{8 - i}, 'learning_rate': {i}e-07, 'epoch': 0.0{i}}}\n" for i in range(1, 5))),
+    ),
 }  # fmt: skip
 
 

@@ -99,7 +99,7 @@ def understand(settings: Settings, messages: Sequence[str] = ()) -> Context:
         lr=first_number(settings, *LR),
         optimizer=first_text(settings, *OPTIMIZER),
         warmup=first_number(settings, *WARMUP),
-        clip=first_number(settings, *CLIP),
+        clip=first_number(settings, *CLIP) or _clip_off(settings),
         adapters=switched_on(settings, *ADAPTERS)
         or mention(settings, r"(?:\b|_)q?lora(?:\b|_)|\bpeft\b|\badapters?\b"),
         quantized=_quantized(settings),
@@ -152,3 +152,9 @@ def _attention(settings: Settings) -> Known | None:
         return Known(str(known.value).lower() if named else "flash_attention_2", known.where, known.text)
     found = mention(settings, r"\b(?:sdpa|flash[- _]?att\w*|xformers|eager attention|memory[- ]efficient attention)\b")
     return None if found is None else Known(str(found.value).lower().split(" ")[0], found.where, found.text)
+
+
+def _clip_off(settings: Settings) -> Known | None:
+    """A `clip` of 0; another value may be that of anything."""
+    found = first_number(settings, "clip")
+    return found if found is not None and found.value == 0 else None

@@ -34,6 +34,9 @@ CHANCE = {2: math.log(2), 3: math.log(3), 4: math.log(4), 5: math.log(5), 10: ma
           100: math.log(100), 1000: math.log(1000)}  # fmt: skip
 """The loss of guessing, by usual numbers of classes."""
 
+MANY_STEPS = 500
+"""After so many a loss that falls has fallen in three digits."""
+
 LEAST_FIRST = 0.1
 """A smaller first loss may have no targets yet, as in a value network, and says nothing."""
 
@@ -65,7 +68,8 @@ def trailing_zeros(values: Sequence[float]) -> int:
 
 def is_flat(losses: Sequence[float]) -> bool:
     """Whether many losses change only by rounding, or fewer not in the last of three or more digits."""
-    if len(losses) >= 8 and len(set(losses)) == 1 and losses[0] > TINY_LOSS and losses[0] != round(losses[0], 2):
+    told = losses and (losses[0] != round(losses[0], 2) or digits(losses[0]) >= 4)
+    if len(losses) >= 8 and len(set(losses)) == 1 and losses[0] > TINY_LOSS and told:
         return True
     if len(losses) < 20 or max(losses) <= TINY_LOSS:
         return False
@@ -73,11 +77,12 @@ def is_flat(losses: Sequence[float]) -> bool:
     return middle > 0 and (max(losses) - min(losses)) / middle < 2e-3
 
 
-def at_chance(losses: Sequence[float], *, by_epochs: bool = False) -> int | None:
-    """The number of classes if the loss is at chance from first to last; else None."""
-    if len(losses) < (3 if by_epochs else 4):
+def at_chance(losses: Sequence[float], *, by_epochs: bool = False, steps: float = 0.0) -> int | None:
+    """The number of classes if the loss is at chance from first to last, over so many steps; else None."""
+    few = len(losses) == 3 and not by_epochs
+    if len(losses) < 3 or (few and steps < MANY_STEPS):
         return None
-    near = 3e-3 if len(losses) < 8 else 6e-3
+    near = 3e-4 if few else 3e-3 if len(losses) < 8 else 6e-3
     for classes, guess in CHANCE.items():
         if all(abs(loss - guess) <= near * guess for loss in losses):
             return classes

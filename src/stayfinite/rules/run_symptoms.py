@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries
+from stayfinite.rules.contradictions import MAY_BE_NEGATIVE, contradictions, sums_by_epoch
 from stayfinite.rules.number_shapes import (
     SMALL_LOSS,
     at_chance,
@@ -41,6 +42,8 @@ from stayfinite.rules.scores import (
 from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
 from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_symptoms
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
+
+_NEGATIVE = re.compile(MAY_BE_NEGATIVE, re.IGNORECASE)
 
 WENT_ON = 10
 """After this many measurements, a crash was not the end."""
@@ -94,6 +97,9 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     recognised = sum(run.points_seen + sum(len(track.values) for track in run.metrics.values()) for run in runs)
     each = [_symptoms(_measured(run), crash, recognised) for run in runs]
     seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
+    if any(_NEGATIVE.search(text) for _, text in notes):
+        kept = tuple(each for each in seen.contradictions if each.kind != "negative loss")
+        seen = replace(seen, contradictions=kept)
     nothing = any(map(_means_of_nothing, runs))
     said = [(each.where, each.text) for run in runs for each in run.messages if not nothing or _PART.search(each.text)]
     lines = [*said, *notes]
@@ -187,6 +193,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
     small_evaluation = any(abs(value) <= SMALL_LOSS for value in evaluated) and abs(evaluated[0]) > TINY_LOSS
     range_test = is_range_test(seen.rates)
     expected_to_rise = range_test or _rewarded(seen.run) or _two_players(seen.run) or _average_falls(seen.run)
+    expected_to_rise = expected_to_rise or sums_by_epoch(points)
     return Symptoms(
         source=seen.run.source,
         points=len(points),
@@ -236,12 +243,13 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         lost_metrics=(lost := _lost_metrics(seen, bool(finite))),
         lost_at=_lost_at(seen.run, lost),
         printed=_printed(seen, len(finite)),
-        chance=at_chance(finite, by_epochs=_by_epochs(points)),
+        chance=at_chance(finite, by_epochs=_by_epochs(points), steps=_span(points)),
         swings=not expected_to_rise and swings(finite),
         zero_score=zero_score(seen.run, finite),
         lost_score=lost_score(seen.run),
         unused_code=unused_code(seen.run),
         growing_memory=growing_memory(seen.run),
+        contradictions=contradictions(seen.run, points),
         still_score=still_score(seen.run, finite),
     )
 
@@ -381,6 +389,11 @@ def _by_epochs(points: Sequence[Point]) -> bool:
     """Whether there is one point per epoch, from the first on."""
     epochs = [point.epoch for point in points]
     return bool(epochs) and epochs[0] is not None and epochs[0] <= 1 and len(set(epochs)) == len(epochs)
+
+
+def _span(points: Sequence[Point]) -> float:
+    steps = [point.step for point in points if point.step is not None and math.isfinite(point.step)]
+    return max(steps) - min(steps) if steps else 0.0
 
 
 def _rewarded(run: RunSeries) -> bool:

@@ -17,6 +17,11 @@ _SCORE = re.compile(
     r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
     re.IGNORECASE,
 )
+_LIKENESS = re.compile(r"(?:^|_)(?:m?iou|psnr|ssim|ndcg)(?:$|[_@\d])", re.IGNORECASE)
+_OF_ANSWERS = re.compile(r"(?:^|_)(?:precision|recall|f1)(?:$|[_@\d])", re.IGNORECASE)
+_PRECISION = re.compile(r"(?:^|_)m?ap(?:$|[_@\d])", re.IGNORECASE)
+_AREA = re.compile(r"(?:^|_)(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
+"""Half of it is a coin's."""
 _RIGHT = re.compile(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
 _ERROR = re.compile(r"(?:test|val|valid|validation|dev|eval)[_/]err(?:or)?(?:$|_)", re.IGNORECASE)
 """Of an evaluation: what `_RIGHT` is short of 1."""
@@ -29,6 +34,11 @@ STILL = 5
 """Evaluations needed to call a score constant."""
 SCORED = 3
 """Evaluations needed to judge a score of exactly 0."""
+_SPLIT = re.compile(r"^(?:train|training|val|valid|validation|test|eval|dev)[_/]")
+OF_VALUES = 10.0
+"""A loss this large that falls may be one of values: an accuracy says little there."""
+LATE = 10
+"""Epochs after which a detector finds something."""
 FALLEN = 0.8
 """The last loss over the first where it has fallen."""
 LEARNED = 0.3
@@ -61,6 +71,14 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
         if not losses and len(right) >= 2 and _at_chance(right):
             return guesses[0][0]
     for name, track in run.metrics.items():
+        if len(track.values) < SCORED:
+            continue
+        if _AREA.search(name) and all(abs(value - 0.5) <= 1e-3 for value in track.values):
+            return name
+        scored = _SCORE.search(name) or (_PRECISION.search(name) and name != "map50")
+        if scored and not losses and not any(track.values):
+            return name
+    for name, track in run.metrics.items():
         if _WRONG.search(name) and len(track.values) >= SCORED and set(track.values) <= {1.0, 100.0}:
             return name
     for name, track in run.metrics.items():
@@ -70,14 +88,29 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
             poor = one > 0 and digits(one) >= 3 and (one <= POOR or 1 < one <= 100 * POOR)
             if (_RIGHT.search(name) and poor) or (_REWARD.search(name) and len(values) >= STILL and one < 0):
                 return name
+    if not losses and sum(len(values) for values in _answers(run)) >= SCORED and not any(map(any, _answers(run))):
+        return next(name for name in run.metrics if _OF_ANSWERS.search(name))
     for name, track in run.metrics.items():
         values = track.values
-        if len(values) < STILL - (not losses) or len(set(values)) > 1 or not _SCORE.search(name) or "token" in name:
+        scored = (_SCORE.search(name) or _LIKENESS.search(name)) and "token" not in name
+        if len(values) < STILL - (not losses) or len(set(values)) > 1 or not scored:
             continue
+        few = digits(values[0]) < 3 and not _prints_digits(run)
         good = GOOD_SCORE <= values[0] <= 1 or values[0] >= 100 * GOOD_SCORE
-        if not good and math.isfinite(values[0]) and not (falls and digits(values[0]) < 3):
+        if not good and math.isfinite(values[0]) and not (falls and few):
             return name
     return ""
+
+
+def _prints_digits(run: RunSeries) -> bool:
+    """Whether a score of the log has four digits, so that equal ones are equal."""
+    return any(
+        digits(value) >= 4 for name, track in run.metrics.items() if _RIGHT.search(name) for value in track.values
+    )
+
+
+def _answers(run: RunSeries) -> list[list[float]]:
+    return [track.values for name, track in run.metrics.items() if _OF_ANSWERS.search(name)]
 
 
 def _at_chance(scores: Sequence[float]) -> bool:
@@ -91,14 +124,26 @@ def zero_score(run: RunSeries, losses: Sequence[float]) -> str:
     precision = run.metrics.get("coco_ap")
     if precision is not None and len(precision.values) >= SCORED and not any(precision.values):
         return "coco_ap"
+    found = run.metrics.get("map50")
+    if found is not None and not any(found.values) and (len(found.values) >= LATE or _latest(run) >= LATE):
+        return "map50"
     if len(losses) < 2 or losses[-1] >= FALLEN * losses[0]:
         return ""
+    together: dict[str, list[float]] = {}
     for name, track in run.metrics.items():
+        if not _SCORE.search(name) or "token" in name:
+            continue
+        of_values = losses[-1] >= OF_VALUES
+        values = together.setdefault(name if of_values else _SPLIT.sub("", name), [])
+        values += track.values
         best = name.startswith("best") and len(losses) >= SCORED
-        enough = best or len(track.values) >= SCORED
-        if _SCORE.search(name) and "token" not in name and enough and not any(track.values):
+        if (best or len(values) >= SCORED) and not any(values):
             return name
     return ""
+
+
+def _latest(run: RunSeries) -> float:
+    return max((point.epoch for point in run.points if point.epoch is not None), default=0.0)
 
 
 def lost_score(run: RunSeries) -> str:
@@ -110,6 +155,9 @@ def lost_score(run: RunSeries) -> str:
             continue  # a step that comes again is another run, or another part of the data
         scores = [sign * value for value in finite_of(track.values)]
         gained = max(scores) - scores[0] if scores else 0.0
+        fallen = len(scores) > SCORED and sign > 0 and max(scores) >= 0.5 * (1 if max(scores) <= 1 else 100)
+        if fallen and max(scores[-2:]) <= 0.2 * max(scores):
+            return name
         if (
             gained >= LEARNED * (1 if max(map(abs, scores)) <= 1 else 100)
             and max(scores[-2:]) <= scores[0] + 0.05 * gained

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from stayfinite.core.series import Message, Point
 from stayfinite.rules.signs.reported_symptoms import Kind, ReportedSymptom
@@ -32,6 +33,20 @@ NAMED = 3
 
 EARLY = 10
 """Points that count as the start of a log."""
+
+
+Clash = Literal[
+    "negative loss", "share above 1", "saturated", "evaluation far off", "random order", "discriminator wins",
+    "accuracy gone", "running sum", "metric explodes", "worse than the mean", "evaluation at chance",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Numbers that no working training shows together."""
+
+    kind: Clash
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +157,8 @@ class Symptoms:
     """A divergence that is next to 0 beside a reconstruction."""
     growing_memory: str = ""
     """A memory that grows from each line to the next."""
+    contradictions: tuple[Contradiction, ...] = ()
+    """Numbers that cannot go together."""
 
     @property
     def settles(self) -> bool:
@@ -255,11 +272,14 @@ class Symptoms:
             "the learning rate is 0": self.lr_zero,
             "the run crashed": self.crash is not None,
         }
-        words = [word for word, holds in found.items() if holds]
+        words = [word for word, holds in found.items() if holds] + [each.text for each in self.contradictions]
         return words + [_SAID[each.kind] for each in self.told if each.kind in _SAID]
 
     def said(self, kind: Kind) -> ReportedSymptom | None:
         return next((each for each in self.told if each.kind == kind), None)
+
+    def contradicted(self, kind: Clash) -> Contradiction | None:
+        return next((each for each in self.contradictions if each.kind == kind), None)
 
     @property
     def falls(self) -> bool:

@@ -268,7 +268,7 @@ POINTS: list[tuple[str, str, list[dict[str, Any]]]] = [
             "Epoch 2/5\n 10/100 [==>...........................] - ETA: 5s - loss: 0.5000 - accuracy: 0.7500\b\b\b\b"
             "\r100/100 [==============================] - 3s 25ms/step - loss: nan - accuracy: 0.1 - val_loss: nan\n"
         ),
-        [{"step": 110.0, "loss": 0.5}, {"step": 200.0, "loss": NAN}],
+        [{"epoch": 2.0, "step": 110.0, "loss": 0.5}, {"epoch": 2.0, "step": 200.0, "loss": NAN}],
     ),
     (
         "table",

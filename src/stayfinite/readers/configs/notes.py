@@ -24,7 +24,9 @@ _NOTHING = frozenset({"", "{", "[", "(", "}", "]", ")"})
 _MAPPING = re.compile(r"\s*(?:dict|ConfigDict|EasyDict|Namespace)\(")
 _INNER = re.compile(r"([A-Za-z_][\w.]*): (\S+)")
 _OPTIONS = re.compile(r"(?:^|\s)(--[A-Za-z][\w.\-]*(?:[=\s].*)?)$")
-_STARTS_BRACKET = re.compile(r"\s*(?:[\w.\-\" ]{1,60}[:=]\s*)?(\{)\s*(?:$|[\"'{]|\w+\s*[:=])")
+_STARTS_BRACKET = re.compile(
+    r"\s*(?:[\w.\-\" ]{1,60}[:=]\s*)?(?:(\{)\s*(?:$|[\"'{]|\w+\s*[:=])|((?:Simple)?Namespace\()\w+=)"
+)
 
 
 def read_notes(text: str, source: str) -> Settings:
@@ -139,10 +141,11 @@ class _Reader:
         if match is None:
             return 0
         rest = "\n".join(self.lines[index : index + 2000])
-        parsed = parse_literal(rest, match.start(1), first_line=index + 1)
+        start = match.start(match.lastindex or 0)
+        parsed = parse_literal(rest, start, first_line=index + 1)
         if parsed is None:
             return 0
-        head = self.lines[index][: match.start(1)].strip(" \t:=\"'")
+        head = self.lines[index][:start].strip(" \t:=\"'") if match[1] else ""
         self.settings.extend(settings_of(parsed.node, self.source, prefix=head))
         # An unclosed bracket may be a truncated config or a typo, so its lines are also read one by one.
         return rest.count("\n", 0, parsed.end) + 1 if parsed.whole else 1

@@ -67,7 +67,7 @@ def settings_of_kind(kind: str, text: str, source: str, surroundings: Surroundin
 
 
 def _read_unnamed(text: str, source: str) -> Settings:
-    """A text of unknown kind: Python if all of it parses, else notes. Every line is kept as a note."""
+    """A text of unknown kind: Python if it parses and sets something, else notes. Every line is kept as a note."""
     from stayfinite.readers.configs.notes import notes_of, read_notes
     from stayfinite.readers.configs.syntax import is_python
 
@@ -75,7 +75,9 @@ def _read_unnamed(text: str, source: str) -> Settings:
         return read_notes(text, source)
     from stayfinite.readers.configs.scripts import read_script
 
-    return Settings(read_script(text, source), notes_of(text, source))
+    found = read_script(text, source)
+    # A printed `Namespace(lr=0.1)` is an expression that sets nothing.
+    return Settings(found, notes_of(text, source)) if found else read_notes(text, source)
 
 
 def _read_yaml(text: str, source: str) -> Settings:

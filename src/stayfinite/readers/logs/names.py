@@ -11,7 +11,8 @@ LOSSES = (
     "mean_loss", "mean_train_loss", "running_loss", "loss_avg", "loss_train", "train_total_loss", "global_avg_loss",
     "xent", "tot_loss", "loss_value", "trn_loss", "tr_loss", "train_epoch_loss", "epoch_loss", "train_loss_epoch",
     "loss_epoch", "moving_ave_loss", "minibatch_loss", "loss_train_total", "train_loss_train_total", "losses", "nll",
-    "train_nll", "train_cost", "training_cost", "avg_cost", "cost",
+    "train_nll", "train_cost", "training_cost", "avg_cost", "cost", "cross_entropy", "crossentropy",
+    "train_cross_entropy", "ce",
 )  # fmt: skip
 """Names of the training loss, in order of preference when a line has several."""
 

@@ -15,6 +15,8 @@ _NAME = re.compile(r"([A-Za-z_][\w./%@+#\- ]*+)['\"]?\s*$")
 _ENDS_NAME = re.compile(r"[,|;:{}()\[\]<>=\t]|\s-\s|\s{2,}|(?<=\d)\s")
 _PLACED = re.compile(r"(\b(?:[a-z]+ ){0,2}loss)\s+(?:at|after|in|for)\s+[a-z]{2,12}:?\s+\d+$", re.IGNORECASE)
 """`Loss at step 20`, `loss for step: 20 =`: the step is no part of the name."""
+_OF = re.compile(r"(?<=\w)\s?\([A-Za-z][\w ]{0,16}\)$")
+"""`loss (batch)=0.5`: what is in parentheses is no part of the name."""
 _BARE_NAMES = (
     r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss"
     r"|(?:avg|average|ave|mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss"
@@ -22,7 +24,9 @@ _BARE_NAMES = (
     r"|(?<!time )(?<!batch )(?<!reader )cost(?!\s+\S+\s?(?:s|ms|sec\w*|min\w*|h|hours?|m)\b)|ep(?=\. )|up(?=\. )"
     r"|grad(?:ient)?[ _]?norm|gnorm|norm|lr|learning[ _]rate|loss[ _]scale"
     r"|(?:global[ _]?)?steps?|iter(?:ation)?s?|epoch|ep|batch|num_updates|skipped"
-    r"|(?:train|valid|val)?[ _]?(?:ppl|perplexity|acc(?:uracy)?|bleu)|\w{1,30}_(?:loss|acc|accuracy|reward)"
+    r"|(?:(?:train|valid|val|test|eval)[ _]?)?(?:ppl|perplexity|acc(?:uracy)?(?:@\d{1,3})?|bleu"
+    r"|reward|log[ _]likelihood|elbo|[wc]er|f1|m?iou|dice|auc|top[ _-]?\d{1,3}(?:[ _]acc(?:uracy)?)?)"
+    r"|\w{1,30}_(?:loss|acc|accuracy|reward)"
 )
 _BARE = re.compile(
     rf"(?<![\w.$/-])({_BARE_NAMES})(?:\.?\s*:?\s+(?:is\s+(?=[-+.\d]\S*$))?|\s*[#\[(]\s{{0,9}})(?:tensor\(\[?)?({NUMBER})(?!\s*[+^=]\s*\w|\s?\*\s*\w(?!\S*\s(?:after|@))|-\w|\s-\s?\d)",
@@ -42,6 +46,8 @@ def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
     last = start
     for match in _SEPARATED.finditer(line, start):
         before = line[max(last, match.start() - _LONGEST_NAME) : match.start()].rstrip(" \t'\"")
+        if before.endswith(")") and (of := _OF.search(before)) is not None:
+            before = before[: of.start()]
         cut = 0
         for end in _ENDS_NAME.finditer(before):
             cut = end.end()

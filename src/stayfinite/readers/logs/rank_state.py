@@ -115,6 +115,8 @@ class RankState:
 
     def _points(self, reading: Reading, columns: dict[str, Values], steps: Values, lines: Sequence[int]) -> None:
         columns = {**columns, "step": steps}
+        if reading.kind == "keras" and "epoch" not in columns and self._epoch is not None:
+            columns["epoch"] = [self._epoch] * len(lines)  # its heading is a line of its own
         if "loss" in columns:
             self._loss_seen = self._loss_seen or not reading.loss_is_sum
         elif reading.loss_is_expected and self._loss_seen:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from stayfinite.readers.logs.names import NO_METRICS, column_of, name_rank, plain
+from stayfinite.readers.logs.names import NO_METRICS, column_of, is_evaluation, name_rank, plain
 
 BATCH = ".batch"  # batch number within its epoch
 BATCHES = ".batches"  # batches per epoch
@@ -22,6 +22,10 @@ OTHER = ".other"  # a number that is ignored
 RANK = ".rank"
 _ETA = re.compile(r"\beta: (?:\d+ days?, )?[\d:]+")
 _TOTALS = {"total_steps", "max_steps", "total_iters", "max_iters", "num_training_steps"}
+
+
+SCORES = {"acc", "accuracy", "f1", "auc", "bleu", "dice", "iou", "miou", "acc@1", "acc@5", "top1", "top5"}
+"""Bare names of scores: of the evaluation, where the line is one."""
 
 
 @dataclass(slots=True)
@@ -58,6 +62,8 @@ class Reading:
 
     def take(self, pairs: list[tuple[str, int, int]], *, evaluation: bool = False) -> None:
         """Assign each written name to its column if known, else to a metric."""
+        names = [plain(raw) for raw, _, _ in pairs]
+        of_evaluation = evaluation or (any(map(is_evaluation, names)) and "loss" not in map(column_of, names))
         taken = {name for name, _, _ in self.fields}
         best: dict[str, str] = {}
         for raw, _, _ in pairs:
@@ -70,6 +76,8 @@ class Reading:
             column = TOTAL if name in _TOTALS else column_of(name)
             if evaluation and column in {"loss", "grad_norm", "lr", "throughput"}:
                 column, name = "", "eval_loss" if name == best.get("loss") else f"eval_{name}"
+            elif of_evaluation and name in SCORES:
+                name = f"eval_{name}"
             elif name != best.get(column, name):
                 column = ""
             if column and column not in taken:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 from stayfinite.core.series import RunSeries
 from stayfinite.readers.logs.formats import FORMATS, Format
+from stayfinite.readers.logs.history import rows_of_history
 from stayfinite.readers.logs.messages import is_trouble
 from stayfinite.readers.logs.prefix import split_prefix
 from stayfinite.readers.logs.rank_state import RankState
@@ -24,7 +25,9 @@ MOST_RANKS = 4_096
 
 _MEASURES = re.compile(r"\d|(?i:\bnan|\binf)")
 _NOT_FINITE = re.compile(r"(?i:\bnan\b|\binf|finite)")
-_HEADS = re.compile(r"(?i:loss|gpu_mem)|abs min")
+_HEADS = re.compile(
+    r"(?i:loss|gpu_mem|f1-score|\bpred|\bhyp|\btrue|\btarget|\bref|(?:weight|bias)\b.{0,24}\bnone)|abs min"
+)
 _BAR_BEFORE = re.compile(r"%\|[^|\r\n]{0,400}\|\s{0,9}\d+/(?:\d+|\?) \[[^\[\]\n]{1,300}\](?=\s*[^\s:])")
 _REMARK = re.compile(
     r"(?i:\b(?:warning|error|exception|failed|invalid|overflow|no valid)\b|\bskipp(?:ed|ing)\b(?!\s*[:=]?\s*\d))"
@@ -94,7 +97,10 @@ class TextReader:
         return [state.series for _, state in states]
 
     def _split(self, line: str, number: int) -> None:
-        """Separate a progress bar from text printed after it."""
+        """Separate a progress bar from text printed after it, and lists of a history into epochs."""
+        if "loss" in line and "[" in line and len(line) <= LONGEST_MEASURED:
+            for row in rows_of_history(line):
+                self._read(row, number)
         while "%|" in line:
             bar = _BAR_BEFORE.search(line)
             if bar is None:

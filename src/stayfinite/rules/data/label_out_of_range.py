@@ -41,6 +41,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.core.series import Message
+from stayfinite.rules.contradictions import MAY_BE_NEGATIVE
 from stayfinite.rules.data.lookups import (
     SCATTER,
     asked_and_rows,
@@ -66,15 +67,11 @@ _PICTURES = (
 """Tasks in which a failing index is a class."""
 
 
+_PIXELS = r"\bauto-?encoder|\bmasks?\b|\bsegment\w*|\bu-?net\b|reconstruct|\bmnist\b.{0,40}\bimages?\b"
+"""Tasks whose targets are images."""
+
 _BOUNDED = r"\bbce\w*|binary_?cross_?entropy\w*|(?<!nll_)cross[ _]?entropy\w*|\bfocal|\bsigmoid_focal|soft_?margin"
 """Losses that are never negative for valid labels; overlap losses are often negative."""
-_UNBOUNDED = (
-    r"\belbo\b|\bvae\b|variational|log[-_ ]?likelihood|\bnll|\bflow\b|\bglow\b|"
-    r"entropy[-_ ]?(?:bonus|reg|coef|loss_coef)|"
-    r"\bppo\b|\breward|policy|\bwgan|adversarial|\bcosine|\bmixture|\bmdn\b|\bgaussian|dice|jaccard|\biou|uncertainty|"
-    r"si-?s[nd]r|\bssim\b|\bkl\b|\bmutual|contrastive"
-)
-"""Terms that may be negative in a healthy run."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -122,11 +119,20 @@ def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
 
 def _below_zero(facts: Facts) -> Iterator[Clue]:
     """A negative loss where valid labels cannot cause one."""
-    best = facts.symptoms.best_loss
+    symptoms = facts.symptoms
+    best, above = symptoms.best_loss, symptoms.contradicted("share above 1")
+    if above is not None:
+        yield Clue(f"{above.text}; targets above 1 make it larger", STRONG + HINT, symptoms.where.get("start", ""))
     if best is None or best >= -0.01:
         return
+    negative = symptoms.contradicted("negative loss")
+    if negative is not None:
+        yield Clue(negative.text, FAIR, symptoms.where.get("start", ""))
+        pixels = facts.mentioned(_PIXELS)
+        if pixels is not None:
+            yield Clue(f"targets are pixels: 0 to 255 unless scaled ({pixels[1].strip()[:60]})", FAIR, pixels[0])
     bounded = facts.mentioned(_BOUNDED)
-    if bounded is not None and facts.mentioned(_UNBOUNDED) is None:
+    if bounded is not None and facts.mentioned(MAY_BE_NEGATIVE) is None:
         text = f"loss {best:.4g}; cross entropy of labels from 0 to 1 is never below 0"
         yield Clue(text, STRONG + HINT, facts.symptoms.where.get("start", ""))
         yield Clue(f"this loss cannot be negative: {bounded[1].strip()[:80]}", 1.5, bounded[0])

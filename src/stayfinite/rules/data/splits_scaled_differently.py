@@ -11,6 +11,7 @@ difference in preparation, not what was learned.
 
 ## How to recognize it
 - Mean and standard deviation of one batch of each side: `x.mean(), x.std()`.
+- A validation accuracy below a tenth of the training accuracy.
 - A training loss that falls and a validation loss that is far above it from the first evaluation on.
 - `stayfinite doctor train.py` compares what the model is given with and without gradients.
 
@@ -27,14 +28,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: mean and standard deviation of both splits."""
+    """Clues: mean and standard deviation of both splits; an evaluation far below the training."""
     seen = facts.seen("data.splits_scaled")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)
+    far = facts.symptoms.contradicted("evaluation far off")
+    if far is not None:
+        yield Clue(f"{far.text}: the model is shown something else", FAIR + HINT)
+        words = facts.mentioned(r"\bpreprocess\w*|normali[sz]\w*|\brescale\b|ImageDataGenerator|transforms?\.")
+        if words is not None:
+            yield Clue(f"inputs are prepared in code: {words[1].strip()[:80]}", HINT, words[0], risk=True)
 
 
 RULE = Rule(

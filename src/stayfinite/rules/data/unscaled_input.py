@@ -34,6 +34,8 @@ Trees do not mind scales.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
@@ -41,7 +43,8 @@ from stayfinite.rules.known import is_on
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _REGRESSION = (
-    r"\bmse\b|mse_?loss|\bregress|\bmae\b|l1_?loss|smooth_?l1|huber|\brmse\b|time[- _]?series|forecast|\bprice"
+    r"\bmse\b|mse_?loss|mean[_ ]?squared|\bregress|\bmae\b|l1_?loss|smooth_?l1|huber|\brmse\b|time[- _]?series|"
+    r"forecast|\bprice"
 )
 _RAW = (
     r"(?:not|un|without|no) ?-?(?:normali[sz]|standardi[sz]|scal)(?:ed|ing|ation)|"
@@ -53,6 +56,8 @@ _SCALES = (
     "scale", "normalize", "normalise", "standardize", "standardise", "do_normalize", "scaling", "normalization",
     "scale_data", "normalize_inputs", "normalize_targets", "scaler", "input_norm", "norm_data",
 )  # fmt: skip
+HUGE = 1e9
+"""No units of a target give such an error."""
 LARGE = 1e3
 """Standardized targets never start with a loss above this."""
 
@@ -76,6 +81,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         or symptoms.explodes
         or symptoms.diverges
         or symptoms.flat
+        or bool(symptoms.lost_metrics)
         or (start is not None and start >= LARGE)
     )
     if not sick or symptoms.healthy:
@@ -88,10 +94,27 @@ def judge(facts: Facts) -> Iterator[Clue]:
         still = symptoms.last_loss is not None and symptoms.last_loss <= 1.5 * start and not symptoms.bad
         weight = (FAIR + HINT if still else FAIR) if regression is not None else 0.5
         yield Clue(text, weight, symptoms.where.get("start", ""))
+    lost_first = symptoms.from_start and symptoms.bad_losses > 0 and facts.context.half is None
+    if regression is not None and raw is None and lost_first:
+        text = "a squared error is NaN or inf from the first logged point"
+        yield Clue(text, FAIR + HINT, symptoms.where.get("first_bad", ""))
+    huge = _huge_error(facts)
+    if huge is not None:
+        yield Clue(huge[0], STRONG, huge[1])
     if regression is not None and (raw is not None or (start is not None and start >= LARGE)):
         yield Clue(f"a regression ({regression[1].strip()[:80]})", HINT + 0.5, regression[0], risk=True)
     if facts.context.half is not None and raw is None:
         yield Clue(f"fp16 explains most of it ({facts.context.half.text})", AGAINST, facts.context.half.where)
+
+
+def _huge_error(facts: Facts) -> tuple[str, str] | None:
+    """``(text, where)`` of an error of a regression that is absurd where it is first logged."""
+    for run in facts.runs:
+        for name, track in run.metrics.items():
+            first = track.values[0]
+            if re.search(r"(?:^|_)(?:r?mse|mae)(?:$|_)", name) and math.isfinite(first) and first >= HUGE:
+                return f"the first {name} is {first:.3g}", run.where(track.lines[0])
+    return None
 
 
 def _switched_off(facts: Facts) -> tuple[str, str] | None:

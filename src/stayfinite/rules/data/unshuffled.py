@@ -16,6 +16,8 @@ and BatchNorm sees a different world every minute.
 - A loss that saws with the period of the data: low within a class, a jump at its border, the same teeth in every
   epoch.
 - A training loss near 0 with a validation accuracy of one class's share.
+- A training accuracy that is high for the first batches and next to 0 ever after.
+- Keras: a validation accuracy of 0 beside `validation_split`, which takes the last rows before it shuffles.
 - Print the labels of some batches: they are all the same.
 
 ## How to fix it
@@ -37,16 +39,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+
+_EVALUATED = ("val_acc", "val_accuracy", "eval_acc", "eval_accuracy", "test_acc", "test_accuracy", "valid_acc")
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: measured runs of one label."""
+    """Clues: measured runs of one label; an accuracy that is high for the first batches only; rows split in order."""
     seen = facts.seen("labels.batch_purity")
     if seen is not None and seen.value >= 0.9:
         yield Clue(
             f"on average {seen.value:.0%} of a batch is one class", PROOF if seen.value >= 0.98 else STRONG, seen.where
         )
+    symptoms = facts.symptoms
+    gone, far = symptoms.contradicted("accuracy gone"), symptoms.contradicted("evaluation far off")
+    if gone is not None:
+        yield Clue(f"{gone.text}: batches of one class each", STRONG + FAIR)
+    if far is not None:
+        zeros = sum(value == 0 for name in _EVALUATED for value, _ in facts.metric(name))
+        if zeros >= 2:
+            yield Clue(f"{far.text}, {zeros} times exactly 0: classes that the training never saw", FAIR + HINT)
+        split = facts.mentioned(r"\bvalidation_split\b")
+        if split is not None:
+            text = "Keras takes the last rows for validation, before it shuffles"
+            yield Clue(f"{text} ({split[1].strip()[:60]})", STRONG, split[0], risk=True)
 
 
 RULE = Rule(

@@ -23,6 +23,7 @@ numbers: NaN from the first steps on, on this machine only.
 - The card is younger than the CUDA in use: an A100 needs CUDA 11.0, an RTX 30 11.1, an RTX 40, L4 or H100 11.8, an
   RTX 50 or B200 12.8. An older CUDA may start all the same, take minutes to compile, and return NaN.
 - `python -m torch.utils.collect_env` shows the pair; `ldd` on the extension's `.so` shows what it was linked with.
+- An accuracy of exactly 0 at a small loss: Python 2 and torch 0.4 divide integers without a rest.
 
 ## How to fix it
 1. Make a fresh environment; install torch first, by the command that pytorch.org gives for your CUDA.
@@ -86,6 +87,8 @@ _OTHER_PLACE = (
     r"\b(?:fine|works?|ok|normal|no nan|stable|finite)\b.{0,40}\b(?:on|in|with) (?:the |a )?"
     r"(?:docker|container|colab|kaggle|cpu|linux|windows|v100|a100|t4|cuda 1\d)\b"
 )
+COIN = 0.69
+"""ln 2: whoever guesses between two has this loss."""
 _SICKLY_CARD = (
     r"\bGTX ?16(?:\d0|xx)|\bGTX ?16[- ]series|"
     r"\b16[56]0 ?(?:ti|super)?\b(?=.{0,20}\b(?:gpu|ti|super|gb|card)\b)|\bT(?:400|500|600|1200)\b"
@@ -105,6 +108,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     trouble = bad is not None or bool(facts.symptoms.trouble)
     if not trouble:
         return
+    divided = _divided_as_integers(facts)
+    if divided is not None:
+        yield divided
     place = facts.mentioned(_OTHER_PLACE)
     if place:
         yield Clue(f"healthy elsewhere: {place[1].strip()}", STRONG, place[0])
@@ -127,6 +133,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
         explains = context.half or context.attention or context.adapters or context.family
         little_else = len(facts.settings) <= 2 * len(versions) + 3 and explains is None
         yield Clue(f"versions in use: {named}", FAIR + 1.6 * HINT if little_else else HINT / 2, versions[0].where)
+
+
+def _divided_as_integers(facts: Facts) -> Clue | None:
+    """An accuracy of exactly 0 at a loss that only right answers have: Python 2 and torch 0.4 divide integers so."""
+    seen = facts.symptoms
+    zero = seen.zero_score or seen.still_score
+    values = [value for value, _ in facts.metric(zero)] if "acc" in zero else []
+    if not values or any(values) or seen.last_loss is None or not 0 < seen.last_loss < COIN:
+        return None
+    text = f"{zero} is exactly 0 at a loss of {seen.last_loss:.3g}: right answers are divided as integers"
+    return Clue(text, STRONG, seen.where.get("start", ""))
 
 
 RULE = Rule(

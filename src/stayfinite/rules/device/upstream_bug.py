@@ -62,6 +62,10 @@ _BACK_END = (
     r"\b(?:mps|apple (?:silicon|m[1-4])|m[1-4] (?:pro|max|ultra|mac\w*)|ascend|torch_npu|910[ab]?\d?|rocm|"
     r"mi\d{2,3}x?|torch[_-]?xla|tpu|gaudi|habana|directml|xpu|dcu)\b"
 )
+_EARLY = (
+    r"\bnightly\b|\bv?\d+\.\d+(?:\.\d+)?\.?(?:a|b|alpha|beta|rc|dev)\d+\b|\bbuilt from source\b|"
+    r"\b(?:from|on|latest) (?:the )?(?:latest )?master\b"
+)
 _ONE_PATH = (
     r"\btorch\.compile\(|backend ?= ?['\"]inductor|"
     r"\b(?:only|just) (?:with|when|if|under|using) .{0,30}\b(?:torch\.compile|compile[ds]?|fused|liger|unsloth|"
@@ -100,6 +104,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
             3.5 if alone else HINT / 2,
             versions[0].where,
         )
+    early = facts.mentioned(_EARLY)
+    if early:
+        yield Clue(f"a version before its release: {early[1].strip()[:80]}", FAIR, early[0], risk=True)
     back_end = facts.mentioned(_BACK_END)
     if back_end:
         yield Clue(

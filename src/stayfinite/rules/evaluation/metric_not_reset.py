@@ -39,6 +39,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("metric.sum_since_start")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)
+    summed = facts.symptoms.contradicted("running sum")
+    if summed is not None:
+        yield Clue(summed.text, STRONG, facts.symptoms.where.get("start", ""))
+        return
     for run in facts.runs:
         rows = [(loss, line) for _, loss, line in run.column("loss") if math.isfinite(loss)]
         epochs = {point.epoch for point in run.points if point.epoch is not None and point.loss is not None}

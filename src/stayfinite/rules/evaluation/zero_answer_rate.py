@@ -37,7 +37,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -53,7 +53,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(
                 f"while the loss falls from {first:.4g} to {last:.4g}", FAIR + HINT, symptoms.where.get("start", "")
             )
-        return
+        if symptoms.zero_score in {"acc", "accuracy", "train_acc", "train_accuracy"}:
+            yield Clue("it is logged beside the training loss: no text is parsed for it", AGAINST, scores[0][1])
 
 
 RULE = Rule(

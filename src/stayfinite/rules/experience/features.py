@@ -80,6 +80,7 @@ def _shown(seen: Symptoms) -> Iterator[str]:
     }
     yield from (phrase for phrase, value in holds.items() if value)
     yield from (f"reported: {each.kind}" for each in seen.told)
+    yield from (f"in contradiction: {each.kind}" for each in seen.contradictions)
 
 
 def _known(context: Context) -> Iterator[str]:

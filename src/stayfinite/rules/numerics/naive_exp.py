@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, assigned, code_lines, lost
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
 
 _EXP = re.compile(
     r"(?:torch|np|numpy|tf|K|math|tf\.math)\.exp\(|(?<![\w.])exp\(|\.exp\(\)|\bexpm1\(|\b(?:math|np|numpy)\.e\s*\*\*|\bsinh\(|\bcosh\(|"
@@ -72,6 +72,9 @@ _LIVES_ON_EXP = (
     r"reparameteri[sz]"
 )
 
+_DENSITY = re.compile(r"likelihood|log_?prob|elbo|(?:^|_)nll(?:$|_)|mixture", re.IGNORECASE)
+_FLOWS = r"\bglow\b|\breal-?nvp\b|\bmaf\b|\bnormali[sz]ing[-_ ]flows?\b|\bcoupling layers?\b|--flow\b"
+"""Models with an exp of a log-scale in every layer."""
 ORDINARY = 1e3
 
 
@@ -88,7 +91,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(warned.text, STRONG + FAIR, warned.where)
     bad = lost(facts)
     if warned and bad is None and facts.symptoms.healthy:
-        yield Clue("training continues normally", 2 * AGAINST - HINT, facts.symptoms.where.get("start", ""))
+        yield Clue("the numbers are finite", REFUTED, facts.symptoms.where.get("start", ""))
+        return
     if bad or warned:
         lines = list(code_lines(facts))
         bounded_names = assigned([text for _, text in lines], _BOUND)
@@ -106,6 +110,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         elif code:
             weight = STRONG + (0.5 if _SPREAD.search(code[1]) else 0.0)
             yield Clue(f"an unbounded exp: {code[1].strip()[:140]}", weight, code[0], risk=True)
+        elif (flow := facts.mentioned(_FLOWS)) is not None:
+            text = f"a flow scales by exp of what the network says: {flow[1].strip()[:100]}"
+            yield Clue(text, 3.5, flow[0], risk=True)
         elif (lives := facts.mentioned(_LIVES_ON_EXP)) is not None:
             yield Clue(f"a model built on exp: {lives[1].strip()[:120]}", HINT, lives[0], risk=True)
         bounded = facts.said(r"\bmax\w*\W{1,3}-?0(?:\.0*)?\b(?!\.?\d)|\bsum\w*\W{1,3}0(?:\.0*)?\s*$")
@@ -114,6 +121,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         first = facts.symptoms.first_bad
         if first is not None and first.loss is not None and math.isinf(first.loss):
             yield Clue("the loss is infinite before it is NaN", HINT, facts.symptoms.where.get("first_bad", ""))
+            named = next((name for run in facts.runs for name in run.metrics if _DENSITY.search(name)), None)
+            if named is not None and facts.context.half is None:
+                text = f"a log-likelihood ({named}) is a sum of exps unless logsumexp is used"
+                yield Clue(text, FAIR, facts.symptoms.where.get("first_bad", ""))
 
 
 def _bounded_before(text: str, names: frozenset[str]) -> bool:

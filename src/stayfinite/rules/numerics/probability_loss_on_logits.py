@@ -52,6 +52,8 @@ _LAYERS = re.compile(r"\bnn\.(?:Linear|Conv\w+|LSTM|GRU|RNN|Embedding|Transforme
 """The model is in the script, so its last layer would be visible."""
 _TURNED = re.compile(r"log_?softmax|sigmoid", re.IGNORECASE)
 
+_LISTED = r"\bDense(?:Layer)?\b|\bLinear\b|\bFullyConnected\b|\bfc\d?\b"
+"""A model is described layer by layer."""
 FLOOR = 1.1921e-07
 """-log(1 - 1e-7) in fp32: Keras's cross entropy for a "probability" clipped to its upper bound."""
 
@@ -70,6 +72,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
         shown = facts.settings.search(_LAYERS) is not None and facts.settings.search(_TURNED) is None
         weight = STRONG + HINT if facts.runs or shown else HINT
         yield Clue(f"raw scores in: {fed[1].strip()[:140]}", weight, fed[0])
+    negative = facts.symptoms.contradicted("negative loss")
+    if negative is not None and fed is None:
+        yield Clue(negative.text, FAIR + HINT / 2, facts.symptoms.where.get("start", ""))
+        layers, turned = facts.mentioned(_LISTED), facts.mentioned(r"softmax|sigmoid")
+        if layers is not None and turned is None:
+            yield Clue(f"no softmax among the layers ({layers[1].strip()[:60]})", FAIR, layers[0])
     yield from _keras(facts)
     seen = facts.seen("loss.input_outside_unit")
     if seen is not None and seen.value:

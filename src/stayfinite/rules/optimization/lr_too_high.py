@@ -21,6 +21,8 @@ the first hundred steps decide.
 - The largest ratio of update to weight is above 0.1 (healthy: about 1e-3).
 - The loss falls a little, to ln(classes), and stays there: values so large that a norm makes 0 of them give every
   input the same answer. With a hundredth of the rate the same batch gets far lower in as many steps.
+- The loss is 16.1 times the share of wrong answers (Keras), 100 times (BCELoss) or 87.3365 (Caffe): the outputs are
+  saturated.
 
 ## How to fix it
 Divide the rate by 10 and see whether the loss falls; then scale it in proportion to the batch: rate = recipe's rate x
@@ -89,6 +91,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"on one batch the loss goes from {steps.where}, {slowly}", PROOF, "the learning test")
     seen, broken = facts.symptoms, went_bad(facts)
     high = list(set_too_high(facts))
+    yield from _thrown_out(facts)
     if broken is None and seen.healthy:
         yield from _fell_apart(facts, high)
         return
@@ -133,6 +136,17 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if told is not None:
         yield Clue(told[1].strip(), STRONG, told[0], risk=True)
     yield from _against(facts, where, healthy is not None)
+
+
+def _thrown_out(facts: Facts) -> Iterator[Clue]:
+    """Finite, and beyond return: outputs that are saturated, or answers at random with a batch of one row."""
+    seen = facts.symptoms
+    saturated, guesses = seen.contradicted("saturated"), seen.contradicted("random order")
+    if saturated is not None:
+        yield Clue(f"{saturated.text}; large updates drive them there", FAIR + HINT, seen.where.get("start", ""))
+    single = facts.mentioned(r"\bbatch[-_ ]?size\W{1,3}[12]\b(?!\d)")
+    if (guesses is not None or seen.chance is not None) and single is not None:
+        yield Clue(f"a gradient of one or two rows at a rate for many ({single[1].strip()[:60]})", 3.0, single[0])
 
 
 def _fell_apart(facts: Facts, high: list[Clue]) -> Iterator[Clue]:

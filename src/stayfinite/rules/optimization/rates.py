@@ -90,6 +90,9 @@ def set_too_high(facts: Facts) -> Iterator[Clue]:
             yield Clue("all parts of the detection loss break together", HINT, parts)
         if (several := _devices(facts)) is not None:
             yield Clue(f"the number of GPUs is mentioned ({several[1]})", HINT / 2, several[0], risk=True)
+    sample = facts.mentioned(r"\blearningRates?PerSample\s*=\s*(?:0?\.[01-9]\d*|[1-9])")
+    if sample is not None and re.search(r"=\s*(?:0?\.(?:0[1-9]|[1-9])|[1-9])", sample[1]):
+        yield Clue(f"the rate is multiplied by the batch: {sample[1].strip()[:60]}", FAIR, sample[0], risk=True)
     less = _smaller_batch(facts, detection)
     if less is not None:
         yield Clue(f"the batch is smaller than the recipe's ({less[1]})", FAIR + HINT, less[0], risk=True)

@@ -22,6 +22,12 @@ SCALE_AT_FLOOR = (
 ROW = 4
 """Consecutive skips that a scale search cannot explain."""
 
+EARLY = 3
+"""Points after which a format fails that does not hold the model."""
+
+TINY_RATE = 5e-6
+"""Below it a few updates are no reason for NaN."""
+
 NO_SCALE = 1.0
 """At this scale an overflowing gradient is itself infinite."""
 
@@ -152,6 +158,10 @@ def overflow_sign(facts: Facts) -> Clue | None:
         living = seen.typical_norm is not None and seen.typical_norm > 0
         living = living or bool(facts.metric("reward", "reward_std", "rewards/mean"))
         return None if living else Clue("the loss is logged as 0: NaN losses are filtered from averages", FAIR, place)
+    filtered = any(run.kind == "transformers" for run in facts.runs) and not (seen.rewarded or seen.bad_norms)
+    if filtered and seen.zero_loss and seen.good_losses <= EARLY and seen.typical_norm is None:
+        place = seen.where.get("first_zero", "")
+        return Clue(f"the loss is 0 after {seen.good_losses} good points: transformers logs NaN as 0", FAIR, place)
     return None
 
 
@@ -184,6 +194,10 @@ def likely_half(facts: Facts) -> Clue | None:
         return Clue(
             "NaN losses are followed by finite ones, as with fp16's loss scaler", HINT, seen.where.get("first_bad", "")
         )
+    tiny = seen.zero_loss and not seen.bad_norms and seen.largest_lr is not None and 0 < seen.largest_lr < TINY_RATE
+    if tiny:
+        text = f"at a rate of {seen.largest_lr:.2g} the weights have hardly moved"
+        return Clue(text, HINT, seen.where.get("start", ""))
     gpu = facts.context.gpu
     if gpu is not None and re.search(WITHOUT_BF16, gpu.text, re.IGNORECASE):
         return Clue(f"the GPU has no bf16 ({gpu.text.strip()})", HINT, gpu.where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
+from stayfinite.rules.contradictions import sums_by_epoch
 from stayfinite.rules.facts import Facts
 
 
@@ -52,7 +53,7 @@ def fell_apart(facts: Facts) -> tuple[str, str] | None:
     for run in facts.runs:
         rows = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
         values = [value for value, _ in rows]
-        if len(rows) < 3 or min(values) <= 0.02:
+        if len(rows) < 3 or min(values) <= 0.02 or sums_by_epoch(list(run.points)):
             continue
         lowest, second = sorted(values)[:2]
         best, tail = values.index(lowest), values[-3:]

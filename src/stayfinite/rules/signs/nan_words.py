@@ -17,9 +17,14 @@ _PRINTED = (
     re.compile(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
     # Columns without names: `13 nan`, `100, 0.01, nan`, `0/299 0.48G nan nan`.
     re.compile(rf"^[\s|]*\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}(?:{_NUMBERS})*$", re.IGNORECASE),
+    # numpy and torch name the operation that made the NaN; a division is often one of a score over no rows.
+    re.compile(
+        r"\binvalid value encountered in (?:log\w*|sqrt|exp|multiply|subtract|add|power|matmul|dot|reduce)\b",
+        re.IGNORECASE,
+    ),
     re.compile(r"^\s*-?nan\s*$|(?<![\w-])(?:nan[\s,;]+){2,}nan\b", re.IGNORECASE),
     # A name and its value: any name if alone on the line, else one of a training quantity.
-    re.compile(rf"^\s*\w{{1,24}}\s*[:=]\s*{_VALUE}\s*$", re.IGNORECASE),
+    re.compile(rf"^\s*\w{{1,24}}\s*[:=\uff1a]\s*{_VALUE}\s*$", re.IGNORECASE),
     re.compile(
         r"(?:loss|cost|norm|grad|activation|logit|output|hidden|embed|feature|weight|param|pred|prob|score|reward|"
         r"return|"

@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 from stayfinite.rules.signs.nan_words import says_not_finite
+from stayfinite.rules.signs.shown_text import shows_repetition
 from stayfinite.rules.signs.told_scores import tells_low_score, tells_what_was_hoped_for
 
 Kind = Literal[
@@ -35,7 +37,10 @@ _LOSS = r"(?:(?:\w{1,16}_)?loss(?:es)?|cost|objective|error|perplexity|ppl)"
 _GRADIENT = r"(?:grad(?:ient)?s?(?:[_ ]norms?)?|grad of)"
 _WEIGHTS = r"(?:weights?|param(?:eter)?s?)"
 _RATE = r"(?:lr|learning[_ ]rate)"
-_SCORE = r"(?:(?:\w{1,16}_)?acc(?:uracy)?|bleu|f1|map|auc|score|reward|metrics?|psnr)"
+_SCORE = (
+    r"(?:(?:\w{1,16}_)?acc(?:uracy)?|bleu|rouge|f1|m?ap|auc|(?:mean )?m?iou|dice|recall|precision|"
+    r"score|reward|metrics?|psnr|ssim)"
+)
 _LEARNS = rf"(?:{_LOSS}|{_SCORE}|model|network|net|agent|policy|generator|discriminator|\w+(?=:))"
 _NEAR, _FAR = r"(?:[^.;\n]|\.(?=\d)){0,24}", r"(?:[^.;\n]|\.(?=\d)){0,40}"
 _IS = (
@@ -67,7 +72,8 @@ _OUTPUT = (
 )
 _EVERY = r"(?:all|every|each|any|always|regardless|whatever|no matter|only)"
 _VOID = (
-    r"(?:zeros?|0s?|black|blank|white|gr[ae]y|empty|background|the same|identical|constant|one (?:class|color|value))"
+    r"(?:zeros?|0s?|black|blank|white|gr[ae]y|empty|background|the same|identical|constant|one (?:class|color|value)|"
+    r"(?:class|label) \d+)"
 )
 _LOADS = r"(?:resum\w*|load\w*|restart\w*|reload\w*)"
 
@@ -91,7 +97,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             rf"^(?!.*\b{_LOSS}\b)(?=.*\b{_EVERY}\b)(?=.*\b(?:same|identical|constant)\b).*\b{_OUTPUT}\b|"
             r"\bpredict(?:s|ed|ing)? (?:only|always|just|the same|one class|all)\b|"
             r"\balways (?:predict|output|answer|return|generat|produc|giv)\w*|"
-            rf"\b{_OUTPUT} (?:(?:is|are|were|was|become|becomes|look|looks|all|only|completely|entirely|just|pure|"
+            rf"\b{_OUTPUT} (?:(?:is|are|were|was|become|becomes|look|looks|come out|turn out|end up|all|"
+            rf"only|completely|entirely|just|pure|"
             rf"mostly|always) )+"
             rf"{_VOID}\b|\b{_OUTPUT} (?:all|only) (?:zeros?|0s?|black|blank)\b|"
             r"\b(?:mode|posterior|representation\w*|model|training|policy|entropy|codebook|output)s? (?:has |"
@@ -113,7 +120,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             rf"\b{_SCORE}\b{_NEAR}\b(?:for|in|at) (?:all|every|each) (?:\w+ )?(?:epoch|step|iter|class)|"
             rf"\b{_SCORE}\b{_FAR}\b(?:stuck|constant|flat|unchanged|(?:stay|remain)(?:s|ed|ing)? (?:at|around|about|"
             rf"near|0|zero|low|random))\b|"
-            rf"\b{_SCORE}\b{_NEAR}\b(?:always|constantly|only|just|still) {_ZERO}|{_ALONE}"
+            rf"\b{_SCORE}\b{_NEAR}\b(?:always|constantly|only|just|still) {_ZERO}|"
+            rf"\b(?:{_LOSS}|{_SCORE})\b{_NEAR}\balways (?:at |around |about |exactly |equal to )?~?\d|{_ALONE}"
         ),
     ),
     (
@@ -123,7 +131,8 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|(?:looks? like|pure|only|just) noise|"
             r"repeat\w*)\b|"
             r"[\"']{2}(?:\W|$))|\bno new tokens generated\b|\bgenerat\w+ (?:\w+ ){0,2}(?:garbage|gibberish|nonsense)\b|"
-            r"\brepeats? the same\b|\bno (?:detections?\b|(?:boxes|objects|predictions?) (?:(?:are|is|"
+            r"\brepeat(?:s|ing)? (?:the (?:same|last|first|previous)|itself|one (?:word|token|phrase))\b|"
+            r"\bno (?:detections?\b|(?:boxes|objects|predictions?) (?:(?:are|is|"
             r"were) )?(?:detected|predicted))"
         ),
     ),
@@ -168,7 +177,13 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         ),
     ),
 )
-_SENTENCES = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
+
+
+@cache
+def _sentences() -> tuple[tuple[Kind, re.Pattern[str]], ...]:
+    """Compiled when the first sentence is read: a log of numbers has none."""
+    return tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
+
 
 _SENTENCE = re.compile(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 """A dot inside a number or a name does not end a sentence."""
@@ -192,6 +207,13 @@ _FROM_TO = re.compile(
     r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\b",
     re.IGNORECASE,
 )
+_BETWEEN = re.compile(
+    r"\bloss(?:es)?\b[^\d.;\n]{0,30}\b(?:oscillat\w+|fluctuat\w+|swing\w*|jump\w*|bounc\w+|vari\w+)[^\d.;\n]{0,16}"
+    r"\b(?:between|from)\s(\d+(?:\.\d+)?)\s(?:and|to)\s(\d+(?:\.\d+)?(?:e\+?\d+)?)",
+    re.IGNORECASE,
+)
+SWINGS = 20.0
+"""Ratio of two levels that single batches do not explain."""
 EXPLODES = 4.0
 """Ratio of later to earlier loss."""
 LONGEST = 800
@@ -217,17 +239,25 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
             found["low score"] = ReportedSymptom("low score", where, text.strip())
         if "not as expected" not in found and tells_what_was_hoped_for(text):
             found["not as expected"] = ReportedSymptom("not as expected", where, text.strip())
+        if "bad answers" not in found and shows_repetition(text):
+            found["bad answers"] = ReportedSymptom("bad answers", where, text.strip())
         for sentence in _SENTENCE.findall(text):
             if _DENIED.search(sentence):
                 continue
             if "not finite" not in found and says_not_finite(sentence):
                 found["not finite"] = ReportedSymptom("not finite", where, text.strip())
-            for kind, pattern in _SENTENCES:
+            for kind, pattern in _sentences():
                 if kind not in found and pattern.search(sentence):
                     found[kind] = ReportedSymptom(kind, where, text.strip())
-        if "explodes" not in found and told_factor(text) >= EXPLODES:
+        if "explodes" not in found and (told_factor(text) >= EXPLODES or told_swing(text) >= SWINGS):
             found["explodes"] = ReportedSymptom("explodes", where, text.strip())
     return list(found.values())
+
+
+def told_swing(text: str) -> float:
+    """The ratio of two levels that a loss is reported to go between; 0 if there are none."""
+    pairs = [(float(low), float(high)) for low, high in _BETWEEN.findall(text)]
+    return max((high / low for low, high in pairs if low > 0), default=0.0)
 
 
 def told_factor(text: str) -> float:

@@ -37,6 +37,11 @@ _IN_ITS_PLACE = re.compile(
 )
 """The same phrases about settings are not complaints."""
 _ERROR = re.compile(r"\w*(?:Error|Exception|Warning)\b")
+_SIDES = re.compile(
+    r"\b(train|eval|test|val|valid|validation|inference)(?:ing|uation)?\b[^;\n]{0,40}?\bacc(?:uracy)?\W{1,3}"
+    rf"(?:(?:is|of|was) )?{_NUMBER}",
+    re.IGNORECASE,
+)
 NO_PICTURE = 16.0
 """Decibels: below this, nothing of an image is visible."""
 NOTHING = 0.02
@@ -54,7 +59,19 @@ def tells_low_score(text: str) -> bool:
                 return True
         elif value <= NOTHING or (name.lower().startswith("acc") and value in GUESSES):
             return True
-    return _ZERO.search(text) is not None
+    return _ZERO.search(text) is not None or _tells_gulf(text)
+
+
+def _tells_gulf(text: str) -> bool:
+    """Whether a sentence sets a good training accuracy against one of an evaluation that is far below it."""
+    found = [(side.lower(), float(number)) for side, number in _SIDES.findall(text)]
+    trained = [number for side, number in found if side.startswith("train")]
+    asked = [number for side, number in found if not side.startswith("train")]
+    return (
+        bool(trained and asked)
+        and min(asked) <= 0.11 * max(trained)
+        and (max(trained) >= 80 or 0.8 <= max(trained) <= 1)
+    )
 
 
 def tells_what_was_hoped_for(text: str) -> bool:

@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stayfinite.readers.logs.formats.answers import (
+    AnswersAlike,
+    ByClass,
+    Detections,
+    ParameterGradients,
+    Reports,
+    ShownAnswers,
+)
 from stayfinite.readers.logs.formats.detection import Detectron, OpenMmlab, ValuesFirst
 from stayfinite.readers.logs.formats.dicts import Dicts, JsonFragments
 from stayfinite.readers.logs.formats.format import Format
@@ -20,6 +28,8 @@ from stayfinite.readers.logs.formats.tables import BareRows, BoxedRows, Tables
 FORMATS: tuple[Callable[[], Format], ...] = (
     OverflowFrames,
     Evaluations,
+    Reports,
+    AnswersAlike,
     GuardLines,
     Dicts,
     JsonFragments,
@@ -42,6 +52,10 @@ FORMATS: tuple[Callable[[], Format], ...] = (
     BoxedRows,
     ValuesFirst,
     Rates,
+    ParameterGradients,
+    Detections,
+    ByClass,
+    ShownAnswers,
     BareRows,
     Generic,
     OtherMetrics,

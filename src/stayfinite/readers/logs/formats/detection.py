@@ -90,7 +90,7 @@ class OpenMmlab(Format):
 
 _LINE = re.compile(
     rf"\s*+(?:\(next [^)]{{0,80}}\)\s{{0,9}})?(?:(?P<step>\d+):\s{{1,9}})?(?:(?P<now>{NUMBER}),\s{{0,9}})?"
-    rf"(?P<mean>{NUMBER}) (?:(?:avg|average|train(?:ing)?) )?loss\s{{0,9}}(?:,|;|$)",
+    rf"(?P<mean>{NUMBER}) (?:(?:(?:avg|average|train(?:ing)?) )?loss\s{{0,9}}(?:,|;|$)|avg,(?=\s{NUMBER} rate,))",
     re.IGNORECASE,
 )
 _RATE = re.compile(rf"[,;]\s*({NUMBER}) (?:rate|lr|learning rate)\s*(?:[,;]|$)", re.IGNORECASE)
@@ -108,6 +108,7 @@ class ValuesFirst(Format):
     ::
 
          40: 12.25, 13.5 avg loss, 0.000100 rate, 5.1 seconds, 64 images
+        10313: 0.576849, 0.677636 avg, 0.002000 rate, 3.99 seconds, 1320064 images
         -nan avg loss
         10.5008 loss, 0.000016689301 LR, 8.83 GB used, 18.70 s
         171: nGT 8, recall 0, proposals 0, loss: x 0.5, y 0.4, w 12.1, h 18.9, conf 40.3, cls 2.1, total 74.3
@@ -115,7 +116,7 @@ class ValuesFirst(Format):
     A rate of 0.000000 is truncated, not zero: darknet prints six digits and starts far below that.
     """
 
-    marks = (" loss", " total ")
+    marks = (" loss", " total ", " avg, ")
 
     def read(self, line: str, start: int) -> Reading | None:
         parts = _PARTS.match(line, start)

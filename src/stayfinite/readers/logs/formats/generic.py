@@ -48,7 +48,7 @@ _WORDS = re.compile(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
 class Generic(Format):
     """Lines with a named loss or gradient norm that no other format claims."""
 
-    marks = ("loss", "norm", "cost", "nll", "kld", "ppl", "perplexity")
+    marks = ("loss", "norm", "cost", "nll", "kld", "ppl", "perplexity", "entropy", "ce =", "ce:")
     is_last = True
 
     def read(self, line: str, start: int) -> Reading | None:

@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 
 from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.names import NO_METRICS, column_of, plain
+from stayfinite.readers.logs.names import NO_METRICS, column_of, is_evaluation, plain
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.pairs import separated_pairs
-from stayfinite.readers.logs.reading import BATCH, BATCHES, Reading
+from stayfinite.readers.logs.reading import BATCH, BATCHES, SCORES, Reading
 
 ANSWERS = "confusion/answers"
 _PRECISION = re.compile(rf"\s*Average Precision\s+\(AP\) @\[[^\]]{{10,80}}\] = ({NUMBER})")
@@ -115,16 +115,18 @@ class Rates(Format):
 
 
 _SCORES = (
-    r"acc|accuracy|dsc|ndcg\S{0,4}|cider|meteor|"
+    r"acc(?:@\d{1,3})?|accuracy(?:@\d{1,3})?|top[ _-]?\d{1,3}(?:[ _](?:acc|accuracy))?|dsc|ndcg\S{0,4}|cider|meteor|"
     r"bleu|rouge\w{0,4}|f1|em|exact[ _]match|wer|cer|auc|auroc|miou|iou|dice|map\w{0,8}|recall|precision|"
-    r"err(?:or)?(?:[ _]rate)?|psnr|ssim|fid|mse|mae|rmse|reward|return|score|kl|entropy|elbo|energy|perplexity"
+    r"err(?:or)?(?:[ _]rate)?|psnr|ssim|fid|mse|mae|rmse|reward|return|score|kl|entropy|elbo|energy|perplexity|"
+    r"r2(?:[ _]score)?|q[ _]?values?"
 )
 _QUANTITY = (
     rf"{_SCORES}|"
     r"activations?|logits?|outputs?|hidden|weights?|params?|gradients?|grads?|preds?|predictions?"
 )
 _BARE = re.compile(
-    rf"(?<![\w.$/-])((?:(?:train|val|valid|test|eval|mean|avg|average|episode|max|min)[ _])?(?:{_QUANTITY})"
+    rf"(?<![\w.$/-])((?:(?:train(?:ing)?|val(?:id(?:ation)?)?|test|eval|mean|avg|average|episode|max|min)[ _])?"
+    rf"(?:{_QUANTITY})"
     rf"(?:[ _](?:mean|std|max|min|abs|norm|var))?)\s{{1,4}}(?:tensor\()?({NUMBER})",
     re.IGNORECASE,
 )
@@ -132,9 +134,14 @@ _NAME = re.compile(rf"(?:^|[_/ ])(?:{_QUANTITY})(?:$|[_/@ ]|\d)", re.IGNORECASE)
 _SCORE = re.compile(rf"(?:^|[_/ ])(?:{_SCORES})(?:$|[_/@ ]|\d)", re.IGNORECASE)
 _PLACE = re.compile(
     r"(?<![\w.])((?:global[ _]?)?steps?|iter(?:ation)?s?|epochs?|episodes?|update|round|ep|it)"
-    r"\s{0,9}[#:=]?\s{0,2}(\d+)",
+    r"\s{0,9}[#:=\[(]?\s{0,2}(\d+)",
     re.IGNORECASE,
 )
+_WORDS = re.compile(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
+_OF_NONE = re.compile(
+    r"\b(?:count|support|instances|num_(?:samples|examples|pos|gt))\s?[:=]\s?0(?![.\d])", re.IGNORECASE
+)
+"""Means over no rows are NaN."""
 _CODE = re.compile(r"\s*(?:\{|File |self\.|def |class |return |if |for |raise |assert |import |from |with |>>>|\^)")
 
 
@@ -143,10 +150,10 @@ class OtherMetrics(Format):
 
     marks = (
         "nan", "| ", "err",
-        "acc", "dsc", "ndcg", "cider", "meteor", "bleu", "rouge",
+        "acc", "top", "dsc", "ndcg", "cider", "meteor", "bleu", "rouge",
         "f1", "match", "wer", "cer", "auc", "auroc", "iou", "dice", "map", "recall",
         "precision", "psnr", "ssim", "fid", "mse", "mae", "reward", "return", "score", "kl", "entropy", "elbo",
-        "energy", "activation", "logit", "output", "hidden", "weight", "param", "grad", "pred",
+        "energy", "r2", "value", "activation", "logit", "output", "hidden", "weight", "param", "grad", "pred",
     )  # fmt: skip
     is_last = True
 
@@ -163,9 +170,11 @@ class OtherMetrics(Format):
             for _, pair in sorted(pairs.items())
             if (measured or _NAME.search(pair[0])) and not column_of(pair[0]) and pair[0] not in NO_METRICS
         ]
+        lost = any(line[end - 1 : end].isalpha() for _, _, end in named)
+        if lost and _OF_NONE.search(line, start):
+            return Reading("plain", is_point=False, has_shape=False)
         if not named:
             return None
-        lost = any(line[end - 1 : end].isalpha() for _, _, end in named)
         if place is None and not lost and not _says_nothing_else(line, start, named):
             return None
         reading = Reading("plain", is_point=False, epoch_is_step=True)
@@ -173,11 +182,13 @@ class OtherMetrics(Format):
             column = column_of(plain(place[1])) or "step"
             reading.fields.append((column, *place.span(2)))
         taken = set()
-        for name, begin, end in named:
+        of_evaluation = is_evaluation(named[0][0])
+        for written, begin, end in named:
+            name = f"eval_{written}" if of_evaluation and written in SCORES else written
             if name not in taken:
                 taken.add(name)
                 reading.fields.append((name, begin, end))
-        reading.is_message = lost
+        reading.is_message = lost or len(_WORDS.findall(line, start)) > 3 * len(named)  # a sentence with a number
         return reading
 
 

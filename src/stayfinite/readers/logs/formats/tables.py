@@ -12,7 +12,14 @@
         clip  exs  gnorm        lr  mean_loss  total_train_updates  tpb  updates
            1   22  404.1 1.565e-31      7.839                   22    1       22
 
-A heading starts with the step or epoch, or has three known columns. ultralytics has no total loss column: it is the sum
+     Epoch  |  Train loss  |  Valid loss  |  Train / Val  |  Valid acc  |  Dur
+         1  |    0.693147  |         nan  |          nan  |     47.83%  |  0.6s
+
+    LOSS    P       R       F
+    184.500 0.505   1.000   0.671
+
+A heading starts with the step or epoch, has three known columns, or a loss among names apart; rows of the last kind are
+as wide as their heading. ultralytics has no total loss column: it is the sum
 of its terms.
 """
 
@@ -33,8 +40,12 @@ _NAMES = re.compile(
     re.IGNORECASE,
 )
 _CELL = re.compile(
-    rf"(?<![^\s|])(?:({NUMBER})(?:/(\d+))?|(\d+(?:\.\d+)?[GM]B?)|No log|N/?A|None|--?|\d+:\d\d(?::\d\d)?)(?=[\s|:]|$)"
+    rf"(?<![^\s|])(?:({NUMBER})(?:/(\d+))?|(\d+(?:\.\d+)?[GM]B?)|No log|N/?A|None|--?|\d+:\d\d(?::\d\d)?)"
+    r"(?:%|m?s)?(?=[\s|:]|$)"
 )
+_APART = re.compile(r"[^\s|](?:[^\s|]| (?=[^\s|]))*")
+"""Names with a bar, a tab or two spaces between them."""
+_WORDS = re.compile(r"[A-Za-z_%@/.\d() -]{1,24}")
 _FIRST = re.compile(r"[\s|]*(?:global_?)?(?:steps?|epochs?|iter\w{0,8})\b", re.IGNORECASE)
 _GAPS = re.compile(r"\S(?:\s{2,}|\s*\|\s*)[A-Za-z_]\S*\s")
 _HEADS = re.compile(r"loss|gpu_mem", re.IGNORECASE)
@@ -54,6 +65,8 @@ class Tables(Format):
         self._names: list[str] = []
         self._spans: list[tuple[int, int]] = []
         self._left = 0
+        self._whole = False
+        """Whether a row has to fill all columns and nothing else."""
 
     def read(self, line: str, start: int) -> Reading | None:
         if self._names:
@@ -75,23 +88,21 @@ class Tables(Format):
         leads = _FIRST.match(line, start) is not None
         if not leads and not _GAPS.search(line, start):
             return
-        names: list[str] = []
-        spans: list[tuple[int, int]] = []
-        place = start
-        for match in _NAMES.finditer(line, start):
-            if line[place : match.start()].strip(" \t|"):
+        found = _headed(line, start)
+        names = [plain(match[0]) for match in found]
+        columns = [column_of(name) for name in names]
+        whole = False
+        if len(names) < 2 or (columns[0] not in {"step", "epoch"} if leads else len({*filter(None, columns)}) < 3):
+            found = list(_APART.finditer(line, start))
+            names = [plain(match[0]) for match in found]
+            whole = len(names) >= 3 and all(_WORDS.fullmatch(match[0]) for match in found)
+            if not whole or not any(column_of(name) == "loss" for name in names):
                 return
-            names.append(plain(match[0]))
-            spans.append(match.span())
-            place = match.end()
-        if line[place:].strip(" \t|") or len(names) < 2:
-            return
-        if column_of(names[0]) not in {"step", "epoch"} if leads else len({*filter(None, map(column_of, names))}) < 3:
-            return
         ultralytics = "gpu_mem" in names
-        if (ultralytics or any("loss" in name for name in names[1:])) and len(set(names)) == len(names):
+        if (ultralytics or any("loss" in name for name in names[not whole :])) and len(set(names)) == len(names):
             self._names = [_ULTRALYTICS.get(name, name) for name in names] if ultralytics else names
-            self._spans, self._left, self.is_open = spans, _PATIENCE, True
+            self._spans, self._left, self.is_open = [match.span() for match in found], _PATIENCE, True
+            self._whole = whole
 
     def _row(self, line: str, start: int) -> Reading | None:
         cells = list(_CELL.finditer(line, start))[: len(self._names)]
@@ -100,6 +111,8 @@ class Tables(Format):
         for before, after in pairwise(cells):
             if line[before.end() : after.start()].strip(" \t|"):
                 return None
+        if self._whole and (len(cells) < len(self._names) or line[cells[-1].end() :].strip(" \t|")):
+            return None
         names = self._names if len(cells) == len(self._names) else self._aligned(cells)
         if not names:
             return None
@@ -126,6 +139,15 @@ class Tables(Format):
         if places[0] != 0 or any(first >= second for first, second in pairwise(places)):
             return []
         return [self._names[place] for place in places]
+
+
+def _headed(line: str, start: int) -> list[re.Match[str]]:
+    """The names of a heading of single words and usual pairs of words; [] where there is anything else."""
+    found = list(_NAMES.finditer(line, start))
+    ends = [start, *(match.end() for match in found)]
+    starts = [*(match.start() for match in found), len(line)]
+    between = [line[end:begin] for end, begin in zip(ends, starts, strict=True)]
+    return [] if any(text.strip(" \t|") for text in between) else found
 
 
 _ROW = re.compile(rf"\s*+[|│]\s*+([A-Za-z][\w/.-]{{0,60}}+)\s*+[|│]\s*+({NUMBER})\s*+[|│]\s*$")
@@ -158,7 +180,7 @@ class BoxedRows(Format):
         return None
 
 
-_BARE_ROWS_ROW = re.compile(rf"\s*(\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?({NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$")
+_BARE_ROWS_ROW = re.compile(rf"\s*+\(?(\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?({NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$")
 _ALONE = re.compile(
     r"\s*(?:tensor\()?(\d{5,}\.\d+|\d(?:\.\d+)?e\+?\d{1,3}|nan|inf)(?:,[^()\n]{0,80}\)|\))?\s*$", re.IGNORECASE
 )
@@ -173,6 +195,7 @@ class BareRows(Format):
         99 674.6989
         199 447.5712
         299 nan
+        (300, nan)
 
     The first number counts up, the second is the loss. A single row may be anything, so the first is only remembered,
     unless it is NaN. A lone number may be a score or a reward; two in a row above 10,000 are losses.

@@ -1,0 +1,241 @@
+"""Numbers of a run that no working training shows together.
+
+A loss below its bottom, a share above 1, an evaluation worse than guessing beside a good training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise
+from statistics import median
+
+from stayfinite.core.series import Point, RunSeries, Track
+from stayfinite.rules.number_shapes import CHANCE, digits, finite_of
+from stayfinite.rules.symptoms import Clash, Contradiction
+
+_EVALUATED = r"(?:val|valid|validation|test|testing|eval|dev)"
+_TRAINED = r"(?:train|training|tr)"
+_ACCURACY = r"(?:binary_|(?:sparse_)?categorical_|mean_|avg_|overall_)?acc(?:uracy)?"
+_OF_TRAINING = re.compile(rf"(?:{_TRAINED}[_/])?{_ACCURACY}")
+_OF_EVALUATION = re.compile(rf"{_EVALUATED}[_/]{_ACCURACY}")
+_OVERLAP = re.compile(r"(?:^|[_/])(?:m?iou|jaccard|dice|dsc|f1)(?:$|[_/])")
+_SCORED = re.compile(r"acc(?:uracy)?$|precision|recall|f1|auc|bleu|iou|dice")
+_LIKELIHOOD = re.compile(r"bpd|bits|nll|likelihood|elbo|(?:^|_)kld?(?:$|_)|reward|return|kpt|rle|entropy")
+"""Names beside which a loss below 0 is usual."""
+MAY_BE_NEGATIVE = (
+    r"\belbo\b|\bvae\b|variational|log[-_ ]?likelihood|\bnll|\bflow\b|\bglow\b|"
+    r"entropy[-_ ]?(?:bonus|reg|coef|loss_coef)|"
+    r"\bppo\b|\breward|policy|\bwgan|adversarial|\bcosine|\bmixture|\bmdn\b|\bgaussian|dice|jaccard|\biou|uncertainty|"
+    r"si-?s[nd]r|\bssim\b|\bkl\b|\bmutual|contrastive"
+)
+"""Words of losses that may be negative in a healthy run."""
+BELOW = -1.0
+"""A cosine or an overlap is no lower; a loss over classes is never below 0."""
+OVER = 20.0
+"""A larger share is one in percent."""
+CLAMPS = {
+    "Keras keeps probabilities above 1e-7": (16.118, 15.942),
+    "BCELoss cuts logarithms at -100": (100.0,),
+}
+"""What one wrong answer costs a network whose outputs are saturated."""
+CLAMP_OF_CAFFE = 87.3365
+"""-ln of the smallest normal float32."""
+NEAR_CLAMP = 0.02
+DOUBTFUL = 0.75
+"""At a higher accuracy a usual loss is as small."""
+LEARNED, FAR_BELOW = 0.8, 0.11
+"""A training accuracy, and the share of it that an evaluation reaches where it is asked something else."""
+TOP = re.compile(
+    rf"(?P<before>(?:{_EVALUATED}[_/])?)(?:top_k_accuracy_|(?:prec|acc(?:uracy)?)@|top_?)(?P<k>\d+)(?:_acc\w*)?"
+)
+NEAR_CHANCE = 0.05
+SUMS = 3
+"""Losses of which each is the one before plus another of the first."""
+EVEN = 0.1
+_OF_MODEL = re.compile(
+    r"(?:^|[_/])(?:q_?values?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
+)
+ENORMOUS, ORDERS = 1e8, 1e3
+_VARIANCE = re.compile(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
+FAR_BELOW_MEAN = -10.0
+_LOSS_OF_EVALUATION = re.compile(rf"{_EVALUATED}[_/](?:ce_|cross_entropy_)?loss")
+WON = 5
+"""Losses in a row at which a discriminator is right about everything."""
+_OPPONENT = re.compile(r"(?:loss_?|err_?)?(?:d|disc\w*)(?:_?loss)?")
+_MAKER = re.compile(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?")
+HELPLESS = 5.0
+"""The loss of a generator that fools nobody."""
+
+
+def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradiction, ...]:
+    """What does not go together in the numbers of a log."""
+    losses = finite_of([point.loss for point in points if point.loss is not None])
+    found: dict[Clash, str] = {
+        "negative loss": _below_bottom(run, losses),
+        "share above 1": _share_above_one(run, losses),
+        "saturated": _saturated(run, losses),
+        "evaluation far off": _gulf(run),
+        "random order": _at_chance_by_rank(run, losses),
+        "discriminator wins": _won(run),
+        "accuracy gone": _gone(run),
+        "running sum": _running_sum(run, points),
+        "metric explodes": _exploding(run, points),
+        "worse than the mean": _worse_than_mean(run),
+        "evaluation at chance": _evaluated_at_chance(run),
+    }
+    return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
+
+
+def _below_bottom(run: RunSeries, losses: Sequence[float]) -> str:
+    """A negative loss beside an accuracy: a loss over classes is a logarithm of a probability."""
+    if not losses or losses[-1] >= BELOW or any(map(_LIKELIHOOD.search, run.metrics)):
+        return ""
+    beside = [name for name in run.metrics if _OF_TRAINING.fullmatch(name) or _OF_EVALUATION.fullmatch(name)]
+    return f"the loss is {losses[-1]:.4g} beside {beside[0]}: a loss over classes is never negative" if beside else ""
+
+
+def _share_above_one(run: RunSeries, losses: Sequence[float]) -> str:
+    """An overlap above 1 where the loss falls below 0, which it does with targets above 1."""
+    if not losses or losses[-1] >= BELOW:
+        return ""
+    for name, track in run.metrics.items():
+        if _OVERLAP.search(name) and 1 < track.values[-1] <= OVER:
+            return f"{name} is {track.values[-1]:.4g} and the loss {losses[-1]:.4g}: an overlap is at most 1"
+    return ""
+
+
+def _saturated(run: RunSeries, losses: Sequence[float]) -> str:
+    """A loss that is the share of wrong answers times what a probability of 0 is cut to: no output is in doubt."""
+    if len(losses) >= 2 and all(abs(loss - CLAMP_OF_CAFFE) < 1e-3 for loss in losses[-2:]):
+        return f"the loss is {CLAMP_OF_CAFFE}, -ln of the smallest float: the right class has probability 0"
+    for name, track in run.metrics.items():
+        if not losses or not _OF_TRAINING.fullmatch(name):
+            continue
+        right = track.values[-1] if max(track.values) <= 1 else track.values[-1] / 100
+        for words, costs in CLAMPS.items():
+            if right <= DOUBTFUL and any(abs(losses[-1] - cost * (1 - right)) <= NEAR_CLAMP * cost for cost in costs):
+                return f"the loss is {losses[-1]:.4g} at an accuracy of {right:.4g}: outputs are saturated ({words})"
+    return ""
+
+
+def _gulf(run: RunSeries) -> str:
+    """An evaluation far below guessing's beside a training that has learned nearly everything."""
+    trained, evaluated = _first(run, _OF_TRAINING), _first(run, _OF_EVALUATION)
+    if trained is None or evaluated is None:
+        return ""
+    best = max(finite_of(evaluated[1].values[-3:]), default=1.0)
+    last = trained[1].values[-1]
+    if last >= LEARNED * (1 if max(trained[1].values) <= 1 else 100) and best <= FAR_BELOW * last:
+        return f"{evaluated[0]} is {best:.4g} where {trained[0]} is {last:.4g}"
+    return ""
+
+
+def _first(run: RunSeries, named: re.Pattern[str]) -> tuple[str, Track] | None:
+    return next(((name, track) for name, track in run.metrics.items() if named.fullmatch(name)), None)
+
+
+def _at_chance_by_rank(run: RunSeries, losses: Sequence[float]) -> str:
+    """A right answer among the first five that is five times as frequent as one at the first place: a random order."""
+    for name, track in run.metrics.items():
+        found = TOP.fullmatch(name)
+        if found is None or found["k"] != "5" or (losses and not found["before"]):
+            continue
+        five = track.values[-1]
+        ones = [each for each in run.metrics if _is_first(each)]
+        for one in (f"{found['before']}accuracy", f"{found['before']}acc", *ones):
+            values = run.metrics[one].values if one in run.metrics else []
+            most = 1 if max((*values, five)) <= 1 else 100
+            if values and 0 < five < 0.7 * most and abs(five - 5 * values[-1]) <= NEAR_CHANCE * five:
+                return f"{name} is five times {one}: answers are in random order"
+    return ""
+
+
+def _is_first(name: str) -> bool:
+    found = TOP.fullmatch(name)
+    return found is not None and found["k"] == "1"
+
+
+def _won(run: RunSeries) -> str:
+    """A discriminator's loss of 0 and a generator that fools it never."""
+    against = [track.values for name, track in run.metrics.items() if _OPPONENT.fullmatch(name)]
+    makes = [track.values for name, track in run.metrics.items() if _MAKER.fullmatch(name)]
+    for values, made in zip(against, makes, strict=False):
+        if len(values) >= WON and all(0 <= value <= 1e-4 for value in values[-WON:]) and min(made[-WON:]) >= HELPLESS:
+            return f"the discriminator's loss is 0 and the generator's {made[-1]:.4g}"
+    return ""
+
+
+def _gone(run: RunSeries) -> str:
+    """A training accuracy that begins high and is next to nothing ever after."""
+    for name, track in run.metrics.items():
+        values = finite_of(track.values)
+        if not _OF_TRAINING.fullmatch(name) or len(values) <= SUMS or digits(values[0]) < SUMS:
+            continue
+        if values[0] >= 0.3 * (1 if max(values) <= 1 else 100) and max(values[1:]) <= 0.2 * values[0]:
+            return f"{name} begins at {values[0]:.4g} and falls to {values[-1]:.4g}"
+    return ""
+
+
+def _exploding(run: RunSeries, points: Sequence[Point]) -> str:
+    """A number of the model that grows by orders of magnitude from line to line."""
+    norms = [point.grad_norm for point in points if point.grad_norm is not None]
+    inside = {name: track.values for name, track in run.metrics.items() if _OF_MODEL.search(name)}
+    for name, values in {"grad_norm": norms, **inside}.items():
+        finite = finite_of(values)
+        grows = len(finite) >= SUMS and finite == sorted(finite)
+        if grows and finite[0] > 0 and finite[-1] >= max(ENORMOUS, ORDERS * finite[0]):
+            return f"{name} grows from {finite[0]:.3g} to {finite[-1]:.3g}"
+    return ""
+
+
+def _worse_than_mean(run: RunSeries) -> str:
+    """A share of variance far below 0, which the mean alone reaches."""
+    for name, track in run.metrics.items():
+        if _VARIANCE.search(name) and track.values[-1] <= FAR_BELOW_MEAN:
+            return f"{name} is {track.values[-1]:.4g}; predicting the mean gives 0"
+    return ""
+
+
+def _evaluated_at_chance(run: RunSeries) -> str:
+    """A loss of ln n with an accuracy of 1/n, at the last evaluation."""
+    accuracy = _first(run, _OF_EVALUATION)
+    for name, track in run.metrics.items():
+        if accuracy is None or not _LOSS_OF_EVALUATION.fullmatch(name):
+            continue
+        for classes, guess in CHANCE.items():
+            right = accuracy[1].values[-1] if max(accuracy[1].values) <= 1 else accuracy[1].values[-1] / 100
+            if abs(track.values[-1] - guess) <= 1e-4 * guess and abs(right * classes - 1) <= 0.1:
+                return f"{name} is ln {classes} and {accuracy[0]} 1/{classes}: chance"
+    return ""
+
+
+def _running_sum(run: RunSeries, points: Sequence[Point]) -> str:
+    """Losses of which each is the one before plus another of the first, where no epoch begins them anew.
+
+    That is one of each epoch, or one beside each evaluation.
+    """
+    found = [point for point in points if point.loss is not None]
+    losses = [point.loss for point in found if point.loss is not None]
+    epochs = {point.epoch for point in found}
+    by_epoch = None not in epochs and len(epochs) == len(found)
+    scored = any(_SCORED.search(name) and len(track.values) == len(found) for name, track in run.metrics.items())
+    rewarded = any("reward" in name or "return" in name for name in run.metrics)
+    if rewarded or len(losses) < SUMS or losses[0] <= 0 or not (by_epoch or (scored and epochs == {None})):
+        return ""
+    even = all(abs(loss / (count * losses[0]) - 1) <= EVEN for count, loss in enumerate(losses, 1))
+    return f"the loss grows by {losses[0]:.4g} each time: a sum that is never reset" if even else ""
+
+
+def sums_by_epoch(points: Sequence[Point]) -> bool:
+    """Whether losses are summed up within each epoch and begin anew in the next."""
+    epochs = [list(each) for each in _by_epoch(points)]
+    if len(epochs) < 2 or min(map(len, epochs)) < SUMS:
+        return False
+    gains = [[after - before for before, after in pairwise([0.0, *losses])] for losses in epochs]
+    return all(min(each) > 0 and max(each) <= SUMS * median(each) for each in gains)
+
+
+def _by_epoch(points: Sequence[Point]) -> Iterator[list[float]]:
+    for _, group in groupby((point for point in points if point.loss is not None), key=lambda point: point.epoch):
+        yield [point.loss for point in group if point.loss is not None]

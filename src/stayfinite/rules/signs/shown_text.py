@@ -1,0 +1,32 @@
+"""Generated text that a log shows: one token or one phrase again and again, or nothing but special tokens."""
+
+from __future__ import annotations
+
+import re
+
+_SHOWN = re.compile(
+    r"^\W{0,3}(?:\w{1,12} ){0,2}(?:outputs?|generat(?:ed|ions?)(?: text)?|predict\w*|preds?|hyp\w*|responses?|answers?|"
+    r"completions?|translations?|decoded|samples?|captions?|summary)(?: ?\(?\d*\)?)\W{0,2}[:=>]+\s*(?P<text>\S.*)$",
+    re.IGNORECASE,
+)
+_AGAIN = re.compile(r"(?<!\S)(?=\S*[^\W\d_])(\S(?:.{0,40}?\S)?)(?:\s+\1){6,}(?!\S)")
+"""A word or a phrase seven times in a row."""
+_ALONE = re.compile(r"(?<!\S)(?=\S*[^\W\d_])(\S{1,40})(?:\s+\1){9,}(?!\S)")
+"""A word ten times, whoever says it."""
+_CHARACTER = re.compile(r"([^\w\s\-=.#*~+/\\|<>])\1{15,}")
+_SPECIAL = re.compile(
+    r"<\|?/?(?:s|pad|unk|eos|bos|mask|endoftext|extra_id_\d+)\|?>|\[(?:PAD|UNK|MASK|SEP|CLS)\]", re.IGNORECASE
+)
+LEAST = 3
+"""Special tokens that are no beginning and end."""
+
+
+def shows_repetition(text: str) -> bool:
+    """Whether a line shows a text that no trained model writes."""
+    found = _SHOWN.match(text)
+    if found is None:
+        return _ALONE.search(text) is not None
+    told = found["text"]
+    if _AGAIN.search(told) or _CHARACTER.search(told):
+        return True
+    return len(_SPECIAL.findall(told)) >= LEAST and not re.search(r"\w", _SPECIAL.sub("", told))
