@@ -71,6 +71,7 @@ def diagnosed(log: str) -> Diagnosis:
         ("".join(f"Epoch {i} cost = {cost}\n" for i, cost in enumerate(
             [15.2, 18.4, 1.64, 10.7, 8.4, 1.62, 8.5, 7.4, 1.66, 7.1, 6.8, 1.69, 6.3, 6.1, 1.7, 5.9, 5.6, 1.71])),
          "swings"),
+        ("Slope: 0.32   (expected: 1)\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n", "not what it should be"),
         ("~/modeling.py in forward(self, x)\n    397         head_mask,\n--> 399         past=past,\n", "crashed"),
     ],
 )  # fmt: skip
@@ -118,6 +119,8 @@ def test_a_sick_run_is_called_sick_with_what_is_wrong(log: str, where: str) -> N
         "missing keys: [], unexpected keys: []\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
         "The model cannot use its cache, so use_cache=False is set\n",
         "tokens must be split if they are long\n",
+        "Expected: 10\nActual: 10\n",
+        "rank 0 received 512 rows (expected: 512)\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
         "Note: all images must be 224x224 for this model\n",
         "Loaded 12 checkpoints, expected 12 but got 13 files on disk, using the newest\n",
         "The tokenizer has no attribute pad_token, set to eos\n",

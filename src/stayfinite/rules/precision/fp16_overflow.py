@@ -27,6 +27,7 @@ Use bf16 where the card has it (Ampere and newer), else keep the one module that
 - Lightning: `Trainer(precision="bf16-mixed")`.
 - accelerate: `Accelerator(mixed_precision="bf16")`.
 - DeepSpeed: `"bf16": {"enabled": true}` in place of `"fp16"`.
+- A card without bf16: `stayfinite.keep_in_range(model)` before the loop, with fp16 autocast as it is.
 - plain torch: `torch.autocast("cuda", dtype=torch.bfloat16)`; for a single module: `with torch.autocast("cuda",
   enabled=False): y = module(x.float())`.
 - Masks: `torch.finfo(scores.dtype).min` in place of `-1e9`, or a boolean mask with `scaled_dot_product_attention`.

@@ -23,6 +23,7 @@ unscaled attention scores. Scripts that were written for BERT or GPT-2 switch `f
 - Lightning: `Trainer(precision="bf16-mixed")`, or `"32-true"`.
 - accelerate: `accelerate launch --mixed_precision bf16`, or `no`.
 - DeepSpeed: `"bf16": {"enabled": true}, "fp16": {"enabled": false}`.
+- A card without bf16: `stayfinite.keep_in_range(model)` before the loop, with fp16 autocast as it is.
 - fairseq: `--bf16` in place of `--fp16`. LLaMA-Factory and ms-swift: `bf16: true`, `--torch_dtype bfloat16`.
 - plain torch: `torch.autocast("cuda", dtype=torch.bfloat16)` and no GradScaler.
 - A card without bf16 and too little memory for fp32: adapters on a quantized base with fp32 computation, a smaller

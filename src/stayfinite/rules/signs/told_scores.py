@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
@@ -29,9 +30,14 @@ _WORSE = re.compile(
 )
 _TIME = re.compile(r"\b(?:time|eta|hours?|minutes?|seconds?|days?|finish\w*)\b", re.IGNORECASE)
 _HOPED_FOR = re.compile(rf"\bexpected\b(?: (?:\w+ ){{0,4}}\w+)?(?:\s?[:=]\s+~?-?|\s?~\s?){_NUMBER}", re.IGNORECASE)
-_IN_ITS_PLACE = re.compile(
+_SCORE = (
     r"\b(?:loss|acc(?:uracy)?|psnr|bleu|f1|m?ap|m?iou|dice|recall|precision|scores?|metrics?|results?|perplexity|ppl|"
-    rf"wer|fid|reward)\b[^;\n]{{0,40}}\b"
+    r"wer|fid|reward)\b"
+)
+_OF_A_SCORE = re.compile(rf"{_SCORE}|\d\s?(?:db\b|%)|\b(?:papers?|readme|official|original|baseline)\b", re.IGNORECASE)
+"""Without one of these an expected number is any program's: `Expected: 10`."""
+_IN_ITS_PLACE = re.compile(
+    rf"{_SCORE}[^;\n]{{0,40}}\b"
     rf"(?:instead of|rather than|(?:should|ought to|supposed to) (?:be|reach)) (?:\w+ ){{0,2}}~?{_NUMBER}",
     re.IGNORECASE,
 )
@@ -78,4 +84,13 @@ def tells_what_was_hoped_for(text: str) -> bool:
     """Whether an expected number is reported that was not reached."""
     if _ERROR.search(text) or _TIME.search(text):
         return False
-    return any(pattern.search(text) for pattern in (_HOPED_FOR, _IN_ITS_PLACE, _WORSE))
+    hoped_for = _HOPED_FOR.search(text)
+    if hoped_for and (_OF_A_SCORE.search(text) or _is_missed(text[: hoped_for.start()], float(hoped_for[1]))):
+        return True
+    return any(pattern.search(text) for pattern in (_IN_ITS_PLACE, _WORSE))
+
+
+def _is_missed(before: str, expected: float) -> bool:
+    """Whether numbers stand before an expected one, and none is it: `Bias: -0.3301 (expected: 0)`."""
+    reached = [float(number) for number in re.findall(rf"(?<![\w.]){_NUMBER}", before)]
+    return bool(reached) and not any(math.isclose(abs(each), expected, rel_tol=0.1) for each in reached)
