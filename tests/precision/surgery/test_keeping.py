@@ -148,6 +148,20 @@ def test_adapters_around_linear_layers_are_no_obstacle():
     assert loss.item() == pytest.approx(adapted(**given[0]).loss.item(), rel=0.02)
 
 
+def test_the_first_look_uses_no_random_number_and_updates_no_statistics():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    plain, x = copy.deepcopy(model), torch.randn(8, 4)
+    keep_in_range(model)
+    found = []
+    for each in (plain, model):
+        torch.manual_seed(1)
+        with torch.autocast("cpu", torch.float16):
+            found.append(each(x))
+    assert torch.equal(*found)
+    assert all(torch.equal(*pair) for pair in zip(plain.buffers(), model.buffers(), strict=True))
+
+
 def test_other_passes_are_left_alone():
     model, given = oversized()
     kept = keep_in_range(model)

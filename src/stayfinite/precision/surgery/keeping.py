@@ -122,6 +122,7 @@ class InRange:
     def _look(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Measure a forward pass in fp32, as if it had not been."""
         device = next(self.model.parameters()).device
+        held = [(buffer, buffer.clone()) for buffer in self.model.buffers()]  # running statistics
         self._seen, self._looking, self._measuring = {}, True, True
         try:
             with (
@@ -132,6 +133,8 @@ class InRange:
                 self.model(*args, **kwargs)
         finally:
             self._looking = self._measuring = False
+            for buffer, value in held:
+                buffer.copy_(value)
 
     def _levels(self) -> dict[str, Levels]:
         """What was seen, in the model's own scale."""
