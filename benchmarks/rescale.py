@@ -122,7 +122,8 @@ def one(kind: str, trial: str, options: argparse.Namespace) -> dict[str, Any]:
     end = "none" if done.last_loss is None else f"{done.last_loss:.4f}"
     print(
         f"{kind:9} {trial}: {done.steps} steps, {done.overflows} overflows, {done.skipped} skipped (last at step "
-        f"{done.last_skip}), {done.moves} moves, loss {end}, scale {done.scale}, {time.perf_counter() - start:.0f} s",
+        f"{done.last_skip}), {done.scaled} layers scaled, loss {end}, loss scale {done.scale}, "
+        f"{time.perf_counter() - start:.0f} s",
         flush=True,
     )
     return {"kind": kind, "parameters": sum(p.numel() for p in model.parameters()), "trial": asdict(done)}

@@ -24,10 +24,6 @@ class Freedom:
     """Modules whose epsilon takes f squared, because their input takes f."""
     setting: str = ""
     """The config's setting with this epsilon; empty where the code fixes it, and the freedom is nearly one."""
-    restored: str | None = None
-    """A linear layer whose output gives the factor back, in fp32."""
-    entered: bool = False
-    """The factor is not on this layer's weights but on its input, before autocast makes it fp16."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

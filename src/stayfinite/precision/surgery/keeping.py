@@ -1,205 +1,140 @@
-"""Keep a model within fp16's range while it trains: factors that follow its activations.
+"""Keep linear layers within fp16's range while a model trains, whatever their inputs and weights become.
 
-Weights written by `rescale` have room for what was seen. Training moves activations, often by more. Here the factors
-are no part of the weights, so they can change at any step, and nothing else has to: not the optimizer, not its rates,
-not the checkpoints.
+A layer that comes near the limit computes `(x * g) @ (weight * f)` in fp16 and gives the result back in fp32, divided
+by both. The factors are powers of two, found for each input from norms of its rows and of the weight's: by Cauchy and
+Schwarz no output is larger than their product. So they need no history, a second pass over the same input (gradient
+checkpointing, evaluation, an average of the weights) finds the same, and the host never waits for them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import weakref
+from collections import deque
+from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stayfinite.errors import UsageError
 from stayfinite.precision.formats import FP16
-from stayfinite.precision.regions import autocast_region
-from stayfinite.precision.surgery.choosing import Levels, balanced_exponents
-from stayfinite.precision.surgery.factors import Factors, freedoms_in_autocast
-from stayfinite.precision.surgery.families import anatomy_of
-from stayfinite.precision.surgery.freedoms import Anatomy
-from stayfinite.precision.surgery.measuring import main_tensor
+from stayfinite.state.shards import is_spread
 
-NEAR = FP16.largest / 8
-"""Activations beyond this move the factors; they may still grow 8 times until the next look."""
-TARGET = FP16.largest / 64
-"""What is moved is brought below this."""
+NEAR = FP16.largest / 4
+"""A layer whose bound is beyond this is scaled from then on."""
+TOP = 15
+"""Of two: the bound of a scaled layer's inputs, weights and outputs, half of fp16's range."""
+
+_RECENT: deque[weakref.ref[KeptLinear]] = deque(maxlen=2)
+"""The layers called last: what is between them and the next, such as a gate's product, computes in their format."""
 
 
-class Move(NamedTuple):
-    """One change of the factors."""
+@dataclass(slots=True)
+class Watch:
+    """What is known of one layer."""
 
-    forward: int
-    """Which forward pass in fp16, from 1."""
-    because: str
-    """The activation that came too near: `encoder.block.1:out`."""
-    largest: float
-    """Its size, in the model's own scale; inf if it had overflowed."""
-    exponents: Mapping[str, int]
-    """All factors since then, as exponents of two, by freedom."""
+    every: int
+    offset: int
+    """Layers are judged in turn."""
+    scaled: bool = False
+    calls: int = 0
+    peak: Tensor | None = None
+    """Largest norm of an input row since the layer was judged last."""
+
+
+class KeptLinear(nn.Linear):
+    """A linear layer that fp16 autocast cannot make overflow. A layer becomes one by :func:`keep_in_range`."""
+
+    watch: Watch
+
+    def forward(self, input: Tensor) -> Tensor:
+        """As nn.Linear; in fp32 where fp16 would not hold the output."""
+        if not self._concerned(input):
+            return F.linear(input, self.weight, self.bias)
+        if torch.compiler.is_compiling():
+            return self._scaled(input)  # a decision of the host would break the graph
+        if not self.watch.scaled and not _recomputing():
+            self._judge(input)
+        _RECENT.append(weakref.ref(self))
+        return self._scaled(input) if self.watch.scaled else F.linear(input, self.weight, self.bias)
+
+    def _concerned(self, x: Tensor) -> bool:
+        kind = x.device.type
+        in_fp16 = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) is torch.float16
+        return in_fp16 and bool(x.numel()) and x.dtype is not torch.float64 and not is_spread(self.weight)
+
+    @torch.no_grad()
+    def _judge(self, x: Tensor) -> None:
+        """Note how large the input is; every so often, and at first, see whether the layer has to be scaled."""
+        watch = self.watch
+        peak = _longest(x)
+        watch.peak = peak if watch.peak is None else torch.maximum(watch.peak, peak)
+        watch.calls += 1
+        young = watch.calls <= 2 * watch.every  # a training moves fastest at its start
+        if not young and (watch.calls + watch.offset) % watch.every:
+            return
+        if x.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
+        sizes = [watch.peak, _longest(self.weight), _bound(watch.peak, self.weight, self.bias)]
+        longest, row, bound = torch.stack(sizes).tolist()
+        watch.peak = None
+        watch.scaled = not (longest <= NEAR and row <= NEAR and bound <= NEAR)
+        if not math.isfinite(longest):
+            # Computed in fp16 between layers: with their outputs in fp32 it is not.
+            for reference in _RECENT:
+                if (layer := reference()) is not None:
+                    layer.watch.scaled = True
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        for_x, for_weight, back = _factors(x, self.weight, self.bias)
+        bias = None if self.bias is None else self.bias * (for_x * for_weight)
+        return F.linear(x * for_x, self.weight * for_weight, bias).float() * back
 
 
 class InRange:
-    """Factors of a model, moved when its activations come near fp16's limit. Made by :func:`keep_in_range`."""
+    """The kept layers of a model. Made by :func:`keep_in_range`."""
 
     def __init__(self, model: nn.Module, *, every: int = 10) -> None:
         halves = [name for name, p in model.named_parameters() if p.dtype in (torch.float16, torch.bfloat16)]
         if halves:
             raise UsageError(f"{halves[0]} is in half precision", fix="load the model with dtype=torch.float32")
         if every < 1:
-            raise UsageError(f"every={every}", fix="look at activations every 10th forward pass: every=10")
-        self.model, self.every = model, every
-        self.moves: list[Move] = []
-        self._freedoms = freedoms_in_autocast(model, _anatomy(model))
-        if all(freedom.restored is None for freedom in self._freedoms):
+            raise UsageError(f"every={every}", fix="judge layers every 10th pass: every=10")
+        self._layers = {name: module for name, module in model.named_modules() if _can_be_kept(module)}
+        if not self._layers:
             raise UsageError(
-                f"{type(model).__name__} has no nn.Linear layer to rescale",
-                fix="keep what overflows in fp32: `stayfinite precision` names it",
+                f"{type(model).__name__} has no nn.Linear layer",
+                fix="keep what overflows in fp32 (`stayfinite precision`); keep_in_range comes before fully_shard",
             )
-        self._factors = Factors(model, self._freedoms)
-        self._forwards = 0
-        self._looking = self._measuring = False
-        self._seen: dict[str, tuple[Tensor, Tensor]] = {}
-        self._handles = [
-            model.register_forward_pre_hook(self._before, with_kwargs=True),
-            model.register_forward_hook(self._after),
-            *self._listen(),
-        ]
+        for offset, layer in enumerate(self._layers.values()):
+            if type(layer) is nn.Linear:
+                layer.__class__ = KeptLinear
+                layer.watch = Watch(every=every, offset=offset)  # type: ignore[assignment]
 
     @property
-    def exponents(self) -> dict[str, int]:
-        """The factors as exponents of two, by freedom; those of 1 are left out."""
-        return dict(self._factors.exponents)
+    def scaled(self) -> list[str]:
+        """Names of the layers that came near the limit, and are scaled since."""
+        return [name for name, layer in self._layers.items() if isinstance(layer, KeptLinear) and layer.watch.scaled]
 
     def remove(self) -> None:
-        """Take factors and hooks off the model."""
-        self._factors.remove()
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
-
-    # -- looking -----------------------------------------------------------------------------------------------------
-
-    def _before(self, _model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._measuring or not torch.is_grad_enabled() or not self._in_fp16():
-            return
-        if self._seen:
-            self._judge(args, kwargs)
-        if self._forwards == 0:
-            self._look(args, kwargs)
-            self._fit(self._levels(), at_start=True)
-        self._forwards += 1
-        # A young training moves fast.
-        self._looking = self._forwards % self.every == 0 or self._forwards <= 2 * self.every
-        self._seen = {}
-
-    def _after(self, _model: nn.Module, _args: Any, _output: Any) -> None:
-        self._looking = False
-
-    def _judge(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Move the factors if the last measured pass came near the limit."""
-        levels = self._levels()
-        if not all(math.isfinite(level.largest) for level in levels.values()):
-            # What overflowed has no size in fp16: look at this batch in fp32.
-            self._look(args, kwargs)
-            levels = self._levels()
-        inside = self._factors.inside()
-        if any(level.largest * 2.0 ** inside[name] > NEAR for name, level in levels.items()):
-            self._fit(levels)
-
-    def _fit(self, levels: Mapping[str, Levels], *, at_start: bool = False) -> None:
-        before = self._factors.exponents
-        exponents = balanced_exponents(self.model, self._freedoms, levels, near=NEAR, target=TARGET)
-        if exponents != before:
-            was = self._factors.inside()
-            because = max(levels, key=lambda name: levels[name].largest * 2.0 ** was[name])
-            self._factors.set(exponents)
-            self.moves.append(Move(self._forwards + at_start, because, levels[because].largest, self.exponents))
-
-    def _look(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Measure a forward pass in fp32, as if it had not been."""
-        device = next(self.model.parameters()).device
-        held = [(buffer, buffer.clone()) for buffer in self.model.buffers()]  # running statistics
-        self._seen, self._looking, self._measuring = {}, True, True
-        try:
-            with (
-                torch.random.fork_rng([device] if device.type == "cuda" else []),
-                torch.no_grad(),
-                autocast_region(device.type, None),
-            ):
-                self.model(*args, **kwargs)
-        finally:
-            self._looking = self._measuring = False
-            for buffer, value in held:
-                buffer.copy_(value)
-
-    def _levels(self) -> dict[str, Levels]:
-        """What was seen, in the model's own scale."""
-        names = list(self._seen)
-        values = torch.stack([value for pair in self._seen.values() for value in pair]).tolist()
-        shift = self._factors.outside()
-        return {
-            name: Levels(values[2 * index] * 2.0 ** -shift[name], values[2 * index + 1] * 2.0 ** -shift[name])
-            for index, name in enumerate(names)
-        }
-
-    def _in_fp16(self) -> bool:
-        kind = next(self.model.parameters()).device.type
-        return torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) is torch.float16
-
-    def _listen(self) -> list[Any]:
-        names = {name for freedom in self._freedoms for name in freedom.activations}
-        handles = []
-        for name in sorted(names):
-            path, _, side = name.partition(":")
-            try:
-                module = self.model.get_submodule(path)
-            except AttributeError:
-                continue
-            if side == "in":
-                handles.append(module.register_forward_pre_hook(_Hears(self, name).before, with_kwargs=True))
-            else:
-                handles.append(module.register_forward_hook(_Hears(self, name).after))
-        return handles
-
-    @torch.no_grad()
-    def _hear(self, name: str, value: Any) -> None:
-        tensor = main_tensor(value) if self._looking else None
-        if tensor is None or not tensor.is_floating_point() or not tensor.numel():
-            return
-        wide = tensor.detach().float()
-        largest = wide.abs().amax()
-        typical = torch.linalg.vector_norm(wide) / math.sqrt(wide.numel())
-        if name in self._seen:  # a module that is called several times
-            largest, typical = torch.maximum(self._seen[name][0], largest), self._seen[name][1]
-        self._seen[name] = largest, typical
-
-
-class _Hears(NamedTuple):
-    owner: InRange
-    name: str
-
-    def before(self, _module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.owner._hear(self.name, args or tuple(kwargs.values()))
-
-    def after(self, _module: nn.Module, _args: Any, output: Any) -> None:
-        self.owner._hear(self.name, output)
+        """Make every layer the nn.Linear that it was."""
+        for layer in self._layers.values():
+            if isinstance(layer, KeptLinear):
+                del layer.watch
+                layer.__class__ = nn.Linear  # type: ignore[assignment]
 
 
 def keep_in_range(model: nn.Module, *, every: int = 10) -> InRange:
-    """Train a model in fp16 autocast that overflows there: its activations are kept within the range, by powers of two.
+    """Train a model in fp16 autocast that overflows there: its linear layers are kept within the range.
 
-    The function, the weights, the optimizer and the checkpoints stay the same. The first forward pass under fp16
-    autocast is measured in fp32 first; later ones are watched as they come, and when an activation comes within a
-    factor of 8 of the limit, the factors move.
+    Function, weights, optimizer and checkpoints stay the same. A layer that comes near the limit gives out fp32.
+    Only nn.Linear layers are kept, not subclasses or layers whose weight is computed (pruning, weight_norm).
 
     Arguments:
-        model: any with nn.Linear layers, weights in fp32. In T5, LLaMA and BART families attention's values, queries
-            and keys are kept in range as well.
-        every: look at every so many forward passes.
+        model: weights in fp32. Before fully_shard; before or after peft, DDP and torch.compile.
+        every: judge each layer at its first passes, then at every so many. In between an input that leaps beyond the
+            range overflows, and the loss scaler skips these steps.
 
     Raises:
         UsageError: no linear layer, or weights in half precision.
@@ -208,14 +143,50 @@ def keep_in_range(model: nn.Module, *, every: int = 10) -> InRange:
         >>> kept = stayfinite.keep_in_range(model)
         >>> with torch.autocast("cpu", dtype=torch.float16):
         ...     output = model(batch * 1e6)  # far beyond 65,504
-        >>> bool(output.isfinite().all()), kept.moves[0].because
-        (True, '0:in')
+        >>> bool(output.isfinite().all()), kept.scaled
+        (True, ['0', '2'])
     """
     return InRange(model, every=every)
 
 
-def _anatomy(model: nn.Module) -> Anatomy | None:
-    try:
-        return anatomy_of(model, untied=True)
-    except AttributeError:  # wrapped, as by peft: its layers have other names
-        return None
+def _recomputing() -> bool:
+    """Whether this is a second forward pass, within a backward pass: it has to repeat the first."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def _can_be_kept(module: nn.Module) -> bool:
+    return type(module) in (nn.Linear, KeptLinear) and "weight" in module._parameters
+
+
+def _longest(rows: Tensor) -> Tensor:
+    found: Tensor = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float32)
+    return found.amax()
+
+
+def _bound(longest: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """What no output exceeds."""
+    product = longest * _longest(weight)
+    return product if bias is None else product + bias.abs().amax()
+
+
+@torch.no_grad()
+def _factors(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """For the input, for the weight, and to give back: the least that brings all three below the limit.
+
+    What the input loses the weight gains where it can: the weight's gradient is then as much smaller as the input.
+    """
+    longest, row = _longest(x), _longest(weight)
+    of_x = _beyond(longest).clamp(min=0)
+    of_output = _beyond(_bound(longest, weight, bias)).clamp(min=0)
+    of_weight = torch.maximum(_beyond(row), of_output - of_x)
+    return _power(-of_x), _power(-of_weight), _power(of_x + of_weight)
+
+
+def _beyond(size: Tensor) -> Tensor:
+    """By how many powers of two a size is above the limit; negative below it."""
+    return (torch.log2(size) - TOP).ceil().nan_to_num(0.0, posinf=0.0, neginf=-60.0).clamp(-60, 60).to(torch.int32)
+
+
+def _power(exponent: Tensor) -> Tensor:
+    """Two to an integer, exact: the bits of a float with nothing but an exponent."""
+    return ((exponent + 127) << 23).view(torch.float32)

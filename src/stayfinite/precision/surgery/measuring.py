@@ -58,7 +58,7 @@ def measure(model: nn.Module, batches: Sequence[Any], run: Callable[[Any], Any])
     sizes: dict[str, Size] = {}
 
     def look(names: list[str], side: str, value: Any) -> None:
-        tensor = main_tensor(value)
+        tensor = _main_tensor(value)
         if tensor is None or not tensor.is_floating_point() or not tensor.numel():
             return
         size = sizes.setdefault(f"{names[0]}:{side}", Size())
@@ -93,12 +93,12 @@ def lost_share(sizes: Mapping[str, Size]) -> float:
     return sum(size.lost for size in distinct) / values if values else 0.0
 
 
-def main_tensor(value: Any) -> Tensor | None:
+def _main_tensor(value: Any) -> Tensor | None:
     """The tensor itself, or the first of several: the hidden states, in every block of transformers."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, tuple | list) and value:
-        return main_tensor(value[0])
+        return _main_tensor(value[0])
     if hasattr(value, "last_hidden_state"):
-        return main_tensor(value.last_hidden_state)
-    return main_tensor(value.logits) if hasattr(value, "logits") else None
+        return _main_tensor(value.last_hidden_state)
+    return _main_tensor(value.logits) if hasattr(value, "logits") else None

@@ -38,7 +38,7 @@ class Trial:
     """A few steps of training."""
 
     network: str
-    """`original`, `rescaled` or `kept`, whose factors follow its activations."""
+    """`original`, `rescaled` or `kept`, with :func:`keep_in_range`."""
     precision: str
     steps: int
     """Updates that were taken."""
@@ -52,8 +52,8 @@ class Trial:
     """Loss scale at the end."""
     last_skip: int | None = None
     """The step at which the scaler skipped last."""
-    moves: int = 0
-    """How often the factors of a kept network moved."""
+    scaled: int = 0
+    """Layers of a kept network that came near the limit."""
 
 
 @dataclass(slots=True, kw_only=True)

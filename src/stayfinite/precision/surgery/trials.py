@@ -36,7 +36,7 @@ def train_a_little(
         steps: updates of the weights; what the scaler skips for its scale comes on top.
         exponents: of the parameters that were rescaled; none for the original.
         lr: the original's, for AdamW; the rescaled network gets groups that match it.
-        keep: with factors that follow the activations, see :func:`keep_in_range`.
+        keep: with :func:`keep_in_range`.
     """
     model = copy.deepcopy(model)
     device = next(model.parameters()).device.type
@@ -75,7 +75,7 @@ def train_a_little(
         last_loss=_end(losses, len(batches)) if taken == steps else None,
         scale=scaler.get_scale() if half else None,
         last_skip=last_skip,
-        moves=len(kept.moves) if kept else 0,
+        scaled=len(kept.scaled) if kept else 0,
     )
 
 

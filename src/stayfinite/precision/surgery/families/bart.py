@@ -17,9 +17,9 @@ POST, PRE = frozenset({"bart"}), frozenset({"mbart", "pegasus"})
 TYPES = POST | PRE
 
 
-def anatomy(model: nn.Module, *, untied: bool = False) -> Anatomy:
+def anatomy(model: nn.Module) -> Anatomy:
     """The freedoms of a BART."""
-    parts, config = Parts(model, untied=untied), getattr(model, "config", None)
+    parts, config = Parts(model), getattr(model, "config", None)
     activation = str(getattr(config, "activation_function", ""))
     base = "model." if hasattr(model, "model") else ""
     freedoms: list[Freedom] = []

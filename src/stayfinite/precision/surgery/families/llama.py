@@ -12,9 +12,9 @@ from stayfinite.precision.surgery.freedoms import Anatomy, Freedom
 TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"})
 
 
-def anatomy(model: nn.Module, *, untied: bool = False) -> Anatomy:
+def anatomy(model: nn.Module) -> Anatomy:
     """The freedoms of a LLaMA or a Gemma."""
-    parts, config = Parts(model, untied=untied), getattr(model, "config", None)
+    parts, config = Parts(model), getattr(model, "config", None)
     activation = str(getattr(config, "hidden_activation", None) or getattr(config, "hidden_act", ""))
     base = "model." if hasattr(model, "model") else ""
     layers: Any = model.get_submodule(f"{base}layers")

@@ -14,19 +14,15 @@ HOMOGENEOUS = frozenset({"relu", "leaky_relu", "linear"})
 
 
 class Parts:
-    """Looks up which parameters there are, so that layers with and without biases read alike.
+    """Looks up which parameters there are, so that layers with and without biases read alike."""
 
-    Arguments:
-        untied: each use of a tied weight has a factor of its own.
-    """
-
-    def __init__(self, model: nn.Module, *, untied: bool = False) -> None:
+    def __init__(self, model: nn.Module) -> None:
         self._names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
         # A tied weight has several names and is multiplied once, under the first.
         first: dict[int, str] = {}
         self._first: dict[str, str] = {}
         for name, parameter in model.named_parameters(remove_duplicate=False):
-            self._first[name] = name if untied else first.setdefault(id(parameter), name)
+            self._first[name] = first.setdefault(id(parameter), name)
 
     def name(self, parameter: str) -> str:
         """The first name of a parameter that may have several."""

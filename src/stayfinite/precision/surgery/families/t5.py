@@ -12,9 +12,9 @@ from stayfinite.precision.surgery.freedoms import Anatomy, Freedom
 TYPES = frozenset({"t5", "mt5", "umt5"})
 
 
-def anatomy(model: nn.Module, *, untied: bool = False) -> Anatomy:
+def anatomy(model: nn.Module) -> Anatomy:
     """The freedoms of a T5."""
-    parts, config = Parts(model, untied=untied), getattr(model, "config", None)
+    parts, config = Parts(model), getattr(model, "config", None)
     activation = str(getattr(config, "dense_act_fn", ""))
     stacks = [name for name in ("encoder", "decoder") if hasattr(model, name)]
     freedoms: list[Freedom] = []
