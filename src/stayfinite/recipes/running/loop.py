@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
+from stayfinite.recipes.running.alone import alone
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.logbook import Logbook
@@ -253,7 +254,7 @@ def guarded(
     )
     best = Best(output, metric=metric, lowest=lowest, patience=getattr(config, "patience", 0))
     names = config.log_to if loggers is None else loggers
-    with telling(names if place.first else (), output) as tell, Guard(
+    with alone(output, place), telling(names if place.first else (), output) as tell, Guard(
         team.trained, optimizer, scheduler, scaler, max_norm=max_norm, policy=policy, run_dir=output, forward=forward,
         describe=describe, ema=ema,
     ) as guard:  # fmt: skip
