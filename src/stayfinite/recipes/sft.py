@@ -286,7 +286,7 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
             save_adapter(model, base.tokenizer, into, record | {"steps": loop.taken}, instead_of=loop.best.directory)
 
         def ask_base() -> dict[str, Any]:
-            say(f"asking the base {len(validation):,} questions before the first step (not with --base-score False)")
+            say(f"asking the base {len(validation):,} questions before the first step (--base-score False skips this)")
             return ask(None)
 
         loop.resume()

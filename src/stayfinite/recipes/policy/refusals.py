@@ -62,7 +62,9 @@ def refuse_equal_rewards(sampled: Sampled, config: Any, say: Callable[[str], Non
     if sampled.equal < 1.0:
         return
     shown = " ".join(sampled.texts[0].split())[:120]
-    problem = f"all {config.group_size} answers to every question get the same reward: {shown or '(nothing)'!r}"
+    problem = (
+        f"all {config.group_size} answers to every question get the same reward; one of them: {shown or '(nothing)'!r}"
+    )
     fix = "--start with a model that uses the tags, another --temperature, or more --new-tokens"
     if config.check == "stop":
         raise NotReady(f"no gradient: {problem}", fix=f"{fix}. To start anyway: --check warn")

@@ -79,7 +79,10 @@ def read_launch(directory: str | os.PathLike[str], recipe: str) -> dict[str, Any
         raise UsageError(f"{directory} is not a run directory: {RUN} is missing", fix="name its --output-dir")
     record = read_record(path)
     if record.get("recipe") != recipe or not isinstance(record.get("config"), dict):
-        raise UsageError(f"{path} is from {record.get('recipe') or 'another program'}, not {recipe}")
+        raise UsageError(
+            f"{path} is from {record.get('recipe') or 'another program'}, not {recipe}",
+            fix="choose another --output-dir",
+        )
     return dict(record["config"])
 
 

@@ -34,8 +34,8 @@ class Segmenter:
 
         if not vocabulary.is_file():
             raise UsageError(
-                "--segmentations needs a SentencePiece vocabulary",
-                fix="leave out --tokenizer so that one is trained on the data, or leave out --segmentations",
+                "--segmentations needs a SentencePiece vocabulary with its spiece.model",
+                fix="--tokenizer RUN/tokenizer of a run that trained one, or leave out --segmentations",
             )
         self._pieces = sentencepiece.SentencePieceProcessor(model_file=str(vocabulary))
         self._tokenizer = tokenizer
