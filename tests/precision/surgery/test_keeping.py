@@ -227,9 +227,13 @@ def test_accelerate_whose_autocast_begins_inside_the_model_is_no_obstacle():
     accelerate = pytest.importorskip("accelerate")
     model = two_layers()
     kept = keep_in_range(model)
-    accelerator = accelerate.Accelerator(cpu=True, mixed_precision="fp16")
-    accelerator.native_amp = True  # what it is on a GPU
-    assert accelerator.prepare(model)(torch.randn(4, 8) * 1e6).isfinite().all()
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        accelerator = accelerate.Accelerator(cpu=True, mixed_precision="fp16")
+        accelerator.native_amp = True  # what it is on a GPU
+        assert accelerator.prepare(model)(torch.randn(4, 8) * 1e6).isfinite().all()
+    finally:
+        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
     assert kept.scaled == ["0", "2"]
 
 
