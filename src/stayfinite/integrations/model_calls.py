@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Literal
@@ -57,7 +58,7 @@ class ModelCalls:
         return loss
 
 
-class PassGuard(FrameworkGuard):
+class PassGuard(FrameworkGuard, ABC):
     """Records the forward passes of a loop: by ``guard.forward``, or by the calls of a model that returns its loss."""
 
     _passed: Callable[[Tensor], None] | None = None
@@ -105,9 +106,9 @@ class PassGuard(FrameworkGuard):
     def _note(self, batch: Any, stack: ExitStack) -> Callable[[Tensor], None]:
         return stack.enter_context(self.driven.passing(batch))
 
+    @abstractmethod
     def _bare(self) -> AbstractContextManager[Any]:
         """Context in which the model is called without what the framework adds."""
-        raise NotImplementedError
 
     def _again(self, batch: Any) -> Tensor:
         """Run a forward pass again, for an autopsy."""

@@ -41,6 +41,7 @@ from stayfinite.rules.scores import (
 )
 from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
 from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_symptoms
+from stayfinite.rules.skipped_steps import longest_skips, never_updates
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 
 _NEGATIVE = re.compile(MAY_BE_NEGATIVE, re.IGNORECASE)
@@ -219,9 +220,9 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         typical_norm=median(finite_norms) if finite_norms else None,
         skipped=len(seen.skips),
         skipped_last=bool(seen.everything) and seen.everything[-1].skipped,
-        longest_skips=_longest_skips(seen.everything),
+        longest_skips=longest_skips(seen.everything),
         unscaled_skips=sum(point.bad and point.loss_scale is None for point in seen.skips),
-        never_updates=_never_updates(seen),
+        never_updates=never_updates(seen.run),
         first_scale=seen.scales[0] if seen.scales else None,
         last_scale=seen.scales[-1] if seen.scales else None,
         lowest_scale=min(seen.scales, default=None),
@@ -349,40 +350,6 @@ def _values_of(run: RunSeries, names: Sequence[str]) -> list[tuple[float, int]]:
     """The values of these metrics with their lines."""
     tracks = [run.metrics[name] for name in names]
     return [pair for track in tracks for pair in zip(track.values, track.lines, strict=True)]
-
-
-def _longest_skips(points: Sequence[Point]) -> int:
-    longest = current = 0
-    for point in points:
-        # A position without numbers between two skips (a progress bar) does not interrupt them.
-        if point.skipped:
-            current += 1
-        elif point.loss is not None or point.grad_norm is not None:
-            current = 0
-        longest = max(longest, current)
-    return longest
-
-
-def _never_updates(seen: _Measured) -> bool:
-    """Whether every step was skipped; only if the log numbers its steps.
-
-    Every rank may report its skips, so their count alone proves nothing: no two losses may follow each other without a
-    skip in between.
-    """
-    run = seen.run
-    if run.counted:
-        return run.counted_none >= 2 and run.counted_none == run.counted
-    between, longest = 0, 0
-    for point in seen.everything:
-        between = 0 if point.skipped else between + (point.loss is not None)
-        longest = max(longest, between)
-    logged = [point for point in seen.points if point.loss is not None and not point.skipped]
-    steps = sorted({point.step for point in logged if point.step is not None and point.step != point.epoch})
-    if len(seen.skips) < FEW or longest > 1 or len(steps) < 2:
-        return False
-    span = steps[-1] - steps[0]
-    # The first line covers as many steps as the others.
-    return len(seen.skips) >= span + span / (len(steps) - 1) - 1
 
 
 def _by_epochs(points: Sequence[Point]) -> bool:

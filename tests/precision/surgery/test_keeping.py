@@ -174,6 +174,26 @@ def test_a_product_that_overflows_between_layers_is_finite_from_the_second_pass_
         assert [bool(model(x).isfinite().all()) for _ in range(3)] == [False, True, True]
 
 
+def test_a_batch_with_nan_scales_no_layer():
+    model = two_layers()
+    kept, x = keep_in_range(model), torch.randn(4, 8)
+    x[0, 0] = torch.nan
+    with fp16():
+        assert model(x).isnan().any()
+    assert kept.scaled == []
+
+
+def test_a_layer_that_is_no_longer_kept_is_left_out():
+    first, second = two_layers(), two_layers()
+    of_first = keep_in_range(first)
+    keep_in_range(second)
+    with fp16():
+        first(torch.randn(4, 8))
+        of_first.remove()
+        second(torch.full((4, 8), torch.inf))
+    assert type(first[0]) is nn.Linear
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_a_pass_that_is_computed_twice_finds_the_same_factors(reentrant):
     model = two_layers()

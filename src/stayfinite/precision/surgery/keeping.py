@@ -67,23 +67,24 @@ class KeptLinear(nn.Linear):
     @torch.no_grad()
     def _judge(self, x: Tensor) -> None:
         """Note how large the input is; every so often, and at first, see whether the layer has to be scaled."""
-        watch = self.watch
-        peak = _longest(x)
-        watch.peak = peak if watch.peak is None else torch.maximum(watch.peak, peak)
+        watch, peak = self.watch, _longest(x)
+        if watch.peak is not None and watch.peak.device == peak.device:
+            peak = torch.maximum(watch.peak, peak)
+        watch.peak = peak
         watch.calls += 1
         young = watch.calls <= 2 * watch.every  # a training moves fastest at its start
         if not young and (watch.calls + watch.offset) % watch.every:
             return
         if x.is_cuda and torch.cuda.is_current_stream_capturing():
             return
-        sizes = [watch.peak, _longest(self.weight), _bound(watch.peak, self.weight, self.bias)]
-        longest, row, bound = torch.stack(sizes).tolist()
+        row = _longest(self.weight)
+        sizes = torch.stack([peak, row, _bound(peak, row, self.bias)]).tolist()
         watch.peak = None
-        watch.scaled = not (longest <= NEAR and row <= NEAR and bound <= NEAR)
-        if not math.isfinite(longest):
+        watch.scaled = not all(size <= NEAR for size in sizes)
+        if math.isinf(sizes[0]):
             # Computed in fp16 between layers: with their outputs in fp32 it is not.
-            for reference in _RECENT:
-                if (layer := reference()) is not None:
+            for layer in (reference() for reference in _RECENT):
+                if isinstance(layer, KeptLinear):  # still there, and still kept
                     layer.watch.scaled = True
 
     def _scaled(self, x: Tensor) -> Tensor:
@@ -101,16 +102,20 @@ class InRange:
             raise UsageError(f"{halves[0]} is in half precision", fix="load the model with dtype=torch.float32")
         if every < 1:
             raise UsageError(f"every={every}", fix="judge layers every 10th pass: every=10")
-        self._layers = {name: module for name, module in model.named_modules() if _can_be_kept(module)}
+        self._layers: dict[str, nn.Module] = {
+            name: module
+            for name, module in model.named_modules()
+            if type(module) in (nn.Linear, KeptLinear) and "weight" in module._parameters
+        }
         if not self._layers:
             raise UsageError(
                 f"{type(model).__name__} has no nn.Linear layer",
                 fix="keep what overflows in fp32 (`stayfinite precision`); keep_in_range comes before fully_shard",
             )
         for offset, layer in enumerate(self._layers.values()):
-            if type(layer) is nn.Linear:
+            if not isinstance(layer, KeptLinear):
                 layer.__class__ = KeptLinear
-                layer.watch = Watch(every=every, offset=offset)  # type: ignore[assignment]
+                vars(layer)["watch"] = Watch(every=every, offset=offset)
 
     @property
     def scaled(self) -> list[str]:
@@ -120,9 +125,8 @@ class InRange:
     def remove(self) -> None:
         """Make every layer the nn.Linear that it was."""
         for layer in self._layers.values():
-            if isinstance(layer, KeptLinear):
-                del layer.watch
-                layer.__class__ = nn.Linear  # type: ignore[assignment]
+            if vars(layer).pop("watch", None) is not None:
+                layer.__class__ = nn.Linear
 
 
 def keep_in_range(model: nn.Module, *, every: int = 10) -> InRange:
@@ -154,19 +158,15 @@ def _recomputing() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def _can_be_kept(module: nn.Module) -> bool:
-    return type(module) in (nn.Linear, KeptLinear) and "weight" in module._parameters
-
-
 def _longest(rows: Tensor) -> Tensor:
-    found: Tensor = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float32)
-    return found.amax()
+    """The largest norm of a row. Rows with NaN do not count: no factor helps them."""
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float32)
+    return norms.nan_to_num(0.0, posinf=math.inf).amax()
 
 
-def _bound(longest: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """What no output exceeds."""
-    product = longest * _longest(weight)
-    return product if bias is None else product + bias.abs().amax()
+def _bound(longest: Tensor, row: Tensor, bias: Tensor | None) -> Tensor:
+    """What no output exceeds, given the longest rows of input and weight."""
+    return longest * row if bias is None else longest * row + bias.abs().amax()
 
 
 @torch.no_grad()
@@ -177,7 +177,7 @@ def _factors(x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Te
     """
     longest, row = _longest(x), _longest(weight)
     of_x = _beyond(longest).clamp(min=0)
-    of_output = _beyond(_bound(longest, weight, bias)).clamp(min=0)
+    of_output = _beyond(_bound(longest, row, bias)).clamp(min=0)
     of_weight = torch.maximum(_beyond(row), of_output - of_x)
     return _power(-of_x), _power(-of_weight), _power(of_x + of_weight)
 

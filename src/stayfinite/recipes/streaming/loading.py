@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -20,7 +21,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableReader(Generic[Row]):
+class TableReader(ABC, Generic[Row]):
     """Reads the rows of a file.
 
     Arguments:
@@ -35,9 +36,9 @@ class TableReader(Generic[Row]):
         """Yield the rows. Raises LoaderFailed if the file is truncated."""
         return (row for row, _ in self.read(source))
 
+    @abstractmethod
     def read(self, source: Source) -> Iterator[tuple[Row, int]]:
         """Rows with the bytes read so far."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
