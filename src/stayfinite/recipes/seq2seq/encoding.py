@@ -80,8 +80,7 @@ class Encoding:
         source = sum(len(row.source) > self.limits[0] for row in rows) / len(rows)
         target = sum(len(row.target) > self.limits[1] for row in rows) / len(rows)
         longest = max(len(row.source) for row in rows), max(len(row.target) for row in rows)
-        what = "are cut at" if self.too_long == "cut" else "may have"
-        fate = "of the sources" if self.too_long == "cut" else "of the sources are left out"
+        fate = "cut" if self.too_long == "cut" else "dropped"
         warning = ""
         if max(source, target) > MUCH:
             warning = (
@@ -89,7 +88,7 @@ class Encoding:
                 "--max-source-length and --max-target-length"
             )
         return (
-            f"texts {what} {self.limits[0]} and {self.limits[1]} tokens: {source:.1%} {fate}, "
+            f"longer than {self.limits[0]} and {self.limits[1]} tokens, so {fate}: {source:.1%} of the sources, "
             f"{target:.1%} of the targets{warning}"
         )
 
