@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.seq2seq.models import with_fused_norms
 
 SETTINGS = "translate.json"
 """Settings file next to the weights."""
@@ -37,4 +38,4 @@ def rebuild(run: Path) -> Any:
     except (OSError, ValueError) as error:
         raise UsageError(f"{run / SHAPE} is not a valid model config: {str(error).splitlines()[0]}") from error
     kind: Any = AutoModelForSeq2SeqLM  # has no annotations
-    return kind.from_config(config)
+    return with_fused_norms(kind.from_config(config))
