@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import MT5Config, MT5ForConditionalGeneration, T5Config, T5ForConditionalGeneration
+from transformers import T5Config, T5ForConditionalGeneration
+from transformers.models.mt5.configuration_mt5 import MT5Config
+from transformers.models.mt5.modeling_mt5 import MT5ForConditionalGeneration
 
 from stayfinite.recipes.seq2seq.models import with_fused_norms
 
