@@ -120,6 +120,8 @@ class Sft(Large):
     """Decay of the learning rate after warmup."""
     warmup_ratio: float = 0.05
     """Share of the steps for warmup."""
+    warmup_steps: int | None = None
+    """Instead of --warmup-ratio: warmup steps."""
     weight_decay: float = 0.0
     precision: PlannedPrecision = "auto"
     """Compute precision: auto, fp32, bf16, plan (make a precision plan), or FILE.json (a plan). auto is bf16 if the GPU

@@ -131,6 +131,8 @@ class Translate(Large):
     """Decay of the learning rate after warmup."""
     warmup_ratio: float = 0.1
     """Share of the training for warmup."""
+    warmup_steps: int | None = None
+    """Instead of --warmup-ratio: warmup steps."""
     label_smoothing: float = 0.0
     """Label smoothing."""
     ema: float = 0.0

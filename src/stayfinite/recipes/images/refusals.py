@@ -24,8 +24,8 @@ def refuse_impossible(config: Any) -> None:
                 "checkpoint_steps", "keep_checkpoints",
             ),
             0: (
-                "consistency", "clip_grad_norm", "margin", "weight_decay", "workers", "patience", "look_at_images",
-                "cache_megabytes", "seed",
+                "consistency", "max_grad_norm", "warmup_steps", "margin", "weight_decay", "workers", "patience",
+                "look_at_images", "cache_megabytes", "seed",
             ),
         },
         shares={"[0, 1]": ("consistency_ramp", "warmup_ratio"), "[0, 1)": ("lora_dropout",)},

@@ -14,6 +14,7 @@ from torch.amp.grad_scaler import GradScaler
 from stayfinite.core.policy import Policy, Precision
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
+from stayfinite.recipes.names import with_present_names
 from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
 from stayfinite.recipes.running.planned import settle_precision
 from stayfinite.recipes.running.processes import Place
@@ -152,7 +153,7 @@ def goes_on(
         else:
             tell(f"writing to {directory}; resume with the same command")
         return False
-    before = read_launch(directory, recipe)
+    before = with_present_names(type(config), read_launch(directory, recipe))
     now = json.loads(json.dumps(asdict(config)))
     changed = {name: (before[name], value) for name, value in now.items() if name in before and before[name] != value}
     words = {name: f"{name} {old!r} -> {new!r}" for name, (old, new) in changed.items()}
@@ -182,7 +183,7 @@ def ranks_in_batch(directory: Path, config: Any, ranks: int, per_rank: Collectio
     """
     if not resuming:
         return ranks
-    before = read_record(directory / RUN)["config"]
+    before = with_present_names(type(config), read_record(directory / RUN)["config"])
     same = all(before.get(name) == getattr(config, name) for name in per_rank)
     return _ranks_of(directory) if same else ranks
 
