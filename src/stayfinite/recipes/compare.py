@@ -170,6 +170,7 @@ QUESTIONS = {"size": "Which image shows the larger shape?", "brightness": "Which
 FIXED = (
     "train", "val", "image_dir", "margin", "fold", "folds", "apart", "model", "base", "tuning", "lora_rank",
     "lora_alpha", "vision", "question", "answers", "image_size", "batch_size", "accumulation", "seed", "built_in",
+    "metric",
 )  # fmt: skip
 """Settings that must not change on resume."""
 PER_RANK = ("batch_size",)

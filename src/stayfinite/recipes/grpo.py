@@ -196,6 +196,7 @@ FIXED = (
     "start", "model", "sft_rows", "sft_epochs", "train", "val", "question", "answer", "val_share", "task", "rows",
     "held_out", "system", "max_length", "prompts", "group_size", "updates", "temperature", "new_tokens",
     "answer_reward", "bits", "rank", "alpha", "batch_size", "kl", "clip", "steer", "length_normalized", "seed",
+    "eval_rows",
 )  # fmt: skip
 """Settings that must not change on resume."""
 

@@ -154,7 +154,7 @@ BUILT_IN: dict[str, Any] = {
 """Defaults of the built-in data."""
 FIXED = (
     "data", "val", "val_share", "patch", "max_length", "vocab_size", "bad_rows", "size", "width", "depth", "heads",
-    "mode", "freeze", "noise_schedule", "prediction", "batch_size", "seed",
+    "mode", "freeze", "noise_schedule", "prediction", "batch_size", "seed", "eval_rows",
 )  # fmt: skip
 """Settings that must not change on resume."""
 PER_RANK = ("batch_size",)

@@ -12,7 +12,6 @@ the same settings it goes on from its newest good checkpoint.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -166,7 +165,7 @@ FIXED = frozenset({
     "data", "val", "text_column", "val_share", "min_characters", "block_size", "pack", "objective", "noise_density",
     "mean_span_length", "model_name", "tokenizer_dir", "vocab_size", "lora_rank", "lora_targets", "load_in_8bit",
     "train_batch_size", "gradient_accumulation_steps", "seed", "learning_rate", "weight_decay", "stream",
-    "shuffle_rows",
+    "shuffle_rows", "eval_blocks",
 })  # fmt: skip
 """Settings that must not change on resume."""
 PER_RANK = ("train_batch_size",)
@@ -191,7 +190,7 @@ def train(config: Mt5, say: Say = print, *, dataset: Any = None) -> Result:
 
 
 def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
-    launch, start = Launch.of("mt5", config, place, say, FIXED, PER_RANK), time.monotonic()
+    launch = Launch.of("mt5", config, place, say, FIXED, PER_RANK)
     output, whole_batch = launch.output, config.train_batch_size * launch.in_batch
 
     # -- data --------------------------------------------------------------------------------------------------------
@@ -294,7 +293,7 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     # -- result ------------------------------------------------------------------------------------------------------
     team.gather()
     loop.best.history = place.from_first(loop.best.history)
-    result = result_of(loop.numbers() | {"seconds": time.monotonic() - start}, loop.best)
+    result = result_of(loop.numbers(), loop.best)
     if place.first:
         save(output / "final")
         more = {"tokens_per_second": round(loop.logbook.rate), "evaluations": loop.best.history}

@@ -151,7 +151,6 @@ def test_accumulation_takes_the_mean_of_its_batches(tmp_path: Path) -> None:
         ({"lora_dropout": 1.0}, "--lora-dropout 1.0"),
         ({"workers": -1}, "--workers -1"),
         ({"base": "4bit", "tuning": "full"}, "--base 4bit with --tuning full"),
-        ({"fold": 9}, "--fold 9"),
         ({"device": "abacus"}, "--device abacus"),
         ({"max_grad_norm": float("inf")}, "--max-grad-norm inf"),
         ({"image_dir": "nowhere"}, "nowhere"),
@@ -166,6 +165,12 @@ def test_a_setting_that_cannot_work_is_named_before_anything_is_written(
     with pytest.raises(UsageError, match=words):
         train(small_settings(tmp_path, **changed), _silent)
     assert not (tmp_path / "run/run.json").exists()
+
+
+def test_a_fold_that_there_is_not_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--fold 9: expected 0 to 4"):
+        train(small_settings(tmp_path, fold=9), _silent)
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_file_in_the_place_of_the_directory_is_named_and_stays(tmp_path: Path) -> None:

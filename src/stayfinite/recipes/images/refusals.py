@@ -6,6 +6,7 @@ from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.images.assembling import uses_lora
+from stayfinite.recipes.images.folds import refuse_missing_fold
 from stayfinite.recipes.images.tiny import PATCH, is_size
 from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.planned import is_planned
@@ -44,5 +45,7 @@ def refuse_impossible(config: Any) -> None:
         raise UsageError(f"--answers {' '.join(config.answers)}: expected three different words", fix="--answers A B C")
     if config.val is not None and config.train is None:
         raise UsageError("--val without --train", fix="give --train too")
+    if config.train is None:  # a table may have folds of its own
+        refuse_missing_fold(config.fold, range(config.folds))
     if not config.dry_run:
         require_room(config.output_dir)

@@ -18,11 +18,13 @@ from stayfinite.recipes.names import with_present_names
 from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
 from stayfinite.recipes.running.planned import settle_precision
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.running.records import RUN, figures, read_launch, read_record, write_launch
+from stayfinite.recipes.running.records import RUN, figures, finished_result, read_launch, read_record, write_launch
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.streaming.files import note_files
 
 Say = Callable[[str], None]
+ENDS = ("epochs", "steps", "max_steps", "minutes", "patience")
+"""Settings that end a training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +164,16 @@ def goes_on(
     if wrong := [words[name] for name in changed if name in fixed and name not in same]:
         raise UsageError(
             f"{directory} holds a run with other settings: {'; '.join(wrong)}",
-            fix="use another --output-dir, or remove that directory to start over",
+            fix="keep the old settings, use another --output-dir, or remove that directory to start over",
         )
-    tell(f"resuming the run in {directory}")
+    kept = (path.name.removeprefix("step-") for path in (directory / "checkpoints").glob("step-*"))
+    newest = max((int(step) for step in kept if step.isdigit()), default=0)
+    done = None if changed.keys() & set(ENDS) else finished_result(directory, newest)
+    if done is not None:
+        ends = [f"--{name.replace('_', '-')}" for name in ENDS if now.get(name)]
+        tell(f"the run in {directory} is finished after {done['steps']} steps. To continue, raise {' or '.join(ends)}")
+    else:
+        tell(f"resuming the run in {directory}")
     if ranks != then and not same:
         say(f"ranks {then} -> {ranks}: batches and steps stay the same")
     if changed:
