@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
@@ -21,10 +20,9 @@ _READY: set[tuple[type, bool]] = set()
 
 
 def parsed(kind: type[Kind], arguments: Sequence[str], prog: str, **more: Any) -> Kind:
-    """The settings that the arguments ask for; exits with a message (of rank 0, under torchrun) where they are none."""
+    """The settings that the arguments ask for; exits with a message where they are none."""
     _make_ready(kind, helping=not {"-h", "--help"}.isdisjoint(arguments))
-    first = os.environ.get("RANK", "0") == "0"
-    found: Kind = tyro.cli(kind, args=list(arguments), prog=prog, console_outputs=first, **more)
+    found: Kind = tyro.cli(kind, args=list(arguments), prog=prog, **more)
     return found
 
 

@@ -37,12 +37,3 @@ def test_a_default_of_0_is_shown_and_help_is_not_broken_where_the_source_is(caps
     with pytest.raises(SystemExit):
         parsed(Said, ["--help"], "said")
     assert "has room for, so that the sentence is broken. (default: 0)" in capsys.readouterr().out
-
-
-def test_wrong_flags_are_explained_by_rank_0_only(capsys, monkeypatch):
-    for rank, explained in (("0", True), ("1", False)):
-        monkeypatch.setenv("RANK", rank)
-        with pytest.raises(SystemExit) as ended:
-            parsed(Said, ["--second"], "said")
-        assert ended.value.code == 2
-        assert bool(capsys.readouterr().err) == explained

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING
@@ -20,6 +19,7 @@ from stayfinite.errors import UsageError
 from stayfinite.flags import parsed
 from stayfinite.recipes.expected import expected
 from stayfinite.recipes.names import names_of, renamed
+from stayfinite.recipes.running.once import is_first, print_once
 
 Kind = TypeVar("Kind")
 
@@ -39,10 +39,13 @@ def read_settings(
     given = [] if path is None else list(_as_flags(kind, _mapping(path), path))
     asked_for = [*given, *_known_flags(kind, flags)]
     about = f"{_paragraphs(kind.__doc__ or '')}\n\n{HINT}"
-    asked = parsed(kind, asked_for, prog, description=about)
-    if settle is None:
-        return asked
-    return parsed(kind, asked_for, prog, description=about, default=settle(asked))
+    ask = partial(parsed, kind, asked_for, prog, description=about)
+    try:
+        asked = ask(console_outputs=is_first())
+    except SystemExit:
+        print_once("flags", (lambda: None) if is_first() else ask)  # tyro has printed it on rank 0
+        raise
+    return asked if settle is None else ask(default=settle(asked))
 
 
 HINT = "Every setting can also be in a YAML file: --config train.yaml; flags override it."
@@ -100,7 +103,7 @@ def _leave_out(kind: type[Any], name: str, flag: str = "") -> str:
 
 def _tell(line: str) -> None:
     """Print on stderr, under torchrun on rank 0 only."""
-    if os.environ.get("RANK", "0") == "0":
+    if is_first():
         sys.stderr.write(f"{line}\n")
 
 
