@@ -159,14 +159,14 @@ def test_other_settings_are_said(tmp_path):
 
 def test_a_finished_run_is_said_to_be_finished_and_what_takes_it_further(tmp_path):
     begun(tmp_path, Settings(epochs=3))
-    write_result(tmp_path, {"steps": 6})
+    write_result(tmp_path, {"steps": 5})
     said = []
     assert goes_on(tmp_path, "translate", Settings(epochs=3), {"train"}, said.append)
-    assert said == [f"the run in {tmp_path} is finished after 6 steps. To continue, raise --epochs"]
+    assert said == [f"the run in {tmp_path} is finished after 5 steps. To continue, raise --epochs"]
     said.clear()
     assert goes_on(tmp_path, "translate", Settings(epochs=5), {"train"}, said.append)
     assert said[0] == f"resuming the run in {tmp_path}"
-    (tmp_path / "checkpoints" / "step-00000007").mkdir()  # it was resumed since, and killed
+    (tmp_path / "checkpoints" / "step-00000007.1").mkdir()  # it was resumed since, and killed
     said.clear()
     assert goes_on(tmp_path, "translate", Settings(epochs=3), {"train"}, said.append)
     assert said == [f"resuming the run in {tmp_path}"]

@@ -40,6 +40,8 @@ class Launch:
     """Whether there is a checkpoint to resume from."""
     in_batch: int
     """Number of ranks' rows in a batch; a resumed run keeps its own."""
+    finished: bool = False
+    """Whether the same settings have finished this run already."""
 
     @classmethod
     def of(
@@ -52,11 +54,13 @@ class Launch:
         """
         output, ranks = Path(config.output_dir), place.row_ranks if per_rank else 1
         resuming = place.by_first(lambda: goes_on(output, recipe, config, fixed, say, ranks=ranks, per_rank=per_rank))
+        finished = resuming and place.by_first(lambda: finished_with(output, config) is not None)
         in_batch = ranks_in_batch(output, config, ranks, per_rank, resuming=resuming)
         torch.manual_seed(config.seed)
         return cls(
-            recipe=recipe, config=config, place=place, say=say, output=output, resuming=resuming, in_batch=in_batch
-        )
+            recipe=recipe, config=config, place=place, say=say, output=output, resuming=resuming, in_batch=in_batch,
+            finished=finished,
+        )  # fmt: skip
 
     def settle(self, asked: str, *training: Any) -> tuple[Precision, GradScaler | None]:
         """The precision, the same on all ranks, and its scaler.
@@ -166,10 +170,7 @@ def goes_on(
             f"{directory} holds a run with other settings: {'; '.join(wrong)}",
             fix="keep the old settings, use another --output-dir, or remove that directory to start over",
         )
-    kept = (path.name.removeprefix("step-") for path in (directory / "checkpoints").glob("step-*"))
-    newest = max((int(step) for step in kept if step.isdigit()), default=0)
-    done = None if changed.keys() & set(ENDS) else finished_result(directory, newest)
-    if done is not None:
+    if (done := finished_with(directory, config)) is not None:
         ends = [f"--{name.replace('_', '-')}" for name in ENDS if now.get(name)]
         tell(f"the run in {directory} is finished after {done['steps']} steps. To continue, raise {' or '.join(ends)}")
     else:
@@ -179,6 +180,17 @@ def goes_on(
     if changed:
         say(f"resuming with changed settings: {'; '.join(words.values())}")
     return True
+
+
+def finished_with(directory: Path, config: Any) -> dict[str, Any] | None:
+    """The result of a run that has nothing left to train: same end, and its last checkpoint is that of the result."""
+    before = with_present_names(type(config), read_record(directory / RUN)["config"])
+    if any(before.get(name) != getattr(config, name, None) for name in ENDS):
+        return None
+    kept = (path.name.removeprefix("step-").partition(".")[0] for path in (directory / "checkpoints").glob("step-*"))
+    newest = max((int(step) for step in kept if step.isdigit()), default=0)
+    done = finished_result(directory, newest)
+    return done if done is not None and done["steps"] == newest else None
 
 
 def ranks_in_batch(directory: Path, config: Any, ranks: int, per_rank: Collection[str], *, resuming: bool) -> int:

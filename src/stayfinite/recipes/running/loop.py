@@ -20,7 +20,6 @@ from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.records import (
-    finished_result,
     first_and_last,
     losses_of,
     require_one_finite,
@@ -82,7 +81,7 @@ class Loop:
         self.resumed = self.guard.resume()
         if self.resumed:
             self.earlier = earlier
-            if finished_result(self.launch.output, self.resumed) is None:
+            if not self.launch.finished:
                 self.launch.say(f"resumed after step {self.resumed}")
             self.logbook.resume(self.resumed)
             self.best.recall(self.resumed)
