@@ -152,8 +152,8 @@ def train_for(place: Path, seconds: float) -> dict[str, Any]:
     command = [
         sys.executable, "-m", "stayfinite", "train", "mt5", "--data", str(place / "corpus"), "--stream", "on",
         "--model", "tiny", "--tokenizer-dir", str(place / "tokenizer"), "--output-dir", str(place / "run"),
-        "--check", "off", "--logging-steps", "5", "--max-steps", "100000", "--save-steps", "20", "--device", "cpu",
-        "--eval-steps", "100000",
+        "--check", "off", "--logging-steps", "5", "--max-steps", "100000", "--checkpoint-steps", "20",
+        "--device", "cpu", "--eval-steps", "100000",
     ]  # fmt: skip
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None

@@ -42,7 +42,7 @@ def settings(texts: Path, model: Path, output: Path, **changed: Any) -> Mt5:
     small: dict[str, Any] = {
         "data": (str(texts),), "model_name": str(model), "output_dir": str(output), "block_size": 24, "epochs": 2,
         "train_batch_size": 8, "gradient_accumulation_steps": 2, "learning_rate": 1e-2, "check": "off",
-        "logging_steps": 1, "eval_steps": 3, "save_steps": 2, "samples": 0, "device": "cpu",
+        "logging_steps": 1, "eval_steps": 3, "checkpoint_steps": 2, "samples": 0, "device": "cpu",
     }  # fmt: skip
     return Mt5(**(small | changed))
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -12,34 +16,46 @@ import tyro
 
 Kind = TypeVar("Kind")
 WORDS: dict[Any, str] = {int: "INT", float: "FLOAT", str: "STR", Path: "PATH", bool: "{True,False}"}
-_READY: set[type] = set()
+_READY: set[tuple[type, bool]] = set()
 
 
 def parsed(kind: type[Kind], arguments: Sequence[str], prog: str, **more: Any) -> Kind:
     """The settings that the arguments ask for; exits with a message where they are none."""
-    _make_ready(kind)
+    _make_ready(kind, helping=not {"-h", "--help"}.isdisjoint(arguments))
     found: Kind = tyro.cli(kind, args=list(arguments), prog=prog, **more)
     return found
 
 
-def _make_ready(kind: type) -> None:
-    if kind in _READY:
+def _make_ready(kind: type, *, helping: bool) -> None:
+    if (kind, helping) in _READY:
         return
     hints = get_type_hints(kind, include_extras=True)
     # In the help a command's own flags come before those that it shares with others.
     known, mine = vars(kind)["__dataclass_fields__"], list(kind.__annotations__)
     for name in [*(name for name in mine if name in known), *(name for name in known if name not in mine)]:
         known[name] = known.pop(name)
+    helps = _helps_of(kind) if helping else {}
     for field in fields(kind):
         hint = hints[field.name]
-        word = _word(field, hint)
-        empty = _default(field) in (None, (), False) or (word or "").startswith("[")
-        if word or empty:
-            # Before what the field itself says, which wins.
-            said = tyro.conf.arg(metavar=word, help_behavior_hint="" if empty else None)
-            inner, own = (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
-            kind.__annotations__[field.name] = Annotated[(inner, said, *own)]
-    _READY.add(kind)
+        word, default = _word(field, hint), _default(field)
+        empty = default is None or default is False or default in ((), "") or (word or "").startswith("[")
+        # Before what the field itself says, which wins.
+        said = tyro.conf.arg(metavar=word, help=helps.get(field.name), help_behavior_hint="" if empty else None)
+        inner, own = (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
+        kind.__annotations__[field.name] = Annotated[(inner, said, *own)]
+    _READY.add((kind, helping))
+
+
+def _helps_of(kind: type) -> dict[str, str]:
+    """The docstrings under the settings, each on one line; tyro would keep the line breaks of the source."""
+    found = {}
+    for owner in reversed(kind.__mro__[:-1]):
+        (of_class,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        assert isinstance(of_class, ast.ClassDef)
+        for field, text in pairwise(of_class.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[ast.unparse(field.target)] = " ".join(str(text.value.value).split())
+    return found
 
 
 def _word(field: Field[Any], hint: Any) -> str | None:

@@ -1,9 +1,12 @@
 """Help says what a flag takes, and nothing of how that is written in Python."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from stayfinite.cli import COMMANDS, main
 from stayfinite.cli.train import RECIPES
+from stayfinite.flags import parsed
 
 ASKED = [*((name,) for name in COMMANDS if name != "train"), *(("train", name) for name in RECIPES)]
 
@@ -15,5 +18,22 @@ def test_help_shows_no_python(command, capsys):
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     assert "usage" in shown.lower()
+    assert "\n\n\n" not in shown
     for odd in ("{None}", "default: )", "default: None", "default: False", "[STR [STR"):
         assert odd not in shown
+
+
+@dataclass(frozen=True)
+class Said:
+    """A command."""
+
+    first: int = 0
+    """Something that takes more words than one line of the source has room for, so that the
+    sentence is broken."""
+
+
+def test_a_default_of_0_is_shown_and_help_is_not_broken_where_the_source_is(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        parsed(Said, ["--help"], "said")
+    assert "has room for, so that the sentence is broken. (default: 0)" in capsys.readouterr().out

@@ -1,6 +1,7 @@
 """An export loads with transformers alone, where stayfinite cannot be imported, and answers as the run does."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -97,6 +98,19 @@ def test_a_translation_model_says_the_same_without_us(translated, tmp_path, caps
     alone = asked_alone("AutoModelForSeq2SeqLM", tmp_path / "out", ["to English: " + source for source in sources])
     assert alone["said"] == expected
     assert alone["ids"] == [ours.evaluation.tokenizer("to English: " + source).input_ids for source in sources]
+
+
+def test_the_best_model_alone_translates_and_is_said_to_need_no_export(translated, tmp_path):
+    from stayfinite.recipes.seq2seq.translating import find_model, load_translator
+
+    copied = shutil.copytree(translated / "best", tmp_path / "copied")  # all that is left of a tokenizer trained here
+    ours, theirs = (
+        load_translator(find_model(str(each)), device="cpu", batch_size=1).translate(["udu", "gar masu"], beams=1)
+        for each in (translated, copied)
+    )
+    assert ours == theirs
+    with pytest.raises(UsageError, match=r"copied is a model without its run.*\n.*transformers loads it as it is"):
+        export(str(copied), str(tmp_path / "out"), say=silent)
 
 
 def test_the_card_has_the_runs_own_figures(translated, tmp_path):

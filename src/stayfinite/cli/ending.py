@@ -11,6 +11,7 @@ from contextvars import ContextVar
 
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import MissingExtra, NotReady, StayfiniteError, TrainingStopped
+from stayfinite.recipes.running.once import print_once
 
 EXTRAS = {
     "lightning": "lightning", "pyarrow": "data", "bitsandbytes": "quant", "matplotlib": "report", "gguf": "smollm2",
@@ -56,9 +57,13 @@ def exit_code(
 
 def tell_error(command: str, error: Exception | str, *, as_json: bool = False, code: int = 2) -> int:
     """Print why a command failed on stderr, and with --json on stdout; return its exit code."""
-    if _in_full.get() and isinstance(error, Exception):
-        traceback.print_exception(error)
-    print(f"stayfinite {command}: {error}", file=sys.stderr)
+
+    def show() -> None:
+        if _in_full.get() and isinstance(error, Exception):
+            traceback.print_exception(error)
+        print(f"stayfinite {command}: {error}", file=sys.stderr, flush=True)
+
+    print_once(str(error), show)
     if as_json:
         what, fix = (error.message, error.fix) if isinstance(error, StayfiniteError) else (str(error), "")
         record = tagged("error", {"command": command, "error": what, "fix": fix, "exit_code": code})

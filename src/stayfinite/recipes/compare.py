@@ -43,7 +43,7 @@ from stayfinite.recipes.running.checking import look_before_start
 from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
-from stayfinite.recipes.running.optimizing import schedule_for, steps_of
+from stayfinite.recipes.running.optimizing import schedule_for, steps_of, warmup_of
 from stayfinite.recipes.running.options import Common
 from stayfinite.recipes.running.place import PlannedPrecision
 from stayfinite.recipes.running.planned import plan_again
@@ -124,7 +124,9 @@ class Compare(Common):
     """Decay of the learning rates after warmup."""
     warmup_ratio: float = 0.05
     """Share of the steps for warmup."""
-    clip_grad_norm: float = 1.0
+    warmup_steps: int | None = None
+    """Instead of --warmup-ratio: warmup steps."""
+    max_grad_norm: float = 1.0
     """Clip gradients to this norm, after unscaling; 0 for no clipping."""
     consistency: float = 0.5
     """Weight of the consistency term: the symmetric KL divergence between a pair and its swap; 0 for none."""
@@ -168,6 +170,7 @@ QUESTIONS = {"size": "Which image shows the larger shape?", "brightness": "Which
 FIXED = (
     "train", "val", "image_dir", "margin", "fold", "folds", "apart", "model", "base", "tuning", "lora_rank",
     "lora_alpha", "vision", "question", "answers", "image_size", "batch_size", "accumulation", "seed", "built_in",
+    "metric",
 )  # fmt: skip
 """Settings that must not change on resume."""
 PER_RANK = ("batch_size",)
@@ -234,7 +237,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     loader = loader_of(rows, batches, workers=config.workers, pin=device.type == "cuda")
     steps = steps_of(len(loader), config.accumulation, config.epochs)
     steps = min(steps, config.max_steps or steps)
-    scheduler = schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
+    scheduler = schedule_for(optimizer, config.schedule, warmup=warmup_of(config, steps), steps=steps)
 
     # -- look before the first step ------------------------------------------------------------------------------------
     output.mkdir(parents=True, exist_ok=True)
@@ -276,7 +279,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     with guarded(
         launch, team, optimizer, scheduler, scaler, forward=trained.loss, metric=config.metric, unit="pairs",
         describe=lambda batch: _in_words(batch, pairs.training), policy=policy, steps=steps,
-        max_norm=config.clip_grad_norm or None,
+        max_norm=config.max_grad_norm or None,
     ) as loop, anomalies(config.detect_anomaly, lambda: loop.taken):  # fmt: skip
 
         def ask() -> Scores:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+import tyro
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -142,7 +143,7 @@ class Grpo(Common):
     output_dir: str = "runs/grpo"
 
     # -- training
-    steps: int = 300
+    steps: Annotated[int, tyro.conf.arg(aliases=["--max-steps"])] = 300
     """Total steps."""
     minutes: float | None = None
     """Stop after this many minutes of training; a resumed run has the rest."""
@@ -162,6 +163,8 @@ class Grpo(Common):
     """Decay of the learning rate after warmup, over the steps or the minutes, whichever end first."""
     warmup_ratio: float = 0.05
     """Share of the steps for warmup."""
+    warmup_steps: int | None = None
+    """Instead of --warmup-ratio: warmup steps."""
     weight_decay: float = 0.0
     max_grad_norm: float = 1.0
     """Clip gradients to this norm."""
@@ -193,6 +196,7 @@ FIXED = (
     "start", "model", "sft_rows", "sft_epochs", "train", "val", "question", "answer", "val_share", "task", "rows",
     "held_out", "system", "max_length", "prompts", "group_size", "updates", "temperature", "new_tokens",
     "answer_reward", "bits", "rank", "alpha", "batch_size", "kl", "clip", "steer", "length_normalized", "seed",
+    "eval_rows",
 )  # fmt: skip
 """Settings that must not change on resume."""
 

@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import tyro
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -52,8 +53,8 @@ from stayfinite.recipes.settings import read_settings
 class Mmdit(Common):
     """Train a joint diffusion model of texts and latents. Without --data: a built-in set, a small model.
 
-    `stayfinite train mmdit sample` samples from a trained model, `stayfinite train mmdit toy DIR` writes the built-in
-    set.
+    Sample from a trained model with `stayfinite train mmdit sample`, write the built-in set with
+    `stayfinite train mmdit toy DIR`.
     """
 
     # -- data
@@ -109,7 +110,7 @@ class Mmdit(Common):
     """Soft upper bound of a row's loss; its gradient never becomes 0. 0 for none."""
 
     # -- training
-    steps: int = 10_000
+    steps: Annotated[int, tyro.conf.arg(aliases=["--max-steps"])] = 10_000
     """Optimizer steps."""
     batch_size: int = 16
     """Rows per batch and process."""
@@ -121,6 +122,8 @@ class Mmdit(Common):
     """Decay of the learning rate after warmup."""
     warmup_steps: int = 500
     """Warmup steps; at most a tenth of all."""
+    warmup_ratio: float | None = None
+    """Instead of --warmup-steps: share of the steps."""
     max_grad_norm: float = 0.5
     """Clip gradients to this norm."""
     precision: PlannedPrecision = "auto"
@@ -151,7 +154,7 @@ BUILT_IN: dict[str, Any] = {
 """Defaults of the built-in data."""
 FIXED = (
     "data", "val", "val_share", "patch", "max_length", "vocab_size", "bad_rows", "size", "width", "depth", "heads",
-    "mode", "freeze", "noise_schedule", "prediction", "batch_size", "seed",
+    "mode", "freeze", "noise_schedule", "prediction", "batch_size", "seed", "eval_rows",
 )  # fmt: skip
 """Settings that must not change on resume."""
 PER_RANK = ("batch_size",)
@@ -195,7 +198,8 @@ def _train(config: Mmdit, place: Place, say: Callable[[str], None]) -> Result | 
     frozen = Frozen(model, to_freeze(model, config.mode, config.freeze))
     say(frozen.in_words())
     optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=device)
-    warmup = min(config.warmup_steps, config.steps // 10)
+    few = min(config.warmup_steps, config.steps // 10)
+    warmup = few if config.warmup_ratio is None else int(config.warmup_ratio * config.steps)
     scheduler = schedule_for(optimizer, config.schedule, warmup=warmup, steps=config.steps)
 
     # -- check -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ the same settings it goes on from its newest good checkpoint.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,7 +35,7 @@ from stayfinite.recipes.language.vocabulary import vocabulary
 from stayfinite.recipes.running.directories import keep_checkpoints_in, remove_checkpoints
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
-from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
+from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of, warmup_of
 from stayfinite.recipes.running.options import Large
 from stayfinite.recipes.running.place import PlannedPrecision
 from stayfinite.recipes.running.planned import plan_again
@@ -119,7 +118,7 @@ class Mt5(Large):
     # -- training
     epochs: Annotated[int, tyro.conf.arg(aliases=["--num-train-epochs"])] = 3
     """Passes over the blocks, with new masks in each."""
-    train_batch_size: Annotated[int, tyro.conf.arg(aliases=["--per-device-train-batch-size"])] = 8
+    train_batch_size: Annotated[int, tyro.conf.arg(aliases=["--batch-size", "--per-device-train-batch-size"])] = 8
     """Blocks per batch and process."""
     eval_batch_size: Annotated[int, tyro.conf.arg(aliases=["--per-device-eval-batch-size"])] = 16
     """Blocks per evaluation batch."""
@@ -132,9 +131,11 @@ class Mt5(Large):
     """Decay of the learning rate after warmup."""
     warmup_steps: int | None = None
     """Warmup steps; by default a tenth of all, at most 1000."""
-    mixed_precision: PlannedPrecision = "auto"
-    """Compute precision: auto, no, fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses what the
-    GPU supports, and fp16 only if proved safe."""
+    warmup_ratio: float | None = None
+    """Instead of --warmup-steps: share of the steps."""
+    precision: PlannedPrecision = "auto"
+    """Compute precision: auto, fp32 (or no), fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses
+    what the GPU supports, and fp16 only if proved safe."""
     gradient_checkpointing: bool = False
     """Recompute activations to save memory."""
 
@@ -143,9 +144,9 @@ class Mt5(Large):
     """Steps between evaluations; by default one per epoch."""
     eval_blocks: int = 1000
     """Most blocks per evaluation."""
-    save_steps: int | None = None
+    checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one per epoch, at least every 500 steps."""
-    save_total_limit: int = 2
+    keep_checkpoints: int = 2
     """Good checkpoints to keep."""
     samples: int = 2
     """Blocks whose gaps are filled and shown per evaluation."""
@@ -164,7 +165,7 @@ FIXED = frozenset({
     "data", "val", "text_column", "val_share", "min_characters", "block_size", "pack", "objective", "noise_density",
     "mean_span_length", "model_name", "tokenizer_dir", "vocab_size", "lora_rank", "lora_targets", "load_in_8bit",
     "train_batch_size", "gradient_accumulation_steps", "seed", "learning_rate", "weight_decay", "stream",
-    "shuffle_rows",
+    "shuffle_rows", "eval_blocks",
 })  # fmt: skip
 """Settings that must not change on resume."""
 PER_RANK = ("train_batch_size",)
@@ -189,7 +190,7 @@ def train(config: Mt5, say: Say = print, *, dataset: Any = None) -> Result:
 
 
 def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
-    launch, start = Launch.of("mt5", config, place, say, FIXED, PER_RANK), time.monotonic()
+    launch = Launch.of("mt5", config, place, say, FIXED, PER_RANK)
     output, whole_batch = launch.output, config.train_batch_size * launch.in_batch
 
     # -- data --------------------------------------------------------------------------------------------------------
@@ -241,25 +242,23 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
         return recorded_result(done, output)
     rate, relative = _learning_rate(config)
     optimizer = optimizer_for(model, lr=rate, weight_decay=config.weight_decay, device=place.device, relative=relative)
-    warmup = min(1000, steps // 10) if config.warmup_steps is None else config.warmup_steps
+    warmup = warmup_of(config, steps, usual=min(1000, steps // 10))
     scheduler = schedule_for(optimizer, config.schedule, warmup=warmup, steps=steps)
     first_batch = padding([masking(blocks[number], number) for number in range(min(4, len(blocks)))])
-    asked_for = {"no": "fp32"}.get(config.mixed_precision, config.mixed_precision)
+    asked_for = {"no": "fp32"}.get(config.precision, config.precision)
     precision, scaler = launch.settle(asked_for, model, optimizer, first_batch, loss_of(model))
 
     # -- the check ---------------------------------------------------------------------------------------------------
     launch.record(steps, training, validation, None if stream is None else files)
     if place.first:
         keep_checkpoints_in(output, config.checkpoint_dir)
-    launch.look(
-        model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler, flag="--mixed-precision"
-    )
+    launch.look(model, optimizer, first_batch, loss_of(model), precision=precision, scaler=scaler)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     team = launch.team(model, optimizer)
     policy = Policy(
-        precision=precision, checkpoint_steps=config.save_steps or min(500, an_epoch),
-        keep_checkpoints=config.save_total_limit,
+        precision=precision, checkpoint_steps=config.checkpoint_steps or min(500, an_epoch),
+        keep_checkpoints=config.keep_checkpoints,
     )  # fmt: skip
     eval_steps = config.eval_steps or (an_epoch if stream is None else min(an_epoch, STREAM_EVAL_STEPS))
     save = _saver(model, tokenizer, config)
@@ -294,7 +293,7 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     # -- result ------------------------------------------------------------------------------------------------------
     team.gather()
     loop.best.history = place.from_first(loop.best.history)
-    result = result_of(loop.numbers() | {"seconds": time.monotonic() - start}, loop.best)
+    result = result_of(loop.numbers(), loop.best)
     if place.first:
         save(output / "final")
         more = {"tokens_per_second": round(loop.logbook.rate), "evaluations": loop.best.history}

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from functools import partial
 from operator import gt, le, lt
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
 from stayfinite.errors import UsageError
 from stayfinite.flags import parsed
+from stayfinite.recipes.expected import expected
+from stayfinite.recipes.names import names_of, renamed
+from stayfinite.recipes.running.once import is_first, print_once
 
 Kind = TypeVar("Kind")
 
@@ -33,11 +37,15 @@ def read_settings(
     """
     path, flags = _config_of(list(arguments))
     given = [] if path is None else list(_as_flags(kind, _mapping(path), path))
-    about = f"{(kind.__doc__ or '').strip()}\n\n{HINT}"
-    asked = parsed(kind, [*given, *flags], prog, description=about)
-    if settle is None:
-        return asked
-    return parsed(kind, [*given, *flags], prog, description=about, default=settle(asked))
+    asked_for = [*given, *_known_flags(kind, flags)]
+    about = f"{_paragraphs(kind.__doc__ or '')}\n\n{HINT}"
+    ask = partial(parsed, kind, asked_for, prog, description=about)
+    try:
+        asked = ask(console_outputs=is_first())
+    except SystemExit:
+        print_once("flags", (lambda: None) if is_first() else ask)  # tyro has printed it on rank 0
+        raise
+    return asked if settle is None else ask(default=settle(asked))
 
 
 HINT = "Every setting can also be in a YAML file: --config train.yaml; flags override it."
@@ -53,6 +61,50 @@ def _config_of(flags: list[str]) -> tuple[str | None, list[str]]:
         if flag.startswith("--config="):
             return flag.partition("=")[2], flags[:index] + flags[index + 1 :]
     return None, flags
+
+
+def _paragraphs(text: str) -> str:
+    """A docstring without the line breaks of the source."""
+    return "\n\n".join(" ".join(each.split()) for each in text.strip().split("\n\n"))
+
+
+def _known_flags(kind: type[Any], flags: Sequence[str]) -> Iterator[str]:
+    """The flags by their present names.
+
+    Raises:
+        UsageError: a value of the wrong kind.
+    """
+    names, hints = names_of(kind), get_type_hints(kind)
+    name, typed = None, ""
+    for word in flags:
+        flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        if flag:
+            key, typed = flag[2:].replace("-", "_"), flag
+            if (now := renamed(key, names)) is not None:
+                _tell(f"{flag} is now {_flag(now)}; both work")
+                key, typed, word = now, _flag(now), f"{_flag(now)}{equals}{value}"
+            name = names.get(key)
+        if name is not None and (equals or not flag):
+            if hints[name] is not bool and (words := expected(hints[name], value)):
+                raise UsageError(f"{typed} {value}: expected {words}", fix=_leave_out(kind, name, typed))
+            name = name if get_origin(hints[name]) is tuple else None  # one value only
+        yield word
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _leave_out(kind: type[Any], name: str, flag: str = "") -> str:
+    default = kind.__dataclass_fields__[name].default
+    usual = "" if default in (None, MISSING, (), "") else f"; {default} is usual"
+    return f"leave {flag or _flag(name)} out{usual}"
+
+
+def _tell(line: str) -> None:
+    """Print on stderr, under torchrun on rank 0 only."""
+    if is_first():
+        sys.stderr.write(f"{line}\n")
 
 
 def _mapping(path: str) -> Mapping[str, Any]:
@@ -77,30 +129,33 @@ YAML_WORDS = {False: ("off", "no", "false"), True: ("on", "yes", "true")}
 
 def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterator[str]:
     """A YAML file as equivalent flags, so that both are checked alike."""
-    known = {field.name: field for field in fields(kind)}
-    hints = get_type_hints(kind)
+    names, hints = names_of(kind), get_type_hints(kind)
     for name, value in mapping.items():
         key = str(name).replace("-", "_")
-        if key not in known:
-            close = difflib.get_close_matches(key, known, n=1)
+        if (now := renamed(key, names)) is not None:
+            _tell(f"{path}: {name} is now {now}; both work")
+            key = now
+        if key not in names:
+            close, known = difflib.get_close_matches(key, names, n=1), dict.fromkeys(names.values())
             raise UsageError(
                 f"{path}: unknown setting {name!r}",
                 fix=f"did you mean {close[0]!r}?" if close else f"the settings are {', '.join(known)}",
             )
-        flag = key.replace("_", "-")
-        if value is None:
-            if "None" in str(known[key].type):
-                yield from (f"--{flag}", "None")
-        elif isinstance(value, bool) and hints[key] is bool:
-            yield f"--{flag}" if value else f"--no-{flag}"
-        elif isinstance(value, bool):
+        hint, flag = hints[names[key]], _flag(key)
+        if isinstance(value, bool) and hint is not bool:
             # YAML reads `off` and `no` as false; use the word if the setting has it as a choice.
-            words = (word for word in YAML_WORDS[value] if word in get_args(hints[key]))
-            yield from (f"--{flag}", next(words, str(value)))
+            value = next((word for word in YAML_WORDS[value] if word in get_args(hint)), value)
+        if words := expected(hint, value):
+            raise UsageError(f"{path}: {name}: {value}: expected {words}", fix=f"leave {name} out, or correct it")
+        if value is None:
+            if "None" in str(hint):
+                yield from (flag, "None")
+        elif hint is bool:
+            yield flag if value else f"--no-{flag[2:]}"
         elif isinstance(value, list | tuple):
-            yield from (f"--{flag}", *map(str, value))
+            yield from (flag, *map(str, value))
         else:
-            yield f"--{flag}={value}"  # one word, since a value may begin with a dash
+            yield f"{flag}={value}"  # one word, since a value may begin with a dash
 
 
 Ends = Literal["[0, 1)", "(0, 1)", "[0, 1]", "(0, 1]"]
@@ -148,7 +203,4 @@ def _refuse(config: Any, name: str, words: str, holds: Callable[[float], bool]) 
     # An int is always finite, even if too large for a float.
     if value is None or ((isinstance(value, int) or math.isfinite(value)) and holds(value)):
         return
-    flag = f"--{name.replace('_', '-')}"
-    default = type(config).__dataclass_fields__[name].default
-    usual = "" if default in (None, MISSING) else f"; {default} is usual"
-    raise UsageError(f"{flag} {value}: expected a number {words}", fix=f"leave {flag} out{usual}")
+    raise UsageError(f"{_flag(name)} {value}: expected a number {words}", fix=_leave_out(type(config), name))

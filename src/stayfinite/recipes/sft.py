@@ -90,7 +90,7 @@ class Sft(Large):
     model: str = "tiny"
     """A size built here (tiny, small), smollm2 (from a package), a directory, a GGUF file, or a hub name."""
     adapter: str | None = None
-    """Continue from this trained adapter, with its rank, alpha and dropout."""
+    """Continue from this trained adapter or run, with its rank, alpha and dropout."""
     bits: Bits = "full"
     """How the base is stored: full, 8bit, or 4bit (QLoRA)."""
     base_dtype: Literal["auto", "fp32", "bf16"] = "auto"
@@ -120,6 +120,8 @@ class Sft(Large):
     """Decay of the learning rate after warmup."""
     warmup_ratio: float = 0.05
     """Share of the steps for warmup."""
+    warmup_steps: int | None = None
+    """Instead of --warmup-ratio: warmup steps."""
     weight_decay: float = 0.0
     precision: PlannedPrecision = "auto"
     """Compute precision: auto, fp32, bf16, plan (make a precision plan), or FILE.json (a plan). auto is bf16 if the GPU
@@ -164,6 +166,7 @@ teach a model the form of an answer and little more."""
 FIXED = (
     "train", "val", "question", "answer", "reasoning", "val_share", "task", "rows", "held_out", "system", "max_length",
     "model", "adapter", "bits", "rank", "alpha", "batch_size", "accumulation", "seed", "stream", "shuffle_rows",
+    "eval_rows",
 )  # fmt: skip
 """Settings that a run which is resumed must share with the one that was begun."""
 PER_RANK = ("batch_size",)

@@ -131,6 +131,8 @@ class Translate(Large):
     """Decay of the learning rate after warmup."""
     warmup_ratio: float = 0.1
     """Share of the training for warmup."""
+    warmup_steps: int | None = None
+    """Instead of --warmup-ratio: warmup steps."""
     label_smoothing: float = 0.0
     """Label smoothing."""
     ema: float = 0.0
@@ -179,7 +181,7 @@ FIXED = frozenset({
     "train", "source", "target", "group", "val_share", "normalise", "prefix", "max_ratio", "max_source_length",
     "max_target_length", "too_long", "model", "tokenizer", "vocab_size", "batch_size", "batch_tokens", "accumulation",
     "length_buckets", "graphs", "seed", "stream", "shuffle_rows", "two_way", "segmentations", "encoder_layers",
-    "decoder_layers",
+    "decoder_layers", "val", "eval_rows", "metric",
 })  # fmt: skip
 """Settings that must not change on resume."""
 PER_RANK = ("batch_size", "batch_tokens")

@@ -30,7 +30,7 @@ def _steps(directory: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory: Path = tmp_path_factory.mktemp("trained")
-    train(small_settings(directory, epochs=2, clip_grad_norm=0.5), _silent)
+    train(small_settings(directory, epochs=2, max_grad_norm=0.5), _silent)
     return directory / "run"
 
 
@@ -89,7 +89,7 @@ def test_the_answers_that_were_looked_up_are_in_the_meta_file(trained: Path) -> 
 
 def test_a_finished_run_that_is_started_again_says_the_same(trained: Path) -> None:
     before = json.loads((trained / "result.json").read_text())
-    train(small_settings(trained.parent, epochs=2, clip_grad_norm=0.5), _silent)
+    train(small_settings(trained.parent, epochs=2, max_grad_norm=0.5), _silent)
     after = json.loads((trained / "result.json").read_text())
     assert after["scores"] == before["scores"]
     assert after["evaluations"] == before["evaluations"]
@@ -151,9 +151,8 @@ def test_accumulation_takes_the_mean_of_its_batches(tmp_path: Path) -> None:
         ({"lora_dropout": 1.0}, "--lora-dropout 1.0"),
         ({"workers": -1}, "--workers -1"),
         ({"base": "4bit", "tuning": "full"}, "--base 4bit with --tuning full"),
-        ({"fold": 9}, "--fold 9"),
         ({"device": "abacus"}, "--device abacus"),
-        ({"clip_grad_norm": float("inf")}, "--clip-grad-norm inf"),
+        ({"max_grad_norm": float("inf")}, "--max-grad-norm inf"),
         ({"image_dir": "nowhere"}, "nowhere"),
         ({"answers": ("Yes", "Yes", "No")}, "three different words"),
         ({"answers": ("Yes", "No", "No idea")}, "share a first token"),
@@ -168,6 +167,12 @@ def test_a_setting_that_cannot_work_is_named_before_anything_is_written(
     assert not (tmp_path / "run/run.json").exists()
 
 
+def test_a_fold_that_there_is_not_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--fold 9: expected 0 to 4"):
+        train(small_settings(tmp_path, fold=9), _silent)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_file_in_the_place_of_the_directory_is_named_and_stays(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("mine")
     with pytest.raises(UsageError, match="run is a file"):
@@ -177,9 +182,9 @@ def test_a_file_in_the_place_of_the_directory_is_named_and_stays(tmp_path: Path)
 
 def test_flags_and_a_config_file_say_the_same(tmp_path: Path) -> None:
     path = tmp_path / "train.yaml"
-    path.write_text("base: 4bit\nanswers: [A, B, C]\nclip_grad_norm: 0.5\ndetect_anomaly: true\n")
+    path.write_text("base: 4bit\nanswers: [A, B, C]\nmax_grad_norm: 0.5\ndetect_anomaly: true\n")
     read = read_settings(Compare, ["--config", str(path), "--max-steps", "3"], "x")
-    assert read == Compare(base="4bit", answers=("A", "B", "C"), clip_grad_norm=0.5, detect_anomaly=True, max_steps=3)
+    assert read == Compare(base="4bit", answers=("A", "B", "C"), max_grad_norm=0.5, detect_anomaly=True, max_steps=3)
 
 
 def test_the_command_names_a_missing_table_and_ends_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

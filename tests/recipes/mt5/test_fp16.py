@@ -35,13 +35,13 @@ def overflowing(model, tmp_path_factory):
 
 
 def test_the_check_refuses_to_start_and_names_module_and_flag(overflowing, texts, tmp_path, capsys):
-    flags = ["--data", str(texts), "--model-name", str(overflowing), "--mixed-precision", "fp16", "--device", "cpu"]
+    flags = ["--data", str(texts), "--model-name", str(overflowing), "--precision", "fp16", "--device", "cpu"]
     code = main(["train", "mt5", *flags, "--block-size", "24", "--output-dir", str(tmp_path / "run")])
     said = capsys.readouterr().err
     assert code == 1
     assert "fp16-overflow" in said
     assert GUILTY in said
-    assert "--mixed-precision bf16" in said
+    assert "--precision bf16" in said
     assert not (tmp_path / "run" / "steps.jsonl").exists()
     assert json.loads((tmp_path / "run" / "check.json").read_text(encoding="utf-8"))["verdict"] == "sick"
 
@@ -49,10 +49,11 @@ def test_the_check_refuses_to_start_and_names_module_and_flag(overflowing, texts
 @pytest.mark.slow
 def test_guarded_fp16_escalates_finishes_and_learns(overflowing, texts, tmp_path):
     said: list[str] = []
-    changed = {"mixed_precision": "fp16", "check": "warn", "epochs": 20, "max_steps": 50, "schedule": "constant",
-               "warmup_steps": 0, "gradient_accumulation_steps": 1, "eval_steps": 50, "save_steps": 50}  # fmt: skip
+    changed = {"precision": "fp16", "check": "warn", "epochs": 20, "max_steps": 50, "schedule": "constant",
+               "warmup_steps": 0, "gradient_accumulation_steps": 1, "eval_steps": 50,
+               "checkpoint_steps": 50}  # fmt: skip
     result = mt5.train(settings(texts, overflowing, tmp_path / "run", **changed), said.append)
-    assert any("check: error:" in line and "--mixed-precision bf16" in line for line in said)
+    assert any("check: error:" in line and "--precision bf16" in line for line in said)
     events = (tmp_path / "run" / "events.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["event"] for line in events].count("escalate") == 1
     assert result.steps == 50

@@ -18,7 +18,7 @@ def launched(ranks: int, data: Path, model: Path, output: Path, *more: str):
     command = [
         *torchrun(ranks), "-m", "stayfinite", "train", "mt5", "--data", data, "--model-name", model, "--output-dir",
         output, "--stream", "on", "--shuffle-rows", "32", "--block-size", "24", "--train-batch-size", "4",
-        "--gradient-accumulation-steps", "1", "--check", "off", "--save-steps", "4", "--samples", "0", "--device",
+        "--gradient-accumulation-steps", "1", "--check", "off", "--checkpoint-steps", "4", "--samples", "0", "--device",
         "cpu", "--epochs", "2", *more,
     ]  # fmt: skip
     return finish(command)

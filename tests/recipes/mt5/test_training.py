@@ -280,7 +280,7 @@ def test_flags_have_their_original_names_and_a_yaml_file_says_the_same(tmp_path)
         "--tensorboard",
     ]
     asked = read_settings(mt5.Mt5, flags, "mt5")
-    assert (asked.model_name, asked.save_total_limit, asked.mixed_precision) == ("m", 8, "bf16")
+    assert (asked.model_name, asked.keep_checkpoints, asked.precision) == ("m", 8, "bf16")
     assert asked.load_in_8bit
     names = (field for field in mt5.Mt5.__dataclass_fields__ if getattr(asked, field) != getattr(mt5.Mt5(), field))
     (tmp_path / "train.yaml").write_text(json.dumps({name: getattr(asked, name) for name in names}), encoding="utf-8")

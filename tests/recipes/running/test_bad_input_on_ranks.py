@@ -82,6 +82,21 @@ def test_under_torchrun_the_others_hear_the_words_of_a_rank_that_fails():
         assert f"rank {rank} ends with: rank 1 failed: pairs.csv is gone\n  fix: put it back" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--epochs", "0"], "--epochs 0: expected a number of at least 1"),
+        (["--bogus"], "Unrecognized options: --bogus"),
+        (["--train", "nowhere.csv"], "nowhere.csv: no such file"),
+    ],
+)
+def test_an_error_of_all_ranks_is_printed_once(flags, words, tmp_path):
+    program = ["-m", "stayfinite", "train", "translate", "--device", "cpu", "--output-dir", str(tmp_path / "run")]
+    done = finish([*torchrun(2), *program, *flags])
+    assert (done.stdout + done.stderr).count(words) == 1
+    assert done.returncode
+
+
 def test_shards_that_vanish_in_the_middle_end_every_rank(folder):
     config = settings(folder / "shards", folder / "model", folder / "vanishing", **STREAMED)
     (stage := folder / "vanishing-stage").mkdir()

@@ -5,10 +5,12 @@ import math
 import shutil
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 
 import pytest
 import torch
 
+from stayfinite.cli.train import RECIPES
 from stayfinite.errors import UsageError
 from stayfinite.recipes.running.checking import scaler_for
 from stayfinite.recipes.running.launch import goes_on
@@ -16,7 +18,24 @@ from stayfinite.recipes.running.loop import grouped
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of
 from stayfinite.recipes.running.place import choose_device, choose_precision
 from stayfinite.recipes.running.processes import place_of_process
-from stayfinite.recipes.running.records import read_launch, settings_of, write_end, write_launch, write_result
+from stayfinite.recipes.running.records import (
+    read_launch,
+    seconds_of,
+    settings_of,
+    write_end,
+    write_launch,
+    write_result,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Former:
+    save_steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Present:
+    checkpoint_steps: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +155,56 @@ def test_other_settings_are_said(tmp_path):
     said.clear()
     assert goes_on(tmp_path, "translate", Settings(epochs=3), {"train"}, said.append)
     assert said == [where]
+
+
+def test_a_finished_run_is_said_to_be_finished_and_what_takes_it_further(tmp_path):
+    begun(tmp_path, Settings(epochs=3))
+    write_result(tmp_path, {"steps": 5})
+    said = []
+    assert goes_on(tmp_path, "translate", Settings(epochs=3), {"train"}, said.append)
+    assert said == [f"the run in {tmp_path} is finished after 5 steps. To continue, raise --epochs"]
+    said.clear()
+    assert goes_on(tmp_path, "translate", Settings(epochs=5), {"train"}, said.append)
+    assert said[0] == f"resuming the run in {tmp_path}"
+    (tmp_path / "checkpoints" / "step-00000007.1").mkdir()  # it was resumed since, and killed
+    said.clear()
+    assert goes_on(tmp_path, "translate", Settings(epochs=3), {"train"}, said.append)
+    assert said == [f"resuming the run in {tmp_path}"]
+
+
+def test_a_run_recorded_under_former_names_goes_on_without_a_change(tmp_path):
+    write_launch(tmp_path, "translate", Former(save_steps=9))
+    (tmp_path / "checkpoints" / "step-00000005").mkdir(parents=True)
+    said = []
+    assert goes_on(tmp_path, "translate", Present(checkpoint_steps=9), {"checkpoint_steps"}, said.append)
+    assert said == [f"resuming the run in {tmp_path}"]
+    assert settings_of(Present, read_launch(tmp_path, "translate")) == Present(checkpoint_steps=9)
+    with pytest.raises(UsageError, match="checkpoint_steps 9 -> 8"):
+        goes_on(tmp_path, "translate", Present(checkpoint_steps=8), {"checkpoint_steps"}, print)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_evaluations_of_other_rows_are_never_compared_with_the_best_so_far(name):
+    module = import_module(f"stayfinite.recipes.{name}")
+    known = getattr(module, name.capitalize()).__dataclass_fields__
+    assert {"eval_rows", "eval_blocks", "val", "metric"} & set(known) <= set(module.FIXED)
+
+
+def events(tmp_path, *times):
+    lines = [json.dumps({"time": f"2026-01-01T00:{at}+00:00", "event": event}) for event, at in times]
+    (tmp_path / "events.jsonl").write_text("\n".join([*lines, '{"time": "2026-01-0']), encoding="utf-8")
+
+
+def test_the_seconds_of_a_run_are_those_of_all_its_processes(tmp_path):
+    assert seconds_of(tmp_path) == 0
+    first = [("start", "00:00"), ("checkpoint", "00:30")]  # killed
+    second = [("checkpoint-passed-over", "50:00"), ("resume", "50:01"), ("restart", "50:02"), ("closed", "50:11")]
+    events(tmp_path, *first, *second)
+    assert seconds_of(tmp_path) == 40
+    events(tmp_path, *first, *second, ("resume", "55:00"))  # nothing was left to do
+    assert seconds_of(tmp_path) == 40
+    events(tmp_path, *first, ("restart", "40:00"), ("checkpoint", "40:05"), *second)  # from the beginning
+    assert seconds_of(tmp_path) == 15
 
 
 def test_it_is_said_where_a_run_is_written_and_whether_it_goes_on(tmp_path):

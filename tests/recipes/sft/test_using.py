@@ -37,6 +37,12 @@ def test_a_test_gives_the_figures_of_the_training(run: Path, tmp_path: Path) -> 
     assert set(json.loads(told.read_text().splitlines()[0])) == {"question", "answer", "said", "given", "right"}
 
 
+def test_a_run_may_be_named_instead_of_its_adapter(run: Path) -> None:
+    settings = {"rows": 4, "device": "cpu", "precision": "fp32"}
+    of_run = examine(Examine(adapter=str(run), **settings), lambda _: None)
+    assert of_run == examine(Examine(adapter=str(run / "best"), **settings), lambda _: None)
+
+
 def test_questions_are_read_before_a_model_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file: .*nowhere.jsonl"):
         examine(Examine(base=str(tmp_path / "no model"), data=(str(tmp_path / "nowhere.jsonl"),)))
@@ -111,11 +117,11 @@ def test_the_command_prints_json_and_nothing_else(run: Path, capsys: pytest.Capt
 
 
 def test_wrong_use_is_exit_code_2(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["sft"], ["sft", "tset"], ["sft", "test", "--adapter", str(run)], ["sft", "chat"]):
+    for words in (["sft"], ["sft", "tset"], ["sft", "test", "--adapter", str(run / "base")], ["sft", "chat"]):
         assert main(words) == 2
     shown = capsys.readouterr().err
     assert "Did you mean 'test'?" in shown
-    assert f"did you mean {run / 'best'}?" in shown
+    assert f"adapter_config.json is missing in {run / 'base'}" in shown
     assert "--adapter runs/sft/best" in shown
 
 

@@ -130,6 +130,24 @@ def test_a_training_without_one_finite_step_is_no_success_and_the_command_replay
     assert json.loads(capsys.readouterr().out)["cause"] == "loss-formula-singularity"
 
 
+def test_the_result_has_the_seconds_of_all_processes_and_a_finished_run_says_so(tmp_path):
+    short = {"epochs": None, "eval_rows": 1, "samples": 0, "check": "off"}
+    train(quick_settings(tmp_path, max_steps=2, **short), silent)
+    events = tmp_path / "run" / "events.jsonl"
+    began, *rest = events.read_text().splitlines()
+    earlier = datetime.fromisoformat(json.loads(began)["time"]) - timedelta(hours=1)
+    began = json.dumps(json.loads(began) | {"time": earlier.isoformat()})
+    events.write_text("\n".join([began, *rest]) + "\n")
+    longer = train(quick_settings(tmp_path, max_steps=3, **short), silent)
+    assert 3600 < longer.seconds < 3900
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["seconds"] == round(longer.seconds, 1)
+    said = []
+    again = train(quick_settings(tmp_path, max_steps=3, **short), said.append)
+    assert said[0] == f"the run in {tmp_path / 'run'} is finished after 3 steps. To continue, raise --max-steps"
+    assert not any("resum" in line for line in said)
+    assert again.seconds == pytest.approx(longer.seconds, abs=2)
+
+
 def test_early_stopping_stops(tmp_path):
     settings = quick_settings(tmp_path, epochs=30, patience=1, learning_rate=1e-9, eval_rows=1, samples=0)
     result = train(settings, silent)

@@ -58,6 +58,16 @@ def test_sampled_segmentations_spell_the_same_texts_in_other_pieces(tokenizer, d
     assert all(row.source[0] == tokenizer.convert_tokens_to_ids(BACK) for row in back)
 
 
+def test_it_is_said_how_many_pairs_there_are_to_train_on(tokenizer, directory):
+    segment = Segmenter(tokenizer, directory / "spiece.model", seed=0)
+    encode = Encoding(
+        tokenizer=tokenizer, prefix="", limits=(99, 99), two_way=True, segment=segment, segmentations=2
+    )  # fmt: skip
+    said = []
+    encode(PAIRS, said.append)
+    assert said[0] == "200 pairs become 1,200: both directions and 3 segmentations of each"
+
+
 def test_a_resumed_run_samples_the_same_segmentations(tokenizer, directory):
     first, again = (
         rows_of(tokenizer, segment=Segmenter(tokenizer, directory / "spiece.model", seed=7), segmentations=1)

@@ -79,6 +79,12 @@ def save_adapter(
     (directory / RECORD).write_text(text, encoding="utf-8")
 
 
+def adapter_in(place: str | Path) -> Path:
+    """The best adapter of a run, or the directory itself."""
+    inside = Path(place) / "best"
+    return inside if (inside / WEIGHTS).is_file() and not (Path(place) / WEIGHTS).is_file() else Path(place)
+
+
 def read_record(directory: str | Path) -> dict[str, Any]:
     """What an adapter of this program was trained on and for.
 
@@ -88,13 +94,7 @@ def read_record(directory: str | Path) -> dict[str, Any]:
     place = Path(directory)
     for name in (CONFIG, WEIGHTS):
         if not (place / name).is_file():
-            inside = place / "best"
-            hint = (
-                f"did you mean {inside}?"
-                if (inside / WEIGHTS).is_file()
-                else ("name the best/ directory of `sft train`")
-            )
-            raise UsageError(f"no adapter: {name} is missing in {place}", fix=hint)
+            raise UsageError(f"no adapter: {name} is missing in {place}", fix="name the --output-dir of `sft train`")
     try:
         record = json.loads((place / RECORD).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -105,13 +105,13 @@ def read_record(directory: str | Path) -> dict[str, Any]:
 
 
 def load_adapter(base: Any, directory: str | Path, *, trainable: bool = False) -> Any:
-    """A trained adapter on its base.
+    """A trained adapter, or the best one of a run, on its base.
 
     Raises:
         UsageError: it was trained on another base, its shapes do not fit, or it is all zeros.
         PoisonedState: it holds NaN or infinity.
     """
-    place = Path(directory)
+    place = adapter_in(directory)
     record = read_record(place)
     weights = read_weights(place)
     check_weights(weights, place)

@@ -22,7 +22,7 @@ class Chat:
     """Ask a trained adapter, one question per line; an empty line or end of input stops."""
 
     adapter: str | None = None
-    """Adapter of `sft train`: runs/sft/best."""
+    """Run of `sft train` or its adapter: runs/sft, runs/sft/best."""
     base: str | None = None
     """Base model; by default that of the adapter. Without an adapter, the model to ask."""
     ask: str | None = None

@@ -10,6 +10,7 @@ from stayfinite.recipes.chat.adapters import holds_trained
 from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable
+from stayfinite.recipes.running.timing import refuse_untimed
 from stayfinite.recipes.settings import require
 
 
@@ -29,12 +30,13 @@ def refuse_impossible(config: Any) -> None:
                 "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints", "max_steps", "shuffle_rows",
                 "tensor_parallel",
             ),
-            0: ("weight_decay", "samples", "patience", "seed", "workers"),
+            0: ("warmup_steps", "weight_decay", "samples", "patience", "seed", "workers"),
             8: ("max_length",),
         },
         shares={"[0, 1)": ("dropout", "val_share", "warmup_ratio")},
     )  # fmt: skip
     refuse_unshardable(config, bits=config.bits != "full", precision=is_planned(config.precision))
+    refuse_untimed(config)
     refuse_written_over(config)
 
 

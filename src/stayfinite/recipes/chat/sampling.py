@@ -35,7 +35,7 @@ class Datagen:
     model: str | None = None
     """Model to sample from: as --model of `sft train`."""
     adapter: str | None = None
-    """Trained adapter; --model is then its base by default."""
+    """Run of `sft train` or its adapter; --model is then its base by default."""
     data: tuple[str, ...] = ()
     """Files with questions and answers; by default built-in training questions."""
     question: str | None = None

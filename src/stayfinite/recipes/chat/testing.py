@@ -30,7 +30,7 @@ class Examine:
     """Test on held-out questions. Without --data: those of the adapter's built-in task."""
 
     adapter: str | None = None
-    """Adapter of `sft train`: runs/sft/best."""
+    """Run of `sft train` or its adapter: runs/sft, runs/sft/best."""
     base: str | None = None
     """Base model; by default that of the adapter. Without an adapter, the model to test."""
     without_adapter: bool = False

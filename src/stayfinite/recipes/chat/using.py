@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.chat.adapters import load_adapter, read_record
+from stayfinite.recipes.chat.adapters import adapter_in, load_adapter, read_record
 from stayfinite.recipes.chat.bases import Bits, is_size, load_base
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.running.place import PrecisionChoice, choose_device
@@ -46,7 +46,7 @@ def make_ready(
     """Load what is to be asked.
 
     Arguments:
-        adapter: a directory that `sft train` wrote.
+        adapter: a run of `sft train`, or its adapter.
         base: what to put it on; by default what it was trained on. Without an adapter, the model itself.
         precision: of the weights; auto is bf16 on a card that has it, else fp32.
         bits: how the base is stored; by default as in the adapter's training, which knows no other base.
@@ -63,6 +63,7 @@ def make_ready(
             f"{base} has random weights: there is nothing to ask",
             fix="--adapter runs/sft/best, a directory, or a hub name",
         )
+    adapter = None if adapter is None else str(adapter_in(adapter))
     record = {} if adapter is None else read_record(adapter)
     place = choose_device(device)
     stored = _bits_of(record, str(adapter)) if bits is None else bits

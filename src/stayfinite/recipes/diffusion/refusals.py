@@ -26,7 +26,7 @@ def refuse_impossible(config: Any) -> None:
                 "seed",
             ),
         },
-        shares={"(0, 1)": ("val_share",), "[0, 1)": ("dropout",)},
+        shares={"(0, 1)": ("val_share",), "[0, 1)": ("dropout", "warmup_ratio")},
     )  # fmt: skip
     refuse_unshardable(config, precision=is_planned(config.precision))
     counted = {"l2t": config.text_weight, "t2l": config.latent_weight}

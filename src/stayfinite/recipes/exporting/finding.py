@@ -52,6 +52,11 @@ def find(run: str) -> Found:
         place = place.parent
     launch = _record(place / RUN)
     recipe = str(launch.get("recipe") or "")
+    if not launch and (place / "config.json").is_file():
+        raise UsageError(
+            f"{run} is a model without its run: {RUN} is missing",
+            fix="transformers loads it as it is; name the --output-dir of its run for a model card",
+        )
     if not launch:
         raise UsageError(f"{run} is not a run directory: {RUN} is missing", fix="name its --output-dir")
     if recipe not in RECIPES:

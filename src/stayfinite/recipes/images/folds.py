@@ -54,10 +54,7 @@ def split(pairs: Sequence[Pair], *, folds: int, fold: int, apart: Apart = "pairs
             f"{bare.where}: the fold is empty, but other rows have one", fix="give every row a fold, or none"
         )
     numbers = sorted({pair.fold for pair in pairs if pair.fold is not None}) if given else list(range(folds))
-    if len(numbers) < 2:
-        raise UsageError(f"--folds {len(numbers)}: at least two are needed", fix="--folds 5")
-    if fold not in numbers:
-        raise UsageError(f"--fold {fold}: expected {numbers[0]} to {numbers[-1]}", fix=f"--fold {numbers[0]}")
+    refuse_missing_fold(fold, numbers)
     if apart == "images" and not given:
         made = _by_image(pairs, folds, fold)
     else:
@@ -73,6 +70,14 @@ def split(pairs: Sequence[Pair], *, folds: int, fold: int, apart: Apart = "pairs
                 fix="more pairs, fewer folds, or --apart pairs",
             )
     return made
+
+
+def refuse_missing_fold(fold: int, numbers: Sequence[int]) -> None:
+    """Raise UsageError if this fold is not one of several."""
+    if len(numbers) < 2:
+        raise UsageError(f"--folds {len(numbers)}: at least two are needed", fix="--folds 5")
+    if fold not in numbers:
+        raise UsageError(f"--fold {fold}: expected {numbers[0]} to {numbers[-1]}", fix=f"--fold {numbers[0]}")
 
 
 def apart_from(training: Sequence[Pair], validation: Sequence[Pair]) -> Split:

@@ -6,6 +6,7 @@ from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.images.assembling import uses_lora
+from stayfinite.recipes.images.folds import refuse_missing_fold
 from stayfinite.recipes.images.tiny import PATCH, is_size
 from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.planned import is_planned
@@ -24,8 +25,8 @@ def refuse_impossible(config: Any) -> None:
                 "checkpoint_steps", "keep_checkpoints",
             ),
             0: (
-                "consistency", "clip_grad_norm", "margin", "weight_decay", "workers", "patience", "look_at_images",
-                "cache_megabytes", "seed",
+                "consistency", "max_grad_norm", "warmup_steps", "margin", "weight_decay", "workers", "patience",
+                "look_at_images", "cache_megabytes", "seed",
             ),
         },
         shares={"[0, 1]": ("consistency_ramp", "warmup_ratio"), "[0, 1)": ("lora_dropout",)},
@@ -44,5 +45,7 @@ def refuse_impossible(config: Any) -> None:
         raise UsageError(f"--answers {' '.join(config.answers)}: expected three different words", fix="--answers A B C")
     if config.val is not None and config.train is None:
         raise UsageError("--val without --train", fix="give --train too")
+    if config.train is None:  # a table may have folds of its own
+        refuse_missing_fold(config.fold, range(config.folds))
     if not config.dry_run:
         require_room(config.output_dir)

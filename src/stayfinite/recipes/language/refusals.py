@@ -22,17 +22,17 @@ def refuse_impossible(config: Any) -> None:
         at_least={
             1: (
                 "mean_span_length", "epochs", "max_steps", "train_batch_size", "eval_batch_size",
-                "gradient_accumulation_steps", "logging_steps", "eval_steps", "eval_blocks", "save_steps",
-                "save_total_limit", "shuffle_rows", "tensor_parallel",
+                "gradient_accumulation_steps", "logging_steps", "eval_steps", "eval_blocks", "checkpoint_steps",
+                "keep_checkpoints", "shuffle_rows", "tensor_parallel",
             ),
             0: ("workers", "min_characters", "lora_rank", "warmup_steps", "weight_decay", "samples", "seed"),
             8: ("block_size",),
             64: ("vocab_size",),
         },
-        shares={"(0, 1)": ("val_share", "noise_density"), "[0, 1)": ("dropout", "lora_dropout")},
+        shares={"(0, 1)": ("val_share", "noise_density"), "[0, 1)": ("dropout", "lora_dropout", "warmup_ratio")},
     )  # fmt: skip
-    planned = config.mixed_precision != "no" and is_planned(config.mixed_precision)
-    refuse_unshardable(config, load_in_8bit=config.load_in_8bit, mixed_precision=planned)
+    planned = config.precision != "no" and is_planned(config.precision)
+    refuse_unshardable(config, load_in_8bit=config.load_in_8bit, precision=planned)
     _refuse_places(config)
     _refuse_adapters(config)
 

@@ -8,6 +8,7 @@ from typing import Any
 from stayfinite.errors import NotReady, UsageError
 from stayfinite.recipes.chat.refusals import refuse_fp16, refuse_written_over
 from stayfinite.recipes.policy.groups import Sampled
+from stayfinite.recipes.running.timing import refuse_untimed
 from stayfinite.recipes.settings import require
 
 
@@ -23,13 +24,14 @@ def refuse_impossible(config: Any) -> None:
                 "rank", "steps", "prompts", "updates", "batch_size", "rows", "held_out", "eval_steps", "eval_rows",
                 "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints", "sft_rows",
             ),
-            0: ("weight_decay", "samples", "patience", "seed", "kl", "answer_reward"),
+            0: ("warmup_steps", "weight_decay", "samples", "patience", "seed", "kl", "answer_reward"),
             8: ("max_length",),
         },
         shares={"[0, 1)": ("val_share", "warmup_ratio", "answer_reward"), "(0, 1)": ("clip",)},
     )  # fmt: skip
     if config.start is not None and config.model is not None:
         raise UsageError("--start and --model cannot be combined: the start names its model", fix="use one of them")
+    refuse_untimed(config)
     refuse_written_over(config)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from stayfinite.recipes.chat.adapters import WEIGHTS, read_record
+from stayfinite.recipes.chat.adapters import adapter_in, read_record
 from stayfinite.recipes.chat.bases import is_size
 from stayfinite.recipes.chat.built_in import METRIC, conversions
 from stayfinite.recipes.chat.data import task_of
@@ -52,7 +52,7 @@ def start_of(config: Any, place: Place, say: Callable[[str], None]) -> Start:
     if config.start is None and config.model is not None and not is_size(config.model):
         settings = Sft(**given)
         return Start(settings=replace(settings, task=task_of(settings)), base=config.model)
-    adapter = _adapter_in(config.start or _fine_tuned(config, place, say))
+    adapter = adapter_in(config.start or _fine_tuned(config, place, say))
     record = read_record(adapter)
     base = base_named(record, str(adapter))
     formed = {
@@ -73,12 +73,6 @@ def without_dropout(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-
-
-def _adapter_in(place: str | Path) -> Path:
-    """The adapter inside a run, or the path itself."""
-    inside = Path(place) / BEST
-    return inside if (inside / WEIGHTS).is_file() else Path(place)
 
 
 def _fine_tuned(config: Any, ranks: Place, say: Callable[[str], None]) -> Path:

@@ -38,14 +38,12 @@ def look_before_start(
     directory: Path,
     say: Callable[[str], None],
     steps: int = 10,
-    flag: str = "--precision",
 ) -> Inspection | None:
     """Check the training and write ``check.json``. Leaves the training unchanged.
 
     Arguments:
         forward: as passed to the guard; its precision is applied here.
         then: `stop` raises on an error, `warn` prints it, `off` skips the check.
-        flag: the recipe's precision flag, named in the fix of an fp16 finding.
 
     Raises:
         NotReady: training would fail.
@@ -63,13 +61,13 @@ def look_before_start(
     wrong = [each for each in found.findings if each.severity == "error"]
     for each in found.findings:
         if each.severity != "info":
-            fix = _own_fix(each, precision, flag)
+            fix = _own_fix(each, precision)
             say(f"check: {each.severity}: {each.title} ({each.code} {each.cause}). {fix}")
     if wrong and then == "stop":
         worst = wrong[0]
         raise NotReady(
             f"the check before step 1 found {worst.code} ({worst.cause}): {worst.title}",
-            fix=f"{_own_fix(worst, precision, flag).rstrip('. ')}. To start anyway: --check warn",
+            fix=f"{_own_fix(worst, precision).rstrip('. ')}. To start anyway: --check warn",
         )
     if not any(each.severity != "info" for each in found.findings):
         looked = sum(line.status != "skip" for line in found.lines)
@@ -92,6 +90,6 @@ def scaler_for(precision: Precision, device: torch.device) -> GradScaler | None:
     return GradScaler(device.type) if precision == "fp16" else None
 
 
-def _own_fix(found: Finding, precision: Precision, flag: str) -> str:
+def _own_fix(found: Finding, precision: Precision) -> str:
     """The fix, starting with the recipe's own flag."""
-    return f"{flag} bf16. Or: {found.fix}" if precision == "fp16" and found.cause in OF_FP16 else found.fix
+    return f"--precision bf16. Or: {found.fix}" if precision == "fp16" and found.cause in OF_FP16 else found.fix

@@ -14,14 +14,17 @@ from torch.amp.grad_scaler import GradScaler
 from stayfinite.core.policy import Policy, Precision
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
+from stayfinite.recipes.names import with_present_names
 from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
 from stayfinite.recipes.running.planned import settle_precision
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.running.records import RUN, figures, read_launch, read_record, write_launch
+from stayfinite.recipes.running.records import RUN, figures, finished_result, read_launch, read_record, write_launch
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.streaming.files import note_files
 
 Say = Callable[[str], None]
+ENDS = ("epochs", "steps", "max_steps", "minutes", "patience")
+"""Settings that end a training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +40,8 @@ class Launch:
     """Whether there is a checkpoint to resume from."""
     in_batch: int
     """Number of ranks' rows in a batch; a resumed run keeps its own."""
+    finished: bool = False
+    """Whether the same settings have finished this run already."""
 
     @classmethod
     def of(
@@ -49,11 +54,13 @@ class Launch:
         """
         output, ranks = Path(config.output_dir), place.row_ranks if per_rank else 1
         resuming = place.by_first(lambda: goes_on(output, recipe, config, fixed, say, ranks=ranks, per_rank=per_rank))
+        finished = resuming and place.by_first(lambda: finished_with(output, config) is not None)
         in_batch = ranks_in_batch(output, config, ranks, per_rank, resuming=resuming)
         torch.manual_seed(config.seed)
         return cls(
-            recipe=recipe, config=config, place=place, say=say, output=output, resuming=resuming, in_batch=in_batch
-        )
+            recipe=recipe, config=config, place=place, say=say, output=output, resuming=resuming, in_batch=in_batch,
+            finished=finished,
+        )  # fmt: skip
 
     def settle(self, asked: str, *training: Any) -> tuple[Precision, GradScaler | None]:
         """The precision, the same on all ranks, and its scaler.
@@ -152,7 +159,7 @@ def goes_on(
         else:
             tell(f"writing to {directory}; resume with the same command")
         return False
-    before = read_launch(directory, recipe)
+    before = with_present_names(type(config), read_launch(directory, recipe))
     now = json.loads(json.dumps(asdict(config)))
     changed = {name: (before[name], value) for name, value in now.items() if name in before and before[name] != value}
     words = {name: f"{name} {old!r} -> {new!r}" for name, (old, new) in changed.items()}
@@ -161,14 +168,29 @@ def goes_on(
     if wrong := [words[name] for name in changed if name in fixed and name not in same]:
         raise UsageError(
             f"{directory} holds a run with other settings: {'; '.join(wrong)}",
-            fix="use another --output-dir, or remove that directory to start over",
+            fix="keep the old settings, use another --output-dir, or remove that directory to start over",
         )
-    tell(f"resuming the run in {directory}")
+    if (done := finished_with(directory, config)) is not None:
+        ends = [f"--{name.replace('_', '-')}" for name in ENDS if now.get(name)]
+        tell(f"the run in {directory} is finished after {done['steps']} steps. To continue, raise {' or '.join(ends)}")
+    else:
+        tell(f"resuming the run in {directory}")
     if ranks != then and not same:
         say(f"ranks {then} -> {ranks}: batches and steps stay the same")
     if changed:
         say(f"resuming with changed settings: {'; '.join(words.values())}")
     return True
+
+
+def finished_with(directory: Path, config: Any) -> dict[str, Any] | None:
+    """The result of a run that has nothing left to train: same end, and its last checkpoint is that of the result."""
+    before = with_present_names(type(config), read_record(directory / RUN)["config"])
+    if any(before.get(name) != getattr(config, name, None) for name in ENDS):
+        return None
+    kept = (path.name.removeprefix("step-").partition(".")[0] for path in (directory / "checkpoints").glob("step-*"))
+    newest = max((int(step) for step in kept if step.isdigit()), default=0)
+    done = finished_result(directory, newest)
+    return done if done is not None and done["steps"] == newest else None
 
 
 def ranks_in_batch(directory: Path, config: Any, ranks: int, per_rank: Collection[str], *, resuming: bool) -> int:
@@ -182,7 +204,7 @@ def ranks_in_batch(directory: Path, config: Any, ranks: int, per_rank: Collectio
     """
     if not resuming:
         return ranks
-    before = read_record(directory / RUN)["config"]
+    before = with_present_names(type(config), read_record(directory / RUN)["config"])
     same = all(before.get(name) == getattr(config, name) for name in per_rank)
     return _ranks_of(directory) if same else ranks
 

@@ -19,7 +19,13 @@ from stayfinite.recipes.running.alone import alone
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.logbook import Logbook
-from stayfinite.recipes.running.records import first_and_last, losses_of, require_one_finite, write_end
+from stayfinite.recipes.running.records import (
+    first_and_last,
+    losses_of,
+    require_one_finite,
+    seconds_of,
+    write_end,
+)
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.running.sinks import telling
 from stayfinite.recipes.running.timing import TimedSchedule
@@ -60,6 +66,8 @@ class Loop:
     best: Best
     resumed: int = 0
     """Steps of earlier processes."""
+    earlier: float = 0.0
+    """Seconds of earlier processes."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -69,9 +77,12 @@ class Loop:
 
     def resume(self) -> int:
         """Resume from the newest good checkpoint, if any. Returns its step."""
+        earlier = seconds_of(self.launch.output)
         self.resumed = self.guard.resume()
         if self.resumed:
-            self.launch.say(f"resumed after step {self.resumed}")
+            self.earlier = earlier
+            if not self.launch.finished:
+                self.launch.say(f"resumed after step {self.resumed}")
             self.logbook.resume(self.resumed)
             self.best.recall(self.resumed)
         return self.resumed
@@ -213,7 +224,7 @@ class Loop:
     def numbers(self) -> dict[str, Any]:
         """What every result has, for its dataclass."""
         first, last = first_and_last(losses_of(self.launch.output))
-        seconds = time.monotonic() - self.began
+        seconds = self.earlier + (time.monotonic() - self.began if self.taken > self.resumed else 0.0)
         return {
             "first_loss": first, "last_loss": last, "steps": self.taken, "seconds": seconds,
             "directory": self.launch.output,

@@ -42,6 +42,13 @@ def steps_of(batches: int, accumulation: int, epochs: int) -> int:
     return max(1, -(-batches // accumulation) * epochs)
 
 
+def warmup_of(config: Any, steps: int, usual: int = 0) -> int:
+    """Warmup steps of these settings: --warmup-steps, else the share --warmup-ratio, else the usual number."""
+    if config.warmup_steps is not None:
+        return int(config.warmup_steps)
+    return usual if config.warmup_ratio is None else int(config.warmup_ratio * steps)
+
+
 def schedule_for(optimizer: Optimizer, shape: str, *, warmup: int, steps: int) -> LambdaLR:
     """Linear warmup from above 0, then decay of the given shape."""
 

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import TrainingDiverged, UsageError
+from stayfinite.recipes.names import with_present_names
 
 RUN, RESULT = "run.json", "result.json"
 PLAN = ("steps", "minutes", "ends")
 """Keys of run.json that plan the length of this launch."""
 VERSION = 1
+STARTS = ("start", "restart")
+"""The guard's events at the first step of a process."""
 LONGEST = 100 * 365 * 24 * 60
 """Minutes; longer means no limit."""
 
@@ -87,9 +90,10 @@ def read_launch(directory: str | os.PathLike[str], recipe: str) -> dict[str, Any
 
 
 def settings_of(kind: type[Any], recorded: Mapping[str, Any]) -> Any:
-    """Recorded settings as their dataclass: lists become tuples, unknown names are skipped."""
+    """Recorded settings, also by former names, as their dataclass: lists become tuples, unknown names are skipped."""
     names = kind.__dataclass_fields__
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
+    known = with_present_names(kind, recorded)
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
     return kind(**{name: value for name, value in plain.items() if name in names})
 
 
@@ -139,6 +143,30 @@ def losses_of(directory: Path) -> list[float]:
         if math.isfinite(loss):
             found[step] = loss
     return [found[step] for step in sorted(found)]
+
+
+def seconds_of(directory: Path) -> float:
+    """Seconds that the processes of a run trained, each up to its last event (a checkpoint, if it was killed)."""
+    spans: list[tuple[datetime, datetime]] = []
+    fresh = False
+    try:
+        lines = (directory / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return 0.0
+    for line in lines:
+        try:
+            record = json.loads(line)
+            at, event = datetime.fromisoformat(record["time"]), record["event"]
+        except (ValueError, KeyError, TypeError):
+            continue  # truncated by a kill
+        if event == "resume":
+            spans.append((at, at))
+        elif event in STARTS and not fresh:
+            spans = [(at, at)]  # from the beginning: earlier processes left nothing
+        elif spans and event != "checkpoint-passed-over":  # which comes before `resume`
+            spans[-1] = (spans[-1][0], at)
+        fresh = event == "resume" or (fresh and event not in STARTS)
+    return sum((last - first).total_seconds() for first, last in spans)
 
 
 def first_and_last(losses: list[float], window: int = 10) -> tuple[float, float]:

@@ -12,7 +12,8 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from stayfinite.recipes.running.optimizing import schedule_for
+from stayfinite.errors import UsageError
+from stayfinite.recipes.running.optimizing import schedule_for, warmup_of
 from stayfinite.recipes.running.processes import Place
 
 LEAST = 0.01
@@ -243,10 +244,19 @@ class TimedSchedule:
         return 1.0
 
 
+def refuse_untimed(config: Any) -> None:
+    """Raise UsageError for a warmup in steps of a training that follows the clock."""
+    if config.warmup_steps is not None and config.minutes is not None:
+        raise UsageError(
+            "--warmup-steps and --minutes cannot be combined", fix="use --warmup-ratio 0.05 with --minutes"
+        )
+
+
 def timed_schedule(config: Any, optimizer: Optimizer, steps: int | None, place: Place) -> TimedSchedule:
     """The schedule of these settings over minutes or steps, by rank 0's clock."""
+    warmup = warmup_of(config, steps) / steps if config.warmup_steps is not None and steps else config.warmup_ratio
     return TimedSchedule(
-        optimizer, config.schedule, warmup=config.warmup_ratio, minutes=config.minutes, steps=steps,
+        optimizer, config.schedule, warmup=warmup, minutes=config.minutes, steps=steps,
         clock=Clock(place.from_first if place.count > 1 else None),
     )  # fmt: skip
 
@@ -254,5 +264,5 @@ def timed_schedule(config: Any, optimizer: Optimizer, steps: int | None, place: 
 def schedule_of(config: Any, optimizer: Optimizer, steps: int | None, place: Place) -> Any:
     """The schedule of these settings: over the steps, unless they have a time limit or no limit of steps."""
     if config.minutes is None and steps is not None:
-        return schedule_for(optimizer, config.schedule, warmup=int(config.warmup_ratio * steps), steps=steps)
+        return schedule_for(optimizer, config.schedule, warmup=warmup_of(config, steps), steps=steps)
     return timed_schedule(config, optimizer, steps, place)

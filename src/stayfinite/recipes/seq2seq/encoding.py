@@ -42,6 +42,10 @@ class Encoding:
     def __call__(self, pairs: Sequence[Pair], say: Callable[[str], None]) -> list[Example]:
         """Tokenize, and report what was lost. Raises UsageError if every row was dropped."""
         rows = self._tokens(pairs)
+        if len(rows) > len(pairs):
+            ways = ["both directions"] if self.two_way else []
+            ways += [f"{1 + self.segmentations} segmentations"] if self.segmentations else []
+            say(f"{len(pairs):,} pairs become {len(rows):,}: {' and '.join(ways)} of each")
         say(self._lost(rows))
         self._unknown(rows, say)
         fitting = self._fitting(rows)

@@ -9,6 +9,7 @@ from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.sharding import refuse_unshardable
+from stayfinite.recipes.running.timing import refuse_untimed
 from stayfinite.recipes.seq2seq.models import SIZES, is_size
 from stayfinite.recipes.settings import require
 
@@ -43,11 +44,12 @@ def refuse_impossible(config: Any) -> None:
                 "eval_batch_size", "beams", "checkpoint_steps", "keep_checkpoints", "vocab_size", "max_ratio",
                 "logging_steps", "shuffle_rows", "tensor_parallel", "encoder_layers", "decoder_layers",
             ),
-            0: ("weight_decay", "patience", "samples", "seed", "workers", "segmentations"),
+            0: ("warmup_steps", "weight_decay", "patience", "samples", "seed", "workers", "segmentations"),
             4: ("max_source_length", "max_target_length"),
         },
         shares={"[0, 1)": ("warmup_ratio", "label_smoothing", "dropout", "ema"), "(0, 1)": ("val_share",)},
     )  # fmt: skip
+    refuse_untimed(config)
     require_room(config.output_dir)
 
 
