@@ -102,11 +102,6 @@ def causes(log: str, config: str = "") -> list[str]:
             "model.load_weights('a.h5')\n",
         ),
         ("poisoned-checkpoint", "restored weights contain NaNs in 12 layers\nstep 1 loss nan\n", "resume: last.pt\n"),
-        (
-            "resume-state-missing",
-            "Loaded checkpoint from epoch 40\nepoch 41 loss 5.90\nepoch 42 loss 5.51\nepoch 43 loss 5.20\n",
-            "at the end of epoch 40 the loss was 1.93\nresume: ckpt_40.pth\n",
-        ),
         # Layers and losses that the code cuts off.
         (
             "unregistered-module",

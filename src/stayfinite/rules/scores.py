@@ -14,7 +14,8 @@ ABSURD_PERPLEXITY = 1e12
 """exp of a loss of 28: worse than guessing among all words of any language."""
 
 _SCORE = re.compile(
-    r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
+    r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|"
+    r"answer_?rate|meteor|success|solve",
     re.IGNORECASE,
 )
 _LIKENESS = re.compile(r"(?:^|_)(?:m?iou|psnr|ssim|ndcg)(?:$|[_@\d])", re.IGNORECASE)

@@ -77,7 +77,8 @@ _BREAKS = re.compile(r"[\s\-]+")
 _SUREST = {"lr", "learning_rate", "grad_norm", "global_step", "num_updates", "epoch", "loss_scale"}
 _PART = re.compile(r"(?:^|[_/.])loss(?:es$|[_/])|loss$|(?:^|[_/.])(?:kld|nll)$")
 _NO_PART = re.compile(
-    r"(?:^|[_/.])(?:num|best|max|min|maximum|minimum|target|initial|final|threshold|expected|previous|last|smoothing)[_/]"
+    r"(?:^|[_/.])(?:num|best|max|min|maximum|minimum|target|initial|final|threshold|expected|previous|last|"
+    r"smoothing)[_/]"
     r"|loss_(?:scale|weight|fn|type|func|coef|lambda|alpha|name|mask|factor|ratio|threshold|delta|cutoff|value$|ppl$)"
 )
 _RANKS = {name: place for place, name in enumerate(LOSSES)}

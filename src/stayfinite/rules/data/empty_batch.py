@@ -45,16 +45,16 @@ _NOTHING = (
     r"not (?:to be )?a single sample in your epoch_iterator|"
     r"(?:total length of|length of) .{0,20}DataLoader.{0,30} is zero|\bnum examples ?[=:] ?0\b|"
     r"expected a non-empty list of tensors|input\.numel\(\) ?== ?0|"
-    r"expected .{0,40}non-?zero (?:batch|size|number of elements)|"
     r"(?<!whole )(?:data ?set|data ?loader|training data) (?:is|was|seems) empty|"
     r"empty (?:data ?set|batch|data ?loader)\b|\bfound 0 (?:files|images|samples|rows)|"
     r"no (?:images|samples|examples|labels|training data|data) (?:were |was )?found|mean of empty slice|"
-    r"non-empty (?:sequence|dataset)|0 (?:training )?(?:samples|examples|images|rows|files|sentences|utterances) "
-    r"(?:loaded|found|left|remain|in)|\bn_samples ?= ?0\b|array with 0 (?:sample|feature)|"
-    r"(?:zero-size array|empty) to reduction|empty sequence\b|(?:expected|input) .{0,24}to be non-empty|"
+    r"non-empty (?:sequence|dataset)|"
+    r"0 (?:training )?(?:samples|examples|images|rows|files|sentences|utterances) (?:loaded|found|left|remain|in)|"
+    r"\bn_samples ?= ?0\b|array with 0 (?:sample|feature)|(?:zero-size array|empty) to reduction|empty sequence\b|"
     r"could(?:n'?t| not) find any (?:class folder|images?|files?|data)|found no valid file|"
     r"(?:total|num(?:ber)?(?: of)?|loaded|got|total number of) (?:train\w* )?(?:samples|examples|images|rows|batches|"
-    r"sentences|instances)\W{1,3}0\b(?!\.)|non-empty take from an empty|index 0 is out of bounds for .{0,24}size 0"
+    r"sentences|instances)\W{1,3}0\b(?!\.)|"
+    r"non-empty take from an empty|index 0 is out of bounds for .{0,24}size 0"
 )
 
 

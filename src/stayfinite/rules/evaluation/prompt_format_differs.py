@@ -56,15 +56,7 @@ FEW = 3
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: a tokenizer without a template, or two formats in the settings."""
-    differs = facts.mentioned(
-        r"\b(?:prompt|template|format)\b.{0,40}\b(?:differs?|different|mismatch|not the same|"
-        r"other than)\b.{0,40}\b(?:training|inference|evaluation|eval|test|serving|generation)\b|"
-        r"\b(?:train\w*)\b.{0,40}\b(?:template|prompt)\b.{0,60}\b(?:inference|eval\w*|test|"
-        r"generat\w+)\b.{0,40}\b(?:template|prompt|without)\b"
-    )
-    if differs:
-        yield Clue(differs[1].strip()[:160], STRONG + HINT, differs[0])
-    elif facts.symptoms.points <= FEW and (missing := facts.mentioned(_LEFT_OUT)) is not None:
+    if facts.symptoms.points <= FEW and (missing := facts.mentioned(_LEFT_OUT)) is not None:
         yield Clue(f"only one side has it: {missing[1].strip()[:140]}", STRONG + HINT, missing[0])
     seen = facts.seen("evaluation.prompt_matches")
     if seen is not None and seen.value is False:

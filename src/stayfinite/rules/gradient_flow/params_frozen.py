@@ -56,7 +56,8 @@ from stayfinite.rules.gradient_flow.standstill import stands_still
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _NOTHING_CHOSEN = (
-    r"\b\w*(?:lora|train|tune|unfreeze|target|adapter)\w*(?:layers?|modules?|targets?|params?|parameters|blocks?)\w*\W{1,3}"
+    r"\b\w*(?:lora|train|tune|unfreeze|target|adapter)\w*(?:layers?|modules?|targets?|params?|parameters|"
+    r"blocks?)\w*\W{1,3}"
     r"(?:null|none|\[\s*\]|''|\"\")\s*$|\btrain_(?:unet|text_encoder\w*|backbone|head)\W{1,3}(?:false|0)\s*$"
 )
 
