@@ -81,6 +81,7 @@ _NO_PART = re.compile(
     r"smoothing)[_/]"
     r"|loss_(?:scale|weight|fn|type|func|coef|lambda|alpha|name|mask|factor|ratio|threshold|delta|cutoff|value$|ppl$)"
 )
+_SPLIT = re.compile(r"^(?:train|training|trn)_")
 _RANKS = {name: place for place, name in enumerate(LOSSES)}
 
 
@@ -105,7 +106,7 @@ def column_of(name: str) -> str:
         if first not in _TRAIN_PATHS or last not in GRAD_NORMS | RATES:
             last = ""
     for whole in (last, name.replace("/", "_")):
-        if whole in _RANKS:
+        if whole in _RANKS or _SPLIT.sub("", whole) in _RANKS:
             return "loss"
         if whole in GRAD_NORMS:
             return "grad_norm"

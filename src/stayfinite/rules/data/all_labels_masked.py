@@ -52,7 +52,8 @@ from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, C
 
 _SAID = (
     r"could not find (?:the )?(?:response|instruction|assistant) (?:key|template)|"
-    r"(?:all|most) labels (?:in your dataset )?are (?:-100|masked|ignored)|"
+    r"\b(?:all|most|every) labels?\b.{0,30}(?:-100|\bmasked|\bignored)|\bmask(?:s|ed) (?:all|every) labels?\b|"
+    r"\bno (?:label|target|token)s? (?:is|are|was|were)? ?(?:left|supervised|unmasked)|\bnothing to train on\b|"
     r"(?:this )?instance will be ignored in loss|return_assistant_tokens_mask.{0,40}generation"
 )
 _MASKS = (

@@ -70,8 +70,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     stuck = refusal or facts.said(_UNTRAINED)
     if warned is not None:
         yield Clue(warned.text, PROOF if stuck is not None or facts.symptoms.flat else 3.0, warned.where)
-        if stuck is None:
-            yield from _in_vain(facts)
     if stuck is None:
         return
     if warned is not None:
@@ -96,15 +94,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             else "a frozen base with adapters, where checkpointing is the most common cause"
         )
         yield Clue(f"{text} ({base.text.strip()[:80]})", HINT if known else FAIR, base.where, risk=True)
-
-
-def _in_vain(facts: Facts) -> Iterator[Clue]:
-    """Whether the warning alone matters."""
-    tower = facts.mentioned(r"(?:un)?freez\w*.{0,24}(?:vi(?:sion|t)|tower|encoder|image)")
-    if tower is None and not facts.symptoms.healthy and facts.context.adapters is not None:
-        yield Clue(
-            f"over a frozen base ({facts.context.adapters.text.strip()[:80]})", HINT, facts.context.adapters.where
-        )
 
 
 RULE = Rule(

@@ -16,7 +16,7 @@ _PRINTED = (
     re.compile(rf"\b(?:tensor|array)\([^()]{{0,400}}?{_VALUE}", re.IGNORECASE),
     re.compile(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
     # Columns without names: `13 nan`, `100, 0.01, nan`, `0/299 0.48G nan nan`.
-    re.compile(rf"^[\s|]*\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}(?:{_NUMBERS})*$", re.IGNORECASE),
+    re.compile(rf"^[\s|]*(?:\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}|{_VALUE}[\s,;|]+[-\d])(?:{_NUMBERS})*$", re.IGNORECASE),
     # numpy and torch name the operation that made the NaN; a division is often one of a score over no rows.
     re.compile(
         r"\binvalid value encountered in (?:log\w*|sqrt|exp|multiply|subtract|add|power|matmul|dot|reduce)\b",
@@ -79,7 +79,7 @@ _MODEL = (
 _LOSS_IS_LOST = re.compile(
     rf"\b(?:{_LOSS}|weights?)\b[^.;\n]{{0,20}}?\b(?:is|was|are|became|becomes?|turn(?:s|ed)?|has)\W{{0,3}}"
     rf"(?:\w+ (?:or )?){{0,2}}{_LOST}\b|"
-    rf"\b(?:cost|weights?) {_LOST}\b|"
+    rf"\b(?:cost|weights?) {_LOST}\b|\b{_LOSS}\s?\(\s?=?\s?{_LOST}\s?\)|"
     rf"\b{_LOST} (?:in |for |encountered in )?(?:the )?{_LOSS}\b|"
     rf"\b{_LOSS}\b[^.;\n]{{0,30}}\b{_LOST}\b[^.;\n]{{0,20}}\b(?:stop|abort|terminat|exit|diverg|quit)|"
     r"\binvalid loss, terminat|\btraining has diverged",

@@ -117,7 +117,7 @@ class Rates(Format):
 _SCORES = (
     r"acc(?:@\d{1,3})?|accuracy(?:@\d{1,3})?|top[ _-]?\d{1,3}(?:[ _](?:acc|accuracy))?|dsc|ndcg\S{0,4}|cider|meteor|"
     r"bleu|rouge\w{0,4}|f1|em|exact[ _]match|wer|cer|auc|auroc|miou|iou|dice|map\w{0,8}|recall|precision|"
-    r"err(?:or)?(?:[ _]rate)?|psnr|ssim|fid|mse|mae|rmse|reward|return|score|kl|entropy|elbo|energy|perplexity|"
+    r"err(?:or)?(?:[ _]rate)?|psnr|ssim|fid|mse|mae|rmse|l[12]|reward|return|score|kl|entropy|elbo|energy|perplexity|"
     r"r2(?:[ _]score)?|q[ _]?values?"
 )
 _QUANTITY = (
@@ -149,7 +149,7 @@ class OtherMetrics(Format):
     """One line per step, epoch or evaluation."""
 
     marks = (
-        "nan", "| ", "err",
+        "nan", "inf", "| ", "err", "l1", "l2",
         "acc", "top", "dsc", "ndcg", "cider", "meteor", "bleu", "rouge",
         "f1", "match", "wer", "cer", "auc", "auroc", "iou", "dice", "map", "recall",
         "precision", "psnr", "ssim", "fid", "mse", "mae", "reward", "return", "score", "kl", "entropy", "elbo",
