@@ -38,7 +38,8 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.number_shapes import digits
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 
 _NOTHING = (
     r"num_samples ?= ?0|stack expects a non-empty TensorList|cannot reshape tensor of 0 elements|"
@@ -56,6 +57,11 @@ _NOTHING = (
     r"sentences|instances)\W{1,3}0\b(?!\.)|"
     r"non-empty take from an empty|index 0 is out of bounds for .{0,24}size 0"
 )
+
+
+_OF_EVALUATION = re.compile(r"(?:^|[_/])(?:val|valid|validation|eval|test|dev)(?:$|[_/])")
+DIGITS = 4
+"""Digits to which two evaluations of changing weights do not agree."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -77,6 +83,23 @@ def judge(facts: Facts) -> Iterator[Clue]:
     told = facts.said(_NOTHING)
     if told is not None:
         yield Clue(told.text, PROOF - 1.0, told.where)
+    kept = _same_evaluation(facts)
+    if kept is not None:
+        yield Clue(f"no training loss is a number and {kept[0]}: no batch was drawn", STRONG + HINT, kept[1])
+
+
+def _same_evaluation(facts: Facts) -> tuple[str, str] | None:
+    """``(text, where)`` of an evaluation loss equal to the last digit, beside training losses that are all NaN."""
+    symptoms = facts.symptoms
+    if not symptoms.bad_losses or symptoms.good_losses or symptoms.points < 2:
+        return None
+    for run in facts.runs:
+        for name, track in run.metrics.items():
+            first = track.values[0]
+            evaluates = _OF_EVALUATION.search(name) is not None and "loss" in name
+            if evaluates and len(track.values) >= 2 and {*track.values} == {first} and digits(first) >= DIGITS:
+                return f"{name} stays {first:.6g}", run.where(track.lines[-1])
+    return None
 
 
 RULE = Rule(

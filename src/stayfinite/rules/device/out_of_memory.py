@@ -71,7 +71,7 @@ _ONLY_TALK = (
 """Advice, a switch, or a count of zero."""
 _TOLD = (
     r"\b(?:runs?|ran|running|goes|went|gets?|getting|got|throws?|gives?|fails? with|crash\w*|error)\b.{0,30}"
-    r"\b(?:out[- ]of[- ]memory|OOM)\b|\bOOM(?:s|ed)\b"
+    r"\b(?<!not )(?<!no )(?:out[- ]of[- ]memory|OOM)\b|\bOOM(?:s|ed)\b"
 )
 _KILLED = (
     r"killed by signal: (?:killed|9)|exitcode\s*:?\s*-9|exit(?:ed with exit)? (?:code|status) (?:137|-9)|"

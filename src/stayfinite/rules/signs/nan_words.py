@@ -81,7 +81,7 @@ _LOSS_IS_LOST = re.compile(
     rf"(?:\w+ (?:or )?){{0,2}}{_LOST}\b|"
     rf"\b(?:cost|weights?) {_LOST}\b|\b{_LOSS}\s?\(\s?=?\s?{_LOST}\s?\)|"
     rf"\b{_LOST} (?:in |for |encountered in )?(?:the )?{_LOSS}\b|"
-    rf"\b{_LOSS}\b[^.;\n]{{0,30}}\b{_LOST}\b[^.;\n]{{0,20}}\b(?:stop|abort|terminat|exit|diverg|quit)|"
+    rf"\b\w+\b[^.;\n]{{0,30}}\b{_LOST}\b[^.;\n]{{0,20}}\b(?:stop|abort|terminat|exit|diverg|quit)|"
     r"\binvalid loss, terminat|\btraining has diverged",
     re.IGNORECASE,
 )
