@@ -39,7 +39,7 @@ from stayfinite.rules.scores import (
     unused_code,
     zero_score,
 )
-from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
+from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite, turned_not_finite
 from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_symptoms
 from stayfinite.rules.skipped_steps import longest_skips, never_updates, of_steps_taken
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
@@ -271,7 +271,7 @@ def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
             continue
         inside = _INSIDE.search(name) is not None
         if inside or (
-            lost >= 2 and (not trains or lost < len(track.values)) and not any(map(math.isfinite, track.values[-2:]))
+            lost >= 2 and (not trains or lost < len(track.values)) and not any(map(math.isfinite, track.values[-lost:]))
         ):
             found.append(name)
     return tuple(found)
@@ -294,6 +294,7 @@ def _printed(seen: _Measured, finite: int) -> Message | None:
     if finite > FEW:
         return None
     found = next((message for message in seen.run.messages if prints_not_finite(message.text)), None)
+    found = found or turned_not_finite(seen.run.messages)
     of_nothing = found is not None and not _PART.search(found.text) and _means_of_nothing(seen.run)
     return None if of_nothing else found
 

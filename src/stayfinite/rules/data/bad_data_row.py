@@ -49,6 +49,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.data.remarks_on_data import impossible_alignment, remarks
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.precision.half_range import half_of
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.going_bad import weights_survived
@@ -190,14 +191,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if found is not None:
             yield Clue(f"{text}: {found[1].strip()[:100]}", weight, found[0])
     measured = facts.mentioned(_MEASURED)
-    if measured is not None and symptoms.from_start and refused is None and facts.context.half is None:
+    if measured is not None and symptoms.from_start and refused is None and half_of(facts) is None:
         yield Clue("and no finite value", 1.3, symptoms.where.get("first_bad", ""))
     yield from _course(facts)
 
 
 def _weight_of_own_data(facts: Facts) -> float:
     """Unpublished data is the first suspect, especially if the first numbers are already bad."""
-    if facts.context.half is not None or facts.symptoms.explodes:
+    if half_of(facts) is not None or facts.symptoms.explodes:
         return HINT
     return 3.2 if facts.symptoms.from_start else 1.7
 
@@ -213,8 +214,9 @@ def _course(facts: Facts) -> Iterator[Clue]:
     elif symptoms.good_before >= 3:
         steps = "suddenly" if symptoms.good_after == 0 else "now and then"
         yield Clue(f"NaN or inf {steps} after {symptoms.good_before} good points, without a climb", 1.5, place)
-    if context.half is not None:
-        yield Clue(f"fp16 explains more ({context.half.text})", -1.0, context.half.where)
+    half = half_of(facts)
+    if half is not None:
+        yield Clue(f"fp16 explains more ({half.text})", -1.0, half.where)
     elif context.not_half is not None and symptoms.bad:
         yield Clue(f"not caused by fp16 ({context.not_half.text})", 0.5, context.not_half.where)
 

@@ -6,7 +6,10 @@ Printed as values: `13 nan`, `tensor([nan, ...`, `logits max inf`. Or in words: 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
+
+from stayfinite.core.series import Message
 
 _VALUE = r"(?<![\w.%/-])(?:-?nan|\+?inf(?:inity)?)\b(?![\w-]|[_/.]\w)"
 _NUMBERS = r"[-+\d.eE,;:|\s]|nan|inf"
@@ -68,6 +71,33 @@ def prints_not_finite(text: str) -> bool:
         and not _OVER_NOTHING.search(text)
         and any(pattern.search(text) for pattern in _PRINTED)
     )
+
+
+_NUMBER = re.compile(rf"{_VALUE}|[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?", re.IGNORECASE)
+_LOST_VALUE = re.compile(_VALUE, re.IGNORECASE)
+
+
+def turned_not_finite(messages: Sequence[Message]) -> Message | None:
+    """A line in which NaN or infinity stands where the same line had a number before, and never after."""
+    lost: dict[str, Message] = {}
+    for each in messages:
+        spoken = (
+            _LOST_VALUE.search(each.text) is None or _SPOKEN_OF.search(each.text) or _OVER_NOTHING.search(each.text)
+        )
+        if not spoken:
+            lost.setdefault(_shape(each.text), each)
+    finite = [(_shape(each.text), each) for each in messages if not _LOST_VALUE.search(each.text)] if lost else []
+    for shape, each in lost.items():
+        last = max(each.line, each.last_line)
+        alike = [one for of, one in finite if of == shape]
+        if alike and alike[0].line < each.line and all(max(one.line, one.last_line) < last for one in alike):
+            return each
+    return None
+
+
+def _shape(text: str) -> str:
+    """A line with its numbers left open."""
+    return " ".join(_NUMBER.sub("#", text).split())
 
 
 _LOST = r"(?:nans?|inf(?:s|inity|inite)?|not a number|non-?finite)"
