@@ -12,6 +12,7 @@ from statistics import median
 
 from stayfinite.core.series import Point, RunSeries, Track
 from stayfinite.rules.number_shapes import CHANCE, digits, finite_of
+from stayfinite.rules.scores import evaluated
 from stayfinite.rules.symptoms import Clash, Contradiction
 
 _EVALUATED = r"(?:val|valid|validation|test|testing|eval|dev)"
@@ -134,7 +135,7 @@ def _gulf(run: RunSeries) -> str:
 
 
 def _first(run: RunSeries, named: re.Pattern[str]) -> tuple[str, Track] | None:
-    return next(((name, track) for name, track in run.metrics.items() if named.fullmatch(name)), None)
+    return next(((name, track) for name, track in evaluated(run).items() if named.fullmatch(name)), None)
 
 
 def _at_chance_by_rank(run: RunSeries, losses: Sequence[float]) -> str:

@@ -67,7 +67,7 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
     falls = len(losses) >= 2 and losses[-1] < FALLEN * losses[0]
     if len(set(losses)) == 1:
         return ""  # a progress bar that shows what it had before
-    metrics = _evaluated(run)
+    metrics = evaluated(run)
     for of in (_RIGHT, _ERROR):
         guesses = [(name, value) for name, track in metrics.items() if of.search(name) for value in track.values]
         right = [value if of is _RIGHT else (1 if value <= 1 else 100) - value for _, value in guesses]
@@ -109,7 +109,7 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
     return ""
 
 
-def _evaluated(run: RunSeries) -> Mapping[str, Track]:
+def evaluated(run: RunSeries) -> Mapping[str, Track]:
     """The metrics without splits whose numbers, of two or more names, are all exactly 0: those were not evaluated."""
     splits: dict[str, list[str]] = {}
     for name in run.metrics:

@@ -149,7 +149,7 @@ class OtherMetrics(Format):
     """One line per step, epoch or evaluation."""
 
     marks = (
-        "nan", "inf", "| ", "err", "l1", "l2",
+        "nan", "inf", "| ", "err", "l1", "l2", "step", "iter", "it=", "epoch", "update",
         "acc", "top", "dsc", "ndcg", "cider", "meteor", "bleu", "rouge",
         "f1", "match", "wer", "cer", "auc", "auroc", "iou", "dice", "map", "recall",
         "precision", "psnr", "ssim", "fid", "mse", "mae", "reward", "return", "score", "kl", "entropy", "elbo",
@@ -164,7 +164,8 @@ class OtherMetrics(Format):
         for match in _BARE.finditer(line, start):
             pairs.setdefault(match.start(2), (plain(match[1]), *match.span(2)))
         place = _place(line, start)
-        measured = place is not None and len(pairs) > 1  # a row of numbers: any name counts
+        # A row of numbers: any name counts. `epochs=10, batch_size=4` are settings.
+        measured = place is not None and len(pairs) > 1 and not place[1].lower().endswith("s")
         named = [
             pair
             for _, pair in sorted(pairs.items())
