@@ -62,18 +62,11 @@ _KEYS = (
     r"keys? (?:are |is )?(?:missing|unexpected|not found) (?:in|from) (?:the )?(?:checkpoint|state_?dict)"
 )
 _PEFT = r"target modules .{0,200}not found in the base model|no modules? targeted"
-_INSIDE = (
-    r"mat1 and mat2 shapes cannot be multiplied|weight of size \[.{1,40}expected input\[|"
-    r"expected input\[.{1,40}to have \d+ channels|shape '\[.{1,40}is invalid for input of size"
-)
-
 _HEAD = re.compile(
     r"size mismatch for [\w.]*(?:head|class|\bfc\b|clf|logit)[\w.]*: .{0,60}\[\d+(,[^\]]*)?\].{0,80}\[\d+(?(1)\1|)\]",
     re.IGNORECASE,
 )
 """A head that differs only in its number of rows."""
-
-_LOADED = r"load_state_dict\(|torch\.load\(|from_pretrained|load_weights|\.pth\b"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -97,11 +90,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     target = facts.said(_PEFT)
     if target:
         yield Clue(target.text.strip()[:240], STRONG + HINT, target.where)
-    inside = facts.said(_INSIDE)
-    loaded = facts.mentioned(_LOADED) if inside else None
-    if inside and loaded:
-        yield Clue(f"weights of another model are loaded: {loaded[1].strip()[:80]}", HINT / 2, loaded[0])
-        yield Clue(f"shapes clash inside the model: {inside.text.strip()}", STRONG, inside.where)
 
 
 def _refusal(facts: Facts, pattern: str) -> Message | None:

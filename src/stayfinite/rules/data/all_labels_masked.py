@@ -115,8 +115,6 @@ def _numbers(facts: Facts) -> Iterator[Clue]:
         place = symptoms.where.get("first_zero", "")
         if symptoms.bad_norms:
             yield Clue("loss 0 with a NaN or inf gradient norm, from the start", HINT, place)
-            if facts.context.not_half is not None and longest_input(facts) is not None:
-                yield Clue("not in fp16, and texts are truncated", FAIR, place)
         elif symptoms.zero_norms * 2 >= symptoms.points:
             yield Clue("loss and gradient norm are exactly 0 from the start", 3.5, place)
     if symptoms.bad_evals and not symptoms.bad_losses and not symptoms.bad_norms:

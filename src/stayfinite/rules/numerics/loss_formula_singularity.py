@@ -91,7 +91,6 @@ _ZERO_PRINTED = (
     r"(?:tensor\()?-?0(?:\.0*)?(?:\b(?!\.\d)|,)"
 )
 
-_EDGE_VALUES = r"\b(?:batch|group|rollout|sequence|rows?)\b.{0,16}\b(?:of |size |length |= ?)(?:1|one)\b(?!\.\d)"
 _ONLY_GRADIENT = (
     r"\b(?:loss|forward(?: pass)?|outputs?|value)\b[^.;\n]{0,20}\b(?:finite|fine|normal|ok|correct|no nan)\b"
     r"(?:[^.;\n]{0,40}\bgrad\w*|\W*$)"
@@ -128,9 +127,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if zero and (formula or named):
         yield Clue(f"its input is zero: {zero.text.strip()[:80]}", 2.5, zero.where)
     yield from _density(facts, explained=formula is not None or named is not None)
-    signs = facts.settings.search(_EDGE_VALUES)
-    if signs:
-        yield Clue(f"invalid values for a log or root: {signs[1].strip()[:120]}", FAIR, signs[0], risk=True)
     if sudden(facts):
         yield Clue("sudden NaN after a healthy start", HINT, facts.symptoms.where.get("first_bad", ""))
     part = _single_part(facts)

@@ -42,7 +42,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.witness import not_finite
 
 SAID_OF_WEIGHTS = (
@@ -93,12 +93,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             HINT,
             facts.symptoms.where.get("first_bad", ""),
         )
-    inside = facts.mentioned(
-        r"\b(?:lstm|encoder|backbone|layer|hidden|emissions?|inputs?|features?|logits?|"
-        r"activations?)\b ?(?:outputs?)?\W{1,3}(?:is |are |all )?finite"
-    )
-    if inside and start and facts.context.half is None:
-        yield Clue(f"the inputs are finite: {inside[1].strip()[:100]}", FAIR, inside[0])
     if facts.symptoms.good_before > 0:
         yield Clue(
             (f"{facts.symptoms.good_before} earlier steps were finite"),

@@ -46,7 +46,6 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_rate import departure
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import remark
 
 RISES_BY_DESIGN = r"restart|cycl|onecycle|one_cycle|triangular|\bwsd\b|plateau|noam_hold|tri_stage"
 BEYOND_END = r"tried to step \d+ times|number of total steps is \d+"
@@ -91,15 +90,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     broken = facts.seen("optimizer.lr_not_finite")
     if broken is not None and broken.value:
         yield Clue(f"the learning rate is NaN or inf: {broken.value}", PROOF, broken.where)
-    told = remark(
-        facts,
-        r"scheduler\.step\(?\)?[^.\n]{0,40}\b(?:every batch|per batch|each batch|per epoch|every epoch|twice|wrong|"
-        r"never)\b",
-    )
-    if told is not None:
-        yield Clue(told[1].strip(), FAIR + HINT, told[0], risk=True)
     still = facts.symptoms.said("rate still")
-    if still is not None and told is None:
+    if still is not None:
         yield Clue(f"reported: the rate does not follow its schedule: {still.text[:100]}", STRONG, still.where)
     start, now = facts.settings.value("initial_lr"), facts.settings.find("lr")
     if (
