@@ -1,4 +1,4 @@
-"""Number syntax in logs: `2.5`, `9.150E-06`, `1,234.5`, `nan`, `-inf`, `Infinity`, `nan.0`, `-nan(ind)`, `NaN32`, `.nan`."""
+"""Number syntax in logs: `2.5`, `9.150E-06`, `1,234.5`, `nan`, `-inf`, `Infinity`, `nan.0`, `-nan(ind)`, `.nan`."""
 
 from __future__ import annotations
 
