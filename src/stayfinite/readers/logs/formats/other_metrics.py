@@ -189,7 +189,9 @@ class OtherMetrics(Format):
             if name not in taken:
                 taken.add(name)
                 reading.fields.append((name, begin, end))
-        reading.is_message = lost or len(_WORDS.findall(line, start)) > 3 * len(named)  # a sentence with a number
+        # A sentence with a number, or unknown names: `epoch: 100, batch_size: 64` may be settings.
+        unknown = not any(_NAME.search(name) for name, _, _ in named)
+        reading.is_message = lost or unknown or len(_WORDS.findall(line, start)) > 3 * len(named)
         return reading
 
 
