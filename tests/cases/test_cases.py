@@ -12,7 +12,7 @@ from stayfinite import diagnose
 WANTED = {
     "first": 0.9, "second": 0.9, "third": 0.9, "fourth": 0.9, "fifth": 0.7,
     "sixth": 0.7, "seventh": 0.7, "eighth": 0.7, "ninth": 0.8, "tenth": 0.7, "eleventh": 0.5,
-    "twelfth": 0.9, "thirteenth": 0.8,
+    "twelfth": 0.9, "thirteenth": 0.8, "fourteenth": 0.8,
     "fp8": 0.9, "fp8_second": 0.5,
 }  # fmt: skip
 """Those from the sixth to the eleventh hold much that text alone cannot decide: a `loss: nan` and a model's name."""

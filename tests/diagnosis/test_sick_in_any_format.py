@@ -25,6 +25,7 @@ NOT_FINITE = "[2026-11-17 02:33:51,123] [WARNING] [logging.py:107:log_dist] [Ran
 SCALED = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: {}, reducing to {}\n"
 MEGATRON = " iteration {:8}/  10000 | learning rate: 1.000E-04 | lm loss: {:.3E} | loss scale: 1.0 | number of skipped iterations: {:3} | number of nan iterations:   0 |\n"  # noqa: E501
 AVERAGED = "trainer INFO: eta: 1 day, 0:39:01  iter: {}  loss: {} ({})  lr: 0.020000  max mem: 7234\n"
+SCALER = "Gradient overflow.  Skipping step, loss scaler 0 reducing loss scale to {}.0\n"
 PROGRESS = "[Rank 0] step={}, skipped={}, lr=[0.0001], mom=[[0.9, 0.95]]\n"
 
 
@@ -72,6 +73,18 @@ def diagnosed(log: str) -> Diagnosis:
             [15.2, 18.4, 1.64, 10.7, 8.4, 1.62, 8.5, 7.4, 1.66, 7.1, 6.8, 1.69, 6.3, 6.1, 1.7, 5.9, 5.6, 1.71])),
          "swings"),
         ("Slope: 0.32   (expected: 1)\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n", "not what it should be"),
+        # The same line had a number there before, whatever its words.
+        ("Schritt 4: Verlust = 1.3\nSchritt 5: Verlust = nan\n", "printed"),
+        ("[007] J = 0.67  |g| = 0.5\n[008] J = NaN  |g| = NaN\n", "printed"),
+        ("(3, {'train': 0.7, 'dev': (0.69, 0.5)})\n(4, {'train': nan, 'dev': (nan, 0.5)})\n", "printed"),
+        ("box  obj  cls  total  labels\nnan  0.0074  0  nan  22\n", "printed"),
+        ("[800/8000]  [L1: inf]  110.2+10.1s\n[1600/8000]  [L1: inf]  110.4+7.4s\n", "l1"),
+        ("train_batch_loss[ 10 ]:  1.57\ntrain_batch_loss[ 20 ]:  1.48\ntrain_batch_loss[ 30 ]:  nan\n", "loss is NaN"),
+        ("0  100  0.0183\nWARNING: loss (=nan) is not correct\n", "the loss is NaN"),
+        ("SILog is NAN, stopping training\n", "the loss is NaN"),
+        ("".join(f"- epoch: {i}\n  loss: {'.nan' if i > 3 else 2 - i / 9}\n" for i in range(6)), "the loss is NaN"),
+        ("".join(f"it={10 * i} obj={1.2 * 7**i:.4g} lr=0.1\n" for i in range(12)), "obj grows"),
+        ("Epoch [1][50/1749] lr: 2e-3, loss_rpn_cls: 188.2, s0.loss_cls: 22853.7, s0.acc: 87.7\n", "explodes"),
         ("~/modeling.py in forward(self, x)\n    397         head_mask,\n--> 399         past=past,\n", "crashed"),
     ],
 )  # fmt: skip
@@ -119,6 +132,18 @@ def test_a_sick_run_is_called_sick_with_what_is_wrong(log: str, where: str) -> N
         "missing keys: [], unexpected keys: []\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
         "The model cannot use its cache, so use_cache=False is set\n",
         "tokens must be split if they are long\n",
+        "".join(f"Schritt {i}: Verlust = {2 - i / 9:.3f}\n" for i in range(6)),
+        "".join(f"it {i} obj {2 - i / 9:.3f} eta {'inf' if i == 0 else 100 - i} s\n" for i in range(6)),
+        "".join(f"image {i}: quality = {'inf' if i == 2 else 30 + i} dB\n" for i in range(6)),  # and then it goes on
+        "".join(f"upd={i} crit={2 - i / 9:.3f} tokens={2 ** (20 + i)}\n" for i in range(12)),
+        # Not evaluated in these epochs, or at all.
+        "epoch,train,valid\n" + "".join(f"{i},{2 - i / 9:.3f},{'nan' if i % 3 else 2.1}\n" for i in range(9)),
+        "".join(f"epoch: {i}, train: {21 - i}.3, valid: 0, train_acc: 0.{i}8, valid_acc: 0\n" for i in range(1, 9)),
+        "".join(f"epoch {i} loss_ctc={9 - i}.8, cer_ctc=nan, loss_att={6 - i}.5, cer={30 - i}\n" for i in range(1, 5)),
+        # A search for the loss scale, and the logger that met its infinite loss.
+        "".join("Warning: NaN or Inf found in input tensor.\n" + SCALER.format(2**power) for power in (15, 14))
+        + "".join(f"=====Step {100 * i}=====\n" for i in range(1, 4)),
+        "LoRA, checkpointing\nUserWarning: None of the inputs have requires_grad=True. Gradients will be None\n",
         "Expected: 10\nActual: 10\n",
         "rank 0 received 512 rows (expected: 512)\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
         "Note: all images must be 224x224 for this model\n",

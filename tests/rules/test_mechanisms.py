@@ -15,6 +15,7 @@ PLAYED = "".join(
     f"[0/25][{50 * i}/1583]\tLoss_D: {d}\tLoss_G: {g}\n"
     for i, (d, g) in enumerate([(1.741, 4.776), (0.841, 9.776), (0.111, 17.776), (0.001, 25.1), (0.0002, 27.63)])
 )
+DPO = "{{'loss': {2}, 'learning_rate': 1e-05, 'rewards/chosen': {0}, 'rewards/rejected': {0}, 'step': {1}}}\n"
 ONE_VALUE = "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 256])\n"
 
 
@@ -170,10 +171,15 @@ PAIRS = {
             "generation_max_length: 64\n",
         ),
     ),
-    "template-left-out": (
-        "prompt-format-differs",
-        Example("exact_match 0.01\n", "in evaluation we pass plain prompts, no system message\n"),
-        Example(FALLS, "evaluation uses the system message of training\n"),
+    "a-loader-that-gives-nothing": (
+        "empty-batch",
+        Example("".join(f"epoch {i} train_loss nan test_loss 3.499211\n" for i in range(4))),
+        Example("".join(f"epoch {i} train_loss {3 - i / 9} test_loss 3.499211\n" for i in range(4))),
+    ),
+    "a-policy-that-is-its-reference": (
+        "params-frozen",
+        Example("".join(DPO.format(0.0, 10 * i, 0.6931) for i in range(1, 6))),
+        Example("".join(DPO.format(i / 50, 10 * i, 0.69 - i / 50) for i in range(1, 6))),
     ),
     "share-above-all": (
         "metric-impossible",

@@ -24,13 +24,15 @@ MOST_SCRIPTS = 3
 
 _LOG_NAMES = re.compile(
     r"(?:\.(?:log|out|err|jsonl|ndjson|csv|tsv)(?:\.\d+|\.gz)?|^events\.out\.tfevents.*|^trainer_log.*|"
-    r"^(?:nohup|train|training|stdout|stderr|output|log|logs|console|slurm|metrics|history|results)[\w.-]*\.(?:txt|json)|"
+    r"^(?:nohup|train|training|stdout|stderr|output|log|logs|console|slurm|metrics|history|results)[\w.-]*\.(?:txt|"
+    r"json)|"
     r"^trainer_state\.json)$",
     re.IGNORECASE,
 )
 _CONFIG_NAMES = re.compile(
     r"(?:\.(?:ya?ml|toml|ini|cfg|sh)|^training_args\.bin|^args\.txt|"
-    r"^(?:ds|deepspeed|zero|config|args|hparams|params|settings|adapter_config|run|training_args|trainer_config|accelerate)"
+    r"^(?:ds|deepspeed|zero|config|args|hparams|params|settings|adapter_config|run|training_args|trainer_config|"
+    r"accelerate)"
     r"[\w.-]*\.(?:json|txt))$",
     re.IGNORECASE,
 )

@@ -12,6 +12,7 @@ from statistics import median
 
 from stayfinite.core.series import Point, RunSeries, Track
 from stayfinite.rules.number_shapes import CHANCE, digits, finite_of
+from stayfinite.rules.scores import evaluated
 from stayfinite.rules.symptoms import Clash, Contradiction
 
 _EVALUATED = r"(?:val|valid|validation|test|testing|eval|dev)"
@@ -57,6 +58,8 @@ _OF_MODEL = re.compile(
     r"(?:^|[_/])(?:q_?values?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
 )
 ENORMOUS, ORDERS = 1e8, 1e3
+DOUBLINGS = 6
+_COUNTS = re.compile(r"scale|token|sample|step|seen|flop|byte|mem|time|count|num|size|iter|epoch|fps|rate")
 _VARIANCE = re.compile(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
 FAR_BELOW_MEAN = -10.0
 _LOSS_OF_EVALUATION = re.compile(rf"{_EVALUATED}[_/](?:ce_|cross_entropy_)?loss")
@@ -132,7 +135,7 @@ def _gulf(run: RunSeries) -> str:
 
 
 def _first(run: RunSeries, named: re.Pattern[str]) -> tuple[str, Track] | None:
-    return next(((name, track) for name, track in run.metrics.items() if named.fullmatch(name)), None)
+    return next(((name, track) for name, track in evaluated(run).items() if named.fullmatch(name)), None)
 
 
 def _at_chance_by_rank(run: RunSeries, losses: Sequence[float]) -> str:
@@ -180,13 +183,23 @@ def _gone(run: RunSeries) -> str:
 def _exploding(run: RunSeries, points: Sequence[Point]) -> str:
     """A number of the model that grows by orders of magnitude from line to line."""
     norms = [point.grad_norm for point in points if point.grad_norm is not None]
-    inside = {name: track.values for name, track in run.metrics.items() if _OF_MODEL.search(name)}
+    inside = {
+        name: track.values
+        for name, track in run.metrics.items()
+        if _OF_MODEL.search(name) or (_multiplies(track.values) and not _COUNTS.search(name))
+    }
     for name, values in {"grad_norm": norms, **inside}.items():
         finite = finite_of(values)
         grows = len(finite) >= SUMS and finite == sorted(finite)
         if grows and finite[0] > 0 and finite[-1] >= max(ENORMOUS, ORDERS * finite[0]):
             return f"{name} grows from {finite[0]:.3g} to {finite[-1]:.3g}"
     return ""
+
+
+def _multiplies(values: Sequence[float]) -> bool:
+    """Whether each of the last values is at least twice the one before: no count or clock grows like this."""
+    last = finite_of(values)[-DOUBLINGS:]
+    return len(last) == DOUBLINGS and all(0 < 2 * before <= after for before, after in pairwise(last))
 
 
 def _worse_than_mean(run: RunSeries) -> str:

@@ -14,6 +14,7 @@ from stayfinite.rules.haystack import Haystack
 from stayfinite.rules.reported_experiments import ReportedExperiment, reported_experiments
 from stayfinite.rules.run_symptoms import symptoms_of
 from stayfinite.rules.signs.post_training import Seen, signs_in
+from stayfinite.rules.skipped_steps import of_steps_taken
 from stayfinite.rules.symptoms import Symptoms
 
 LONGEST_STATEMENT = 12
@@ -71,6 +72,11 @@ class Facts:
     def messages(self) -> list[Message]:
         """Lines of all logs that are not measurements, grouped."""
         return [message for run in self.runs for message in run.messages]
+
+    @cached_property
+    def reports(self) -> list[Message]:
+        """The messages without those about NaN in steps that a scaler skipped."""
+        return [message for run in self.runs for message in of_steps_taken(run)]
 
     @cached_property
     def statements(self) -> list[tuple[str, str]]:

@@ -88,7 +88,8 @@ _SUBJECTS = {
     "a larger eps": r"\b(?:larger|bigger|increas\w+|rais\w+)\b[^.;]{0,16}\b(?:adam'?s? )?eps(?:ilon)?\b|"
     r"\badam\w*\b[^.;]{0,12}\beps(?:ilon)?[ =:]{1,3}1e-0?[3-6]\b",
     "a guarded loss": r"\b(?:add(?:ing|ed)?|with) (?:an? |small )*(?:eps(?:ilon)?|1e-\d+|clamp\w*)\b[^.;]{0,30}"
-    r"\b(?:log|sqrt|norm|div\w*|denominator|loss|inside|before)|\bclamp(?:ing|ed)\b[^.;]{0,30}\b(?:log|sqrt|prob\w*|var\w*)",
+    r"\b(?:log|sqrt|norm|div\w*|denominator|loss|inside|before)|\bclamp(?:ing|ed)\b[^.;]{0,30}\b(?:log|sqrt|prob\w*|"
+    r"var\w*)",
     "clipping": r"\b(?:with|adding|after|using) (?:gradient |grad )?clip\w*|^\s*(?:gradient |grad )?clipping\b",
     "warmup": r"\b(?:with|adding|longer|more) (?:\w+ )?warm-?up|^\s*warm-?up (?:of|for|added)",
     "pretrained weights": r"\b(?:with|from|loading|using) (?:the )?pre-?trained|"

@@ -39,9 +39,9 @@ from stayfinite.rules.scores import (
     unused_code,
     zero_score,
 )
-from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
+from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite, turned_not_finite
 from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_symptoms
-from stayfinite.rules.skipped_steps import longest_skips, never_updates
+from stayfinite.rules.skipped_steps import longest_skips, never_updates, of_steps_taken
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 
 _NEGATIVE = re.compile(MAY_BE_NEGATIVE, re.IGNORECASE)
@@ -102,8 +102,8 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
         kept = tuple(each for each in seen.contradictions if each.kind != "negative loss")
         seen = replace(seen, contradictions=kept)
     nothing = any(map(_means_of_nothing, runs))
-    said = [(each.where, each.text) for run in runs for each in run.messages if not nothing or _PART.search(each.text)]
-    lines = [*said, *notes]
+    told_lines = [each for run in runs for each in of_steps_taken(run)]
+    lines = [*((each.where, each.text) for each in told_lines if not nothing or _PART.search(each.text)), *notes]
     if seen.points > FEW:  # enough numbers, but they do not show what the model answers
         told = [] if seen.trouble or len(lines) > REMARKED else reported_symptoms(lines)
         return replace(seen, told=tuple(each for each in told if each.kind in _UNMEASURED))
@@ -179,7 +179,7 @@ def _measured(run: RunSeries) -> _Measured:
         skips=[point for point in everything if point.skipped],
         evaluations=_values_of(run, [name for name in run.metrics if _EVALUATION.search(name)]),
         summary=_values_of(run, [name for name in _SUMMARY if name in run.metrics]),
-        stated=next((m for m in run.messages if says_not_finite(m.text, of_loss=True)), None),
+        stated=next((m for m in of_steps_taken(run) if says_not_finite(m.text, of_loss=True)), None),
     )
 
 
@@ -241,7 +241,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         crash=crash,
         where=_places(seen),
         recognised=recognised,
-        lost_metrics=(lost := _lost_metrics(seen, bool(finite))),
+        lost_metrics=(lost := _lost_metrics(seen, bool(finite) or _parts_live(seen.run))),
         lost_at=_lost_at(seen.run, lost),
         printed=_printed(seen, len(finite)),
         chance=at_chance(finite, by_epochs=_by_epochs(points), steps=_span(points)),
@@ -271,10 +271,16 @@ def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
             continue
         inside = _INSIDE.search(name) is not None
         if inside or (
-            lost >= 2 and (not trains or lost < len(track.values)) and not any(map(math.isfinite, track.values[-2:]))
+            lost >= 2 and (not trains or lost < len(track.values)) and not any(map(math.isfinite, track.values[-lost:]))
         ):
             found.append(name)
     return tuple(found)
+
+
+def _parts_live(run: RunSeries) -> bool:
+    """Whether the last value of each loss among the metrics is finite, and there is one."""
+    last = [track.values[-1] for name, track in run.metrics.items() if "loss" in name]
+    return bool(last) and all(map(math.isfinite, last))
 
 
 def _lost_at(run: RunSeries, names: Sequence[str]) -> float | None:
@@ -288,6 +294,7 @@ def _printed(seen: _Measured, finite: int) -> Message | None:
     if finite > FEW:
         return None
     found = next((message for message in seen.run.messages if prints_not_finite(message.text)), None)
+    found = found or turned_not_finite(seen.run.messages)
     of_nothing = found is not None and not _PART.search(found.text) and _means_of_nothing(seen.run)
     return None if of_nothing else found
 

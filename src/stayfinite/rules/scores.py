@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from stayfinite.core.series import RunSeries
+from stayfinite.core.series import RunSeries, Track
 from stayfinite.rules.number_shapes import digits, finite_of
 
 ABSURD_PERPLEXITY = 1e12
 """exp of a loss of 28: worse than guessing among all words of any language."""
 
 _SCORE = re.compile(
-    r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|answer_?rate|meteor|success|solve",
+    r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|"
+    r"answer_?rate|meteor|success|solve",
     re.IGNORECASE,
 )
 _LIKENESS = re.compile(r"(?:^|_)(?:m?iou|psnr|ssim|ndcg)(?:$|[_@\d])", re.IGNORECASE)
@@ -34,6 +35,7 @@ STILL = 5
 """Evaluations needed to call a score constant."""
 SCORED = 3
 """Evaluations needed to judge a score of exactly 0."""
+_OF_SPLIT = re.compile(r"(val|valid|validation|test|eval|dev)(?:$|[_/])")
 _SPLIT = re.compile(r"^(?:train|training|val|valid|validation|test|eval|dev)[_/]")
 OF_VALUES = 10.0
 """A loss this large that falls may be one of values: an accuracy says little there."""
@@ -50,7 +52,7 @@ NO_CODE = 1e-5
 _CLASSIFIES = re.compile(
     r"(?:^|_)(?:cls|ce|bce|class\w*|cross_entropy|objectness)(?:_loss|$)|loss_(?:cls|ce|bce|class\w*|objectness)$"
 )
-ABSURD_CLASSIFICATION = 1e6
+ABSURD_CLASSIFICATION = 1e4
 """A cross entropy is a distance of logits: no model that learns has such."""
 _MEMORY = re.compile(r"(?:^|_)(?:max_)?mem(?:ory)?(?:$|_)", re.IGNORECASE)
 LEAKS = 8
@@ -65,12 +67,13 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
     falls = len(losses) >= 2 and losses[-1] < FALLEN * losses[0]
     if len(set(losses)) == 1:
         return ""  # a progress bar that shows what it had before
+    metrics = evaluated(run)
     for of in (_RIGHT, _ERROR):
-        guesses = [(name, value) for name, track in run.metrics.items() if of.search(name) for value in track.values]
+        guesses = [(name, value) for name, track in metrics.items() if of.search(name) for value in track.values]
         right = [value if of is _RIGHT else (1 if value <= 1 else 100) - value for _, value in guesses]
         if not losses and len(right) >= 2 and _at_chance(right):
             return guesses[0][0]
-    for name, track in run.metrics.items():
+    for name, track in metrics.items():
         if len(track.values) < SCORED:
             continue
         if _AREA.search(name) and all(abs(value - 0.5) <= 1e-3 for value in track.values):
@@ -78,39 +81,56 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
         scored = _SCORE.search(name) or (_PRECISION.search(name) and name != "map50")
         if scored and not losses and not any(track.values):
             return name
-    for name, track in run.metrics.items():
+    for name, track in metrics.items():
         if _WRONG.search(name) and len(track.values) >= SCORED and set(track.values) <= {1.0, 100.0}:
             return name
-    for name, track in run.metrics.items():
+    for name, track in metrics.items():
         values = track.values
         if len(set(values)) == 1 and len(values) >= SCORED:
             one = values[0]
             poor = one > 0 and digits(one) >= 3 and (one <= POOR or 1 < one <= 100 * POOR)
             if (_RIGHT.search(name) and poor) or (_REWARD.search(name) and len(values) >= STILL and one < 0):
                 return name
-    if not losses and sum(len(values) for values in _answers(run)) >= SCORED and not any(map(any, _answers(run))):
-        return next(name for name in run.metrics if _OF_ANSWERS.search(name))
-    for name, track in run.metrics.items():
+    if (
+        not losses
+        and sum(len(values) for values in _answers(metrics)) >= SCORED
+        and not any(map(any, _answers(metrics)))
+    ):
+        return next(name for name in metrics if _OF_ANSWERS.search(name))
+    for name, track in metrics.items():
         values = track.values
         scored = (_SCORE.search(name) or _LIKENESS.search(name)) and "token" not in name
         if len(values) < STILL - (not losses) or len(set(values)) > 1 or not scored:
             continue
-        few = digits(values[0]) < 3 and not _prints_digits(run)
+        few = digits(values[0]) < 3 and not _prints_digits(metrics)
         good = GOOD_SCORE <= values[0] <= 1 or values[0] >= 100 * GOOD_SCORE
         if not good and math.isfinite(values[0]) and not (falls and few):
             return name
     return ""
 
 
-def _prints_digits(run: RunSeries) -> bool:
+def evaluated(run: RunSeries) -> Mapping[str, Track]:
+    """The metrics without splits whose numbers, of two or more names, are all exactly 0: those were not evaluated."""
+    splits: dict[str, list[str]] = {}
+    for name in run.metrics:
+        if found := _OF_SPLIT.match(name):
+            splits.setdefault(found[1], []).append(name)
+    empty = {
+        name
+        for names in splits.values()
+        if len(names) >= 2 and not any(value for each in names for value in run.metrics[each].values)
+        for name in names
+    }
+    return {name: track for name, track in run.metrics.items() if name not in empty}
+
+
+def _prints_digits(metrics: Mapping[str, Track]) -> bool:
     """Whether a score of the log has four digits, so that equal ones are equal."""
-    return any(
-        digits(value) >= 4 for name, track in run.metrics.items() if _RIGHT.search(name) for value in track.values
-    )
+    return any(digits(value) >= 4 for name, track in metrics.items() if _RIGHT.search(name) for value in track.values)
 
 
-def _answers(run: RunSeries) -> list[list[float]]:
-    return [track.values for name, track in run.metrics.items() if _OF_ANSWERS.search(name)]
+def _answers(metrics: Mapping[str, Track]) -> list[list[float]]:
+    return [track.values for name, track in metrics.items() if _OF_ANSWERS.search(name)]
 
 
 def _at_chance(scores: Sequence[float]) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stayfinite.core.series import Point, RunSeries
+from stayfinite.core.series import Message, Point, RunSeries
+from stayfinite.rules.signs.nan_words import says_not_finite
 
 FEW = 3
 """Fewer skips prove nothing."""
@@ -43,3 +44,17 @@ def never_updates(run: RunSeries) -> bool:
     span = steps[-1] - steps[0]
     # The first line covers as many steps as the others.
     return skips >= span + span / (len(steps) - 1) - 1
+
+
+def of_steps_taken(run: RunSeries) -> Sequence[Message]:
+    """The messages without those about NaN or inf in steps that a scaler skipped, where the log goes on after them."""
+    lines = [(point.line, point.skipped) for point in run.points]
+    skips = [line for line, skipped in lines if skipped]
+    ends = max((lines[-1][0] if lines else 0, *(max(each.line, each.last_line) for each in run.messages)))
+    if not skips or ends <= skips[-1] + 1:
+        return run.messages
+    return [
+        each
+        for each in run.messages
+        if each.count > len(skips) or max(each.line, each.last_line) > skips[-1] + 1 or not says_not_finite(each.text)
+    ]

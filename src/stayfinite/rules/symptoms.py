@@ -248,7 +248,8 @@ class Symptoms:
             "the gradient norm is NaN or inf": self.bad_norms > 0 and not self.settles,
             "the evaluation loss is NaN or inf": self.bad_evals > 0,
             _lost(self.lost_metrics, self.lost_at): bool(self.lost_metrics),
-            "a printed value is NaN or infinite": self.printed is not None and not (self.bad_losses or self.bad_norms),
+            f"a printed value is NaN or infinite, line {self.printed.line if self.printed else 0}": self.printed
+            and not (self.bad_losses or self.bad_norms),
             "the loss is 0": self.zero_loss and not self.learns_at_zero,
             "the model predicts one class for every input": self.one_class,
             f"{self.impossible} is below 1": bool(self.impossible),

@@ -37,7 +37,8 @@ CHATS = ("messages", "conversations", "conversation", "dialog", "turns", "chat")
 TOKEN_IDS = ("input_ids", "decoder_input_ids", "labels", "label_ids", "target_ids", "tokens")
 IDS = ("id", "uid", "uuid", "guid", "idx", "index", "row_id", "example_id", "sample_id", "key")
 GROUPS = re.compile(
-    r"^(?:(?:doc(?:ument)?|text|article|patient|subject|case|study|video|image|session|conversation|dialog(?:ue)?|tablet|"
+    r"^(?:(?:doc(?:ument)?|text|article|patient|subject|case|study|video|image|session|conversation|dialog(?:ue)?|"
+    r"tablet|"
     r"group|recording|page|book|paper|scene|sequence)[_ ]?(?:id|no|key|name)?|\w*[_ ]id)$",
     re.IGNORECASE,
 )

@@ -17,7 +17,8 @@ _LIBRARY = {
 }
 _PARSERS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
 _OPEN = re.compile(
-    r"parse_known_args|add_subparsers|\bparents\s*=|add_argparse_args|LightningCLI|@hydra|hydra\.main|fire\.Fire|tyro\.cli|"
+    r"parse_known_args|add_subparsers|\bparents\s*=|add_argparse_args|LightningCLI|@hydra|hydra\.main|fire\.Fire|"
+    r"tyro\.cli|"
     r"jsonargparse|fromfile_prefix_chars|simple_parsing|sys\.argv|allow_extra|OmegaConf|exec\(|return_remaining_strings"
 )
 """Code that lets a program accept undeclared flags."""

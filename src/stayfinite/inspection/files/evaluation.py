@@ -151,7 +151,8 @@ def _data(plan: Plan) -> list[Remark]:
 def _whole(plan: Plan) -> bool:
     """Whether no arguments are hidden in `**settings` or a missing file."""
     hidden = re.compile(
-        r"(?:TrainingArguments|Config)\((?:[^()]|\([^()]*\))*\*\*|parse_(?:yaml|json|dict|known|args_into)|from_dict|hydra"
+        r"(?:TrainingArguments|Config)\((?:[^()]|\([^()]*\))*\*\*|parse_(?:yaml|json|dict|known|args_into)|from_dict|"
+        r"hydra"
     )
     return not any(
         hidden.search(source.text) for source in plan.sources if source.kind in ("script", "notebook")

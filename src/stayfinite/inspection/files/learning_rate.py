@@ -21,7 +21,8 @@ _LARGE = frozenset({"LLaMA", "Qwen", "Gemma", "DeepSeek", "Phi", "ChatGLM", "Bai
                     "Falcon", "Granite", "bf16-trained"})  # fmt: skip
 _SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)[ _-]?([bm])\b", re.IGNORECASE)
 _TRANSFORMER = re.compile(
-    r"bert|gpt|\bbart|\bvit\b|\bvit[-_]|deit|swin|beit|whisper|wav2vec|hubert|\bclip|electra|\bopt-|bloom|marian|opus-mt|"
+    r"bert|gpt|\bbart|\bvit\b|\bvit[-_]|deit|swin|beit|whisper|wav2vec|hubert|\bclip|electra|\bopt-|bloom|marian|"
+    r"opus-mt|"
     r"nllb|m2m|xlm|albert|transformer|pythia|mamba|blip|\bmpnet|minilm|layoutlm|donut|trocr|segformer",
     re.IGNORECASE,
 )
@@ -37,7 +38,8 @@ _OPTIMIZERS = re.compile(
 )
 
 _NORMALISED = re.compile(
-    r"(?:batch|layer|group|instance|rms)_?norm|(?:\b|_)(?:resnet|resnext|densenet|efficientnet|mobilenet|wrn|wide_resnet)",
+    r"(?:batch|layer|group|instance|rms)_?norm|(?:\b|_)(?:resnet|resnext|densenet|efficientnet|mobilenet|wrn|"
+    r"wide_resnet)",
     re.IGNORECASE,
 )
 _BY_HAND = re.compile(r"\.(?:add_|sub_)\(.{0,40}\.grad\b.{0,40}\blr\b|-=\s*[\w.]*lr\b\s*\*\s*[\w.]+\.grad\b")
@@ -49,8 +51,10 @@ _IN_GROUPS = re.compile(r"\[[\"']lr[\"']\]\s*=(?!=)")
 _CRITIC = re.compile(r"critic_(?:\w+_)?(?:lr|learning_rate)")
 _OF_A_CLASS = re.compile(r"(?:__init__|defaults)\.")
 _VECTORS = re.compile(
-    r"\b(?:P?Vera|IA3|FourierFT|LNTuning|Beft|Frod|C3A|HRA|BOFT|OFT|Adamss|VBLoRA|Road|WaveFT|Shira|BitFit)(?:Config|Model)\b|"
-    r"\bpeft_type\W{1,4}(?:p?vera|ia3|fourierft|ln_tuning|beft|frod|c3a|hra|boft|oft|adamss|vblora|road|waveft|shira)\b",
+    r"\b(?:P?Vera|IA3|FourierFT|LNTuning|Beft|Frod|C3A|HRA|BOFT|OFT|Adamss|VBLoRA|Road|WaveFT|Shira|BitFit)(?:Config|"
+    r"Model)\b|"
+    r"\bpeft_type\W{1,4}(?:p?vera|ia3|fourierft|ln_tuning|beft|frod|c3a|hra|boft|oft|adamss|vblora|road|waveft|"
+    r"shira)\b",
     re.IGNORECASE,
 )
 """Adapters that are vectors, spectra or rotations: few values on top of frozen weights."""

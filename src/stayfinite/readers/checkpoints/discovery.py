@@ -18,7 +18,8 @@ _DEEPEST = 12
 _MOST_ENTRIES = 200_000
 _PASSED_OVER = frozenset({"__pycache__", "incidents", "node_modules", "wandb", "site-packages"})
 _KNOWN = re.compile(
-    r"(pytorch_model|model|diffusion_pytorch_model|adapter_model|optimizer|scheduler|scaler|ema|rest|rng_state|random_states"
+    r"(pytorch_model|model|diffusion_pytorch_model|adapter_model|optimizer|scheduler|scaler|ema|rest|rng_state|"
+    r"random_states"
     r"|consolidated|training_args|model_optim_rng|distrib_optim|value_head|v_head|pytorch_lora_weights)"
     r"([-_.]?\d*)*(-of-\d+)?\.(safetensors|bin|pt|pth|ckpt)|.*_(model|optim)_states\.pt|.*\.distcp"
 )

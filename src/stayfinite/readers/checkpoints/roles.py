@@ -15,7 +15,8 @@ _BOOKKEEPING_FILE = re.compile(
 _OPTIMIZER_FILE = re.compile(r"optimizer[-_.].*|optim\..*|.*_optim_states\.pt|distrib_optim\.pt")
 _OPTIMIZER_TOP = re.compile(r"(.*_)?optim(izers?|izer_states?|izer_state_dict|s|_state)?(_history)?", re.IGNORECASE)
 _MOMENT = re.compile(
-    r".*\.(exp_avg(_sq(_row|_col)?|_diff)?|max_exp_avg_sq|momentum_buffer|square_avg|acc_delta|exp_inf|state[12]|sum|ax)"
+    r".*\.(exp_avg(_sq(_row|_col)?|_diff)?|max_exp_avg_sq|momentum_buffer|square_avg|acc_delta|exp_inf|state[12]|sum|"
+    r"ax)"
 )
 _BOOKKEEPING_TOP = frozenset({
     "lr_schedulers", "lr_scheduler", "scheduler", "schedulers", "callbacks", "loops", "rng_state", "rng_states",
@@ -26,7 +27,8 @@ _MAY_BE_INFINITE = re.compile(
     r".*(mask|alibi|min_val|max_val|best_score|best_model_score|current_score|kth_value|best_k_models)[^.]*(\..*)?"
 )
 _MAY_BE_LARGE = re.compile(
-    r".*(mask|running_(mean|var)|num_batches_tracked|inv_freq|position|\.step$|scale|absmax|SCB|zero_point|quant|codebook"
+    r".*(mask|running_(mean|var)|num_batches_tracked|inv_freq|position|\.step$|scale|absmax|SCB|zero_point|quant|"
+    r"codebook"
     r"|alibi|count|n_updates|num_updates|statistics|cluster_size|embed_avg).*"
 )
 _ZERO_AT_FIRST = re.compile(

@@ -19,8 +19,10 @@ _PAIR = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@\-]*)=(.*)", re.DOTALL)
 _NEGATION = re.compile(r"--?(?:no|disable)[_-]")
 _VARIABLE = re.compile(r"\$\{?(\w+)(?::[-=]([^}]{0,500}))?\}?")
 _PROGRAM = re.compile(
-    r"(?:[\w.~/${}-]*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|fairseq-[\w-]+|fairseq|llamafactory-cli|axolotl|tune|"
-    r"litgpt|swift|colossalai|horovodrun|mpirun|srun|onmt_train|composer|lightning|nemo|autotrain|trl|ipython|uv|poetry|"
+    r"(?:[\w.~/${}-]*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|fairseq-[\w-]+|fairseq|llamafactory-cli|"
+    r"axolotl|tune|"
+    r"litgpt|swift|colossalai|horovodrun|mpirun|srun|onmt_train|composer|lightning|nemo|autotrain|trl|ipython|uv|"
+    r"poetry|"
     r"sh|bash|yolo|t5_mesh_transformer)|[\w./-]+\.(?:py|sh)"
 )
 _LEAD = re.compile(r"^[ \t]*(?:[$>+]\s+|!|%run\s+|\(\w+\)\s*\$?\s*|[\w.-]+@[\w.-]+:[^$#]*[$#]\s+)?")

@@ -65,14 +65,16 @@ def kind_of(name: str, head: bytes) -> str:
 
 _SUFFIXES = re.compile(r"\.(?:ya?ml|json|json5|jsonc|toml|ini|cfg|conf|py|ipynb|sh|bash|slurm|sbatch)")
 _NEVER = re.compile(
-    r"tokenizer\.json|vocab.*\.json|merges\.txt|trainer_state\.json|.*\.index\.json|.*_results\.json|added_tokens\.json|"
+    r"tokenizer\.json|vocab.*\.json|merges\.txt|trainer_state\.json|.*\.index\.json|.*_results\.json|"
+    r"added_tokens\.json|"
     r"special_tokens_map\.json|run\.json|manifest\.json|state\.json|ledger\.json|autopsy\.json|incident\.json|"
     r"dataset_infos?\.json|package(-lock)?\.json|requirements.*\.txt|label\.json|conftest\.py|setup\.(py|cfg)|"
     r"README.*|LICENSE.*|dict\..*\.txt|.*\.jsonl|.*\.log|__init__\.py",
     re.IGNORECASE,
 )
 _NAMED_SO = re.compile(
-    r"(?:.*[-_.])?(?:config|configs|settings|args|arguments|hparams|hyperparameters|params|options|command|cmd|launch|overrides|notes)"
+    r"(?:.*[-_.])?(?:config|configs|settings|args|arguments|hparams|hyperparameters|params|options|command|cmd|"
+    r"launch|overrides|notes)"
     r"(?:[-_.].*)?\.(?:txt|md|text|dat)|config|args|cmd|command",
     re.IGNORECASE,
 )

@@ -71,7 +71,8 @@ _VERSIONS = re.compile(
     re.IGNORECASE,
 )
 _VERSION_WORDS = re.compile(
-    r"(?<![\w-])(transformers|accelerate|peft|trl|deepspeed|torch|pytorch|bitsandbytes|pytorch-lightning|lightning|apex|"
+    r"(?<![\w-])(transformers|accelerate|peft|trl|deepspeed|torch|pytorch|bitsandbytes|pytorch-lightning|lightning|"
+    r"apex|"
     r"cuda|flash-attn|xformers|unsloth|python)`?(?: version)?(?: |==|=| = |: |`: | v)v?(\d+\.\d[\w.+]*)",
     re.IGNORECASE,
 )

@@ -37,7 +37,8 @@ _SPOKEN = re.compile(
     re.IGNORECASE,
 )
 _MEASURED = re.compile(
-    r"lr|rate|batch|eps|warm|decay|clip|norm|dropout|epoch|step|length|len|seed|accum|momentum|beta|size|rank|alpha|scale|"
+    r"lr|rate|batch|eps|warm|decay|clip|norm|dropout|epoch|step|length|len|seed|accum|momentum|beta|size|rank|alpha|"
+    r"scale|"
     r"gpus?|nodes?|world|layers|dim|heads|temperature|power",
     re.IGNORECASE,
 )

@@ -16,7 +16,8 @@ _TELLING_CALLS = re.compile(
     r"pow|acos|asin|acosh|atanh|arccos|arcsin|norm|cdist|softmax|log_softmax|sigmoid|logsigmoid|softplus|where|"
     r"masked_fill|masked_fill_|clamp|clip|clamp_|cross_entropy|nll_loss|binary_cross_entropy|"
     r"binary_cross_entropy_with_logits|mse_loss|kl_div|cosine_similarity|normalize|std|var|div|reciprocal|no_grad|"
-    r"from_numpy|requires_grad_|scale|step|zero_grad|zero_grads|clear_grad|clear_gradients|zero_|clip_grad_norm_|clip_grad_value_|unscale_|"
+    r"from_numpy|requires_grad_|scale|step|zero_grad|zero_grads|clear_grad|clear_gradients|zero_|clip_grad_norm_|"
+    r"clip_grad_value_|unscale_|"
     r"resize_token_embeddings"
 )
 _TENSORS = frozenset({"tensor", "Tensor", "as_tensor", "Variable", "FloatTensor"})

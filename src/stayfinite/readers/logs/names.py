@@ -77,9 +77,11 @@ _BREAKS = re.compile(r"[\s\-]+")
 _SUREST = {"lr", "learning_rate", "grad_norm", "global_step", "num_updates", "epoch", "loss_scale"}
 _PART = re.compile(r"(?:^|[_/.])loss(?:es$|[_/])|loss$|(?:^|[_/.])(?:kld|nll)$")
 _NO_PART = re.compile(
-    r"(?:^|[_/.])(?:num|best|max|min|maximum|minimum|target|initial|final|threshold|expected|previous|last|smoothing)[_/]"
+    r"(?:^|[_/.])(?:num|best|max|min|maximum|minimum|target|initial|final|threshold|expected|previous|last|"
+    r"smoothing)[_/]"
     r"|loss_(?:scale|weight|fn|type|func|coef|lambda|alpha|name|mask|factor|ratio|threshold|delta|cutoff|value$|ppl$)"
 )
+_SPLIT = re.compile(r"^(?:train|training|trn)_")
 _RANKS = {name: place for place, name in enumerate(LOSSES)}
 
 
@@ -104,7 +106,7 @@ def column_of(name: str) -> str:
         if first not in _TRAIN_PATHS or last not in GRAD_NORMS | RATES:
             last = ""
     for whole in (last, name.replace("/", "_")):
-        if whole in _RANKS:
+        if whole in _RANKS or _SPLIT.sub("", whole) in _RANKS:
             return "loss"
         if whole in GRAD_NORMS:
             return "grad_norm"

@@ -17,6 +17,8 @@ _PLACED = re.compile(r"(\b(?:[a-z]+ ){0,2}loss)\s+(?:at|after|in|for)\s+[a-z]{2,
 """`Loss at step 20`, `loss for step: 20 =`: the step is no part of the name."""
 _OF = re.compile(r"(?<=\w)\s?\([A-Za-z][\w ]{0,16}\)$")
 """`loss (batch)=0.5`: what is in parentheses is no part of the name."""
+_INDEX = re.compile(r"(?<=\w)\s?\[\s{0,9}\d{1,9}\s{0,9}\]$")
+"""`train_loss[ 6510 ]: 1.5`: where it was measured."""
 _BARE_NAMES = (
     r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss"
     r"|(?:avg|average|ave|mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss"
@@ -48,6 +50,8 @@ def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
         before = line[max(last, match.start() - _LONGEST_NAME) : match.start()].rstrip(" \t'\"")
         if before.endswith(")") and (of := _OF.search(before)) is not None:
             before = before[: of.start()]
+        elif before.endswith("]") and (index := _INDEX.search(before)) is not None:
+            before = before[: index.start()]
         cut = 0
         for end in _ENDS_NAME.finditer(before):
             cut = end.end()

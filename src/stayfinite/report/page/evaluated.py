@@ -19,7 +19,8 @@ EVALUATED = re.compile(
     r"|perplexity|\bppl|\bauc|\bm?ap\b|\bm?iou|score|exact|pass@"
 )
 COSTS = re.compile(
-    r"(?i)time|per_?(second|sec|step|s)\b|/s\b|/sec|flo[ps]|epoch|samples|throughput|speed|memory|\bmem|eta\b|_ms\b|tokens"
+    r"(?i)time|per_?(second|sec|step|s)\b|/s\b|/sec|flo[ps]|epoch|samples|throughput|speed|memory|\bmem|eta\b|_ms\b|"
+    r"tokens"
 )
 """Cost metrics, which say nothing about quality."""
 

@@ -43,9 +43,8 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _NOT_FOUND = (
-    r"checkpoint .{0,120}adapter_model\.\w+ (?:is )?not found|(?:can'?t|cannot|could not|"
-    r"unable to) find .{0,60}adapter_(?:model|config)|adapter\w* .{0,60}not found, (?:starting|training|"
-    r"initiali[sz]ing)|adapter\w* .{0,60}not found.{0,10}initiali[sz]ing a new"
+    r"checkpoint .{0,120}adapter_model\.\w+ (?:is )?not found|"
+    r"(?:can'?t|cannot|could not|unable to) find .{0,60}adapter_(?:model|config)"
 )
 _SECOND = (
     r"already found a `?peft_config`? attribute|modify a model with peft for a second time|"

@@ -50,12 +50,10 @@ from stayfinite.rules.signs.loaded_shapes import LEFT_OUT, other_vocabulary
 _SHAPES = (
     r"size mismatch for [\w.]+|copying a param with shape|trying to set a tensor of shape .{0,60}which has shape|"
     r"whose dimensions in the model are .{0,60}dimensions in the checkpoint|"
-    r"shapes? (?:in|of) (?:the )?(?:checkpoint|model|state_dict).{0,60}(?:do(?:es)? not match|mismatch|differ)|"
-    r"checkpoint .{0,40}(?:shape|architecture|config\w*) .{0,20}(?:mismatch|differ|does not match)|"
-    r"the model and loaded state dict do not match exactly|architecture mismatch|size of tensor .{0,30}in checkpoint|"
+    r"the model and loaded state dict do not match exactly|architecture mismatch|"
     r"assign requires shapes of both tensors to match|ensure that the architectures match|"
     r"layer count mismatch when loading|weight file containing \d+ layers into a model with \d+|"
-    r"cannot copy param \d+ weights from layer|(?:layer )?weight shape .{0,30}not compatible with"
+    r"cannot copy param \d+ weights from layer"
 )
 _KEYS = (
     r"error\(?s?\)? in loading state_dict for|(?:missing|unexpected) key(?:\(s\)| ['\"][\w.]+['\"]) in state_dict|"
@@ -63,23 +61,12 @@ _KEYS = (
     r"key \S+ not found in checkpoint|missing keys? in (?:source )?state_?dict\W{1,3}\w|"
     r"keys? (?:are |is )?(?:missing|unexpected|not found) (?:in|from) (?:the )?(?:checkpoint|state_?dict)"
 )
-_PEFT = (
-    r"target modules .{0,200}not found in the base model|"
-    r"no modules? (?:were |was )?(?:matched|targeted|found)\b.{0,40}(?:lora|adapter|target|base model)|"
-    r"no modules? targeted"
-)
-_INSIDE = (
-    r"mat1 and mat2 shapes cannot be multiplied|weight of size \[.{1,40}expected input\[|"
-    r"expected input\[.{1,40}to have \d+ channels|shape '\[.{1,40}is invalid for input of size"
-)
-
+_PEFT = r"target modules .{0,200}not found in the base model|no modules? targeted"
 _HEAD = re.compile(
     r"size mismatch for [\w.]*(?:head|class|\bfc\b|clf|logit)[\w.]*: .{0,60}\[\d+(,[^\]]*)?\].{0,80}\[\d+(?(1)\1|)\]",
     re.IGNORECASE,
 )
 """A head that differs only in its number of rows."""
-
-_LOADED = r"load_state_dict\(|torch\.load\(|from_pretrained|pre-?trained|\bcheckpoint\b|\bckpt\b|load_weights|\.pth\b"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -103,11 +90,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     target = facts.said(_PEFT)
     if target:
         yield Clue(target.text.strip()[:240], STRONG + HINT, target.where)
-    inside = facts.said(_INSIDE)
-    loaded = facts.mentioned(_LOADED) if inside else None
-    if inside and loaded:
-        yield Clue(f"weights of another model are loaded: {loaded[1].strip()[:80]}", HINT / 2, loaded[0])
-        yield Clue(f"shapes clash inside the model: {inside.text.strip()}", STRONG, inside.where)
 
 
 def _refusal(facts: Facts, pattern: str) -> Message | None:

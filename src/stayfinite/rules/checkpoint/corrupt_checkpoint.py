@@ -45,18 +45,18 @@ from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _READING = (
     r"pytorchstreamreader failed|failed finding central directory|invalid magic number; corrupt file|"
-    r"pickle data was truncated|unpickling stack underflow|invalid load key|"
-    r"unexpected eof, expected \d+ more bytes|the file might be corrupted|error while deserializing header|"
-    r"headertoo(?:large|small)|metadataincompletebuffer|invalidheader|"
-    r"invalid hash value \(expected|(?:hash|checksum|sha256|md5)\w* (?:mismatch|does ?n[o']t match|differs)|"
-    r"not a zip ?archive|badzipfile|file is not a zip file|"
-    r"unable to load weights from (?:pytorch )?checkpoint|(?:checkpoint|model|weights?|ckpt)\b.{0,40}\b(?:is |"
-    r"seems? |appears? |may be |might be )?(?:corrupt(?:ed)?|truncated|incomplete|damaged)\b|"
+    r"pickle data was truncated|unpickling stack underflow|invalid load key|unexpected eof, expected \d+ more bytes|"
+    r"the file might be corrupted|error while deserializing header|headertoo(?:large|small)|metadataincompletebuffer|"
+    r"invalidheader|invalid hash value \(expected|"
+    r"(?:hash|checksum|sha256|md5)\w* (?:mismatch|does ?n[o']t match|differs)|not a zip ?archive|badzipfile|"
+    r"file is not a zip file|unable to load weights from (?:pytorch )?checkpoint|"
+    r"(?:checkpoint|model|weights?|ckpt)\b.{0,40}\b(?:is |seems? |appears? |may be |might be )?(?:corrupt(?:ed)?|"
+    r"truncated|incomplete|damaged)\b|"
     r"unable to open (?:file|object).{0,40}(?:truncated|signature)|file signature not found|not an? hdf5|"
     r"data_?loss: .{0,60}(?:checkpoint|sstable|index|table)|checksum does not match|unable to synchronously open|"
-    r"storage has wrong (?:byte )?size|eof when reading|could not parse .{0,20}protobuf|protobuf parsing failed|"
-    r"invalid (?:header|json) in header|incomplete (?:metadata|read|download)|"
-    r"tarfile\.readerror|central directory not found|truncated (?:file|tar|archive)|safetensors_?rust\.SafetensorError"
+    r"storage has wrong (?:byte )?size|eof when reading|protobuf parsing failed|invalid (?:header|json) in header|"
+    r"incomplete (?:metadata|read|download)|tarfile\.readerror|central directory not found|"
+    r"truncated (?:file|tar|archive)|safetensors_?rust\.SafetensorError"
 )
 _WRITING = (
     r"inline_container\.cc.{0,60}(?:unexpected pos|fail)|pytorchstreamwriter failed|"

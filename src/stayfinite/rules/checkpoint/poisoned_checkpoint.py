@@ -40,18 +40,9 @@ from collections.abc import Iterator
 
 from stayfinite.rules.checkpoint.restart import resumed
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.nan_weights import NAMED_TENSOR
+from stayfinite.rules.numerics.nan_weights import NAMED_TENSOR, SAID_OF_WEIGHTS
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.witness import not_finite
-
-_SAYS = (
-    r"\b(?:checkpoint|ckpt|state_dict|\.safetensors|\.bin|\.pth?)\b.{0,60}\b(?:contains?|has|holds|with|full of|"
-    r"are all|is all|are|is)\b.{0,20}\b(?:nan|inf|non-?finite)|"
-    r"\b(?:nan|inf)s?\b.{0,30}\bin (?:the )?(?:checkpoint|ckpt|saved (?:weights|model)|state_dict)|(?:saved|merged|"
-    r"converted|loaded|restored|downloaded) (?:weights|model|param\w*)\b.{0,40}\bnans?\b|"
-    r"\b(?:weights?|bias|param\w*|tensors?|values?|layers?)\b.{0,80}(?:\.(?:pth?|ckpt|bin|safetensors|h5|npz)|checkpoint)\b"
-    r".{0,24}\b(?:nans?|not finite|non-?finite)\b"
-)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -62,10 +53,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"NaN or inf in the checkpoint: {scan.value}", PROOF + HINT, scan.where)
         else:
             yield Clue("every tensor of the checkpoint is finite", AGAINST * 3, scan.where)
-    said = facts.mentioned(_SAYS)
-    if said:
-        yield Clue(said[1].strip()[:160], STRONG + HINT, said[0])
-    tensor = facts.said(NAMED_TENSOR)
+    tensor = facts.said(NAMED_TENSOR) or facts.said(SAID_OF_WEIGHTS)
     file = facts.mentioned(
         r"\b\w*(?:checkpoint|ckpt|pre-?trained|resume\w*|load_from|weights|restore\w*|init_from)\w*\b\W{1,3}.{0,80}"
         r"(?:\.(?:pth?|ckpt|bin|safetensors|h5|npz|t7|tar|onnx)\b|checkpoint-\d+|/)|\btorch\.load\(|load_state_dict\("

@@ -61,10 +61,7 @@ def resumed(facts: Facts) -> tuple[str, str] | None:
     said = facts.said(RESUMED)
     if said:
         return said.text.strip(), said.where
-    note = facts.settings.search(
-        r"--resume\b|\bresum(?:e|ed|ing)\b|continu(?:e|ed|ing) (?:training )?from (?:a |the )?(?:checkpoint|step|"
-        r"epoch)|\bre-?start(?:ed|ing)?\b|load_weights\(.{0,40}(?:find_last|latest|last)"
-    )
+    note = facts.settings.search(r"--resume\b|\bresum(?:e|ed|ing)\b|load_weights\(.{0,40}(?:find_last|latest|last)")
     return None if note is None else (note[1].strip(), note[0])
 
 

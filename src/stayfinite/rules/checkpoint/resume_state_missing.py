@@ -50,13 +50,14 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _MISSING = (
-    r"param 'initial_lr' is not specified|keyerror: ['\"](?:optimizer|optim|scheduler|lr_scheduler|scaler|"
-    r"optimizer_state\w*|lr_schedulers|epoch|global_step|amp|state)['\"]|"
+    r"param 'initial_lr' is not specified|"
+    r"keyerror: ['\"](?:optimizer|optim|scheduler|lr_scheduler|scaler|optimizer_state\w*|lr_schedulers|epoch|"
+    r"global_step|amp|state)['\"]|"
     r"(?:optimizer|scheduler|scaler|moment)\w*(?: state)?s? .{0,40}(?:not (?:found|loaded|restored|saved|"
     r"in (?:the )?checkpoint|available)|(?:is|are|was|were) missing|will be reset|re-?initiali[sz]ed|skipped)|"
     r"(?:could not|cannot|can't|failed to|unable to|not) (?:find|load|restore|resume) .{0,30}(?:optimizer|scheduler|"
-    r"scaler|lr state)|without (?:loading |restoring )?(?:the )?optimizer state|"
-    r"no optimizer state|optimizer\.pt .{0,20}(?:not|missing)|reset[- ]optimizer|did not find .{0,20}optimizer"
+    r"scaler|lr state)|"
+    r"without (?:loading |restoring )?(?:the )?optimizer state|no optimizer state|reset[- ]optimizer"
 )
 _GROUPS = (
     r"doesn'?t match the size of optimizer'?s group|different number of parameter groups|"
@@ -64,17 +65,6 @@ _GROUPS = (
 )
 
 
-_FROM_THE_START = (
-    r"\b(?:samples?|data|steps?|schedule\w*|lr|learning rate|warmup|epochs?|counter)\b.{0,40}"
-    r"\b(?:restart|start(?:s|ed)? (?:over|again|from)|begins? again|from (?:the )?(?:start|beginning|zero|scratch)|"
-    r"reset)\w*"
-)
-_LOSS_BEFORE = re.compile(
-    r"\b(?:before|prior to|previous(?:ly)?|until|at the end of|first run)\b.{0,60}\bloss\b\D{0,20}(\d+\.\d+)|"
-    r"\bloss\b\D{0,20}(\d+\.\d+)\D{0,20}\b(?:before|at the checkpoint|when (?:it was )?(?:saved|stopped|"
-    r"interrupted))\b",
-    re.IGNORECASE,
-)
 SMALL_JUMP, CLEAR_JUMP, BEYOND_NOISE = 1.1, 1.3, 1.4
 """Loss after over before a resume: needs a second sign, proved by several points, proved by one."""
 
@@ -101,27 +91,20 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if jump.lr_before and jump.lr_after is not None and not 0.67 < jump.lr_after / jump.lr_before < 1.5:
             change = f"the learning rate goes from {jump.lr_before:.3g} to {jump.lr_after:.3g} there"
             yield Clue(change, FAIR, jump.where)
-        again = facts.settings.search(_FROM_THE_START)
-        if again:
-            yield Clue(again[1].strip()[:140], FAIR + HINT, again[0])
     elif facts.symptoms.trouble or missing or groups:
         yield Clue(text, HINT, where, risk=True)
     worse = facts.symptoms.said("worse after loading")
     if worse:
         yield Clue(f"reported worse after loading: {worse.text[:120]}", FAIR + HINT, worse.where)
     yield from _rate_from_the_start(facts)
-    told = _told_before(facts)
-    first = facts.symptoms.first_loss
-    if told and jump is None and first is not None and first > SMALL_JUMP * told[0]:
-        yield Clue(f"the loss was {told[0]:.4g} before and restarts at {first:.4g}", STRONG + HINT, told[1])
 
 
 def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
     """A run that resumes in a late epoch at its initial rate although the rate should decay."""
     late = facts.said(r"\bepoch\W{0,4}(?:[2-9]|\d{2,})\b|\b(?:step|iter\w*)\W{0,3}\d{4,}")
     falls = facts.mentioned(
-        r"\bdecay(?:ed|s)?\b(?! ?[:=] ?0)(?<!weight decay)(?<!weight_decay)|lr_?schedul|milestones|\bcosine|step_size|"
-        r"MultiStepLR|StepLR|lr_step|\binitial (?:lr|rate|one)|warmup"
+        r"\bdecay(?:ed|s)?\b(?! ?[:=] ?0)(?<!weight decay)(?<!weight_decay)|lr_?schedul|milestones|\bcosine|"
+        r"step_size|MultiStepLR|StepLR|lr_step|warmup"
     )
     begun, now = facts.context.lr, facts.symptoms.first_lr
     if now is None:
@@ -133,15 +116,6 @@ def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
         return
     if math.isfinite(now) and begun.value > 0 and abs(now / begun.value - 1) < 1e-3:
         yield Clue(f"the rate is {now:g} again, as at the start ({begun.text})", STRONG + HINT, late.where)
-
-
-def _told_before(facts: Facts) -> tuple[float, str] | None:
-    """``(loss, where)`` that a note gives for the time before the resume."""
-    for where, text in [*facts.settings.notes, *((message.where, message.text) for message in facts.messages)]:
-        found = _LOSS_BEFORE.search(text)
-        if found:
-            return float(found.group(1) or found.group(2)), where
-    return None
 
 
 RULE = Rule(

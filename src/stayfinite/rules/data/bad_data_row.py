@@ -49,6 +49,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.data.remarks_on_data import impossible_alignment, remarks
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.precision.half_range import half_of
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.going_bad import weights_survived
@@ -56,38 +57,36 @@ from stayfinite.rules.signs.post_training import samples
 from stayfinite.rules.signs.witness import not_finite
 
 _REFUSED = (
-    r"length of all samples has to be greater than 0|label contains nan|no valid path found|"
+    r"length of all samples has to be greater than 0|no valid path found|"
     r"not enough time for target transition|labels? length is zero|ignore_longer_outputs_than_inputs|"
-    r"expected input_lengths to have value at most|label length .{0,30}(?:longer|greater) than|"
-    r"ignoring corrupt|out of bounds coordinates|negative label values|"
+    r"expected input_lengths to have value at most|ignoring corrupt|out of bounds coordinates|negative label values|"
     r"samples? got nan grad|returning nan value instead of ctc|no (?:valid )?(?:ctc )?alignment|"
     r"bounding boxes should have positive height and width|found inval?id box|degenerate box|invalid bounding box|"
-    r"boxes\d?\[:, 2:\] >= boxes\d?\[:, :2\]|input contains (?:nan|infinity)|sample has nan|"
-    r"\b(?:batch|data\w*|sample|x|image|audio|feature|target|label|row|column|array|frame|series|observation|file)s?\b"
-    r".{0,20}\bcontains? (?:a |some |any )?(?:nan|inf)|"
-    r"\bis_?nan\(\W*(?:batch|inputs?|data|images?|imgs?|labels?|targets?|feats?|features?|audio|mels?|boxes|gt)\b"
-    r".{0,40}[:=>]\s*(?:tensor\()?True|\bnan in (?:batch|inputs?|data|labels?|targets?)\W{1,3}True|"
-    r"nan (?:values? )?(?:found )?in (?:the )?(?:input|batch|data|sample|feature|image|audio|target)s?|"
+    r"boxes\d?\[:, 2:\] >= boxes\d?\[:, :2\]|"
+    r"\b(?:batch|data\w*|sample|x|image|audio|feature|target|label|row|column|array|frame|series|observation|"
+    r"input|y|file)s?\b.{0,20}\bcontains? (?:a |some |any )?(?:nan|inf)|"
+    r"\bis_?nan\(\W*(?:batch|inputs?|data|images?|imgs?|labels?|targets?|feats?|features?|audio|mels?|boxes|"
+    r"gt)\b.{0,40}[:=>]\s*(?:tensor\()?True|"
+    r"\bnan in (?:batch|inputs?|data|labels?|targets?)\W{1,3}True|"
+    r"\bnan (?:values? )?(?:found )?in (?:the )?(?:input|batch|data|sample|feature|image|audio|target|"
+    r"label)|"
     r"image file is truncated|cannot identify image file|UnidentifiedImageError|broken data stream|"
     r"Premature end of JPEG|Corrupt JPEG|libpng error|OSError: unrecognized data stream|DecompressionBomb|"
     r"corrupt(?:ed)? (?:image|audio|sample|file|record|row|data)|LibsndfileError|"
     r"Error opening .{0,80}\.(?:wav|flac|mp3)|moov atom not found|Invalid data found when processing input|"
-    r"(?:audio|input|feats?|utterance|sequence) (?:length )?(?:is )?(?:too short|shorter than)|"
-    r"input_?lengths?.{0,30}(?:must be|smaller|less).{0,20}target|JSONDecodeError|"
+    r"(?:audio|input|feats?|utterance|sequence) (?:length )?(?:is )?(?:too short|shorter than)|JSONDecodeError|"
     r"zero-(?:size|length) (?:audio|image|array|row|sample)|"
-    r"nan or inf(?:inite)? (?:values? )?in (?:the )?(?:dataset|data|label)|"
-    r"labels? length is (?:zero|0)\b|label[_ ]?lengths?.{0,20}(?:must be|should be) (?:positive|greater)|"
-    r"sequence_length\(\d+\) ?<= ?\d+|saw a non-null label|target_lengths?.{0,30}(?:zero|greater|exceed|larger)|"
-    r"cannot convert (?:float )?(?:nan|infinity)|could not convert string to float|"
-    r"(?:input|x|y|target)s? contains? (?:nan|infinity|a value too large)|found array with (?:nan|inf)|"
+    r"sequence_length\(\d+\) ?<= ?\d+|saw a non-null label|cannot convert (?:float )?(?:nan|infinity)|"
+    r"could not convert string to float|"
+    r"found array with (?:nan|inf)|"
     r"(?:image|img|sample|clip|video|frame)\w* (?:is|was) (?:None|empty|corrupt\w*|unreadable)|"
     r"cv2\.error.{0,80}empty\(\)|"
-    r"(?:failed|unable|could not|cannot|error) (?:to )?(?:load|read|open|decod)\w*(?:ing)? .{0,60}"
-    r"\.(?:jpe?g|png|wav|flac|mp[34]|npy|npz|tiff?|parquet|avi)\b|BadZipFile|zlib\.error|EOFError: Ran out of input|"
-    r"broken PNG|not a (?:PNG|JPEG) file|invalid JPEG data|truncated (?:file|image|record|jpeg|png)|DataLossError|"
-    r"corrupted record|parquet magic bytes|ArrowInvalid|error tokenizing data|JSON parse error|"
-    r"(?:nan|inf\w*) (?:or infinity|or a value too large)|does not accept missing values|"
-    r"kernel size can'?t be greater than actual input size|output size is too small|"
+    r"(?:failed|unable|could not|cannot|error) (?:to )?(?:load|read|open|decod)\w*(?:ing)? .{0,60}\.(?:jpe?g|png|wav|"
+    r"flac|mp[34]|npy|npz|tiff?|parquet|avi)\b|"
+    r"BadZipFile|zlib\.error|EOFError: Ran out of input|broken PNG|not a (?:PNG|JPEG) file|invalid JPEG data|"
+    r"truncated (?:file|image|record|jpeg|png)|DataLossError|corrupted record|parquet magic bytes|ArrowInvalid|"
+    r"error tokenizing data|JSON parse error|(?:nan|inf\w*) (?:or infinity|or a value too large)|"
+    r"does not accept missing values|kernel size can'?t be greater than actual input size|output size is too small|"
     r"padding size should be less than the corresponding input|stack expects each tensor to be equal size|"
     r"doesn'?t match the broadcast shape \[3,|unsupported image (?:type|mode)|could not find a backend to open|"
     r"expected x_max|expected [xy]_\w+ for bbox|bbox\b.{0,60}\bto be in the range \[0|x_max is less than|"
@@ -95,16 +94,16 @@ _REFUSED = (
 )
 _MEASURED = (
     r"\b(?:time[- _]?series|regression|tabular|sensors?|EEG|weather|traffic|climate|netcdf|air quality|time-?moe|"
-    r"nemo|manifests?|train_ds|icefall|espnet|wav2vec2?|lidar|chronos|patchtst|informer|gluonts|neuralforecast|pytorch[-_]forecasting|ts(?:ai|tensor|standardize|datasets?)|audio|"
-    r"voice|ASR|CTC|WER)\b|(?:\b|_)ctc(?:_|\b)|"
-    r"(?:\b|_)(?:tacotron|fastspeech|glow-?tts|waveglow|hifi-?gan|vits\b|tts\b|vocoder|mfa\b)|"
-    r"\b(?:pitch|mel|duration|decoder)[_ ]loss|"
-    r"\b(?:n-?beats|darts\b|prophet|deepar)|\b(?:forecast|speech|spectrogram|mel[-_ ]spec|common[-_ ]?voice)|"
-    r"\b(?:aishell|thchs|librispeech|wenetspeech|gigaspeech|tedlium|switchboard|timit|ljspeech|vctk|st-?cmd|voxceleb)\w*|"
-    r"\.csv\b|\bread_(?:csv|excel|table|parquet|hdf|sql)\b|\bgenfromtxt|\bloadtxt|"
-    r"\.iloc\[|\bDataFrame\b|\b(?:stock|finance|financial|qlib|alpha(?:158|360)|crypto|forex|electricity|"
-    r"medical records|EHR|MIMIC|clinical|genom\w+|gene expression|single[- ]cell|protein|molecul\w+|ECG|EMG|IMU|"
-    r"satellite|remote sensing|hyperspectral|depth maps?|density maps?)\b"
+    r"nemo|manifests?|train_ds|icefall|espnet|wav2vec2?|lidar|chronos|patchtst|informer|gluonts|neuralforecast|"
+    r"pytorch[-_]forecasting|ts(?:ai|tensor|standardize|datasets?)|audio|voice|ASR|CTC|WER)\b|"
+    r"(?:\b|_)ctc(?:_|\b)|(?:\b|_)(?:tacotron|fastspeech|glow-?tts|waveglow|hifi-?gan|vits\b|tts\b|vocoder|mfa\b)|"
+    r"\b(?:forecast|speech|spectrogram|mel[-_ ]spec|common[-_ ]?voice)|"
+    r"\b(?:aishell|thchs|librispeech|wenetspeech|gigaspeech|tedlium|switchboard|timit|ljspeech|vctk|st-?cmd|"
+    r"voxceleb)\w*|"
+    r"\.csv\b|\bread_(?:csv|excel|table|parquet|hdf|sql)\b|\.iloc\[|\bDataFrame\b|"
+    r"\b(?:stock|finance|financial|qlib|alpha(?:158|360)|crypto|forex|electricity|medical records|EHR|MIMIC|clinical|"
+    r"genom\w+|gene expression|single[- ]cell|protein|molecul\w+|ECG|EMG|IMU|satellite|remote sensing|hyperspectral|"
+    r"depth maps?|density maps?)\b"
 )
 _COLLECTED = (
     r"\b(?:data(?:set)?: ?(?:my |our )?(?:own|custom|private|self|in-?house|internal)|VOC (?:format|style)|"
@@ -123,42 +122,15 @@ _CONTROL = (
     r"\bonly (?:with|on) (?:my|our|this|the new|one|some) (?:own )?(?:data|dataset|file|row|part)"
 )
 _SUSPECTED = (
-    r"(?<!no )(?<!without )(?<!0 )"
-    r"\bmissing (?:values?|dates?|entries|timestamps?|records?|frames?|pixels?|labels?|data)\b"
-    r"(?!.{0,12}(?:imput|fill|drop|remov))|"
-    r"\bfillna\b.{0,12}\bnot\b|"
-    r"\bnan\b.{0,30}\b(?:in|rows?)\b.{0,30}\b(?:data|row|input|feature|csv)|bad (?:row|sample|annotation)|"
-    r"(?:images?|frames|tiles|samples|batch(?:es)?) without (?:any )?"
-    r"(?:annotations?|labels?|objects?|box(?:es)?|targets?)|"
-    r"empty (?:images?|frames?|annotations?|targets?)\b|wrong annotation|empty (?:row|line|transcript|text)s?\b|"
-    r"\b(?:0|zero|no|too few|few|less) frames\b|\b(?:corrupt|broken|incomplete|damaged|wrong)\b.{0,20}"
-    r"\b(?:download|data\w*|file|image|label|mask|annotation)s?\b|\b(?:download|data\w*|file|image|label|mask)s? "
-    r"(?:is|was|are|were) (?:corrupt|broken|incomplete|damaged|wrong)|\ball[- ]?zeros?\b|"
-    r"\b(?:observations?|inputs?|data|rows?|features?|labels?|targets?|batch(?:es)?|images?) "
-    r"(?:contains?|has|have|with) (?:a |some |many )?(?:nan|inf)|"
-    r"filter_empty_gt\W{1,3}False|fill_missing_dates ?= ?True|"
-    r"\b(?:nan|null)s? (?:in|among) (?:the |my )?(?:data|columns?|series|features?|labels?|"
-    r"targets?)|\bsilen(?:t|ce) (?:segment|part|audio|file|recording)s?|"
-    r"\ball[- ]zero (?:row|audio|file)|"
-    r"\b(?:box|point|object|instance|annotation|label|coordinate|keypoint|polygon)\w*\b.{0,30}"
-    r"\b(?:beyond|outside|out of|exceed\w*|leave)\b.{0,20}\b(?:image|picture|bounds?|border|frame|range)|"
-    r"\b(?:beyond|outside) (?:of )?(?:the )?image|\bdegenerate\b|\bzero[- ](?:area|width|height|length|sized?)\b|"
-    r"\b(?:width|height|area|length|duration)s? (?:of|is|are|=|==) ?(?:0|zero)\b|"
-    r"\b(?:some|a few|several|many) (?:files?|rows?|images?|labels?|samples?|clips?) (?:are|is|were) "
-    r"(?:empty|missing|blank|corrupt\w*|broken|silent|black|zero)"
-)
-_OWN_CHANGES = (
-    r"\b(?:custom|own|new|my|copy-?paste|mosaic|mix-?up|random crop\w*) (?:[\w-]+ )?(?:augment\w*|transforms?|crop\w*)"
+    r"\bnan\b.{0,30}\b(?:in|rows?)\b.{0,30}\b(?:data|row|input|feature|csv)|empty (?:row|line|transcript|text)s?\b|"
+    r"\ball[- ]?zeros?\b|"
+    r"\b(?:observations?|inputs?|data|rows?|features?|labels?|targets?|batch(?:es)?|images?) (?:contains?|has|have|"
+    r"with) (?:a |some |many )?(?:nan|inf)|"
+    r"fill_missing_dates ?= ?True|\b(?:beyond|outside) (?:of )?(?:the )?image|"
+    r"\b(?:width|height|area|length|duration)s? (?:of|is|are|=|==) ?(?:0|zero)\b"
 )
 _MERE_WARNING = r"\A(?!\W*E\b)(?:\W*W\b|(?s:.*?)\b(?:warn|ignor|skipp|dropp))"
 """What a logger marks as an error is none."""
-_ONE_PLACE = (
-    r"\b(?:same|fixed|certain|particular|specific|one) (?:step|batch|iteration|sample|index|point|image|row)\b.{0,30}"
-    r"\b(?:every|each|again|always|epoch|run|time)|\b(?:every|each|always)\b.{0,20}\b(?:at|on|in|after) "
-    r"(?:the )?(?:same|step|batch|iteration)\b|\b(?:batch|step|iteration) \d+ (?:in|of) (?:every|each)|"
-    r"\bregularly\b|\bonce (?:per|an|every) epoch"
-)
-"""A failure that recurs at one position comes from the data there."""
 _SKIPPED = r"grad norm is nan\. ?(?:skipping|do not) updat"
 _PAIR = re.compile(
     r"\b(\w{1,40}(?:[ _][Ll]oss)?)\s?[:=]?\s{1,4}\(?(nan|-?inf|-?\d+\.?\d*(?:e[-+]?\d+)?)\b", re.IGNORECASE
@@ -181,13 +153,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(refused.text, STRONG + 1.0, refused.where)
     elif skipped is not None:
         yield Clue(f"{skipped.text} (in speech training mostly a row that CTC cannot align)", FAIR, skipped.where)
-    divided = facts.said(r"ZeroDivisionError: (?:float )?division by zero")
-    by_size = facts.said(
-        r"/ ?\(?(?:float\()?[\w.\[\]'\"]*(?:width|height|img_?[wh]|duration|num_frames|box_[wh]|"
-        r"\[['\"]?[wh]['\"]?\]|area)\b"
-    )
-    if divided is not None and by_size is not None:
-        refused = refused or divided
     symptoms = facts.symptoms
     impossible = list(impossible_alignment(facts))
     sick = bool(
@@ -219,23 +184,21 @@ def judge(facts: Facts) -> Iterator[Clue]:
     for pattern, text, weight in (
         (_SUSPECTED, "the data is suspected", 3.0),
         (_CONTROL, "other data is fine", 2.5),
-        (_ONE_PLACE, "always at the same place", 2.8),
         (_MEASURED, "measured values go in", FAIR if refused is None else HINT),
-        (_OWN_CHANGES, "custom code changes rows", 1.5),
         (_COLLECTED, "data collected by hand", _weight_of_own_data(facts)),
     ):
         found = facts.mentioned(pattern)
         if found is not None:
             yield Clue(f"{text}: {found[1].strip()[:100]}", weight, found[0])
     measured = facts.mentioned(_MEASURED)
-    if measured is not None and symptoms.from_start and refused is None and facts.context.half is None:
+    if measured is not None and symptoms.from_start and refused is None and half_of(facts) is None:
         yield Clue("and no finite value", 1.3, symptoms.where.get("first_bad", ""))
     yield from _course(facts)
 
 
 def _weight_of_own_data(facts: Facts) -> float:
     """Unpublished data is the first suspect, especially if the first numbers are already bad."""
-    if facts.context.half is not None or facts.symptoms.explodes:
+    if half_of(facts) is not None or facts.symptoms.explodes:
         return HINT
     return 3.2 if facts.symptoms.from_start else 1.7
 
@@ -251,8 +214,9 @@ def _course(facts: Facts) -> Iterator[Clue]:
     elif symptoms.good_before >= 3:
         steps = "suddenly" if symptoms.good_after == 0 else "now and then"
         yield Clue(f"NaN or inf {steps} after {symptoms.good_before} good points, without a climb", 1.5, place)
-    if context.half is not None:
-        yield Clue(f"fp16 explains more ({context.half.text})", -1.0, context.half.where)
+    half = half_of(facts)
+    if half is not None:
+        yield Clue(f"fp16 explains more ({half.text})", -1.0, half.where)
     elif context.not_half is not None and symptoms.bad:
         yield Clue(f"not caused by fp16 ({context.not_half.text})", 0.5, context.not_half.where)
 

@@ -37,8 +37,7 @@ from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
 
 _BY_SPREAD = (
     r"/ ?\(?(?:np\.|torch\.|self\.)?\w*(?:std|sigma|scale_|stddev|variance)\w*\b|"
-    r"/ ?\(?.{0,30}max\w*.{0,12}- ?.{0,20}min|"
-    r"\.std\(|z-?score|StandardScaler|MinMaxScaler|standardi[sz]e"
+    r"/ ?\(?.{0,30}max\w*.{0,12}- ?.{0,20}min|\.std\(|StandardScaler|MinMaxScaler"
 )
 """A standardization: a constant column has a standard deviation of 0."""
 

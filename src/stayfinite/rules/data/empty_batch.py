@@ -38,24 +38,30 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.number_shapes import digits
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 
 _NOTHING = (
     r"num_samples ?= ?0|stack expects a non-empty TensorList|cannot reshape tensor of 0 elements|"
     r"not (?:to be )?a single sample in your epoch_iterator|"
     r"(?:total length of|length of) .{0,20}DataLoader.{0,30} is zero|\bnum examples ?[=:] ?0\b|"
     r"expected a non-empty list of tensors|input\.numel\(\) ?== ?0|"
-    r"expected .{0,40}non-?zero (?:batch|size|number of elements)|"
     r"(?<!whole )(?:data ?set|data ?loader|training data) (?:is|was|seems) empty|"
     r"empty (?:data ?set|batch|data ?loader)\b|\bfound 0 (?:files|images|samples|rows)|"
     r"no (?:images|samples|examples|labels|training data|data) (?:were |was )?found|mean of empty slice|"
-    r"non-empty (?:sequence|dataset)|0 (?:training )?(?:samples|examples|images|rows|files|sentences|utterances) "
-    r"(?:loaded|found|left|remain|in)|\bn_samples ?= ?0\b|array with 0 (?:sample|feature)|"
-    r"(?:zero-size array|empty) to reduction|empty sequence\b|(?:expected|input) .{0,24}to be non-empty|"
+    r"non-empty (?:sequence|dataset)|"
+    r"0 (?:training )?(?:samples|examples|images|rows|files|sentences|utterances) (?:loaded|found|left|remain|in)|"
+    r"\bn_samples ?= ?0\b|array with 0 (?:sample|feature)|(?:zero-size array|empty) to reduction|empty sequence\b|"
     r"could(?:n'?t| not) find any (?:class folder|images?|files?|data)|found no valid file|"
     r"(?:total|num(?:ber)?(?: of)?|loaded|got|total number of) (?:train\w* )?(?:samples|examples|images|rows|batches|"
-    r"sentences|instances)\W{1,3}0\b(?!\.)|non-empty take from an empty|index 0 is out of bounds for .{0,24}size 0"
+    r"sentences|instances)\W{1,3}0\b(?!\.)|"
+    r"non-empty take from an empty|index 0 is out of bounds for .{0,24}size 0"
 )
+
+
+_OF_EVALUATION = re.compile(r"(?:^|[_/])(?:val|valid|validation|eval|test|dev)(?:$|[_/])")
+DIGITS = 4
+"""Digits to which two evaluations of changing weights do not agree."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -77,6 +83,23 @@ def judge(facts: Facts) -> Iterator[Clue]:
     told = facts.said(_NOTHING)
     if told is not None:
         yield Clue(told.text, PROOF - 1.0, told.where)
+    kept = _same_evaluation(facts)
+    if kept is not None:
+        yield Clue(f"no training loss is a number and {kept[0]}: no batch was drawn", STRONG + HINT, kept[1])
+
+
+def _same_evaluation(facts: Facts) -> tuple[str, str] | None:
+    """``(text, where)`` of an evaluation loss equal to the last digit, beside training losses that are all NaN."""
+    symptoms = facts.symptoms
+    if not symptoms.bad_losses or symptoms.good_losses or symptoms.points < 2:
+        return None
+    for run in facts.runs:
+        for name, track in run.metrics.items():
+            first = track.values[0]
+            evaluates = _OF_EVALUATION.search(name) is not None and "loss" in name
+            if evaluates and len(track.values) >= 2 and {*track.values} == {first} and digits(first) >= DIGITS:
+                return f"{name} stays {first:.6g}", run.where(track.lines[-1])
+    return None
 
 
 RULE = Rule(

@@ -43,10 +43,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("labels.largest_share")
     if seen is not None and seen.value >= 0.9:
         yield Clue(f"{seen.value:.1%} of the labels are one class", PROOF if seen.value >= 0.97 else STRONG, seen.where)
-    undefined = facts.said(
-        r"(?:precision|recall|f-?score|f1).{0,40}ill-defined.{0,60}(?:no predicted|no true) samples|"
-        r"UndefinedMetricWarning"
-    )
+    undefined = facts.said(r"UndefinedMetricWarning")
     accuracy = facts.metric("eval_accuracy", "accuracy", "val_accuracy", "val_acc", "acc")
     score = facts.metric("eval_f1", "f1", "val_f1", "eval_recall", "recall", "eval_matthews_correlation", "mcc")
     constant = len(accuracy) >= 2 and len({value for value, _ in accuracy}) == 1
@@ -55,13 +52,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(undefined.text, FAIR, undefined.where)
     if nothing and (undefined is not None or constant or (accuracy and accuracy[-1][0] > 0.5)):
         yield Clue("F1, recall or correlation is 0", FAIR, score[0][1])
-    told = facts.mentioned(
-        r"\bimbalanc|\bunbalanced|class(?:es)? (?:are |is )?skewed|"
-        r"(?:predicts?|predicting|always|only) (?:only )?(?:the )?(?:majority|one|same|single) class|pos_weight|"
-        r"\d{2}(?:\.\d+)? ?% (?:negative|background|class 0)"
-    )
-    if told is not None and (undefined is not None or constant or nothing or facts.symptoms.flat):
-        yield Clue(told[1].strip()[:100], STRONG, told[0])
 
 
 RULE = Rule(

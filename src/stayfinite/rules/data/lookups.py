@@ -15,10 +15,8 @@ from stayfinite.rules.known import number_in
 EMBEDDING = (
     r"srcIndex < srcSelectDimSize|index_?select(?:Large|Small)Index|index out of range in self|"
     r"vectorized[_ ]gather[_ ]kernel|index out of range: Tried to access index \d+ out of table|"
-    r"index out of range at .{0,80}(?:THTensor|TH/)|embedding.{0,40}index out of (?:range|bounds)|"
-    r"piece id is out of range|indices\[[\d, ]*\] ?= ?-?\d+ is not in \[0, ?\d+\)|"
-    r"(?:token|input|word|vocab\w*)[_ ]?(?:ids?|index|indices)\b.{0,40}\b(?:out of (?:range|bounds|vocab\w*)|"
-    r"(?:exceeds?|greater|larger|>=?) .{0,24}vocab)"
+    r"index out of range at .{0,80}(?:THTensor|TH/)|piece id is out of range|"
+    r"indices\[[\d, ]*\] ?= ?-?\d+ is not in \[0, ?\d+\)"
 )
 """Errors of torch (CPU and CUDA, old and new), TensorFlow and others for a missing row of a table."""
 
@@ -225,7 +223,7 @@ def _table_of(text: str) -> int:
 def _from_scratch(facts: Facts) -> bool:
     """Whether a model is created from a default config instead of loaded."""
     named = facts.settings.find("model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_id")
-    made = facts.settings.find("model_type") or facts.settings.search(r"\bfrom_config\(|Config\(\)|\bfrom scratch\b")
+    made = facts.settings.find("model_type") or facts.settings.search(r"\bfrom_config\(|Config\(\)")
     return named is None and made is not None and facts.settings.search(r"from_pretrained\(['\"][\w/-]*roberta") is None
 
 

@@ -59,11 +59,11 @@ _REFUSAL = (
     r"cannot forward sequence of length|sequence length \d+ (?:exceeds|cannot exceed)|"
     r"cannot exceed the maximum allowed length of|sequence length of \d+ is (?:longer|greater) than|"
     r"exceeds? (?:the )?(?:maximum|max_position_embeddings|model's maximum)|input (?:is|sequence is) too long|"
-    r"max_position_embeddings.{0,40}(?:smaller|less|exceed)|tokens exceeds maximum length|"
-    r"size of sample #?\S+ is invalid .{0,60}max_positions|must be (?:less|smaller) than max_position_embeddings|"
+    r"tokens exceeds maximum length|size of sample #?\S+ is invalid .{0,60}max_positions|"
+    r"must be (?:less|smaller) than max_position_embeddings|"
     r"sequence (?:length )?(?:is )?(?:longer|greater|larger) than (?:the )?(?:maximum|max|block|context|position)|"
     r"maximum (?:context|sequence) length (?:is|of) \d+|larger than (?:the )?max(?:imum)? (?:position|sequence)|"
-    r"input image size \(.{3,20}\) doesn'?t match model|max(?:imum)?[_ ]seq(?:uence)?[_ ]len\w* .{0,20}exceeded"
+    r"input image size \(.{3,20}\) doesn'?t match model"
 )
 TABLES = frozenset(
     {

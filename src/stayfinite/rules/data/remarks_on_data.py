@@ -21,7 +21,7 @@ _TARGETS = re.compile(
 _BY_SPREAD = re.compile(r"/ ?\(?[\w.]*(?:std|sigma|scale|stddev)", re.IGNORECASE)
 """A constant column, not a bad row."""
 _UNALIGNABLE = (
-    r"(?:\b|_)ctc(?:\b|_)|\bk2\b|icefall|wenet|espnet|deepspeech|wav2vec|hubert|\bcrnn\b|\brnn-?t\b|transducer|captcha|"
+    r"(?:\b|_)ctc(?:\b|_)|espnet|"
     r"\b(?:aishell|thchs|librispeech|wenetspeech|gigaspeech|tedlium|switchboard|timit|st-?cmd)\w*"
 )
 ABSURD = 1e6
@@ -29,8 +29,7 @@ ABSURD = 1e6
 
 _DETECTS = (
     r"object[-_ ]?detect|\bdetector\b|faster[-_ ]?r-?cnn|mask[-_ ]?r-?cnn|\bssd\w*|\bssd_|\byolo\w*|retinanet|"
-    r"efficientdet|centernet|\brpn_|\bfcos\b|\bdetr\b|\bbbox|bounding box|regression[ _]loss|"
-    r"\bcoco[- ]format|dataset-type"
+    r"efficientdet|\brpn_|\bbbox"
 )
 
 

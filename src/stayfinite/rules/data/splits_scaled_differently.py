@@ -39,9 +39,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     far = facts.symptoms.contradicted("evaluation far off")
     if far is not None:
         yield Clue(f"{far.text}: the model is shown something else", FAIR + HINT)
-        words = facts.mentioned(r"\bpreprocess\w*|normali[sz]\w*|\brescale\b|ImageDataGenerator|transforms?\.")
-        if words is not None:
-            yield Clue(f"inputs are prepared in code: {words[1].strip()[:80]}", HINT, words[0], risk=True)
 
 
 RULE = Rule(

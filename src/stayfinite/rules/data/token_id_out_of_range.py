@@ -89,9 +89,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if table is not None:
         yield Clue("the traceback passes an embedding", FAIR, table.where)
     added = facts.mentioned(
-        r"add(?:ed|ing)?[_ ](?:\w+[_ ])?(?:special[_ ])?tokens|special tokens? added|new tokens|"
-        r"resize_token_embeddings|not resized|custom tokenizer|own tokenizer|vocab(?:ulary)?[_ ]?size|pad_token|"
-        r"image_token|-200\b"
+        r"add(?:ed|ing)?[_ ](?:\w+[_ ])?(?:special[_ ])?tokens|new tokens|resize_token_embeddings|"
+        r"vocab(?:ulary)?[_ ]?size|pad_token|image_token"
     )
     if added is not None:
         yield Clue(f"tokens were added: {added[1].strip()}", STRONG if failure else FAIR, added[0])

@@ -83,28 +83,15 @@ def judge(facts: Facts) -> Iterator[Clue]:
     other = facts.said(
         r"missing pre-tokenizer type|vocab(?:ulary)? size mismatch|image features and image tokens do not match|"
         r"number of image tokens? is \d+ while the number of image|"
-        r"tokenizer class you load from this checkpoint is not the same type|"
-        r"tokenizer.{0,40}(?:does not|doesn't) match|wrong tokenizer|different tokenizer"
+        r"tokenizer class you load from this checkpoint is not the same type|wrong tokenizer|different tokenizer"
     )
     if mismatches or other is not None:
-        template = facts.mentioned(
-            r"\b(?:template|conv(?:ersation)?[-_ ]?(?:mode|version|template)|chat_template|version: ?(?:v1|mpt|plain|"
-            r"llama\w*))\b"
-        )
+        template = facts.mentioned(r"\b(?:template|chat_template|version: ?(?:v1|mpt|plain|llama\w*))\b")
         if template is not None:
             yield Clue(f"a chat template set by hand ({template[1].strip()[:80]})", HINT, template[0], risk=True)
         if facts.symptoms.zero_loss:
             place = facts.symptoms.where.get("first_zero", "")
             yield Clue("the loss is 0: whole rows were masked", HINT, place)
-        return
-    noted = facts.mentioned(
-        r"tokenizer (?:of|from) (?:another|a different|the (?:base|old|wrong))|"
-        r"(?:another|different|old) (?:model's )?tokenizer|tokenizer.{0,30}(?:differs?|mismatch)|"
-        r"(?:differs?|mismatch).{0,30}tokenizer|"
-        r"(?:chat|prompt|conversation) template.{0,40}(?:differs?|mismatch|does not match|wrong)"
-    )
-    if noted is not None:
-        yield Clue(noted[1].strip(), STRONG, noted[0])
 
 
 RULE = Rule(

@@ -41,9 +41,7 @@ from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 _SAME = (
     r"eval_dataset ?[=:] ?(?:self\.)?train_dataset|"
     r"val(?:id\w*)?_(?:data|set|loader|dataset|file|path) ?[=:] ?(?:self\.)?train_(?:data|set|loader|dataset|file|"
-    r"path)\b|"
-    r"(?:same|identical) (?:data|rows|set|file|images) (?:for|in) (?:both )?train\w* and (?:val|eval|test)|"
-    r"train\w* and (?:val|eval|test)\w* (?:sets? )?(?:share|overlap|contain the same)"
+    r"path)\b"
 )
 
 FEW = 0.005

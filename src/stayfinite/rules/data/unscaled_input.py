@@ -47,10 +47,8 @@ _REGRESSION = (
     r"forecast|\bprice"
 )
 _RAW = (
-    r"(?:not|un|without|no) ?-?(?:normali[sz]|standardi[sz]|scal)(?:ed|ing|ation)|"
     r"raw (?:pixel|feature|value|input|target|price|column|data|table)s?\b|\b0 ?(?:-|to|\.\.) ?255\b|"
-    r"values? (?:up to|of|around|in the) (?:\d{4,}|thousands|millions|1e\d)|"
-    r"large (?:input|target|feature|label) values"
+    r"values? (?:up to|of|around|in the) (?:\d{4,}|thousands|millions|1e\d)"
 )
 _SCALES = (
     "scale", "normalize", "normalise", "standardize", "standardise", "do_normalize", "scaling", "normalization",

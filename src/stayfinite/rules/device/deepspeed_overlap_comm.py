@@ -43,10 +43,7 @@ from stayfinite.rules.signs.witness import not_finite
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: the switch is a risk; a NaN gradient with a finite loss outside fp16 makes it likely."""
     overlap = facts.settings.find("overlap_comm")
-    if overlap is None or is_on(overlap.value) is None:
-        yield from _of_stage_two(facts)
-        return
-    if is_on(overlap.value) is False:
+    if overlap is None or not is_on(overlap.value):
         return
     yield Clue(f"{overlap.name}: {overlap.value}", FAIR, overlap.where, risk=True)
     contiguous = facts.settings.find("contiguous_gradients")
@@ -61,22 +58,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield Clue(
         f"{bad[0]}{' while the loss is still finite' if loss_alive else ''}", FAIR if loss_alive else HINT, bad[1]
     )
-
-
-def _of_stage_two(facts: Facts) -> Iterator[Clue]:
-    """ZeRO 2 by file name: framework templates have the switch on."""
-    stage = facts.mentioned(
-        r"\b(?:ds_)?(?:z|zero|stage)[-_ ]?2(?:\b|_)(?!.{0,12}offload)|zero_?stage\W{1,3}2\b|ds_z2|"
-        r"zero_optimization.{0,24}2"
-    )
-    first = facts.symptoms.first_bad
-    if stage is None or first is None or first.grad_norm is None or math.isfinite(first.grad_norm):
-        return
-    if first.loss is None or not math.isfinite(first.loss) or first.loss == 0 or facts.context.half is not None:
-        return
-    yield Clue(f"ZeRO 2 overlaps communication by default: {stage[1].strip()[:80]}", 1.5, stage[0], risk=True)
-    text = "the gradient norm is NaN or inf while the loss is finite"
-    yield Clue(text, FAIR, facts.symptoms.where.get("first_bad", ""))
 
 
 RULE = Rule(

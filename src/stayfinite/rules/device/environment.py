@@ -52,21 +52,18 @@ from stayfinite.rules.signs.witness import not_finite
 
 _REFUSAL = (
     r"no kernel image is available|not compatible with the current pytorch installation|undefined symbol|"
-    r"lib[\w.+-]+\.so[.\d]*: cannot open shared object|"
-    r"cuda driver version is insufficient|nvidia driver on your system is too old|"
-    r"torch not compiled with cuda enabled|no nvidia driver on your system|"
+    r"lib[\w.+-]+\.so[.\d]*: cannot open shared object|cuda driver version is insufficient|"
+    r"nvidia driver on your system is too old|torch not compiled with cuda enabled|no nvidia driver on your system|"
     r"cudnn_status_(?:version_mismatch|not_initialized|arch_mismatch)|cuda_home environment variable is not set|"
-    r"mismatches the version that was used to compile|"
-    r"compiled without gpu support|cuda setup failed|compiled using numpy 1\.x cannot be run|"
-    r"numpy\.ndarray size changed|version `?glibc|glibcxx_[\d.]+' not found|"
+    r"mismatches the version that was used to compile|compiled without gpu support|cuda setup failed|"
+    r"compiled using numpy 1\.x cannot be run|numpy\.ndarray size changed|version `?glibc|glibcxx_[\d.]+' not found|"
     r"error building extension|ninja is required to load|only supports ampere gpus or newer|"
-    r"ptx was compiled with an unsupported toolchain|device kernel image is invalid|"
-    r"dll load failed|no module named|unsupported gpu architecture|ptxas fatal|sm_\d+ is not compatible|"
-    r"\bfatal:? kernel\b|kernel .{0,60}\bis for sm_?\d|was built for sm_?\d|\bnot built for (?:sm|compute)_?\d|"
+    r"ptx was compiled with an unsupported toolchain|device kernel image is invalid|dll load failed|no module named|"
+    r"unsupported gpu architecture|ptxas fatal|sm_\d+ is not compatible|\bfatal:? kernel\b|"
+    r"kernel .{0,60}\bis for sm_?\d|was built for sm_?\d|\bnot built for (?:sm|compute)_?\d|"
     r"no (?:suitable|compatible) kernel|expected is_sm_?\d+.{0,30} to be true|"
-    r"unsupported (?:compute capability|cuda (?:version|arch\w*))|"
-    r"found gpu\d* .{0,60}which is of cuda capability|minimum cuda capability|cuda capability sm_\d|"
-    r"was built without .{0,30}(?:cuda|nccl)|nccl (?:version )?.{0,30}(?:mismatch|incompatible)"
+    r"unsupported (?:compute capability|cuda (?:version|arch\w*))|found gpu\d* .{0,60}which is of cuda capability|"
+    r"minimum cuda capability|cuda capability sm_\d"
 )
 _CHANGED_INTERFACE = (
     r"cannot import name|got an unexpected keyword argument|module '[\w.]+' has no attribute|importerror|"
@@ -80,12 +77,10 @@ _LIBRARY_STATUS = (
     r"cublas_status_(?:not_supported|execution_failed|arch_mismatch|invalid_value|not_initialized)"
 )
 _OTHER_PLACE = (
-    r"\b(?:docker|container|conda|colab|kaggle|environment|env|requirements)\b.{0,60}"
-    r"\b(?:fine|works?|ok|normal|no nan|stable)\b|"
+    r"\b(?:docker|container|conda|colab|kaggle|environment|env|requirements)\b.{0,60}\b(?:fine|works?|ok|normal|"
+    r"no nan|stable)\b|"
     r"\b(?:without|disabl\w+|turning off|cudnn\W{0,2}(?:=|off|disabled)) ?(?:cudnn|apex|xformers|triton|mkl|nccl|"
-    r"cudnn\.benchmark|tf32|0|false)\b.{0,30}\b(?:fine|works?|ok|normal|no nan|stable|finite|trains?)\b|"
-    r"\b(?:fine|works?|ok|normal|no nan|stable|finite)\b.{0,40}\b(?:on|in|with) (?:the |a )?"
-    r"(?:docker|container|colab|kaggle|cpu|linux|windows|v100|a100|t4|cuda 1\d)\b"
+    r"cudnn\.benchmark|tf32|0|false)\b.{0,30}\b(?:fine|works?|ok|normal|no nan|stable|finite|trains?)\b"
 )
 COIN = 0.69
 """ln 2: whoever guesses between two has this loss."""

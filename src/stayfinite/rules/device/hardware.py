@@ -39,8 +39,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.witness import not_finite
+from stayfinite.rules.rule import HINT, PROOF, Clue, Rule
 
 _DRIVER = (
     r"uncorrectable ecc error|double[- ]bit ecc|contained ecc error|gpu has fallen off the bus|"
@@ -51,25 +50,6 @@ _DRIVER = (
 )
 _XID = re.compile(r"\bxid\b\D{0,40}?(?:\([^)]*\)\s*:?\s*)?(\d{1,3})\b", re.IGNORECASE)
 _PROGRAM_XIDS = frozenset({"13", "31", "32", "43", "45", "68", "69"})
-_CARD = (
-    r"(?:[GR]TX ?\d+\w*|[AVPHTL]\d{1,4}\w?|titan\w*|tesla|"
-    r"quadro|\d{3,4} ?ti|vm|instance|laptop|colab|cloud|azure|aws|gcp)"
-)
-_SAME_ELSEWHERE = (
-    rf"\b(?:same|identical|unchanged) (?:\w+,? ){{0,4}}?"
-    r"(?:code|software|container|image|config|data\w*|script|build|env\w*)\b"
-    rf".{{0,80}}\bon (?:an? |the |another )?.{{0,30}}\b{_CARD}\b.{{0,60}}"
-    rf"\b(?:fine|works?|ok|normal|no nan|finite|stable|healthy|trains?)\b|"
-    r"\b(?:defective|dying|broken|faulty|damaged) (?:gpu|card|board|memory|vram)|\bRMA(?:'d|ed)?\b|memtest|"
-    r"gpu[-_ ]burn\b.{0,40}\b(?:error|fault|fail)|\bswapp?(?:ed|ing) (?:the )?(?:gpu|card)s?\b"
-)
-"""All else equal, another GPU works: software is ruled out."""
-_FRAGILE = (
-    r"\bpci-?e? ?(?:extender|extension|riser)|\brisers?\b|\boverheat\w*|\bthermal(?:ly)? throttl|\bundervolt|\begpu\b|"
-    r"\bthunderbolt\b|\bmining (?:rig|card|gpu)s?\b|\bused (?:gpu|card)|"
-    r"\bgpu temperature|\b(?:9[0-9]|1[01]\d) ?°C\b|\bPSU\b|\d+ ?W power"
-)
-"""People mention power, cooling or slots only if they are unusual."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -83,18 +63,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             program = found.group(1) in _PROGRAM_XIDS
             yield Clue(message.text, HINT if program else PROOF, message.where)
             break
-    bad = not_finite(facts) or (
-        (facts.symptoms.crash.text, facts.symptoms.crash.where) if facts.symptoms.crash else None
-    )
-    if bad or facts.symptoms.trouble:
-        same = facts.mentioned(_SAME_ELSEWHERE)
-        if same:
-            yield Clue(
-                (f"with everything else equal, another device works: {same[1].strip()[:140]}"), STRONG + HINT, same[0]
-            )
-    fragile = facts.mentioned(_FRAGILE)
-    if fragile and (bad or facts.symptoms.trouble):
-        yield Clue(f"an unusual power, cooling or slot setup: {fragile[1].strip()[:100]}", 3.5, fragile[0])
 
 
 RULE = Rule(

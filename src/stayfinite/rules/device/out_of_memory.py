@@ -69,10 +69,6 @@ _ONLY_TALK = (
     r"out[-_ ]?of[-_ ]?memory\W{0,3}(?:checks?|handl\w+|policy|\w+ing\b)"
 )
 """Advice, a switch, or a count of zero."""
-_TOLD = (
-    r"\b(?:runs?|ran|running|goes|went|gets?|getting|got|throws?|gives?|fails? with|crash\w*|error)\b.{0,30}"
-    r"\b(?:out[- ]of[- ]memory|OOM)\b|\bOOM(?:s|ed)\b"
-)
 _KILLED = (
     r"killed by signal: (?:killed|9)|exitcode\s*:?\s*-9|exit(?:ed with exit)? (?:code|status) (?:137|-9)|"
     r"\breturn code (?:-9|137)|"
@@ -88,9 +84,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(full.text, PROOF, full.where)
         if went_on(facts, full):
             yield Clue("training continued after it", AGAINST * 3)
-    told = None if full or facts.symptoms.healthy else facts.settings.search(_TOLD)
-    if told:
-        yield Clue(f"memory runs out: {told[1].strip()[:120]}", STRONG + HINT, told[0])
     grows = facts.symptoms.growing_memory
     if grows:
         first, last = facts.metric(grows)[0], facts.metric(grows)[-1]

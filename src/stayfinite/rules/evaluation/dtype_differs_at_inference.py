@@ -34,25 +34,13 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
-_GENERATES = (
-    r"\.generate\(|\bgenerat(?:e|es|ing|ion)\b|\binference\b|\bdo_sample\b|\bpipeline\(|\bserv(?:e|ing)\b|\bpredict"
-)
-
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: healthy training, NaN in evaluation or generation, and two dtypes in the settings."""
     symptoms, context = facts.symptoms, facts.context
-    sampling = facts.said(
-        r"probability tensor contains either .{0,6}inf.{0,6}nan|element < 0.{0,40}probability tensor|"
-        r"prob_dist .{0,20}(?:nan|inf)"
-    )
+    sampling = facts.said(r"probability tensor contains either .{0,6}inf.{0,6}nan|element < 0.{0,40}probability tensor")
     if sampling:
         yield Clue(sampling.text.strip()[:160], STRONG - HINT, sampling.where)
-    untrained = not symptoms.points and facts.context.precision is not None
-    if sampling and untrained:
-        generates = facts.mentioned(_GENERATES)
-        if generates:
-            yield Clue(f"it fails in generation, not in training: {generates[1].strip()[:80]}", HINT, generates[0])
     full = facts.settings.find("fp16_full_eval")
     if full is not None and is_on(full.value):
         yield Clue(f"{full.name}: {full.value}", FAIR, full.where, risk=True)

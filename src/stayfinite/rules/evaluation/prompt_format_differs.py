@@ -34,38 +34,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
-
-_PARTS = (
-    r"(?:chat[_ ]template|template|system (?:prompt|message)|instruction (?:prefix|header)|prompt|special tokens|"
-    r"eos|bos|task prefix)"
-)
-_USES = r"(?:inference|eval\w*|test(?:ing)?|generat\w+|serving|decoding|predict\w*)"
-_LACKS = r"(?:without|no|missing|forgot\w*|omit\w*|not (?:applied|used|added|given)|raw|plain|another|other|different)"
-_LEFT_OUT = (
-    rf"\b{_USES}\b[^.;\n]{{0,50}}\b{_LACKS}\b[^.;\n]{{0,20}}\b{_PARTS}\b|"
-    rf"\b{_LACKS}\b[^.;\n]{{0,16}}\b{_PARTS}\b[^.;\n]{{0,40}}\b(?:at|in|for|during|when)\b[^.;\n]{{0,16}}\b{_USES}\b|"
-    rf"\b{_PARTS}\b[^.;\n]{{0,30}}\b{_LACKS}\b[^.;\n]{{0,30}}\b{_USES}\b"
-)
-"""A part of the prompt, one of the two occasions, and a word for its absence, in any order."""
-
-
-FEW = 3
-"""Too few points to vouch for a run."""
+from stayfinite.rules.rule import PROOF, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: a tokenizer without a template, or two formats in the settings."""
-    differs = facts.mentioned(
-        r"\b(?:prompt|template|format)\b.{0,40}\b(?:differs?|different|mismatch|not the same|"
-        r"other than)\b.{0,40}\b(?:training|inference|evaluation|eval|test|serving|generation)\b|"
-        r"\b(?:train\w*)\b.{0,40}\b(?:template|prompt)\b.{0,60}\b(?:inference|eval\w*|test|"
-        r"generat\w+)\b.{0,40}\b(?:template|prompt|without)\b"
-    )
-    if differs:
-        yield Clue(differs[1].strip()[:160], STRONG + HINT, differs[0])
-    elif facts.symptoms.points <= FEW and (missing := facts.mentioned(_LEFT_OUT)) is not None:
-        yield Clue(f"only one side has it: {missing[1].strip()[:140]}", STRONG + HINT, missing[0])
     seen = facts.seen("evaluation.prompt_matches")
     if seen is not None and seen.value is False:
         yield Clue("an evaluation prompt starts differently from the training rows", PROOF, seen.where)

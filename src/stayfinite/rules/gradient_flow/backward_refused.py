@@ -9,11 +9,9 @@ from stayfinite.rules.facts import Facts
 
 NO_GRAPH = (
     r"element \d+ of (?:tensors|variables) does not require grad|does not require grad and does not have a grad_fn|"
-    r"loss (?:tensor )?does not (?:require|have) (?:a )?grad|"
-    r"can only (?:call|compute) .{0,20}backward.{0,40}requires? grad|"
-    r"one of the differentiated tensors does not require grad|no graph nodes that require computing gradients|"
-    r"no gradients? provided for any variable|an operation has `?none`? for gradient|"
-    r"cannot register a hook on a tensor that doesn'?t require grad"
+    r"loss (?:tensor )?does not (?:require|have) (?:a )?grad|one of the differentiated tensors does not require grad|"
+    r"no graph nodes that require computing gradients|no gradients? provided for any variable|"
+    r"an operation has `?none`? for gradient|cannot register a hook on a tensor that doesn'?t require grad"
 )
 """Errors of torch, old and new, and of TensorFlow and Keras."""
 TRAINS_A_PART = (
@@ -36,10 +34,9 @@ def nothing_trainable(facts: Facts) -> tuple[str, str] | None:
         r"(?<!non-)(?<!un)(?<!not )trainable(?: model)? param\w*\s*[:=]+\s*0(?:\.0*)?\s*(?:[|M,]|B?\s*$|\()|"
         r"(?:^|[|\s])0\s+trainable param\w*|\b(?:all|every) (?:param\w*\W{1,3})?requires_grad\W{1,3}false\b|"
         r"(?<!non-)\btrainable\b(?: [a-z]+){0,4}\s?[:=]+\s*0(?![\d.])|"
-        r"\b(?:len|sum|count)\(.{0,40}trainable.{0,20}[:=]+\s*0\b|"
-        r"trainable%:\s*0\.0*\s*$|\bnum(?:ber)?\.? (?:of )?train(?:ed|able)(?: param\w*)?\s*[:=]\s*0\b(?!\.\d*[1-9])|"
-        r"\(0(?:\.0+)?[MBK]? trainable|no trainable param|zero trainable param|"
-        r"no (?:parameters?|weights?) (?:that )?(?:requires?|to train|to optimi[sz]e)|all parameters are frozen"
+        r"\b(?:len|sum|count)\(.{0,40}trainable.{0,20}[:=]+\s*0\b|trainable%:\s*0\.0*\s*$|"
+        r"\bnum(?:ber)?\.? (?:of )?train(?:ed|able)(?: param\w*)?\s*[:=]\s*0\b(?!\.\d*[1-9])|"
+        r"\(0(?:\.0+)?[MBK]? trainable"
     )
 
 

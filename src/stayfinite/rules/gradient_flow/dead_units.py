@@ -36,8 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.gradient_flow.standstill import stands_still
-from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, REFUTED, Clue, Rule
 
 MANY = 0.8
 """At initialization, up to half of a deep plain net's units may be silent on similar inputs."""
@@ -55,19 +54,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             )
         elif seen.value < 0.1:
             yield Clue(f"only {seen.value:.0%} of any layer's units are 0 on every sample", REFUTED, seen.where)
-    symptoms = facts.symptoms
-    if symptoms.healthy and not stands_still(facts):
-        return
-    named = facts.mentioned(
-        r"\b(?:dead|dying) (?:relu|neurons?|units?|codes?|experts?)|"
-        r"(?:relu|neurons?|units?) (?:are |is )?(?:dead|dying)|codebook collapse|"
-        r"all (?:activations|outputs) (?:are |become |is )?(?:zero|0)\b|"
-        r"\b(?:activations?|outputs?) (?:of|after) .{0,24}\b(?:are|is) (?:all )?(?:zero|0)\b"
-    )
-    if named is not None:
-        yield Clue(named[1].strip()[:100], STRONG, named[0])
-        if symptoms.zero_norms or symptoms.flat or stands_still(facts):
-            yield Clue("the gradient is 0 or the loss does not move", FAIR, symptoms.where.get("start", ""))
 
 
 RULE = Rule(

@@ -53,18 +53,14 @@ from stayfinite.rules.rule import AGAINST, FAIR, PROOF, REFUTED, STRONG, Clue, R
 _CUTS = (
     r"\bloss\w*(?:\.|\s*=\s*[\w.()\[\]]+\.)(?:item|detach|data|numpy|tolist)\b|\bdetach(?:ed|es|ing)?\b|"
     r"torch\.tensor\((?:loss|\[?loss)|loss\w*\.requires_grad_?\s*(?:\(|=)|Variable\(.{0,40}requires_grad ?= ?True|"
-    r"float\(loss|np\.(?:mean|array)\(.{0,20}loss|\bargmax\b.{0,60}\bloss|\bloss\b.{0,60}\bargmax\b|torch\.no_grad|"
-    r"no_grad\(\)|inference_mode|set_grad_enabled\(False|grad(?:ients?)? (?:is |are |was |were )?disabled|"
-    r"(?:accuracy|bleu|iou|rouge|metric)\w* (?:as|is used as) (?:the )?loss"
+    r"float\(loss|np\.(?:mean|array)\(.{0,20}loss|torch\.no_grad|no_grad\(\)|inference_mode|set_grad_enabled\(False"
 )
 
 
 _CUT_OFF = (
     r"\b(\w*loss\w*)\s*=\s*\1\.(?:detach\(\)|data\b|item\(\)|cpu\(\)|numpy\(\))|"
     r"\b\w*loss\w*\s*=\s*torch\.(?:tensor|Tensor|FloatTensor)\(|Variable\(.{0,40}\.data.{0,40}requires_grad ?= ?True|"
-    r"loss\w*\.(?:detach\(\)|data|item\(\))\.?\w{0,20}\.?backward|"
-    r"loss\w*\.requires_grad_?\s*(?:\(True|\(\)|=\s*True)|loss (?:is |was )?detached|"
-    r"detach(?:es|ed|ing)? (?:the )?loss"
+    r"loss\w*\.(?:detach\(\)|data|item\(\))\.?\w{0,20}\.?backward|loss\w*\.requires_grad_?\s*(?:\(True|\(\)|=\s*True)"
 )
 """A loss replaced by itself without its graph, or made to look as if it had one."""
 

@@ -49,11 +49,6 @@ GROWN = 30.0
 DECADES = 4.0
 """Orders of magnitude between the first and last layer's gradient."""
 _RECURRENT = r"(?:\b|_)(?:Bi)?(?:LSTM\w*|GRUs?|RNNs?|recurrent)(?:\b|_)"
-_LONG = (
-    r"\blong(?:er)? (?:sequence|input|document|text|time ?series|signal|context|episode)s?|"
-    r"\b(?:seq\w*|time|bptt|unroll)[-_ ]?(?:len\w*|steps)\W{1,4}(?:[3-9]\d\d|\d{4,})\b|"
-    r"\b(?:[3-9]\d\d|\d{4,}) (?:time )?steps"
-)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -93,8 +88,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(
             f"gradients pass through every time step: {recurrent[1].strip()[:80]}", FAIR, recurrent[0], risk=True
         )
-        if (long := facts.mentioned(_LONG)) is not None:
-            yield Clue(f"over long sequences: {long[1].strip()[:80]}", 1.5, long[0], risk=True)
     if facts.context.half is not None and symptoms.norm_growth < GROWN:
         yield Clue(f"fp16 overflows without a climb ({facts.context.half.text})", AGAINST, facts.context.half.where)
 

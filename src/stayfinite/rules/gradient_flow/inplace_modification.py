@@ -44,8 +44,7 @@ _REFUSED = (
     r"modified by an in-?place operation|"
     r"leaf variable that requires grad (?:is being used|has been used|.{0,30}) in an in-?place operation|"
     r"is a view and is being modified in-?place|leaf variable has been moved into the graph interior|"
-    r"is at version \d+; expected version \d+|view (?:was|of a leaf).{0,80}in-?place|"
-    r"in-?place operation.{0,40}(?:needed for|required for) grad"
+    r"is at version \d+; expected version \d+|view (?:was|of a leaf).{0,80}in-?place"
 )
 
 

@@ -56,9 +56,14 @@ from stayfinite.rules.gradient_flow.standstill import stands_still
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _NOTHING_CHOSEN = (
-    r"\b\w*(?:lora|train|tune|unfreeze|target|adapter)\w*(?:layers?|modules?|targets?|params?|parameters|blocks?)\w*\W{1,3}"
+    r"\b\w*(?:lora|train|tune|unfreeze|target|adapter)\w*(?:layers?|modules?|targets?|params?|parameters|"
+    r"blocks?)\w*\W{1,3}"
     r"(?:null|none|\[\s*\]|''|\"\")\s*$|\btrain_(?:unet|text_encoder\w*|backbone|head)\W{1,3}(?:false|0)\s*$"
 )
+
+
+AGREED = 3
+"""Lines after which a policy that learns is no longer its reference."""
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -102,9 +107,20 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if by_hand is not None and zero is None and chosen is None:
             text = f"a part is trainable, so its graph is detached: {by_hand[1].strip()[:100]}"
             yield Clue(text, AGAINST, by_hand[0])
+    same = _equals_reference(facts)
+    if same:
+        yield Clue("policy and reference agree to the last digit: no weight has changed", STRONG + HINT, same)
     warned = facts.said(CHECKPOINTED_NOTHING)
     if warned is not None and zero is None:
         yield Clue(f"checkpointing got no input with a gradient: {warned.text}", AGAINST, warned.where)
+
+
+def _equals_reference(facts: Facts) -> str:
+    """Where every reward of a preference training is exactly 0 at a rate above 0; else empty."""
+    chosen, rejected = facts.metric("rewards/chosen"), facts.metric("rewards/rejected")
+    rate = facts.symptoms.largest_lr
+    still = len(chosen) >= AGREED and not any(value for value, _ in (*chosen, *rejected))
+    return chosen[-1][1] if still and rejected and rate is not None and rate > 0 else ""
 
 
 def _trains(facts: Facts) -> bool:

@@ -43,23 +43,20 @@ from stayfinite.rules.rule import AGAINST, FAIR, PROOF, STRONG, Clue, Rule
 
 _PLAIN_LIST = (
     r"self\.\w+ ?= ?\[ ?(?:nn|torch\.nn)\.\w+\(|self\.\w+\.append\( ?(?:nn|torch\.nn)\.\w+\(|"
-    r"self\.\w+ ?= ?\{ ?['\"]?\w*['\"]? ?: ?(?:nn|torch\.nn)\.\w+\(|(?:plain|python) list of (?:layers|modules)|"
-    r"(?:layers|modules|blocks|experts) (?:are |is |kept |stored |held )?in a (?:plain |python )?(?:list|dict)\b|"
-    r"self\.\w+ ?= ?\[ ?[A-Z]\w*(?:Layer|Block|Conv\w*|Linear|Head|Cell|Encoder|Decoder|Attention|Norm|MLP|Expert)\("
-    r".{0,80}\) for \w+ in\b|"
+    r"self\.\w+ ?= ?\{ ?['\"]?\w*['\"]? ?: ?(?:nn|torch\.nn)\.\w+\(|"
+    r"self\.\w+ ?= ?\[ ?[A-Z]\w*(?:Layer|Block|Conv\w*|Linear|Head|Cell|Encoder|Decoder|Attention|Norm|MLP|"
+    r"Expert)\(.{0,80}\) for \w+ in\b|"
     r"list (?:instead of|not a|rather than) (?:nn\.)?ModuleList|self\.\w+ ?= ?torch\.\w+\([^)]*requires_grad ?= ?True"
 )
 
-_WEIGHT_ON_CPU = (
-    r"input type \(?(?:torch\.)?cuda[\w.]*\)? and weight type \(?(?:torch\.)?(?!cuda)\w*Tensor|"
-    r"weight.{0,40}\bis on cpu\b.{0,40}\bcuda"
-)
+_WEIGHT_ON_CPU = r"input type \(?(?:torch\.)?cuda[\w.]*\)? and weight type \(?(?:torch\.)?(?!cuda)\w*Tensor"
 _EMPTY = re.compile(r"\bself\.(\w+)\s*(?::[^=]{1,40})?=\s*(?:\[\s*\]|\{\s*\}|list\(\)|dict\(\)|OrderedDict\(\))")
 _PUT = re.compile(
     r"\bself\.(\w+)(?:\.(?:append|extend|insert)\(\s*(?:\d+\s*,\s*)?|\[[^\]]{1,30}\]\s*=\s*|\s*\+=\s*\[?\s*)(\w.*)"
 )
 _IS_LAYER = re.compile(
-    r"^(?:torch\.)?nn\.(?!functional\b|utils\b|init\b)[A-Z]\w*\(|^[A-Z]\w*(?:Layer|Block|Conv\w*|Linear|Head|Module|Cell|Net|"
+    r"^(?:torch\.)?nn\.(?!functional\b|utils\b|init\b)[A-Z]\w*\(|^[A-Z]\w*(?:Layer|Block|Conv\w*|Linear|Head|Module|"
+    r"Cell|Net|"
     r"Encoder|Decoder|Attention|Norm|MLP|Expert|LSTM|GRU)\("
 )
 _LAYER = re.compile(r"^\s*(\w+)\s*=\s*(?:torch\.)?nn\.(?!functional\b|utils\b|init\b)[A-Z]\w*\(")
@@ -101,7 +98,7 @@ def _left_behind(facts: Facts) -> Iterator[Clue]:
     if behind is None:
         return
     yield Clue(f"a layer's weight stayed on the CPU: {behind.text.strip()[:100]}", FAIR, behind.where)
-    moved = facts.mentioned(r"\b(?:model|net|self)\w*\.(?:cuda|to)\(|\bon the gpu\b|\.cuda\(gpu\)")
+    moved = facts.mentioned(r"\b(?:model|net|self)\w*\.(?:cuda|to)\(|\.cuda\(gpu\)")
     if moved is not None:
         yield Clue(f"although the model is moved: {moved[1].strip()[:80]}", FAIR + 0.5, moved[0])
 

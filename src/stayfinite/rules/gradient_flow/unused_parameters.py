@@ -57,7 +57,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if facts.symptoms.healthy:
         return
     told = facts.said(
-        r"(?:parameters?|params|weights?|layers?)\b.{0,60}\b(?:get|got|receive[sd]?|have|has|had)\b.{0,12}\bno grad|"
         r"\bgrad(?:ient)?s? (?:is|are|was|were|=|==|:) ?None\b|\.grad ?(?:is|:|=|==)? ?None\b|did not receive grad|"
         r"gradients do not exist for variables"
     )

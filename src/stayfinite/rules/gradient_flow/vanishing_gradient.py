@@ -36,8 +36,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.gradient_flow.standstill import stands_still
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
 FADED = 1e-6
 """With a loss above 0.1, a smaller gradient norm changes no fp32 weight at usual learning rates."""
@@ -71,10 +70,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"gradient norm {norm:.2g} with loss {loss:.3g}", STRONG, symptoms.where.get("start", ""))
         if symptoms.flat:
             yield Clue("and the loss does not move", FAIR)
-    if (symptoms.flat or symptoms.zero_norms or stands_still(facts)) and (
-        named := facts.mentioned(r"vanish\w* grad|grad\w* vanish|\bsigmoid\b.{0,40}\b(?:hidden|layers?)\b|saturat")
-    ) is not None:
-        yield Clue(named[1].strip()[:100], FAIR if "vanish" in named[1].lower() else HINT, named[0])
 
 
 RULE = Rule(

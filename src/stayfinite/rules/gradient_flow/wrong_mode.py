@@ -75,20 +75,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     disabled = facts.seen("model.grad_disabled_in_train")
     if disabled is not None and disabled.value:
         yield Clue("the forward pass runs with gradients disabled", PROOF, disabled.where)
-    gap = facts.mentioned(
-        r"\beval\(\).{0,60}\b(?:accuracy|score|result|output|loss|error|prediction|metric)s?\b.{0,40}"
-        r"\b(?:drops?|worse|bad|wrong|decreas\w+|random|reduced|high\w*|poor|nan|garbage)\b|"
-        r"\b(?:accuracy|score|result|output|loss|error|prediction|metric)s?\b.{0,40}"
-        r"\b(?:drops?|worse|bad|wrong|decreas\w+|random|reduced|high\w*|poor|nan|garbage)\b.{0,40}\beval(?:\(\)| mode)|"
-        r"\beval\(\).{0,30}\b(?:bad|worse|wrong|poor|random|garbage|different) "
-        r"(?:results?|outputs?|predictions?|accuracy|scores?)|"
-        r"\beval\(\)[^\n]{0,60}\b\d[^\n]{0,80}\btrain\(\)[^\n]{0,60}\d|"
-        r"\btrain\(\)[^\n]{0,60}\b\d[^\n]{0,80}\beval\(\)[^\n]{0,60}\d|"
-        r"\b(?:without|removing|commenting out|if i remove) (?:model\.)?eval\(\).{0,60}"
-        r"\b(?:good|fine|better|normal\w*|correct|works?|high)|"
-        r"\btrain(?:\(\)|ing)? mode\b.{0,40}\b(?:fine|good|well|ok|correct)\b"
-    )
-    gap = gap or _measured_in_both(facts)
+    gap = _measured_in_both(facts)
     if gap is not None and refused is None:
         yield Clue(f"the two modes disagree: {gap[1].strip()[:120]}", STRONG, gap[0])
 

@@ -40,7 +40,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, code_lines
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
 from stayfinite.rules.signs.witness import not_finite
 
 _MASK_CODE = re.compile(
@@ -53,33 +53,16 @@ _MASK_CODE = re.compile(
     r"\b(?:pad\w*|patches|tokens|keys|frames|nodes)\b.{0,20}\bmask(?:ed)?\b",
     re.IGNORECASE,
 )
-_EMPTY = re.compile(
-    r"\b(?:all|fully|entirely|wholly|completely)[- ](?:masked|padd(?:ed|ing)|-?inf)|\ball \w+ (?:are )?masked|"
-    r"\b(?:empty|zero[- ]length|"
-    r"length 0|no valid)\b.{0,30}\b(?:sequence|sentence|row|text|token|mask|memory)s?\b|"
-    r"\b(?:sequence|sentence|row|text|document|sample|example)s?\b.{0,24}\b(?:(?:of )?length (?:0|zero)|"
-    r"(?:is|are) empty|no tokens?|zero tokens|(?:all|only|nothing but) pad\w*)|"
-    r"\b(?:have|has|having|with|without|are|is)\b (?:no|any|zero|0) (?:\w+ )?(?:neighbou?rs?|tokens?|items?|"
-    r"history|events?|"
-    r"transactions?|frames?|words?|keys?|messages?|objects?|valid (?:positions?|tokens?|keys?|entries))\b|"
-    r"\b(?:len(?:gth)?s?|n|count|num_\w+)\b\s*(?:=|==|is|of|:)\s*0\b(?!\.\d)|\bevery (?:key|position|"
-    r"token)\b.{0,20}\b(?:masked|hidden)",
-    re.IGNORECASE,
-)
-_DENIED = re.compile(
-    r"\b(?:no|not|without|never|zero|0)\b.{0,24}\b(?:fully|all|entirely|wholly|completely|empty)\b", re.IGNORECASE
-)
 _ATTENDS = (
-    r"\btransformer\b|\bHAN\b|\bhierarchical attention|\bself[-_ ]?attn|\bpointer net\w*|\bGAT\b|\bBiDAF\b|"
-    r"\battention\b|\bencoder[- ]?layer|\bseq2seq\b|\bmulti30k\b|\b(?:wmt|iwslt)\d*|\bmachine "
-    r"translation|\bnmt\b|\bMultiheadAttention\b|TransformerEncoder"
+    r"\btransformer\b|\bHAN\b|\bGAT\b|\bBiDAF\b|\battention\b|\b(?:wmt|iwslt)\d*|\bMultiheadAttention\b|"
+    r"TransformerEncoder"
 )
 _READY_MADE = (
     r"from_pretrained|model_name_or_path|llama|qwen|mistral|gemma|bert\b|\bt5|gpt-?2|\bopt-|bloom|whisper|\bvit\b|"
     r"\bswin|\bdeit|TrainingArguments|import transformers|flash[-_ ]?att|sdpa"
 )
-_PADDED = r"\bpad(?:ded|ding|s)?\b|pad_sequence|different (?:lengths?|sizes?)|variable[- ]length|\bragged\b"
-_ROW_OF_MINUS_INF = r"(?:^|\[)\s*\[?\s*-inf\b(?:\s*,?\s+-inf\b)+\s*,?\s*(?:\.\.\.[^\]\d]*)?\]"
+_PADDED = r"\bpad(?:ded|ding|s)?\b|pad_sequence"
+_ROW_OF_MINUS_INF = r"(?:^|\[)\s*\[?\s*-inf\b(?:[\s,]+-inf\b)+[\s,]*(?:\.\.\.[^\]\d]*)?\]"
 """A printed row of scores that are all -inf."""
 _ROW_OF_NAN = r"\[?\s*nan\s*,\s+nan\s*,\s+nan|\[\s*nan,\s*nan"
 
@@ -98,26 +81,16 @@ def judge(facts: Facts) -> Iterator[Clue]:
             filled = re.search(r"-\s*(?:float\()?['\"]?(?:np\.|torch\.|math\.)?inf", code[1], re.IGNORECASE) is not None
             weight = 3.5 if filled and facts.context.half is None else FAIR + HINT
             yield Clue(f"a mask before a softmax: {code[1].strip()[:140]}", weight, code[0], risk=True)
-        empty = next(((where, text) for where, text in code_lines(facts) if _EMPTY.search(text)), None)
-        if empty and _DENIED.search(empty[1]):
-            yield Clue(f"no row is fully masked: {empty[1].strip()[:140]}", REFUTED, empty[0])
-        elif empty:
-            yield Clue(f"a row without a key: {empty[1].strip()[:140]}", FAIR + HINT, empty[0])
-        rows_of_inf = facts.mentioned(r"\[\s*-inf(?:\s*,\s*-inf)+\s*\]")
-        if rows_of_inf:
-            yield Clue(f"a fully masked row: {rows_of_inf[1].strip()[:80]}", STRONG + FAIR, rows_of_inf[0])
         if code is None and bad:
             yield from _own_attention(facts)
-        hidden = facts.said(_ROW_OF_MINUS_INF)
+        hidden = facts.mentioned(_ROW_OF_MINUS_INF)
         if hidden:
-            yield Clue(f"a row of scores is all -inf: {hidden.text.strip()[:80]}", STRONG, hidden.where)
+            yield Clue(f"a row of scores is all -inf: {hidden[1].strip()[:80]}", STRONG + FAIR, hidden[0])
         rows = facts.said(_ROW_OF_NAN)
         if rows:
             yield Clue(f"whole rows are NaN: {rows.text.strip()[:80]}", FAIR, rows.where)
         kernel = facts.mentioned(
-            r"\b(?:eager|math|naive|manual|vanilla)\b.{0,40}\b(?:fine|finite|works?|ok|normal\w*|no nan|correct)|"
-            r"\b(?:without|disabl\w+) (?:flash|sdpa|xformers|memory[- ]efficient)\w*.{0,50}"
-            r"\b(?:fine|finite|works?|ok|normal\w*|no nan)"
+            r"\b(?:eager|math|naive|manual|vanilla)\b.{0,40}\b(?:fine|finite|works?|ok|normal\w*|no nan|correct)"
         )
         if kernel:
             yield Clue(

@@ -75,10 +75,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(far[0], FAIR + HINT if code else FAIR, far[1])
     if code:
         yield Clue(f"an unscaled init: {code[1].strip()[:140]}", FAIR, code[0], risk=True)
-    scratch = facts.mentioned(
-        r"from scratch|random(?:ly)? init\w*|without (?:the )?pre-?trained|no pre-?trained|"
-        r"pretrained\W{1,4}(?:false|none|null)"
-    )
+    scratch = facts.mentioned(r"from scratch")
     if scratch and facts.symptoms.points and facts.symptoms.good_before < 20:
         yield Clue(scratch[1].strip()[:120], HINT, scratch[0], risk=True)
     if facts.context.adapters:

@@ -23,7 +23,7 @@ EARLY_STEP = 20
 _COUNTED = re.compile(
     r"\b(\d{1,6})[- ](?:way|class(?:es)?|labels?|categories|symbols?)\b|\bln\((\d{1,6})\)", re.IGNORECASE
 )
-_SUMMED = r"reduction\W{1,3}['\"]?sum\b|size_average\s*=\s*False|\bctc\b|\bvae\b|\bmse|regress|reduce_sum|torch\.sum"
+_SUMMED = r"reduction\W{1,3}['\"]?sum\b|size_average\s*=\s*False|\bvae\b|reduce_sum|torch\.sum"
 
 
 def classes_of(facts: Facts) -> float | None:

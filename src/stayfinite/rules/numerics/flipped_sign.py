@@ -49,7 +49,8 @@ _GAIN = re.compile(
 )
 """A quantity to maximize used as a loss, without a minus."""
 _TURNED = re.compile(
-    r"=\s*\(?\s*-|-\s*(?:torch|tf|np|K|F)\.|1\.?0?\s*-|\*\s*-\s*1|\(-|\bneg|nll|maximi[sz]e|cross_?entropy|_loss\(|loss_f"
+    r"=\s*\(?\s*-|-\s*(?:torch|tf|np|K|F)\.|1\.?0?\s*-|\*\s*-\s*1|\(-|\bneg|nll|maximi[sz]e|cross_?entropy|_loss\(|"
+    r"loss_f"
 )
 _LOG_PROBABILITY = re.compile(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IGNORECASE)
 """The negated cross entropy per token is its log-probability, which RL needs."""

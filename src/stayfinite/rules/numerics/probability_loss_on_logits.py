@@ -52,7 +52,7 @@ _LAYERS = re.compile(r"\bnn\.(?:Linear|Conv\w+|LSTM|GRU|RNN|Embedding|Transforme
 """The model is in the script, so its last layer would be visible."""
 _TURNED = re.compile(r"log_?softmax|sigmoid", re.IGNORECASE)
 
-_LISTED = r"\bDense(?:Layer)?\b|\bLinear\b|\bFullyConnected\b|\bfc\d?\b"
+_LISTED = r"\bDense(?:Layer)?\b|\bLinear\b|\bFullyConnected\b"
 """A model is described layer by layer."""
 FLOOR = 1.1921e-07
 """-log(1 - 1e-7) in fp32: Keras's cross entropy for a "probability" clipped to its upper bound."""
@@ -75,7 +75,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     negative = facts.symptoms.contradicted("negative loss")
     if negative is not None and fed is None:
         yield Clue(negative.text, FAIR + HINT / 2, facts.symptoms.where.get("start", ""))
-        layers, turned = facts.mentioned(_LISTED), facts.mentioned(r"softmax|sigmoid")
+        layers, turned = facts.mentioned(_LISTED), facts.mentioned(r"softmax")
         if layers is not None and turned is None:
             yield Clue(f"no softmax among the layers ({layers[1].strip()[:60]})", FAIR, layers[0])
     yield from _keras(facts)
@@ -91,14 +91,11 @@ def _keras(facts: Facts) -> Iterator[Clue]:
         return
     if facts.symptoms.healthy and facts.symptoms.last_loss is not None and facts.symptoms.last_loss > FLOOR * 2:
         return
-    bare = facts.mentioned(
-        r"activation\W{1,3}(?:None|null|linear)\b|no (?:final |last |output )?(?:activation|softmax|sigmoid)\b|"
-        r"without (?:an? |the )?(?:final |last )?(?:activation|softmax|sigmoid)\b"
-    )
+    bare = facts.mentioned(r"activation\W{1,3}(?:None|null|linear)\b")
     dense = next(
         (text for _, text in reversed(list(code_lines(facts))) if re.search(r"\b(?:Dense|Conv2D)\(", text)), None
     )
-    squashed = facts.mentioned(r"Activation\(|softmax|sigmoid") is not None
+    squashed = facts.mentioned(r"Activation\(|softmax") is not None
     if bare is None and dense is not None and "activation" not in dense and not squashed:
         bare = loss[0], dense
     if bare is not None:

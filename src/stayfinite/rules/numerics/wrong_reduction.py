@@ -34,7 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 LARGE = 500.0
 """A mean of cross entropies or standardized squared errors never starts here; a sum does."""
@@ -44,7 +44,6 @@ _SUMMED = (
     r"reduction\W{1,3}['\"]?sum\b|size_average\s*=\s*False|\bloss\w*\s*=\s*(?:torch\.sum|tf\.reduce_sum|K\.sum)\(|"
     r"\bloss\w*\s*=\s*\(.*\)\.sum\(\)\s*$|Reduction\.SUM\b"
 )
-_BY_DESIGN = r"\bv?vae\b|\belbo\b|\blogvar\b|\bnormali[sz]ing flow|\bctc\b"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -67,8 +66,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"and the loss starts at {first:.4g}", FAIR if facts.symptoms.explodes else HINT, place)
             if facts.symptoms.explodes or facts.symptoms.bad:
                 yield Clue("the rate was chosen for a mean: steps are too large", FAIR, place)
-        if facts.mentioned(_BY_DESIGN):
-            yield Clue("likelihoods of whole images or sequences are summed on purpose", AGAINST, summed[0])
     shape = facts.seen("loss.shape")
     if shape is not None and shape.value not in ([], (), [1], (1,)):
         yield Clue(f"the loss has the shape {shape.value}", PROOF, shape.where)

@@ -35,7 +35,6 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import BACKWARD, CLIP, SCALE, UNSCALE, Call, calls
 from stayfinite.rules.optimization.rates import optimizer_of
 from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import remark
 
 SCALED_NORM = 5000.0
 """A median gradient norm above this means scaled gradients or a diverged run."""
@@ -58,13 +57,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(text, STRONG + FAIR, first.where if first else torchs_own[0].where, mild=mild)
         else:
             yield Clue("the gradients are unscaled first", REFUTED, before[0].where)
-    told = remark(
-        facts,
-        r"clip\w*[^.\n]{0,40}\b(?:before|without)\b[^.\n]{0,20}unscal\w*|unscale_?\W{0,3}[^.\n]{0,20}\b(?:after|"
-        r"missing|forgot\w*|not called)\b",
-    )
     seen = facts.symptoms
-    if (scaled or told is not None) and seen.typical_norm is not None and seen.typical_norm > SCALED_NORM:
+    if scaled and seen.typical_norm is not None and seen.typical_norm > SCALED_NORM:
         yield Clue(
             f"gradient norms of about {seen.typical_norm:.4g} are from scaled gradients",
             FAIR,

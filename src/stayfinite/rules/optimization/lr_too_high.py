@@ -59,7 +59,7 @@ from stayfinite.rules.optimization.rates import set_too_high
 from stayfinite.rules.precision.half_range import half_of
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.course import fell_apart
-from stayfinite.rules.signs.going_bad import at_first_step, began_well, remark, told_climb, weights_survived, went_bad
+from stayfinite.rules.signs.going_bad import at_first_step, began_well, told_climb, weights_survived, went_bad
 from stayfinite.rules.signs.loss_parts import blown_up_part, lost_part, vanished_part
 from stayfinite.rules.symptoms import HUGE_LOSS
 
@@ -128,13 +128,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     climbed = told_climb(facts) if not seen.explodes and not seen.diverges and diverged is None else None
     if climbed is not None:
         yield Clue(f"reported to climb: {climbed[0]}", 3.0 if climbed[2] else FAIR, climbed[1])
-    told = remark(
-        facts,
-        r"(?:lower|reduc\w+|decreas\w+|small\w*)\b[^.\n]{0,20}\b(?:learning rate|lr)\b[^.\n]{0,50}\b(?:fix\w*|"
-        r"solv\w+|works?|helps?|fine|trains|converges)",
-    )
-    if told is not None:
-        yield Clue(told[1].strip(), STRONG, told[0], risk=True)
     yield from _against(facts, where, healthy is not None)
 
 

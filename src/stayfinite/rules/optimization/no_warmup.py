@@ -47,13 +47,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: warmup disabled, and an explosion early in the run."""
     yield from planned(facts, "plan.no_warmup", STRONG + HINT)
     seen, warmup, broken = facts.symptoms, facts.context.warmup, went_bad(facts)
-    spoken = facts.settings.search(r"\b(?:no|without)(?: any| lr| learning rate)? warm-?up\b")
-    off = warmup.text if warmup is not None and warmup.value == 0 else spoken[1].strip()[:80] if spoken else ""
-    if not off or (warmup is not None and warmup.value != 0) or (broken is None and not seen.diverges):
+    if warmup is None or warmup.value != 0 or (broken is None and not seen.diverges):
         return
     first = seen.first_bad
     step = first.step if first is not None else None
-    yield Clue(f"there is no warmup ({off})", FAIR, warmup.where if warmup else spoken[0] if spoken else "", risk=True)
+    yield Clue(f"there is no warmup ({warmup.text})", FAIR, warmup.where, risk=True)
     where = seen.where.get("first_bad", seen.where.get("largest_loss", ""))
     if step is not None and 1 < step <= EARLY_STEPS and seen.good_before >= 1:
         yield Clue(f"the run breaks at step {step:.0f}", FAIR, where)

@@ -48,9 +48,7 @@ from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 EMPTY = r"optimizer got an empty parameter list|no parameters? to optimize|empty param(?:eter)? (?:list|group)"
 NOT_LEAF = r"can'?t optimize a non-leaf tensor"
-NOT_SHARDED = (
-    r"optimizer does not seem to reference any fsdp parameters|optimizer.{0,30}(?:not|no) .{0,20}flat(?:tened)? param"
-)
+NOT_SHARDED = r"optimizer does not seem to reference any fsdp parameters"
 NO_CHECKS = r"no inf checks were recorded for this optimizer"
 
 

@@ -12,24 +12,19 @@ from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue
 from stayfinite.rules.signs.going_bad import went_bad
 
 DETECTION = (
-    r"mm(?:det|cv|seg|ocr|pose|rotate|yolo|3d)|mmdetection|detectron|maskrcnn|adelaidet|paddledet\w*|simpledet|"
-    r"(?:mask|faster|cascade|fast|rotated|oriented|sparse)[ _-]?r?-?cnn|retinanet|\bfcos|\bfpn\b|_fpn_|\byolo|"
-    r"centernet|efficientdet|gluoncv|\bssd(?:\b|\d{3})|\bgfl\b|\batss\b|yolact|\bsolov?2?\b|\bdota\b|"
-    r"SOLVER|IMS_PER_BATCH|NUM_GPUS|(?:samples|imgs|images)_per_gpu|[-_][123]x(?:[-_.]|\b)|"
-    r"r(?:es)?(?:net)?-?50[-_]c4"
+    r"mm(?:det|cv|seg|ocr|pose|rotate|yolo|3d)|mmdetection|detectron|"
+    r"(?:mask|faster|cascade|fast|rotated|oriented|sparse)[ _-]?r?-?cnn|retinanet|\bfpn\b|_fpn_|\byolo|efficientdet|"
+    r"\bssd(?:\b|\d{3})|yolact|SOLVER|IMS_PER_BATCH|NUM_GPUS|(?:samples|imgs|images)_per_gpu|[-_][123]x(?:[-_.]|\b)"
 )
 """Frameworks and models whose recipes assume eight GPUs."""
 
-ONE_CARD = r"\bultralytics\b|\byolo(?:v[5-9]|v?1\d)"
+ONE_CARD = r"\bultralytics\b"
 """Detectors for one GPU that warm up and adapt rate and decay to the batch."""
 
 LOW_FOR_BOXES = 1e-4
 """Detectors use SGD at about 0.02 and AdamW at 1e-4 and above."""
 
-TRANSFORMERS = (
-    r"\btransformer(?!s\b)|\bfairseq\b|\bmarian\b|\b\w*(?:bert|gpt-?\d?)\b|\bvit[-_ /]|\bbart\b|\bwhisper\b|\bnllb\b|"
-    r"\bconformer\b|\bdiffusion\b|\bunet\b|\bdit\b|\bopt-\d"
-)
+TRANSFORMERS = r"\btransformer(?!s\b)|\bfairseq\b|\b\w*(?:bert|gpt-?\d?)\b|\bwhisper\b|\bdiffusion\b|\bunet\b"
 """Trained with Adam or AdamW unless stated otherwise."""
 
 _PARTS = re.compile(
@@ -46,7 +41,8 @@ _OPTIMIZER = re.compile(
     r"\b(?:adam\w*|nadam|radam|rmsprop|sgd|adafactor|prodigy|d-?adapt\w*|lamb|lars)\b", re.IGNORECASE
 )
 _RATE = re.compile(
-    r"\b(?:lr0|lr_?max|(?:init|start|initial)_(?:lr|learning_rate)|(?:lr|learning_rate)_init)\b[\s:=]{1,3}(\d*\.?\d+(?:e-?\d+)?)|"
+    r"\b(?:lr0|lr_?max|(?:init|start|initial)_(?:lr|learning_rate)|(?:lr|"
+    r"learning_rate)_init)\b[\s:=]{1,3}(\d*\.?\d+(?:e-?\d+)?)|"
     r"\b(?:\w*Optimizer|SGD|N?Adam\w*|RMSprop)\(\s*(?:learning_rate\s*=\s*)?(\d*\.?\d+(?:e-?\d+)?)\s*[,)]",
     re.IGNORECASE,
 )

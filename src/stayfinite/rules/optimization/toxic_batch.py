@@ -33,12 +33,11 @@ A row with NaN in it is SF301.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.course import lone_spike
-from stayfinite.rules.signs.going_bad import remark, went_bad
+from stayfinite.rules.signs.going_bad import went_bad
 
 LONG_HEALTH = 50
 """Healthy points after which a sudden end is more likely a batch than a setting."""
@@ -54,20 +53,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
             replayed.where,
         )
     spike = lone_spike(facts)
-    told = (facts.mentioned if spike is not None else partial(remark, facts))(
-        r"(?:one|single|certain|specific|same|bad|toxic|some) batch(?:es)?\b[^.\n]{0,50}\b(?:spike|explod|nan|jump|"
-        r"diverge)\w*|(?:same|exact) (?:step|batch|iteration)[^.\n]{0,30}(?:every|each) (?:time|run)|"
-        r"skip\w* (?:that|this|the|those) (?:batch|step|rows?)\w*\b[^.\n]{0,30}\b(?:fine|trains?|works?|helps?|"
-        r"fix\w*|solve\w*)",
-    )
-    skipped = facts.said(r"skip\w*\b.{0,30}\b(?:non-?finite|nan|inf|bad|toxic)\b.{0,12}batch|(?:non-?finite|nan) batch")
+    skipped = facts.said(r"(?:non-?finite|nan) batch")
     if skipped is not None:
         yield Clue(skipped.text, FAIR, skipped.where)
     seen, broken = facts.symptoms, went_bad(facts)
     if spike is not None:
         yield Clue(
             spike[0],
-            FAIR if broken is not None or seen.diverges or skipped or told else HINT / 2,
+            FAIR if broken is not None or seen.diverges or skipped else HINT / 2,
             spike[1],
         )
     first = seen.first_bad

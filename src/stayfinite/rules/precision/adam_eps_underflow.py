@@ -45,29 +45,19 @@ SMALLEST_HALF = 6e-8
 
 
 MADE_BY_STEP = (
-    r"(?:after|by|in|during|following|once|calling)\b[^.;\n]{0,30}\b(?:optim\w*\.step|opt\.step|optimi[sz]er'?s? step|"
-    r"optimi[sz]er update|the update|weight update|scaler\.step)\b[^;\n]{0,80}\bnans?\b|"
-    r"\bnans?\b[^.;\n]{0,50}\b(?:after|by|in|during|following|once|calling)\b[^.;\n]{0,25}"
-    r"\b(?:optim\w*\.step|opt\.step|optimi[sz]er'?s? step|optimi[sz]er update|first update|scaler\.step)"
+    r"(?:after|by|in|during|following|once|calling)\b[^.;\n]{0,30}\b(?:optim\w*\.step|opt\.step|"
+    r"optimi[sz]er'?s? step|optimi[sz]er update|the update|weight update|scaler\.step)\b[^;\n]{0,80}\bnans?\b"
 )
 """A remark that the step itself turns weights into NaN."""
 
 GRADIENT_FINE = (
-    r"\bgrad\w*\b[^.;\n]{0,40}\b(?:finite|fine|normal|ok|okay|valid|not nan|no nans?|without nans?|reasonable)\b|"
-    r"\b(?:finite|no nans?|normal|valid)\b[^.;\n]{0,15}\bgrad\w*"
+    r"\bgrad\w*\b[^.;\n]{0,40}\b(?:finite|fine|normal|ok|okay|valid|not nan|no nans?|without nans?|reasonable)\b"
 )
 """A remark that the gradient before it was fine."""
 
 
 CHOSEN_ADAM = r"(?<![\w-])(?:optim\.|torch\.optim\.)?(?:Nadam|RAdam|AdamW?)\b(?!\w)"
 """Adam chosen in a script; `adamw_torch` is only a framework's default."""
-
-LARGER_EPS_HELPS = (
-    r"\beps\w*\b[^.\n]{0,40}(?:1e-0?[3-6]\b)[^.\n]{0,30}\b(?:fix\w*|solv\w+|works?|helps?|cures?|no nans?|fine|ok|"
-    r"trains?|finite|stable)\b|"
-    r"\b(?:larger|bigger|increas\w+|rais\w+)\b[^.\n]{0,20}\beps\w*\b[^.\n]{0,40}\b(?:fix\w*|solv\w+|works?|helps?|"
-    r"no nans?|fine)\b"
-)
 
 SENSELESS = 1e-12
 """Too small even for fp32."""

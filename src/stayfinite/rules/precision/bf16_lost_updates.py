@@ -58,18 +58,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     pure = pure or cast
     if pure is None and (weights is None or weights.value != "bf16"):
         return
-    unchanged = facts.mentioned(
-        r"\bweights?\b[^.\n]{0,20}\b(?:do(?:es)? not|don't|doesn't|never) (?:chang|mov|updat)\w*"
-    )
-    equal = seen.points >= 4 and seen.first_loss is not None and seen.best_loss == seen.largest_loss
-    still = (
-        seen.flat
-        or (equal and unchanged is not None)
-        or (
-            seen.points >= 10 and facts.mentioned(r"loss (?:does not|doesn't|is not|not) (?:decreas|mov|chang|fall)\w*")
-        )
-    )
-    if not still:
+    if not seen.flat:
         return
     where, text = pure if pure is not None else (weights.where, weights.text) if weights is not None else ("", "")
     yield Clue(f"weights in bf16 ({text.strip()})", FAIR + HINT if pure is not None else FAIR, where, risk=True)

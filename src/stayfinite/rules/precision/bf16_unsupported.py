@@ -48,10 +48,8 @@ from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
 REFUSALS = (
     r"doesn'?t support bf16|bf16.{0,60}(?:is|are) not supported|bf16 mixed precision (?:requires|with)|"
-    r"bfloat16 is (?:only|not) supported|"
-    r"(?:does not|doesn'?t|do not|don'?t|cannot) support (?:bf16|bfloat16)|\.bf16.{0,30}requires \.target sm_80|"
-    r"bf16 requires|bfloat16 requires|bf16.{0,20}requires (?:an )?ampere|type bf16 is not supported|no bf16 support|"
-    r"bf16.{0,30}unsupported|bfloat16.{0,30}unsupported"
+    r"bfloat16 is (?:only|not) supported|(?:does not|doesn'?t|do not|don'?t|cannot) support (?:bf16|bfloat16)|"
+    r"\.bf16.{0,30}requires \.target sm_80|bf16 requires|bfloat16 requires|type bf16 is not supported|no bf16 support"
 )
 WEAKER = r"not implemented for 'BFloat16'|got unsupported ScalarType BFloat16|CUDA_R_16BF"
 

@@ -38,8 +38,7 @@ _REFUSED = (
     r"\b(?:fp8|float8|mxfp8|_scaled_mm|e4m3\w*|fp8e\w+)\b.{0,80}\b(?:not (?:natively )?supported|only supported|"
     r"unsupported|requires?|needs?)\b.{0,80}\b(?:capability|sm_?\d+|architecture|hopper|ada|blackwell|h100|mi300|"
     r"devices?|gpus?|hardware)|"
-    r"\bcompute capability\b.{0,40}\b(?:8\.9|9\.0|9\.x|10\.0)\b.{0,60}\b(?:required|needed)\b.{0,30}\b(?:mx)?fp8|"
-    r"\b(?:fp8|float8)\b.{0,40}\b(?:compute capability|sm)\b ?(?:>=? ?)?(?:8\.9|9\.0|89|90)"
+    r"\bcompute capability\b.{0,40}\b(?:8\.9|9\.0|9\.x|10\.0)\b.{0,60}\b(?:required|needed)\b.{0,30}\b(?:mx)?fp8"
 )
 """Library errors on a GPU without fp8."""
 

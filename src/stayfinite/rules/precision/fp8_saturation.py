@@ -28,19 +28,12 @@ Early in training a loss up to a few percent above bf16's is usual and closes. N
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.fp8_settings import ROWWISE, EightBits
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.fp8_settings import ROWWISE
+from stayfinite.rules.rule import AGAINST, FAIR, REFUTED, Clue, Rule
 from stayfinite.rules.signs.fp8_loss import lost
-from stayfinite.rules.signs.going_bad import remark
-
-_OUT_OF_RANGE = (
-    r"\b(?:fp8|float8|e4m3|e5m2)\b.{0,60}\b(?:saturat\w+|clipp?ed|overflow\w*|out of range|underflow\w*)|"
-    r"\b(?:saturat\w+|overflow\w*|underflow\w*)\b.{0,40}\b(?:fp8|float8|e4m3|e5m2)\b"
-)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -49,27 +42,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if eight is None:
         yield Clue("no sign of fp8", REFUTED)
         return
-    said = remark(facts, _OUT_OF_RANGE)
-    if said is not None:
-        yield Clue(said[1].strip(), STRONG, said[0])
     sign = lost(facts)
     if sign is None:
         return
     yield sign
     yield Clue(f"fp8 is on ({eight.told.text[:80]})", FAIR, eight.told.where, risk=True)
-    yield from _scales(facts, eight)
-
-
-def _scales(facts: Facts, eight: EightBits) -> Iterator[Clue]:
-    if (outliers := remark(facts, r"\boutliers?\b")) is not None:
-        yield Clue(outliers[1].strip(), FAIR, outliers[0])
-    if eight.delayed_by_word:
-        yield Clue("delayed scales are a separate finding", -HINT)
-    elif eight.scaling is not None and eight.scaling.value == ROWWISE:
+    if eight.scaling is not None and eight.scaling.value == ROWWISE:
         yield Clue(f"rowwise scales are used ({eight.scaling.text[:60]})", AGAINST / 2, eight.scaling.where)
-    form = facts.settings.find("fp8_format")
-    if form is not None and eight.coarse and re.search(r"e4m3", str(form.value), re.IGNORECASE):
-        yield Clue(f"gradients in E4M3 (limit 448) ({form.name}: {form.value})", HINT, form.where, risk=True)
 
 
 RULE = Rule(

@@ -33,13 +33,8 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import remark
 
 _PRINTED = r"\((?:lm_head|output|output_layer|router|gate|score|classifier|embed_out)\): (?:Float8Linear|MXLinear)\("
-_SAID = (
-    r"\b(?:lm[ _-]?head|output (?:layer|projection)|router|gate)\b[^.;\n]{0,60}\b(?:quantized|converted|cast|computed|"
-    r"running|runs|trained|is|was)\b[^.;\n]{0,12}\b(?:to|in|as) (?:fp8|float8)\b"
-)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -53,9 +48,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     printed = facts.mentioned(_PRINTED)
     if printed is not None:
         yield Clue(printed[1].strip()[:120], STRONG, printed[0], mild=True)
-    said = remark(facts, _SAID) or facts.settings.search(_SAID)
-    if said is not None:
-        yield Clue(said[1].strip()[:160], STRONG + 1, said[0], mild=True)
 
 
 RULE = Rule(

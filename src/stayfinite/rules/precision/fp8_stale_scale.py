@@ -34,16 +34,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from stayfinite.rules.checkpoint.restart import resumed
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.fp8_settings import EightBits
 from stayfinite.rules.known import first_number
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
 from stayfinite.rules.signs.fp8_loss import lost
-from stayfinite.rules.signs.going_bad import began_well, remark
+from stayfinite.rules.signs.going_bad import began_well
 
-_HISTORY = r"\bamax\b.{0,40}\b(?:history|stale|reduc\w+|sync\w*|roll\w*)|\bstale (?:fp8 )?scales?\b|\bdelayed scal\w+"
-_RESUMED = r"\b(?:load(?:ing|ed)?|resum\w+|restor\w+)\b.{0,40}\b(?:checkpoint|state_dict)|\bload_state_dict\b"
 _LOST_STATE = r"(?:missing|unexpected)\W.{0,120}_extra_state|_extra_state.{0,60}\b(?:missing|not found)"
 _OTHER_GROUP = r"\bfp8_group\s*=.{0,40}data_parallel"
 
@@ -68,12 +67,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue("it worked while values matched the history", HINT, sign.where)
     yield from short_memory(eight)
     yield from _unshared(facts, eight)
-    said = remark(facts, _HISTORY)
-    if said is not None:
-        yield Clue(said[1].strip(), HINT, said[0])
-    resumed = remark(facts, _RESUMED)
-    if resumed is not None:
-        yield Clue(f"scales restart after loading: {resumed[1].strip()[:120]}", FAIR, resumed[0])
+    loaded = resumed(facts)
+    if loaded is not None:
+        yield Clue(f"scales restart after loading: {loaded[0][:120]}", FAIR, loaded[1])
     dropped = facts.mentioned(_LOST_STATE)
     if dropped is not None:
         yield Clue(f"the history was not restored: {dropped[1].strip()[:120]}", FAIR + HINT, dropped[0])

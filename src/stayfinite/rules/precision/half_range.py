@@ -42,24 +42,20 @@ WITHOUT_BF16 = r"\b(?:V100|T4|P100|P40|K80|GTX ?\d+\w*|(?:RTX ?)?20[678]0\w*|208
 
 FINE_OTHERWISE = (
     r"(?:fp32|float32|full precision|bf16|bfloat16|without (?:fp16|amp|half|mixed precision)|(?:fp16|amp|half|"
-    r"mixed precision) (?:off|disabled|false))"
-    r"[^.;\n]{0,40}\b(?:fine|works?|ok|okay|normal|finite|no nan|trains?|stable|converges?|solves?|fixes|cures?)\b|"
-    r"\b(?:fine|works?|ok|okay|normal|finite|no nan|stable|converges?)\b[^.;\n]{0,30}\b(?:in|with|under|using|"
-    r"at)\b[^.;\n]{0,12}"
-    r"\b(?:fp32|float32|full precision|bf16|bfloat16)\b|"
-    r"\b(?:only|nan)\b[^.;\n]{0,20}\b(?:with|in|when|under)\b[^.;\n]{0,15}\b(?:fp16|amp|half|float16|mixed precision)\b"
+    r"mixed precision) (?:off|disabled|false))[^.;\n]{0,40}\b(?:fine|works?|ok|okay|normal|finite|no nan|trains?|"
+    r"stable|converges?|solves?|fixes|cures?)\b"
 )
 """A remark that the same run works in another format."""
 
 
 FP16_MODES = (
-    r"\bcudaHalf\(|:half\(\)|AmpOptimWrapper|Fp16OptimizerHook|\bfp16\s*=\s*dict\(|[-_]amp[-_]|set_floatx\(['\"]float16|mixed_float16|"
-    r"dtype=torch\.float16\)|\bcuda\.HalfTensor\b|\bcuda\.amp\b|\bapex\b.{0,20}\bamp\b|\bamp_level\W{1,4}O[123]\b|"
-    r"\bautocast\((?:(?:device_type ?= ?)?['\"]cuda['\"])?\)|\bGradScaler\((?!.*False)|\bmp\W{1,3}fp16\b|"
-    r"(?<![a-z])(?:\w{1,30}[_.-])?(?:amp|fp16|float16|mixed[ _-]precision)(?:[_.-]\w{1,30})?\s{0,3}[:= ]\s{0,3}"
-    r"(?:true|on|yes|enabled)\b|"
-    r"--(?:use[-_])?(?:amp|mixed[-_]precision)(?=\s|$)|"
-    r"(?:using|with|in|trained|training) (?:automatic )?mixed precision"
+    r"\bcudaHalf\(|:half\(\)|AmpOptimWrapper|Fp16OptimizerHook|\bfp16\s*=\s*dict\(|[-_]amp[-_]|"
+    r"set_floatx\(['\"]float16|mixed_float16|dtype=torch\.float16\)|\bcuda\.HalfTensor\b|\bcuda\.amp\b|"
+    r"\bapex\b.{0,20}\bamp\b|\bamp_level\W{1,4}O[123]\b|\bautocast\((?:(?:device_type ?= ?)?['\"]cuda['\"])?\)|"
+    r"\bGradScaler\((?!.*False)|\bmp\W{1,3}fp16\b|"
+    r"(?<![a-z])(?:\w{1,30}[_.-])?(?:amp|fp16|float16|"
+    r"mixed[ _-]precision)(?:[_.-]\w{1,30})?\s{0,3}[:= ]\s{0,3}(?:true|on|yes|enabled)\b|"
+    r"--(?:use[-_])?(?:amp|mixed[-_]precision)(?=\s|$)"
 )
 """Names of fp16 mixed precision in OpenMMLab, Keras, torch and others."""
 
@@ -74,9 +70,7 @@ WHOLE_MODEL = (
     r"\bgrad\b.{0,80}\bdtype=torch\.float16|\bParameter containing.{0,200}float16|set_floatx\(['\"]float16|"
     r"\bcudaHalf\(|:half\(\)|\bHalfTensor\b|\bclip\.load\(|\bconvert_weights\(|"
     r"\b(?:f16|fp16|float16|half)\b ?\(?(?:for )?(?:the )?whole (?:model|net\w*)|"
-    r"\b(?:whole|entire) (?:model|net\w*)\b.{0,20}\b(?:f16|fp16|float16|half)\b|"
-    r"\bset_default_dtype\(torch\.(?:half|float16)|"
-    r"\bset_default_tensor_type\(.{0,20}Half|"
+    r"\bset_default_dtype\(torch\.(?:half|float16)|\bset_default_tensor_type\(.{0,20}Half|"
     r"\bparam(?:eter)?s?(?:\.dtype| dtype)?\W{1,4}(?:torch\.)?(?:float16|f16|half)\b"
 )
 """fp16 weights as created by Torch 7, CLIP (by default on GPUs) and custom scripts."""

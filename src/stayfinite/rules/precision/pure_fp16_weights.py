@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.precision.adam_eps_underflow import LARGER_EPS_HELPS, adam_on_half
+from stayfinite.rules.precision.adam_eps_underflow import adam_on_half
 from stayfinite.rules.precision.half_range import (
     against_half,
     comes_back,
@@ -48,7 +48,6 @@ from stayfinite.rules.precision.half_range import (
     overflow_sign,
 )
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
-from stayfinite.rules.signs.going_bad import remark
 
 SOON = 5
 """Logged points within which the first update shows."""
@@ -77,9 +76,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if precision is not None and precision.value in ("bf16", "fp32") and sign is not None:
             yield Clue(f"without fp16 mixed precision ({precision.text.strip()})", HINT, precision.where)
         if sign is not None and adam_on_half(facts):
-            told = remark(facts, LARGER_EPS_HELPS)
-            text = "Adam's eps, 0 in fp16, explains it too"
-            yield Clue(text, -HINT if told is None else -STRONG, weights.where)
+            yield Clue("Adam's eps, 0 in fp16, explains it too", -HINT, weights.where)
     if sign is None:
         return
     yield sign

@@ -47,8 +47,7 @@ REFUSALS = (
     r"fine-?tuning on purely quantized models|train (?:a|an) (?:\d|\w)-?bit (?:quantized )?model|"
     r"quantization method do(?:es)? not support training|"
     r"model you (?:want to train|are trying to fine-?tune) is (?:loaded in 8-bit|quantized)|"
-    r"can'?t train a model that has been loaded in \d-bit|not support (?:training|fine-?tuning).{0,40}quantiz|"
-    r"cannot (?:train|fine-?tune).{0,40}quantized"
+    r"can'?t train a model that has been loaded in \d-bit|not support (?:training|fine-?tuning).{0,40}quantiz"
 )
 CODES = r"only tensors of floating point (?:and complex )?dtype can require gradients"
 

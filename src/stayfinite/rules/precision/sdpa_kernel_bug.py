@@ -43,42 +43,17 @@ from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Ru
 from stayfinite.rules.signs.going_bad import remark, went_bad
 
 KERNEL_BACKWARD = (
-    r"ScaledDotProduct\w*Backward|_?flash_?attn\w*backward|FlashAttn\w*Backward|_efficient_attention_backward|"
-    r"xformers.{0,30}backward"
+    r"ScaledDotProduct\w*Backward|_?flash_?attn\w*backward|FlashAttn\w*Backward|_efficient_attention_backward"
 )
 OTHER_KERNEL_FINE = (
-    r"(?:eager|math)\b[^.;\n]{0,40}\b(?:fine|works?|ok|finite|no nan|normal|correct|solves?|fixes|cures?)\b|"
-    r"(?:without|disabl\w+|turn\w* off|no) (?:flash\w*|sdpa|xformers|mem\w*[ _-]eff\w*)[^.;\n]{0,30}\b(?:fine|works?|"
-    r"ok|finite|no nan|solves?|fixes|cures?)\b|"
-    r"nan[^.;\n]{0,30}\b(?:only )?(?:with|in|using|under)\b[^.;\n]{0,15}\b(?:flash\w*|sdpa|xformers|mem\w*[ _-]eff\w*)"
+    r"(?:eager|math)\b[^.;\n]{0,40}\b(?:fine|works?|ok|finite|no nan|normal|correct|solves?|fixes|cures?)\b"
 )
 ATTENTION_GRADIENT = (
     r"(?:^|[\s(])(?:d[QKV]|[qkv]\.grad|[QKV][ _]grad\w*|(?:query|key|value)[ _]grad\w*)\b.{0,40}"
     r"(?:nan|\binf|cosine|ratio|mismatch|wrong|differ)"
 )
-KERNELS = (
-    r"flash[-_ ]?att\w*|\bsdpa?\b|sdp_kernel|xformers|mem\w*[-_ ]efficient|TransformerEngine|cudnn attention|"
-    r"fused attention"
-)
-ONE_KERNEL = (
-    r"enable_mem_efficient=True|enable_flash=True|sdp_kernel\(|sdpa_kernel\(|SDPBackend\.(?:FLASH|EFFICIENT|CUDNN)"
-)
-
-
-SPECIAL = (
-    r"\bsoft-?_?(?:capp?(?:ing|ed)?|logits?)\b|logit_softcapping|\balibi\b|sliding[ _-]?window|\bpack(?:ing|ed)\b|"
-    r"\bvarlen\b|head[_ ]dim\w*\W{1,4}(?:1[3-9]\d|2\d\d)|paged attention|\bdropout_p\b"
-)
-"""Cases that fused kernels get wrong, or support only from some version on."""
-CARD = (
-    r"(?:V100|A100|H100|H200|A10G?|A40|A6000|L4|L40S?|T4|P100|[1-5]0[5-9]0(?: ?Ti)?|MI\d{3}\w*|Ampere|Hopper|sm_?\d\d)"
-)
-ON_ONE_CARD = (
-    rf"\bnot\b[^.;\n]{{0,20}}\b(?:on|with)\b[^.;\n]{{0,12}}\b{CARD}\b|"
-    rf"\b{CARD}\b[^.;\n]{{0,12}}\b(?:is|are|works?|trains?|runs?)?\b ?\b(?:fine|ok|okay|works?|good|not affected)\b|"
-    rf"\b(?:only|fails?|nan)\b[^.;\n]{{0,20}}\b(?:on|with)\b[^.;\n]{{0,12}}\b{CARD}\b"
-)
-"""A remark that it depends on the GPU: kernels differ by GPU, number formats do not."""
+KERNELS = r"flash[-_ ]?att\w*|\bsdpa?\b|sdp_kernel|xformers|mem\w*[-_ ]efficient|TransformerEngine"
+ONE_KERNEL = r"enable_mem_efficient=True|enable_flash=True|sdp_kernel\(|sdpa_kernel\("
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -105,14 +80,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     fused = attention is not None and str(attention.value) not in ("eager", "math")
     if attention is not None and fused:
         yield Clue(f"a fused attention kernel ({attention.text.strip()})", FAIR + HINT / 2, attention.where, risk=True)
-        capped = facts.mentioned(SPECIAL)
-        if capped is not None:
-            yield Clue(
-                (f"uses a feature that fused kernels lack or added late ({capped[1].strip()})"),
-                FAIR,
-                capped[0],
-                risk=True,
-            )
     elif attention is not None:
         yield Clue(f"attention is {attention.value}", REFUTED, attention.where)
     first = seen.first_bad
@@ -127,10 +94,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         cut = facts.settings.find("max_seq_length", "max_seq_len", "cutoff_len", "model_max_length", "max_length")
         weight = 1.5 * HINT if fused or cut is None or not seen.zero_losses else HINT / 2
         yield Clue("an attention model breaks at the first step, without overflow", weight, broken[1])
-    card = remark(facts, ON_ONE_CARD) if fused else None
-    if card is not None:
-        yield Clue(f"it depends on the GPU, as kernels do ({card[1].strip()})", STRONG, card[0], risk=True)
-    if facts.context.half is not None and told is None and world is None and card is None:
+    if facts.context.half is not None and told is None and world is None:
         yield Clue(f"fp16 explains it too ({facts.context.half.text.strip()})", AGAINST, facts.context.half.where)
     if seen.good_before >= 3 and seen.explodes:
         yield Clue("the loss climbs before it breaks", AGAINST, broken[1])

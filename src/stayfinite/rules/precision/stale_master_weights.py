@@ -37,18 +37,7 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
-
-WEIGHTS_ALONE = (
-    r"(?:resum\w*|reload\w*|restor\w*|load\w*)\b.{0,60}(?:only\b|without (?:the )?optimi[sz]er|no (?:optimi[sz]er|"
-    r"training)[ _-]?state)|"
-    r"load_optimizer_states\W{0,3}false|no[-_]load[-_]optim|(?:no|without) optimi[sz]er[ _-]?states?|load_module_only|"
-    r"\bfinetune\W{1,3}true|--finetune\b|converted (?:\w+ ){0,2}(?:weights|checkpoint)"
-)
-KEEPS_A_COPY = (
-    r"main[-_ ]params?|master[-_ ](?:weights?|params?|cop(?:y|ies))|fp32 (?:masters?|cop(?:y|ies))|"
-    r"distributed[-_ ]optimizer"
-)
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
 _TAKES_COPIES = re.compile(
     r"\bamp\.initialize\((?!.*\bO[01]\b)|\bFP16_?Optimizer\(|\bdeepspeed\.initialize\(|\bMixedPrecisionOptimizer\("
@@ -69,25 +58,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(
             f"master copy and weight differ by {float(difference.value):.2g} of the weight", PROOF, difference.where
         )
-    partial, keeps = facts.mentioned(WEIGHTS_ALONE), facts.mentioned(KEEPS_A_COPY)
-    if partial is not None and keeps is not None:
-        yield Clue(
-            f"weights are loaded without the optimizer's state ({partial[1].strip()})", FAIR, partial[0], risk=True
-        )
-        yield Clue(f"which keeps its own copy ({keeps[1].strip()})", FAIR, keeps[0], risk=True)
-        onset = facts.mentioned(r"after (?:the |its )?(?:first|1st|one) (?:\w+ )?(?:step|update|iteration|rollout)")
-        if onset is not None:
-            yield Clue(onset[1].strip(), FAIR + HINT / 2, onset[0])
     late = None if facts.symptoms.healthy else _loaded_after_copies(facts)
     if late is not None:
         yield Clue(f"weights are loaded after the fp32 copy was made: {late[1][:100]}", STRONG + FAIR, late[0])
     jump = jump_at_no_rate(facts)
     if jump is not None:
         yield Clue(jump[0], STRONG, jump[1])
-        if partial is not None and keeps is None:
-            yield Clue(
-                f"weights came without the optimizer's state ({partial[1].strip()})", FAIR, partial[0], risk=True
-            )
     loaded = facts.said(r"(?:loaded|loading|resum\w+).{0,60}checkpoint|load_state_dict")
     seen = facts.symptoms
     if loaded is None or seen.points < 3 or seen.bad:
@@ -99,8 +75,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             FAIR,
             loaded.where,
         )
-        if facts.context.deepspeed is not None or facts.mentioned(r"\bapex\b|master[ _]weights"):
-            yield Clue("an fp32 copy of the weights is kept", HINT, loaded.where)
 
 
 def _loaded_after_copies(facts: Facts) -> tuple[str, str] | None:

@@ -41,7 +41,7 @@ def went_bad(facts: Facts) -> tuple[str, str] | None:
         return "the final training loss is NaN or inf", seen.where.get("summary", "")
     if seen.healthy and seen.points > FEW:
         return None
-    said = next((each for each in facts.messages if says_not_finite(each.text) or prints_not_finite(each.text)), None)
+    said = next((each for each in facts.reports if says_not_finite(each.text) or prints_not_finite(each.text)), None)
     if said is not None:
         return said.text, said.where
     if seen.bad_evals:

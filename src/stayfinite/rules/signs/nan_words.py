@@ -6,7 +6,10 @@ Printed as values: `13 nan`, `tensor([nan, ...`, `logits max inf`. Or in words: 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
+
+from stayfinite.core.series import Message
 
 _VALUE = r"(?<![\w.%/-])(?:-?nan|\+?inf(?:inity)?)\b(?![\w-]|[_/.]\w)"
 _NUMBERS = r"[-+\d.eE,;:|\s]|nan|inf"
@@ -16,7 +19,7 @@ _PRINTED = (
     re.compile(rf"\b(?:tensor|array)\([^()]{{0,400}}?{_VALUE}", re.IGNORECASE),
     re.compile(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
     # Columns without names: `13 nan`, `100, 0.01, nan`, `0/299 0.48G nan nan`.
-    re.compile(rf"^[\s|]*\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}(?:{_NUMBERS})*$", re.IGNORECASE),
+    re.compile(rf"^[\s|]*(?:\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}|{_VALUE}[\s,;|]+[-\d])(?:{_NUMBERS})*$", re.IGNORECASE),
     # numpy and torch name the operation that made the NaN; a division is often one of a score over no rows.
     re.compile(
         r"\binvalid value encountered in (?:log\w*|sqrt|exp|multiply|subtract|add|power|matmul|dot|reduce)\b",
@@ -70,6 +73,33 @@ def prints_not_finite(text: str) -> bool:
     )
 
 
+_NUMBER = re.compile(rf"{_VALUE}|[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?", re.IGNORECASE)
+_LOST_VALUE = re.compile(_VALUE, re.IGNORECASE)
+
+
+def turned_not_finite(messages: Sequence[Message]) -> Message | None:
+    """A line in which NaN or infinity stands where the same line had a number before, and never after."""
+    lost: dict[str, Message] = {}
+    for each in messages:
+        spoken = (
+            _LOST_VALUE.search(each.text) is None or _SPOKEN_OF.search(each.text) or _OVER_NOTHING.search(each.text)
+        )
+        if not spoken:
+            lost.setdefault(_shape(each.text), each)
+    finite = [(_shape(each.text), each) for each in messages if not _LOST_VALUE.search(each.text)] if lost else []
+    for shape, each in lost.items():
+        last = max(each.line, each.last_line)
+        alike = [one for of, one in finite if of == shape]
+        if alike and alike[0].line < each.line and all(max(one.line, one.last_line) < last for one in alike):
+            return each
+    return None
+
+
+def _shape(text: str) -> str:
+    """A line with its numbers left open."""
+    return " ".join(_NUMBER.sub("#", text).split())
+
+
 _LOST = r"(?:nans?|inf(?:s|inity|inite)?|not a number|non-?finite)"
 _LOSS = r"(?:(?:\w{1,16}_)?loss(?:es|tensor|\w*)?|cost|objective|perplexity|ppl|elbo|kld?|nll|energy|err(?:or)?)"
 _MODEL = (
@@ -79,9 +109,9 @@ _MODEL = (
 _LOSS_IS_LOST = re.compile(
     rf"\b(?:{_LOSS}|weights?)\b[^.;\n]{{0,20}}?\b(?:is|was|are|became|becomes?|turn(?:s|ed)?|has)\W{{0,3}}"
     rf"(?:\w+ (?:or )?){{0,2}}{_LOST}\b|"
-    rf"\b(?:cost|weights?) {_LOST}\b|"
+    rf"\b(?:cost|weights?) {_LOST}\b|\b{_LOSS}\s?\(\s?=?\s?{_LOST}\s?\)|"
     rf"\b{_LOST} (?:in |for |encountered in )?(?:the )?{_LOSS}\b|"
-    rf"\b{_LOSS}\b[^.;\n]{{0,30}}\b{_LOST}\b[^.;\n]{{0,20}}\b(?:stop|abort|terminat|exit|diverg|quit)|"
+    rf"\b\w+\b[^.;\n]{{0,30}}\b{_LOST}\b[^.;\n]{{0,20}}\b(?:stop|abort|terminat|exit|diverg|quit)|"
     r"\binvalid loss, terminat|\btraining has diverged",
     re.IGNORECASE,
 )

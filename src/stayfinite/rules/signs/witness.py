@@ -28,7 +28,7 @@ def not_finite(facts: Facts) -> tuple[str, str] | None:
             if at is not None and ("loss" in name.lower() or name in symptoms.lost_metrics):
                 return f"{name} is NaN or inf", run.where(at)
     # With healthy numbers only an explicit statement counts: loggers also report NaN in a histogram.
-    for message in facts.messages:
+    for message in facts.reports:
         if says_not_finite(message.text, of_loss=symptoms.healthy) or (
             not symptoms.healthy and prints_not_finite(message.text)
         ):

@@ -41,7 +41,8 @@ ROWS = 4
 DIGITS = 4
 MOST = 64
 _COUNTED = re.compile(
-    r"\s*+(?:predict\w{0,8}|preds)\b[^{\n:=]{0,30}[:=]\s?(?:Counter\()?\{((?:'?\w{1,20}'?:\s?\d{1,9}(?:,\s?)?){1,40})\}",
+    r"\s*+(?:predict\w{0,8}|preds)\b[^{\n:=]{0,30}[:=]\s?(?:Counter\()?\{((?:'?\w{1,20}'?:\s?\d{1,9}(?:,\s?)?){1,40})"
+    r"\}",
     re.IGNORECASE,
 )
 """How often each class was answered."""

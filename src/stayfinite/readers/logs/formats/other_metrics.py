@@ -117,7 +117,7 @@ class Rates(Format):
 _SCORES = (
     r"acc(?:@\d{1,3})?|accuracy(?:@\d{1,3})?|top[ _-]?\d{1,3}(?:[ _](?:acc|accuracy))?|dsc|ndcg\S{0,4}|cider|meteor|"
     r"bleu|rouge\w{0,4}|f1|em|exact[ _]match|wer|cer|auc|auroc|miou|iou|dice|map\w{0,8}|recall|precision|"
-    r"err(?:or)?(?:[ _]rate)?|psnr|ssim|fid|mse|mae|rmse|reward|return|score|kl|entropy|elbo|energy|perplexity|"
+    r"err(?:or)?(?:[ _]rate)?|psnr|ssim|fid|mse|mae|rmse|l[12]|reward|return|score|kl|entropy|elbo|energy|perplexity|"
     r"r2(?:[ _]score)?|q[ _]?values?"
 )
 _QUANTITY = (
@@ -149,7 +149,7 @@ class OtherMetrics(Format):
     """One line per step, epoch or evaluation."""
 
     marks = (
-        "nan", "| ", "err",
+        "nan", "inf", "| ", "err", "l1", "l2", "step", "iter", "it=", "epoch", "update",
         "acc", "top", "dsc", "ndcg", "cider", "meteor", "bleu", "rouge",
         "f1", "match", "wer", "cer", "auc", "auroc", "iou", "dice", "map", "recall",
         "precision", "psnr", "ssim", "fid", "mse", "mae", "reward", "return", "score", "kl", "entropy", "elbo",
@@ -164,7 +164,8 @@ class OtherMetrics(Format):
         for match in _BARE.finditer(line, start):
             pairs.setdefault(match.start(2), (plain(match[1]), *match.span(2)))
         place = _place(line, start)
-        measured = place is not None and len(pairs) > 1  # a row of numbers: any name counts
+        # A row of numbers: any name counts. `epochs=10, batch_size=4` are settings.
+        measured = place is not None and len(pairs) > 1 and not place[1].lower().endswith("s")
         named = [
             pair
             for _, pair in sorted(pairs.items())
@@ -188,7 +189,9 @@ class OtherMetrics(Format):
             if name not in taken:
                 taken.add(name)
                 reading.fields.append((name, begin, end))
-        reading.is_message = lost or len(_WORDS.findall(line, start)) > 3 * len(named)  # a sentence with a number
+        # A sentence with a number, or unknown names: `epoch: 100, batch_size: 64` may be settings.
+        unknown = not any(_NAME.search(name) for name, _, _ in named)
+        reading.is_message = lost or unknown or len(_WORDS.findall(line, start)) > 3 * len(named)
         return reading
 
 

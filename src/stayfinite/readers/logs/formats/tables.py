@@ -35,7 +35,8 @@ from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
 
 _NAMES = re.compile(
-    r"(?:(?:Training|Train|Validation|Valid|Eval|Test)\s(?:Loss|Accuracy|Perplexity)|(?:Learning|Grad|Gradient)\s(?:Rate|Norm)"
+    r"(?:(?:Training|Train|Validation|Valid|Eval|Test)\s(?:Loss|Accuracy|Perplexity)|(?:Learning|Grad|"
+    r"Gradient)\s(?:Rate|Norm)"
     r"|[A-Za-z_][\w./%@()-]*)(?=\s|\||$)",
     re.IGNORECASE,
 )
