@@ -12,6 +12,7 @@ from stayfinite.diagnosis.diagnose import context_of, judge_reading
 from stayfinite.diagnosis.diagnosis import Diagnosis
 from stayfinite.diagnosis.reading import read_text
 from stayfinite.diagnosis.telling import Told, understand_told
+from stayfinite.diagnosis.weighing import NAN_ONLY
 from stayfinite.errors import UsageError
 from stayfinite.rules.experiments import EXPERIMENTS
 
@@ -103,3 +104,20 @@ def test_every_experiment_says_what_to_do_and_can_come_out_two_ways() -> None:
         assert experiment.do
         assert experiment.fine != experiment.bad
         assert experiment.if_fine or experiment.if_bad
+
+
+AT_CHANCE = "".join(f"iter {100 * at} | loss {loss} | lr 1.0e-03\n" for at, loss in
+                    enumerate((2.3012, 2.3027, 2.3025, 2.3026, 2.3026, 2.3025), 1))  # fmt: skip
+
+
+def test_a_finite_standstill_is_not_blamed_on_what_acts_through_nan_alone() -> None:
+    found = diagnosed(log=AT_CHANCE)
+    assert found.verdict == "sick"
+    assert not {each.cause for each in found.findings} & (NAN_ONLY | {"lr-zero"})
+    assert found.differential is not None
+    assert found.differential.experiment.key not in ("anomaly", "guarded", "compile", "one_gpu")
+
+
+def test_the_same_guesses_may_be_made_as_soon_as_a_value_is_nan() -> None:
+    sick = diagnosed(log=AT_CHANCE + "tensor(nan, grad_fn=<MseLossBackward0>)\n")
+    assert {each.cause for each in sick.findings} & NAN_ONLY

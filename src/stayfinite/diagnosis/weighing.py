@@ -37,6 +37,20 @@ HALF = frozenset(
 )  # fmt: skip
 """Causes that need fp16."""
 
+NAN_ONLY = frozenset(
+    {"fp16-overflow", "fp16-overflow-model-family", "pure-fp16-weights", "adam-eps-underflow", "sdpa-kernel-bug",
+     "fp8-zero-amax", "loss-formula-singularity", "where-nan-branch", "naive-exp", "attention-fully-masked-row",
+     "nan-weights", "nan-loss", "poisoned-checkpoint", "constant-feature", "empty-batch", "deepspeed-overlap-comm"}
+)  # fmt: skip
+"""Causes that act through NaN or infinity alone: not behind a loss that is finite and does not move."""
+
+STILL = frozenset(
+    {"params-frozen", "params-not-in-optimizer", "detached-loss", "lr-zero", "lr-too-low", "lr-too-high", "dead-units",
+     "vanishing-gradient", "zero-gradient", "labels-shuffled", "unscaled-input", "softmax-before-cross-entropy",
+     "softmax-axis", "step-missing", "cleared-before-step", "bad-init", "input-ignored", "label-imbalance"}
+)  # fmt: skip
+"""Causes that leave a loss where it began: twice as likely behind one that does not move."""
+
 MOST = 3
 """Causes that experience may bring forward."""
 
@@ -52,7 +66,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     causes = {each.cause: each for each in findings if each.severity != "info" and each.cause not in SYMPTOMS}
     if not _open(causes.values(), facts):
         return list(findings)
-    known = sorted((_tried(each, facts) for each in likely_causes(facts)), key=lambda each: -each.share)
+    known = sorted((_informed(each, facts) for each in likely_causes(facts)), key=lambda each: -each.share)
     shares = {_group(each.cause): each.share for each in known}
     scores = {cause: _score(each.confidence, shares.get(_group(cause), 0.0)) for cause, each in causes.items()}
     named = set(map(_group, causes))
@@ -83,9 +97,11 @@ def _group(cause: str) -> str:
     return SAME.get(cause, cause)
 
 
-def _tried(likely: Likely, facts: Facts) -> Likely:
-    """Its share after the experiments that somebody made and told."""
-    share = likely.share
+def _informed(likely: Likely, facts: Facts) -> Likely:
+    """Its share after what a standstill and reported experiments say."""
+    seen = facts.symptoms
+    stands = (seen.flat or seen.chance is not None) and not (seen.non_finite or seen.crash)
+    share = likely.share * (2.0 if stands and likely.cause in STILL else 1.0)
     for world in facts.tried:
         for experiment in EXPERIMENTS:
             if experiment.subject == world.subject:
@@ -100,6 +116,8 @@ def _possible(cause: str, facts: Facts) -> bool:
     if rule.code.startswith("SF3") and any(map(samples, facts.runs)):
         return False  # a policy makes its own rows
     if cause in HALF and (facts.context.not_half is not None or (seen.unscaled_skips and facts.context.half is None)):
+        return False
+    if cause in NAN_ONLY and seen.points and not (seen.non_finite or seen.crash):
         return False
     return sum(clue.weight for clue in rule.judge(facts)) > -2.0
 

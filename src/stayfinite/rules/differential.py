@@ -87,13 +87,17 @@ def _possible(facts: Facts) -> Iterable[Experiment]:
     done = {world.subject for world in facts.reported_experiments}
     context = facts.context
     precision = context.precision.value if context.precision is not None else ""
+    finite = not facts.symptoms.non_finite
     needless = {
+        **dict.fromkeys(("anomaly", "batch", "guarded", "mask", "single", "eps", "scan"), finite),
         "fp32": precision == "fp32",
         "bf16": precision in ("bf16", "fp32") or (context.half is None and precision != "fp16"),
         "part": context.half is None,
         "zero": context.deepspeed is None,
         "checkpointing": context.checkpointing is None,
         "optimizer": True,
+        "compile": facts.mentioned(r"compile|dynamo|inductor") is None,
+        "one_gpu": facts.mentioned(r"\brank|ddp|distributed|fsdp|deepspeed|nccl|nproc|world.?size|gpus") is None,
         "clip": context.clip is not None and context.clip.value > 0,
         "warmup": context.warmup is not None and context.warmup.value > 0,
     }

@@ -233,11 +233,14 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         if_fine={
             "params-frozen": -3.0, "detached-loss": -4.0, "lr-zero": -4.0, "params-not-in-optimizer": -4.0,
             "softmax-before-cross-entropy": -1.0, "dead-units": -2.0, "label-imbalance": 1.0, "tokenizer-mismatch": 0.5,
+            "labels-shuffled": 2.0, "unshuffled": 1.0, "lr-too-high": -1.0, "input-ignored": -2.0,
         },
         if_bad={
             "params-frozen": 1.5, "detached-loss": 1.5, "lr-zero": 1.5, "params-not-in-optimizer": 1.5,
             "lr-too-low": 0.5,
-            "dead-units": 1.5, "softmax-before-cross-entropy": 0.5, "label-imbalance": -3.0,
+            "dead-units": 1.5, "softmax-before-cross-entropy": 0.5, "label-imbalance": -3.0, "labels-shuffled": -3.0,
+            "unshuffled": -2.0, "lr-too-high": 0.5, "input-ignored": 1.5, "zero-gradient": 1.5,
+            "vanishing-gradient": 1.0,
         },
     ),
     Experiment(

@@ -178,6 +178,12 @@ class Symptoms:
         return self.good_before == 0 and (self.bad > 0 or (self.zero_losses > 0 and self.good_losses == 0))
 
     @property
+    def non_finite(self) -> bool:
+        """Something is NaN or infinite, was reported to be, or may hide behind skipped steps or a loss of 0."""
+        seen = (self.bad, self.bad_losses, self.bad_norms, self.bad_evals, self.skipped, self.unscaled_skips)
+        return any(seen) or bool(self.lost_metrics or self.printed or self.said("not finite")) or self.zero_loss
+
+    @property
     def zero_loss(self) -> bool:
         """A sudden loss of 0, throughout or until the end."""
         return self.zero_losses >= 1 and (

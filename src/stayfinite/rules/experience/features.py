@@ -60,7 +60,7 @@ def _shown(seen: Symptoms) -> Iterator[str]:
         "a loss of 0": seen.zero_loss,
         "a loss that falls to 0 at once": seen.falls_to_nothing,
         "a gradient of 0": seen.zero_norms,
-        "a loss that does not move": seen.flat,
+        "a loss that does not move": seen.flat or seen.chance is not None,
         "a loss at chance": seen.chance,
         "a score that does not move": seen.still_score,
         "a score of 0": seen.zero_score,

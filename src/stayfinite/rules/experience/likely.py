@@ -28,6 +28,9 @@ SAME = {
 NAMED = 3
 """Features named as the reason."""
 
+UNTOLD = "precision unknown"
+"""Counts, but is no reason to a reader."""
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
@@ -68,7 +71,7 @@ def judged(found: Collection[str], model: Weights) -> list[Likely]:
     said = []
     for causes in groups.values():
         speaking = sorted(known, key=lambda each: -each[1].get(causes[0], 0.0))[:NAMED]
-        because = tuple(feature for feature, row in speaking if row.get(causes[0], 0.0) > 0)
+        because = tuple(name for name, row in speaking if row.get(causes[0], 0.0) > 0 and name != UNTOLD)
         said.append(Likely(causes[0], sum(powers[cause] for cause in causes) / total, because))
     return sorted(said, key=lambda each: -each.share)
 

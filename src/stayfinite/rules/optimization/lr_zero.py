@@ -37,7 +37,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
 
 OFTEN = 4
 """More lines than the start of a warmup has."""
@@ -55,6 +55,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     factor = facts.mentioned(r"\b\w*LR\([^)]*\bgamma ?= ?0(?:\.0*)?\s*[,)]")
     if factor is not None:
         yield Clue(f"a schedule that multiplies the rate by 0: {factor[1].strip()[:100]}", STRONG, factor[0], risk=True)
+    if seen.lrs > 1 and not seen.zero_lrs:
+        yield Clue("no logged learning rate is 0", REFUTED)
     if not seen.lr_zero:
         return
     where = seen.where.get("zero_lr", "")
