@@ -131,6 +131,7 @@ def _score(confidence: float, share: float) -> float:
 def _finding(likely: Likely) -> Finding:
     rule = rule_of(likely.cause)
     said = ", ".join(f"'{each}'" if " " not in each else each for each in likely.because)
+    why = f"runs like this one ({said}) often had it" if said else "it is frequent"
     return Finding(
         code=rule.code,
         cause=rule.slug,
@@ -138,6 +139,6 @@ def _finding(likely: Likely) -> Finding:
         confidence=0.0,
         where="",
         title=rule.title,
-        evidence=(f"a guess: runs like this one ({said}) often had it; no clue in the text decides",),
+        evidence=(f"a guess: {why}; no clue in the text decides",),
         fix=rule.fix,
     )

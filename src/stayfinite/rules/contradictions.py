@@ -63,7 +63,7 @@ _COUNTS = re.compile(r"scale|token|sample|step|seen|flop|byte|mem|time|count|num
 _VARIANCE = re.compile(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
 FAR_BELOW_MEAN = -10.0
 _LOSS_OF_EVALUATION = re.compile(rf"{_EVALUATED}[_/](?:ce_|cross_entropy_)?loss")
-WON = 5
+WON = 3
 """Losses in a row at which a discriminator is right about everything."""
 _OPPONENT = re.compile(r"(?:loss_?|err_?)?(?:d|disc\w*)(?:_?loss)?")
 _MAKER = re.compile(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?")
