@@ -11,7 +11,7 @@ from stayfinite.diagnosis.asking import next_question
 from stayfinite.diagnosis.diagnose import context_of, judge_reading
 from stayfinite.diagnosis.diagnosis import Diagnosis
 from stayfinite.diagnosis.reading import read_text
-from stayfinite.diagnosis.telling import Told, understand_told
+from stayfinite.diagnosis.telling import SYMPTOMS, Told, understand_told
 from stayfinite.diagnosis.weighing import NAN_ONLY
 from stayfinite.errors import UsageError
 from stayfinite.rules.experiments import EXPERIMENTS
@@ -121,3 +121,26 @@ def test_a_finite_standstill_is_not_blamed_on_what_acts_through_nan_alone() -> N
 def test_the_same_guesses_may_be_made_as_soon_as_a_value_is_nan() -> None:
     sick = diagnosed(log=AT_CHANCE + "tensor(nan, grad_fn=<MseLossBackward0>)\n")
     assert {each.cause for each in sick.findings} & NAN_ONLY
+
+
+SILENT = "Using device cuda\nLoaded 1200 images\nEpoch 1 done\nEpoch 2 done\n"
+
+
+@pytest.mark.parametrize("word", [*SYMPTOMS, "the loss does not decrease at all"])
+def test_a_log_that_shows_nothing_is_judged_by_what_somebody_sees(word: str) -> None:
+    assert diagnosed(log=SILENT).verdict == "unknown"
+    found = diagnosed(f"symptom={word}", log=SILENT)
+    assert found.verdict == "sick"
+    assert found.findings
+
+
+def test_a_complaint_counts_also_where_the_numbers_look_fine() -> None:
+    falling = "".join(f"step {at} loss {3.0 - 0.1 * at:.2f}\n" for at in range(12))
+    assert diagnosed(log=falling).verdict == "healthy"
+    assert diagnosed("symptom=same", log=falling).verdict == "sick"
+
+
+def test_a_symptom_that_nobody_knows_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UsageError, match="not a known symptom") as refused:
+        understand_told(["symptom=purple"])
+    assert all(word in str(refused.value.fix) for word in SYMPTOMS)

@@ -30,7 +30,8 @@ class Diagnose:
     """Show every finding, not only the likeliest."""
 
     tell: tuple[str, ...] = ()
-    """Facts not in any file, as name=value: precision=fp16 gpu=V100, or an experiment's outcome: bf16=fine."""
+    """Facts not in any file, as name=value: precision=fp16 gpu=V100, what you see: symptom=nan, or an experiment's
+    outcome: bf16=fine."""
 
     ask: bool = False
     """Ask for the missing fact that matters most, and continue with the answer."""

@@ -92,12 +92,12 @@ def judge(
     in_rows = {run.source: found for run in runs if (found := refusals_in_rows(run))}
     refused = in_rows | dict(refusals or {})
     setup = _setup(runs, settings, told)
-    facts = Facts(_to_judge(runs, refused), setup, tried=told.tried)
+    facts = Facts(_to_judge(runs, refused), setup, tried=told.tried, complaints=told.symptoms)
     lasting = any(each.lasting for each in refused.values())
     explained = any(finding.where.endswith(AUTOPSY) for finding in known)
     guessed = facts
     if lasting and not explained:
-        guessed = Facts(_to_judge(runs, refused, whole=True), setup, tried=told.tried)
+        guessed = Facts(_to_judge(runs, refused, whole=True), setup, tried=told.tried, complaints=told.symptoms)
     open_questions = [] if lasting or explained else [unexplained(source, each) for source, each in refused.items()]
     from_text = [replace(each, confidence=calibrated(each.confidence)) for each in rank(guessed, all_rules())]
     if not explained:

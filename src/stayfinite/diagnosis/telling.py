@@ -1,8 +1,11 @@
-"""What somebody knows of a run and no file says: `precision=fp16 gpu=V100`, or how an experiment went: `bf16=fine`."""
+"""What somebody knows of a run and no file says.
+
+A setting (`precision=fp16 gpu=V100`), what they see (`symptom=nan`), or how an experiment went (`bf16=fine`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stayfinite.core.settings import Setting, Settings
@@ -10,11 +13,18 @@ from stayfinite.errors import UsageError
 from stayfinite.readers.configs.scalars import scalar
 from stayfinite.rules.experiments import BY_KEY
 from stayfinite.rules.reported_experiments import ReportedExperiment
+from stayfinite.rules.signs.reported_symptoms import Kind, ReportedSymptom, reported_symptoms
 
 SOURCE = "--tell"
 
 FINE = frozenset({"fine", "ok", "works", "finite", "trains", "good"})
 BAD = frozenset({"bad", "same", "nan", "inf", "fails", "breaks", "worse"})
+
+SYMPTOMS: Mapping[str, Kind] = {
+    "nan": "not finite", "still": "still", "explodes": "explodes", "zero": "zero loss", "gradient": "zero gradient",
+    "same": "same answers", "score": "low score", "loading": "worse after loading",
+}  # fmt: skip
+"""Short words for what somebody sees; a sentence is understood as one in a log is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +33,12 @@ class Told:
 
     settings: Settings = field(default_factory=Settings)
     tried: Sequence[ReportedExperiment] = ()
+    symptoms: Sequence[ReportedSymptom] = ()
 
 
 def understand_told(pairs: Sequence[str]) -> Told:
-    """Read `name=value` pairs: a setting, or the outcome of an experiment. Raises UsageError for anything else."""
-    settings, tried = [], []
+    """Read `name=value` pairs: a setting, a symptom, the outcome of an experiment. Raises UsageError for others."""
+    settings, tried, symptoms = [], [], []
     for pair in pairs:
         name, equals, value = pair.partition("=")
         name, value = name.strip(), value.strip()
@@ -41,6 +52,18 @@ def understand_told(pairs: Sequence[str]) -> Told:
             good = outcome in FINE
             said = f"{experiment.do}: {experiment.fine if good else experiment.bad}"
             tried.append(ReportedExperiment(experiment.subject, good, SOURCE, said))
+        elif name == "symptom":
+            symptoms += _symptoms(value)
         else:
             settings.append(Setting(name, scalar(value), SOURCE, kind="command"))
-    return Told(Settings(settings), tried)
+    return Told(Settings(settings), tried, symptoms)
+
+
+def _symptoms(value: str) -> list[ReportedSymptom]:
+    kind = SYMPTOMS.get(value.lower())
+    if kind is not None:
+        return [ReportedSymptom(kind, SOURCE, f"symptom={value}")]
+    found = reported_symptoms([(SOURCE, value)])
+    if not found:
+        raise UsageError(f"--tell symptom={value!r} is not a known symptom", fix=f"one of {', '.join(SYMPTOMS)}")
+    return found

@@ -17,12 +17,16 @@ SHOWN = 3
 WORTH_SHOWING = 0.2
 """Below this confidence, a finding other than the first gets one line."""
 
+COMPLAIN = "If it fails, say how: --tell symptom=nan (or still, explodes, zero, same, score)"
+
 
 def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything: bool = False) -> None:
     """Print a diagnosis from its plain data."""
     diagnosis = printable_parts(diagnosis)
     verdict = diagnosis["verdict"]
     console.print(Text.assemble((verdict, STYLES[verdict]), f"  {_headline(diagnosis)}"))
+    if verdict == "unknown":
+        console.print(Text(COMPLAIN, style="dim"))
     loud = [finding for finding in diagnosis["findings"] if finding["severity"] != "info"]
     quiet = [finding for finding in diagnosis["findings"] if finding["severity"] == "info"]
     brief = []

@@ -12,8 +12,9 @@ from stayfinite.core.settings import Settings
 from stayfinite.rules.context import Context, understand
 from stayfinite.rules.haystack import Haystack
 from stayfinite.rules.reported_experiments import ReportedExperiment, reported_experiments
-from stayfinite.rules.run_symptoms import symptoms_of
+from stayfinite.rules.run_symptoms import symptoms_of, with_told
 from stayfinite.rules.signs.post_training import Seen, signs_in
+from stayfinite.rules.signs.reported_symptoms import ReportedSymptom
 from stayfinite.rules.skipped_steps import of_steps_taken
 from stayfinite.rules.symptoms import Symptoms
 
@@ -43,11 +44,14 @@ class Facts:
     """By the names that rules declare in `observes`."""
     tried: Sequence[ReportedExperiment] = ()
     """Experiments with a reported outcome."""
+    complaints: Sequence[ReportedSymptom] = ()
+    """What somebody sees, whatever the logs show."""
 
     @cached_property
     def symptoms(self) -> Symptoms:
         """Symptoms in the numbers of the sickest run."""
-        return symptoms_of(self.runs, self.settings.notes)
+        seen = symptoms_of(self.runs, self.settings.notes)
+        return with_told(seen, self.complaints) if self.complaints else seen
 
     @cached_property
     def context(self) -> Context:

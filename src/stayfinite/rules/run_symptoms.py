@@ -107,10 +107,10 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     if seen.points > FEW:  # enough numbers, but they do not show what the model answers
         told = [] if seen.trouble or len(lines) > REMARKED else reported_symptoms(lines)
         return replace(seen, told=tuple(each for each in told if each.kind in _UNMEASURED))
-    return _with_told(seen, reported_symptoms(lines))
+    return with_told(seen, reported_symptoms(lines))
 
 
-def _with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
+def with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
     """Add reported symptoms as if measured, unless measurements contradict them."""
     kinds = {each.kind: each.where for each in told}
     where = dict(seen.where)
@@ -133,7 +133,7 @@ def _with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
     elif "still" in kinds and not seen.bad:
         changed["flat"] = True
         where.setdefault("start", kinds["still"])
-    return replace(seen, **changed, where=where, told=tuple(told))
+    return replace(seen, **changed, where=where, told=(*seen.told, *told))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
