@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 
-_OPTION = re.compile(r"^(?:│ | {1,2})(-.*?)(?:  |$)", re.MULTILINE)
+from stayfinite.core.lazy_regex import lazy_regex
+
+_OPTION = lazy_regex(r"^(?:│ | {1,2})(-.*?)(?:  |$)", re.MULTILINE)
 """Options in a help text, without their descriptions, which may quote other programs' flags."""
-_FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*")
-_PROGRAM = re.compile(r"^  ([a-z]\w*)  ", re.MULTILINE)
+_FLAG = lazy_regex(r"(?<![\w-])--[a-z][\w-]*")
+_PROGRAM = lazy_regex(r"^  ([a-z]\w*)  ", re.MULTILINE)
 _SCRIPT = """\
 # stayfinite: completion for {shell}. Made by `stayfinite completion {shell}`; make it again after an upgrade.
 {first}_stayfinite() {{

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-_SEPARATORS = re.compile(r"[\s\-./]+")
-_STEPS = re.compile(r"[./]+")
+from stayfinite.core.lazy_regex import lazy_regex
+
+_SEPARATORS = lazy_regex(r"[\s\-./]+")
+_STEPS = lazy_regex(r"[./]+")
 _MOST_STEPS = 16
 """Path components, from the end, that a name can match."""
-_OTHER_MEANING = re.compile(
+_OTHER_MEANING = lazy_regex(
     "no|not|non|disable|without|min|minimum|max|end|final|eval|valid|validation|test|dev|compute|storage|quant|old|prev|previous|last|current|"
     "warmup|ema|teacher|target|decoder|encoder|text|discriminator|disc"
 )

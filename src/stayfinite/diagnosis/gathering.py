@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stayfinite.core.lazy_regex import lazy_regex
+
 MOST_ENTRIES = 20_000
 """Directory entries that are looked at before a directory is called too large."""
 
@@ -22,22 +24,22 @@ MOST_CONFIGS = 16
 MOST_SCRIPTS = 3
 """More scripts than this beside a log are a library, and which of them was run is anybody's guess."""
 
-_LOG_NAMES = re.compile(
+_LOG_NAMES = lazy_regex(
     r"(?:\.(?:log|out|err|jsonl|ndjson|csv|tsv)(?:\.\d+|\.gz)?|^events\.out\.tfevents.*|^trainer_log.*|"
     r"^(?:nohup|train|training|stdout|stderr|output|log|logs|console|slurm|metrics|history|results)[\w.-]*\.(?:txt|"
     r"json)|"
     r"^trainer_state\.json)$",
     re.IGNORECASE,
 )
-_CONFIG_NAMES = re.compile(
+_CONFIG_NAMES = lazy_regex(
     r"(?:\.(?:ya?ml|toml|ini|cfg|sh)|^training_args\.bin|^args\.txt|"
     r"^(?:ds|deepspeed|zero|config|args|hparams|params|settings|adapter_config|run|training_args|trainer_config|"
     r"accelerate)"
     r"[\w.-]*\.(?:json|txt))$",
     re.IGNORECASE,
 )
-_SCRIPT_NAMES = re.compile(r"\.(?:py|ipynb)$", re.IGNORECASE)
-_STEP = re.compile(r"(\d+)(?!.*\d)")
+_SCRIPT_NAMES = lazy_regex(r"\.(?:py|ipynb)$", re.IGNORECASE)
+_STEP = lazy_regex(r"(\d+)(?!.*\d)")
 _PASSED_OVER = {
     ".git", ".github", "__pycache__", "node_modules", ".venv", "venv", ".ipynb_checkpoints", "site-packages", "tests",
     "docs",

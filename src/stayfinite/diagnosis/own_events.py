@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from stayfinite.core.finding import Finding
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries
 from stayfinite.diagnosis.course import STARTS
 from stayfinite.errors import UsageError
@@ -22,7 +22,7 @@ from stayfinite.readers.runs.directory import RUN, STEPS
 from stayfinite.readers.runs.events import error_of
 from stayfinite.rules.registry import rule_of
 
-_NAME = re.compile(r"events(?:-rank\d+)?\.jsonl")
+_NAME = lazy_regex(r"events(?:-rank\d+)?\.jsonl")
 LARGEST = 64 << 20
 """Bytes that are looked at."""
 

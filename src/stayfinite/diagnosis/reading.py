@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stayfinite.core.finding import Finding
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import MOST_METRICS, RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.autopsies import proved_causes
@@ -26,7 +27,7 @@ Progress = Callable[[str, int, int], None]
 """Called with a file's name, the bytes read of it and its size."""
 
 _TEXT = bytes({7, 8, 9, 10, 12, 13, 27} | set(range(0x20, 0x7F)) | set(range(0x80, 0x100)))
-_READABLE_BINARY = re.compile(r"tfevents|\.(?:bin|gz)$", re.IGNORECASE)
+_READABLE_BINARY = lazy_regex(r"tfevents|\.(?:bin|gz)$", re.IGNORECASE)
 
 STANDARD_INPUT = Path("-")
 

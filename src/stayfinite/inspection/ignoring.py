@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stayfinite.core.finding import Finding
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
 from stayfinite.inspection.check_list import Line
 from stayfinite.inspection.inspection import Ignored, Inspection
 from stayfinite.rules.registry import rule_of
 
-_COMMENT = re.compile(r"(?:#|//|;)\s*stayfinite:\s*ignore\b(?P<codes>\[[^\]]*\])?(?P<reason>.*)")
-_EVIDENCE = re.compile(r"(?P<where>[^\n]*?:\d+): ")
+_COMMENT = lazy_regex(r"(?:#|//|;)\s*stayfinite:\s*ignore\b(?P<codes>\[[^\]]*\])?(?P<reason>.*)")
+_EVIDENCE = lazy_regex(r"(?P<where>[^\n]*?:\d+): ")
 
 
 class BadIgnore(UsageError):

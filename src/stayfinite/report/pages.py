@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-_HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
-_CODE = re.compile(r"`([^`]+)`")
+from stayfinite.core.lazy_regex import lazy_regex
+
+_HEADING = lazy_regex(r"^## (.+)$", re.MULTILINE)
+_CODE = lazy_regex(r"`([^`]+)`")
 
 
 def page_as_data(code: str, slug: str, severity: str, family: str, page: str, fix: str) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-_UNPRINTABLE = re.compile(
+from stayfinite.core.lazy_regex import lazy_regex
+
+_UNPRINTABLE = lazy_regex(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters except tab and newline
     "\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"  # direction marks
     "\ud800-\udfff]"  # lone surrogates, which cannot be encoded

@@ -12,6 +12,7 @@ import difflib
 import re
 from dataclasses import dataclass, replace
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
 
 AMPERE = (8, 0)
@@ -130,8 +131,8 @@ CARDS: tuple[Card, ...] = (
     *(_amd(name, *row) for name, row in _AMD.items()),
 )
 
-_SIZE = re.compile(r"(?<![a-z0-9])(\d{1,3})\s*gi?b?\b", re.IGNORECASE)
-_FILLING = re.compile(
+_SIZE = lazy_regex(r"(?<![a-z0-9])(\d{1,3})\s*gi?b?\b", re.IGNORECASE)
+_FILLING = lazy_regex(
     r"^\s*\d+ ?x(?= ?[a-z\d])|\b(?:x ?\d+|nvidia|amd|ati|tesla|geforce|instinct|radeon|graphics|gpu|accelerator|"
     r"sxm\d?|pcie|hbm\d\w?|oam|ms|dgx|hgx|laptop|mobile|max-?q|generation|corporation|tensor core|"
     r"series|server edition|workstation edition|blackwell|hopper|ampere|dgxs|fhhl)\b",

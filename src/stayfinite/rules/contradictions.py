@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
 from statistics import median
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Point, RunSeries, Track
 from stayfinite.rules.number_shapes import CHANCE, digits, finite_of
 from stayfinite.rules.scores import evaluated
@@ -18,11 +19,11 @@ from stayfinite.rules.symptoms import Clash, Contradiction
 _EVALUATED = r"(?:val|valid|validation|test|testing|eval|dev)"
 _TRAINED = r"(?:train|training|tr)"
 _ACCURACY = r"(?:binary_|(?:sparse_)?categorical_|mean_|avg_|overall_)?acc(?:uracy)?"
-_OF_TRAINING = re.compile(rf"(?:{_TRAINED}[_/])?{_ACCURACY}")
-_OF_EVALUATION = re.compile(rf"{_EVALUATED}[_/]{_ACCURACY}")
-_OVERLAP = re.compile(r"(?:^|[_/])(?:m?iou|jaccard|dice|dsc|f1)(?:$|[_/])")
-_SCORED = re.compile(r"acc(?:uracy)?$|precision|recall|f1|auc|bleu|iou|dice")
-_LIKELIHOOD = re.compile(r"bpd|bits|nll|likelihood|elbo|(?:^|_)kld?(?:$|_)|reward|return|kpt|rle|entropy")
+_OF_TRAINING = lazy_regex(rf"(?:{_TRAINED}[_/])?{_ACCURACY}")
+_OF_EVALUATION = lazy_regex(rf"{_EVALUATED}[_/]{_ACCURACY}")
+_OVERLAP = lazy_regex(r"(?:^|[_/])(?:m?iou|jaccard|dice|dsc|f1)(?:$|[_/])")
+_SCORED = lazy_regex(r"acc(?:uracy)?$|precision|recall|f1|auc|bleu|iou|dice")
+_LIKELIHOOD = lazy_regex(r"bpd|bits|nll|likelihood|elbo|(?:^|_)kld?(?:$|_)|reward|return|kpt|rle|entropy")
 """Names beside which a loss below 0 is usual."""
 MAY_BE_NEGATIVE = (
     r"\belbo\b|\bvae\b|variational|log[-_ ]?likelihood|\bnll|\bflow\b|\bglow\b|"
@@ -47,26 +48,26 @@ DOUBTFUL = 0.75
 """At a higher accuracy a usual loss is as small."""
 LEARNED, FAR_BELOW = 0.8, 0.11
 """A training accuracy, and the share of it that an evaluation reaches where it is asked something else."""
-TOP = re.compile(
+TOP = lazy_regex(
     rf"(?P<before>(?:{_EVALUATED}[_/])?)(?:top_k_accuracy_|(?:prec|acc(?:uracy)?)@|top_?)(?P<k>\d+)(?:_acc\w*)?"
 )
 NEAR_CHANCE = 0.05
 SUMS = 3
 """Losses of which each is the one before plus another of the first."""
 EVEN = 0.1
-_OF_MODEL = re.compile(
+_OF_MODEL = lazy_regex(
     r"(?:^|[_/])(?:q_?values?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
 )
 ENORMOUS, ORDERS = 1e8, 1e3
 DOUBLINGS = 6
-_COUNTS = re.compile(r"scale|token|sample|step|seen|flop|byte|mem|time|count|num|size|iter|epoch|fps|rate")
-_VARIANCE = re.compile(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
+_COUNTS = lazy_regex(r"scale|token|sample|step|seen|flop|byte|mem|time|count|num|size|iter|epoch|fps|rate")
+_VARIANCE = lazy_regex(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
 FAR_BELOW_MEAN = -10.0
-_LOSS_OF_EVALUATION = re.compile(rf"{_EVALUATED}[_/](?:ce_|cross_entropy_)?loss")
+_LOSS_OF_EVALUATION = lazy_regex(rf"{_EVALUATED}[_/](?:ce_|cross_entropy_)?loss")
 WON = 3
 """Losses in a row at which a discriminator is right about everything."""
-_OPPONENT = re.compile(r"(?:loss_?|err_?)?(?:d|disc\w*)(?:_?loss)?")
-_MAKER = re.compile(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?")
+_OPPONENT = lazy_regex(r"(?:loss_?|err_?)?(?:d|disc\w*)(?:_?loss)?")
+_MAKER = lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?")
 HELPLESS = 5.0
 """The loss of a generator that fools nobody."""
 

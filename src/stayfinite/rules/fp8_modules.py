@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
+from stayfinite.core.lazy_regex import lazy_regex
 
 MULTIPLE = 16
 """Both dimensions of a weight must be multiples of it: fp8 tensor cores take rows of 16 bytes."""
 
-_HEAD = re.compile(r"(?:^|\.)(?:lm_head|output|output_layer|head|embed_out|unembed\w*|score|classifier|proj_out)$")
-_ROUTER = re.compile(r"(?:^|\.)(?:router|gate|wg|gating|shared_expert_gate|\w*_router|router\.\w+)$")
+_HEAD = lazy_regex(r"(?:^|\.)(?:lm_head|output|output_layer|head|embed_out|unembed\w*|score|classifier|proj_out)$")
+_ROUTER = lazy_regex(r"(?:^|\.)(?:router|gate|wg|gating|shared_expert_gate|\w*_router|router\.\w+)$")
 
 
 def is_head(name: str) -> bool:

@@ -6,18 +6,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.rules.known import Known, first_number, is_on, mention, written
 
 DELAYED, TENSORWISE, ROWWISE, BLOCKWISE, MXFP8 = "delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"
 
-_EIGHT = re.compile(r"\b(?:amp_|mx)?(?:fp8|float8)(?:_\w+)?\b|\btransformer-engine\b", re.IGNORECASE)
+_EIGHT = lazy_regex(r"\b(?:amp_|mx)?(?:fp8|float8)(?:_\w+)?\b|\btransformer-engine\b", re.IGNORECASE)
 _FORMATS = ("mixed_precision", "precision", "amp_dtype", "train_dtype")
 _SWITCHES = (
     "fp8", "use_fp8", "fp8_enabled", "enable_fp8", "fp8_training", "enable_float8_linear", "use_float8_linear",
     "float8_enabled", "enable_float8", "fp8_hybrid", "fp8_e4m3", "fp8_format",
 )  # fmt: skip
-_CALLS = re.compile(
+_CALLS = lazy_regex(
     r"(?:^|\.)(?:convert_to_float8_training|swap_linear_with_float8_linear|fp8_autocast|fp8_model_init|"
     r"Float8LinearConfig(?:\.\w+)?|DelayedScaling|Float8CurrentScaling|MXFP8BlockScaling|Float8BlockScaling)(?:\.\w+)?$"
 )
@@ -31,7 +32,7 @@ _WORDS = (
     r"\bSwapped to Float8Linear|\b(?:nan|diverg\w*|converg\w*)\b[\s\w-]{0,25}\b(?:in|with|using)\b[\s\w-]{0,12}"
     r"\b(?:fp8|float8)\b|^fp8 by "
 )
-_DENIED = re.compile(
+_DENIED = lazy_regex(
     r"\b(?:no|not|without|disabl\w+|instead of|unlike|than|vs\.?|turn\w* off)\s(?:\w+\s)?(?:fp8|float8)|"
     r"\b(?:fp8|float8)\b\s?(?::|=|is)?\s?(?:off|disabled|false)\b",
     re.IGNORECASE,
@@ -42,11 +43,11 @@ _ENGINE = (
     r"amax_(?:history|compute)|backend: TE\b|\bfp8_group\b|TERecipeKwargs|FP8RecipeKwargs"
 )
 _RECIPES = {
-    DELAYED: re.compile(r"delayed", re.IGNORECASE),
-    MXFP8: re.compile(r"mxfp8|\bmx\b", re.IGNORECASE),
-    ROWWISE: re.compile(r"row_?wise|axis_?wise|per_?row|channel_?wise", re.IGNORECASE),
-    BLOCKWISE: re.compile(r"block_?(?:wise|scaling)", re.IGNORECASE),
-    TENSORWISE: re.compile(r"tensor_?wise|per_?tensor|current_?scaling", re.IGNORECASE),
+    DELAYED: lazy_regex(r"delayed", re.IGNORECASE),
+    MXFP8: lazy_regex(r"mxfp8|\bmx\b", re.IGNORECASE),
+    ROWWISE: lazy_regex(r"row_?wise|axis_?wise|per_?row|channel_?wise", re.IGNORECASE),
+    BLOCKWISE: lazy_regex(r"block_?(?:wise|scaling)", re.IGNORECASE),
+    TENSORWISE: lazy_regex(r"tensor_?wise|per_?tensor|current_?scaling", re.IGNORECASE),
 }
 _NAMED_RECIPE = (
     "fp8_recipe", "float8_recipe", "float8_recipe_name", "recipe_name", "from_recipe_name_recipe_name", "granularity",

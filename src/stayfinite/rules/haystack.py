@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Generic, TypeVar
 
+from stayfinite.core.lazy_regex import lazy_regex
+
 Item = TypeVar("Item")
 
 LONGEST = 2_000
@@ -22,7 +24,7 @@ MOST = 250_000
 FEW = 200
 """Texts that are remembered one by one where they come again."""
 
-_TROUBLE = re.compile(
+_TROUBLE = lazy_regex(
     r"error|exception|traceback|warn|fail|assert|overflow|nan|inf\b|skip|mismatch|killed|memory|xid|ecc|corrupt|"
     r"nccl|cuda|missing|unexpected|invalid|not "
 )

@@ -6,9 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting, Settings
 
-_NUMBER = re.compile(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
+_NUMBER = lazy_regex(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", re.IGNORECASE)
 _ON = frozenset({"true", "yes", "on", "1", "enabled", "enable"})
 _OFF = frozenset({"false", "no", "off", "0", "disabled", "disable", "none", "null"})
 

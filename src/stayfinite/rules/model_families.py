@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from stayfinite.core.lazy_regex import lazy_regex
+
 _FAMILIES = {
     "T5": r"\b(?:u?mt5|byt5|(?:flan|code|long)-?_?t5|t5x?|madlad|t0pp|mt0|(?:flan-?)?ul2|switch-base)(?:[-_/. ]|\b)",
     "Pegasus": r"\bpegasus",
@@ -29,7 +31,7 @@ _FAMILIES = {
     "bf16-trained": r"\b(?:llava|openvla|prismatic|bunny|cogvlm|minicpm|stablelm|smol(?:lm|vlm)|molmo|idefics|"
     r"starcoder2|nemotron|exaone|command-r|flux|wan2|hunyuan|sd3|stable-?diffusion-?3|cogvideo\w*)\b",
 }
-_PATTERNS = {family: re.compile(pattern, re.IGNORECASE) for family, pattern in _FAMILIES.items()}
+_PATTERNS = {family: lazy_regex(pattern, re.IGNORECASE) for family, pattern in _FAMILIES.items()}
 
 SUREST = frozenset({"T5", "Pegasus", "Gemma", "GPT-Neo", "Qwen"})
 """Families with many recorded fp16 failures; the others have some."""

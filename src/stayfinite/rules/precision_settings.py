@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.rules.known import Known, is_on, mention, written
 
-_HALF = re.compile(r"\b(?:fp16|float16|f16|half|16(?:-mixed)?|16-true|O[12])\b", re.IGNORECASE)
-_BRAIN = re.compile(r"\b(?:bf16|bfloat16)(?:-mixed|-true)?\b", re.IGNORECASE)
-_FULL = re.compile(r"\b(?:fp32|float32|32(?:-true)?|no|none|false|O0|tf32)\b", re.IGNORECASE)
+_HALF = lazy_regex(r"\b(?:fp16|float16|f16|half|16(?:-mixed)?|16-true|O[12])\b", re.IGNORECASE)
+_BRAIN = lazy_regex(r"\b(?:bf16|bfloat16)(?:-mixed|-true)?\b", re.IGNORECASE)
+_FULL = lazy_regex(r"\b(?:fp32|float32|32(?:-true)?|no|none|false|O0|tf32)\b", re.IGNORECASE)
 
 SWITCHES = {
     "bf16": "bf16", "bf16_enabled": "bf16", "bfloat16_enabled": "bf16",
@@ -21,10 +22,10 @@ FORMATS = (
     "fp16_opt_level", "amp_dtype",
 )  # fmt: skip
 WEIGHTS = ("torch_dtype", "from_pretrained_dtype", "model_dtype", "weights_dtype", "params_dtype")
-_ELSEWHERE = re.compile(r"(?:router|kv_cache|rollout|fsdp_config_model)_dtype$")
+_ELSEWHERE = lazy_regex(r"(?:router|kv_cache|rollout|fsdp_config_model)_dtype$")
 """Dtypes of one layer, a cache, or verl's sampler and weights; not the compute precision."""
 
-_SAID = re.compile(
+_SAID = lazy_regex(
     r"16[- ]?bit (?:native )?(?:automatic mixed )?precision|cuda_amp half precision|using fp16", re.IGNORECASE
 )
 _HALF_WORDS = (

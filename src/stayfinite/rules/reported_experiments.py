@@ -10,10 +10,12 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from stayfinite.core.lazy_regex import lazy_regex
+
 LONGEST = 240
 """Longer texts are not remarks."""
 
-_GOOD = re.compile(
+_GOOD = lazy_regex(
     r"\b(?:trains?|works?|working|fine|ok(?:ay)?|normal(?:ly)?|finite|stable|converges?|no (?:problem|issue|nan|error|"
     r"overflow)s?|without (?:nan|problem|error|issue)s?|(?:does|did)(?: not|n't) (?:happen|occur|appear|crash|diverge|"
     r"reproduce)|not (?:seen|happen\w*|reproduc\w*|affected)|never (?:happens?|occurs?|seen|nan\w*|diverges?|fails?)|"
@@ -21,25 +23,25 @@ _GOOD = re.compile(
     r"goes away|went away|succeeds?|learns|fall(?:s|ing)|decreas(?:es|ing)|healthy)\b",
     re.IGNORECASE,
 )
-_BAD = re.compile(
+_BAD = lazy_regex(
     r"\b(?:no (?:change|effect|difference|help)|same (?:problem|issue|result|error|nan|thing)|the same\b|still|"
     r"also (?:nan|fails?|happens?)|(?:does|did)(?: not|n't) (?:help|work|train|solve|fix|change|matter|converge|learn)|"
     r"as well|nan (?:too|as well|again)|fails? too|not (?:fine|stable|finite|working)|never (?:works?|trains?|"
     r"converges?|learns?)|nothing (?:helps|helped|changes))\b|[:,] ?same\W*$",
     re.IGNORECASE,
 )
-_LOST = re.compile(
+_LOST = lazy_regex(
     r"\b(?:nan|inf|diverge[sd]?|explode[sd]?|overflow(?:s|ed)?|crash(?:es|ed)?|fail(?:s|ed)?)\b", re.IGNORECASE
 )
 """The outcome, in a clause without success."""
 
-_IN_THE_END = re.compile(
+_IN_THE_END = lazy_regex(
     r"\b(?:then|until|later|eventually|at first|finally)\b.{0,30}\b(?:nan|inf|diverge|explode|overflow|crash|fail)",
     re.IGNORECASE,
 )
 """`falls, then NaN`: the end counts."""
 
-_CLAUSE = re.compile(
+_CLAUSE = lazy_regex(
     r"[;.]\s|,\s(?!(?:then|until|later|finally|eventually)\b)|\b(?:but|while|whereas|although|though|however)\b",
     re.IGNORECASE,
 )
@@ -100,7 +102,7 @@ _SUBJECTS = {
     "no compilation": r"\bwithout (?:torch\.?)?compil\w+|\bcompile\b[^.;]{0,10}\b(?:off|disabled|false)|\beager mode",
     "no checkpointing": r"\bwithout (?:gradient |activation )?checkpointing|\bcheckpointing (?:off|disabled|false)",
 }  # fmt: skip
-SUBJECTS = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _SUBJECTS.items()}
+SUBJECTS = {name: lazy_regex(pattern, re.IGNORECASE) for name, pattern in _SUBJECTS.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries
 from stayfinite.rules.contradictions import MAY_BE_NEGATIVE, contradictions, sums_by_epoch
 from stayfinite.rules.number_shapes import (
@@ -44,7 +45,7 @@ from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_s
 from stayfinite.rules.skipped_steps import longest_skips, never_updates, of_steps_taken
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 
-_NEGATIVE = re.compile(MAY_BE_NEGATIVE, re.IGNORECASE)
+_NEGATIVE = lazy_regex(MAY_BE_NEGATIVE, re.IGNORECASE)
 
 WENT_ON = 10
 """After this many measurements, a crash was not the end."""
@@ -62,7 +63,7 @@ NO_RATE = 1e-30
 FEW = 3
 """Too few finite losses to vouch for a run that prints NaN elsewhere."""
 
-_CRASH = re.compile(
+_CRASH = lazy_regex(
     r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \()|"
     r"\bAssertion [`'\"]?.+ failed|"
     r"^Traceback \(most recent call last\)|CUDA error:|device-side assert|^Segmentation fault|core dumped|"
@@ -71,23 +72,23 @@ _CRASH = re.compile(
 )
 
 _SUMMARY = ("train_loss", "training_loss")
-_EVALUATION = re.compile(r"^(?!.*(?:best|min|lowest)).*(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
+_EVALUATION = lazy_regex(r"^(?!.*(?:best|min|lowest)).*(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
 """Evaluation losses; the best one so far is infinite before the first."""
 _OVER_NOTHING = r"best|lowest|ep_?(?:rew|len)|episode"
 """Statistics that are NaN or infinite before there is any data."""
-_INSIDE = re.compile(
+_INSIDE = lazy_regex(
     rf"^(?!.*(?:{_OVER_NOTHING})).*(?:loss|overflow/|activation|logit|hidden|output|weight|param|grad|reward|return|_kl)",
     re.IGNORECASE,
 )
 """Numbers of the loss, model, gradients or rewards: one that ends non-finite is enough."""
-_EMPTY_MEAN = re.compile(r"mean of empty slice", re.IGNORECASE)
+_EMPTY_MEAN = lazy_regex(r"mean of empty slice", re.IGNORECASE)
 """A mean over nothing: a NaN metric next to it means no more than that."""
-_PART = re.compile(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
+_PART = lazy_regex(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
 ROUNDED = 8
 """Metrics from which it can be told that a log prints few digits of everything."""
 _PLAYERS = (
-    re.compile(r"(?:loss_?|err_?)?(?:d|disc\w*|critic)(?:_?loss)?", re.IGNORECASE),
-    re.compile(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?", re.IGNORECASE),
+    lazy_regex(r"(?:loss_?|err_?)?(?:d|disc\w*|critic)(?:_?loss)?", re.IGNORECASE),
+    lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?", re.IGNORECASE),
 )
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
 

@@ -7,36 +7,37 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries, Track
 from stayfinite.rules.number_shapes import digits, finite_of
 
 ABSURD_PERPLEXITY = 1e12
 """exp of a loss of 28: worse than guessing among all words of any language."""
 
-_SCORE = re.compile(
+_SCORE = lazy_regex(
     r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|"
     r"answer_?rate|meteor|success|solve",
     re.IGNORECASE,
 )
-_LIKENESS = re.compile(r"(?:^|_)(?:m?iou|psnr|ssim|ndcg)(?:$|[_@\d])", re.IGNORECASE)
-_OF_ANSWERS = re.compile(r"(?:^|_)(?:precision|recall|f1)(?:$|[_@\d])", re.IGNORECASE)
-_PRECISION = re.compile(r"(?:^|_)m?ap(?:$|[_@\d])", re.IGNORECASE)
-_AREA = re.compile(r"(?:^|_)(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
+_LIKENESS = lazy_regex(r"(?:^|_)(?:m?iou|psnr|ssim|ndcg)(?:$|[_@\d])", re.IGNORECASE)
+_OF_ANSWERS = lazy_regex(r"(?:^|_)(?:precision|recall|f1)(?:$|[_@\d])", re.IGNORECASE)
+_PRECISION = lazy_regex(r"(?:^|_)m?ap(?:$|[_@\d])", re.IGNORECASE)
+_AREA = lazy_regex(r"(?:^|_)(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
 """Half of it is a coin's."""
-_RIGHT = re.compile(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
-_ERROR = re.compile(r"(?:test|val|valid|validation|dev|eval)[_/]err(?:or)?(?:$|_)", re.IGNORECASE)
+_RIGHT = lazy_regex(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
+_ERROR = lazy_regex(r"(?:test|val|valid|validation|dev|eval)[_/]err(?:or)?(?:$|_)", re.IGNORECASE)
 """Of an evaluation: what `_RIGHT` is short of 1."""
 GOOD_SCORE = 0.9
 """A score this good may stay constant."""
 POOR = 0.2
 """A lower accuracy that is identical at every evaluation means one answer for everything."""
-_REWARD = re.compile(r"reward|return(?:$|_)", re.IGNORECASE)
+_REWARD = lazy_regex(r"reward|return(?:$|_)", re.IGNORECASE)
 STILL = 5
 """Evaluations needed to call a score constant."""
 SCORED = 3
 """Evaluations needed to judge a score of exactly 0."""
-_OF_SPLIT = re.compile(r"(val|valid|validation|test|eval|dev)(?:$|[_/])")
-_SPLIT = re.compile(r"^(?:train|training|val|valid|validation|test|eval|dev)[_/]")
+_OF_SPLIT = lazy_regex(r"(val|valid|validation|test|eval|dev)(?:$|[_/])")
+_SPLIT = lazy_regex(r"^(?:train|training|val|valid|validation|test|eval|dev)[_/]")
 OF_VALUES = 10.0
 """A loss this large that falls may be one of values: an accuracy says little there."""
 LATE = 10
@@ -45,20 +46,20 @@ FALLEN = 0.8
 """The last loss over the first where it has fallen."""
 LEARNED = 0.3
 """What a score has gained, of all that there is to gain, where something was learned."""
-_RECONSTRUCTION = re.compile(r"(?:^|_)recon", re.IGNORECASE)
-_DIVERGENCE = re.compile(r"(?:^|_)kld?(?:_loss|_div\w*|$)", re.IGNORECASE)
+_RECONSTRUCTION = lazy_regex(r"(?:^|_)recon", re.IGNORECASE)
+_DIVERGENCE = lazy_regex(r"(?:^|_)kld?(?:_loss|_div\w*|$)", re.IGNORECASE)
 NO_CODE = 1e-5
 """A divergence below this, in nats, is no code."""
-_CLASSIFIES = re.compile(
+_CLASSIFIES = lazy_regex(
     r"(?:^|_)(?:cls|ce|bce|class\w*|cross_entropy|objectness)(?:_loss|$)|loss_(?:cls|ce|bce|class\w*|objectness)$"
 )
 ABSURD_CLASSIFICATION = 1e4
 """A cross entropy is a distance of logits: no model that learns has such."""
-_MEMORY = re.compile(r"(?:^|_)(?:max_)?mem(?:ory)?(?:$|_)", re.IGNORECASE)
+_MEMORY = lazy_regex(r"(?:^|_)(?:max_)?mem(?:ory)?(?:$|_)", re.IGNORECASE)
 LEAKS = 8
 """Lines in which a memory has to grow."""
-_PERPLEXITY = re.compile(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
-_WRONG = re.compile(r"(?:^|[_/ ])(?:wer|cer)(?:$|_)", re.IGNORECASE)
+_PERPLEXITY = lazy_regex(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
+_WRONG = lazy_regex(r"(?:^|[_/ ])(?:wer|cer)(?:$|_)", re.IGNORECASE)
 """Scores of which 1, or 100 percent, is the worst."""
 
 

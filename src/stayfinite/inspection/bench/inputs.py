@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from stayfinite.autopsy.steps.batch_parts import batch_items, with_changed
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.inspection.bench.watch import LossCall
 
-_NO_INPUT = re.compile(
+_NO_INPUT = lazy_regex(
     r"label|target|mask|length|\blens?\b|position|weight|index|cu_seq|offset|\by\b|answer|advantage|reward|bbox|boxes|"
     r"edge|adj|graph|node|num_|_len\b|grid|size|noise|timestep|\bt\b|sigma",
     re.IGNORECASE,
 )
-_GRAPH = re.compile(r"edge|adj|graph|node|cu_seq|offset", re.IGNORECASE)
+_GRAPH = lazy_regex(r"edge|adj|graph|node|cu_seq|offset", re.IGNORECASE)
 
 
 def inputs_of(batch: Any, losses: Sequence[LossCall]) -> dict[str, Tensor]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
+
 SOURCES = (
     "source", "src", "source_text", "src_text", "input_text", "prompt", "instruction", "question", "query", "inputs",
     "input", "transliteration", "premise", "sentence1", "sentence_1", "text_a", "context", "document", "article",
@@ -36,19 +38,19 @@ LABELS = (
 CHATS = ("messages", "conversations", "conversation", "dialog", "turns", "chat")
 TOKEN_IDS = ("input_ids", "decoder_input_ids", "labels", "label_ids", "target_ids", "tokens")
 IDS = ("id", "uid", "uuid", "guid", "idx", "index", "row_id", "example_id", "sample_id", "key")
-GROUPS = re.compile(
+GROUPS = lazy_regex(
     r"^(?:(?:doc(?:ument)?|text|article|patient|subject|case|study|video|image|session|conversation|dialog(?:ue)?|"
     r"tablet|"
     r"group|recording|page|book|paper|scene|sequence)[_ ]?(?:id|no|key|name)?|\w*[_ ]id)$",
     re.IGNORECASE,
 )
-SPLITS_BY = re.compile(
+SPLITS_BY = lazy_regex(
     r"^(?:doc(?:ument)?|text|article|patient|subject|case|study|video|image|session|conversation|dialog(?:ue)?|tablet|"
     r"group|recording|page|book|paper|scene|sequence)[_ ]?(?:id|no|key)$",
     re.IGNORECASE,
 )
 """Entities whose rows must not span splits. Users and speakers often do on purpose."""
-NO_FEATURE = re.compile(
+NO_FEATURE = lazy_regex(
     r"^(?:\w+_)?(?:id|ids|idx|index|uid|key|no|nr|code|version|year|date|timestamp|split|fold|seed|bias|intercept|"
     r"const|constant|ones|pad|padding|zip|unnamed.*)$",
     re.IGNORECASE,

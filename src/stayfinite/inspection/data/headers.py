@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.inspection.data import column_names as names
 from stayfinite.inspection.data.values import as_number
 from stayfinite.readers.data.languages import LANGUAGES, is_a_language
@@ -21,7 +21,7 @@ USUAL = frozenset(
 WORDS = frozenset({"text", "texts", "sentence", "sentences", "lang", "language", "name", "column", "original"})
 """Words in compound names: `english sentence`."""
 FEWEST = 3  # numbers needed below a word for it to be their name
-AN_IDENTIFIER = re.compile(r"[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*")
+AN_IDENTIFIER = lazy_regex(r"[A-Za-z]\w*_\w+|[a-z]+[A-Z]\w*")
 
 
 def is_header(cells: Iterable[str]) -> bool:

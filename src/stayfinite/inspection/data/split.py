@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data.copies import SHORT, Keys, bare
 from stayfinite.inspection.data.lengths import Lengths
@@ -25,7 +26,7 @@ from stayfinite.readers.data.opening import told
 
 Progress = Callable[[str, int, int], None]
 MOST_CLASSES = 10_000
-_COUNTER = re.compile(r"\d{1,15}$", re.ASCII)
+_COUNTER = lazy_regex(r"\d{1,15}$", re.ASCII)
 LINE = 80  # characters above which two equal lines of plain text are not a coincidence
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.inspection.data.places import Tally
 
 _CONTINUED = "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(0x80, 0xC0))
@@ -23,15 +24,15 @@ _DOUBLY = (
     f"(?:[\u00ce\u00cf\u00d0\u00d1\u00d7\u00d8\u00d9][{_ANY}]){{2}}|"  # Greek, Cyrillic, Hebrew, Arabic
     f"\u00e2\u20ac[{_ANY}]|[\u00e0-\u00ef](?:[{_SURE}][{_ANY}]|[{_ANY}][{_SURE}])"  # quotes as â€™, Chinese
 )
-_DAMAGE = re.compile(
+_DAMAGE = lazy_regex(
     f"(?P<replaced>\ufffd)|(?P<undecodable>[\ud800-\udfff])|"
     f"(?P<control>[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f])|(?P<doubly>{_DOUBLY})"
 )
 _CONTROLS = bytes([*range(9), *range(14, 27), *range(28, 32), 127])
-_BEYOND = re.compile("[^\x00-\x7f]+")
+_BEYOND = lazy_regex("[^\x00-\x7f]+")
 _SIGNS = frozenset(_CONTINUED) - frozenset(_PUNCTUATION)
 _LEADS = frozenset(map(chr, range(0xC2, 0xF0)))
-_PAIR = re.compile(f"[\u00c2-\u00ef][{_ANY}]")
+_PAIR = lazy_regex(f"[\u00c2-\u00ef][{_ANY}]")
 """Quick filter: text without such a pair was not decoded twice."""
 
 KINDS = {

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan
@@ -19,9 +18,9 @@ VERL = "actor_rollout_ref."  # prefix of most verl names
 PAIRED = frozenset({"dpo", "kto"})
 """Algorithms that compare a policy with a reference on given answers."""
 
-_CALL = re.compile(r"(?:^|\.)(GRPO|RLOO|DPO|KTO)(?:Config|Trainer)\.")
+_CALL = lazy_regex(r"(?:^|\.)(GRPO|RLOO|DPO|KTO)(?:Config|Trainer)\.")
 _NAMED = frozenset({"adv_estimator", "advantage_estimator", "rl", "rlhf_type", "stage"})
-_MODULE = re.compile(r"openrlhf\.cli\.train_(dpo|kto|ppo)")
+_MODULE = lazy_regex(r"openrlhf\.cli\.train_(dpo|kto|ppo)")
 
 
 def algorithm_of(plan: Plan) -> str:

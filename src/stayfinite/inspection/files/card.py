@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.inspection.files.eight_bits import eight_bits_in
 from stayfinite.inspection.files.learning_rate import optimizer_of
 from stayfinite.inspection.files.plan import Plan
@@ -14,8 +15,8 @@ from stayfinite.rules.fp8_settings import MXFP8
 from stayfinite.rules.known import is_on
 from stayfinite.rules.plans import Remark
 
-_PARAMETERS = re.compile(r"(?<![\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)[ _-]?b(?![a-z])", re.IGNORECASE)
-_SPREAD = re.compile(r"fsdp|megatron|tensor_parallel|offload|device_map|lomo|galore", re.IGNORECASE)
+_PARAMETERS = lazy_regex(r"(?<![\d.])(?:(\d+)x)?(\d+(?:\.\d+)?)[ _-]?b(?![a-z])", re.IGNORECASE)
+_SPREAD = lazy_regex(r"fsdp|megatron|tensor_parallel|offload|device_map|lomo|galore", re.IGNORECASE)
 """Settings that spread a model over several GPUs or host memory."""
 GIB = 2**30
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import zip_longest
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.errors import UsageError
 from stayfinite.inspection.files.comparison import Comparison, Difference, Side, same_value
@@ -17,7 +18,7 @@ from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.files.sources import read_sources
 from stayfinite.rules.known import Known, is_on, number_in, written
 
-_CALLED = re.compile(r"(?:self\.)?[a-z_]\w*(?:\.\w+)*\.\w+")
+_CALLED = lazy_regex(r"(?:self\.)?[a-z_]\w*(?:\.\w+)*\.\w+")
 """A method call such as `loss.backward` or `trainer.train`, which occurs in code but not in configs."""
 
 

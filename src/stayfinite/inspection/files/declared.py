@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import plain_name
 from stayfinite.inspection.files.known_names import EXAMPLE_SCRIPTS, TRAINING_ARGUMENTS, TRL
 
@@ -16,7 +17,7 @@ _LIBRARY = {
     "Seq2SeqTrainingArguments": TRAINING_ARGUMENTS,
 }
 _PARSERS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
-_OPEN = re.compile(
+_OPEN = lazy_regex(
     r"parse_known_args|add_subparsers|\bparents\s*=|add_argparse_args|LightningCLI|@hydra|hydra\.main|fire\.Fire|"
     r"tyro\.cli|"
     r"jsonargparse|fromfile_prefix_chars|simple_parsing|sys\.argv|allow_extra|OmegaConf|exec\(|return_remaining_strings"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.inspection.files.contradictions import CAUSE, contradict
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan, shown
@@ -12,8 +13,8 @@ from stayfinite.inspection.notes import Edit, Notes
 from stayfinite.rules.known import is_on, number_in
 from stayfinite.rules.plans import Remark
 
-_LOWER_IS_BETTER = re.compile(r"(?:eval_)?(?:loss|\w*_loss|wer|cer|perplexity|ppl|mae|r?mse|ter)")
-_HIGHER_IS_BETTER = re.compile(
+_LOWER_IS_BETTER = lazy_regex(r"(?:eval_)?(?:loss|\w*_loss|wer|cer|perplexity|ppl|mae|r?mse|ter)")
+_HIGHER_IS_BETTER = lazy_regex(
     r"(?:eval_)?(?:\w*_)?(?:accuracy|acc|f1|bleu|s?acrebleu|rouge\w*|auc|roc_auc|precision|recall|map|m?iou|chrf)"
 )
 _EVERY = 500  # transformers' default of `logging_steps` and `save_steps`, and so of `eval_steps`

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import plain_name
 from stayfinite.inspection.files import known_names as known
 from stayfinite.inspection.files.declared import Declared, declared_in
@@ -45,8 +46,8 @@ _ANYWHERE = frozenset().union(*_DIALECTS.values(), *_CALLS.values(), known.LIGHT
 """A name of another framework is not a typo."""
 _FEW, _SHARE = 4, 0.6
 """A file uses a dialect if at least this many of its keys, and this share of them, belong to it."""
-_SCRIPT = re.compile(r"\S+\.py")
-_FLAG = re.compile(r"--?[A-Za-z][\w.\-]*")
+_SCRIPT = lazy_regex(r"\S+\.py")
+_FLAG = lazy_regex(r"--?[A-Za-z][\w.\-]*")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.inspection.files.algorithm import algorithm_of
 from stayfinite.inspection.files.contradictions import contradict
@@ -19,38 +20,38 @@ from stayfinite.rules.optimization.planned_limits import PlannedRate, too_high
 
 _LARGE = frozenset({"LLaMA", "Qwen", "Gemma", "DeepSeek", "Phi", "ChatGLM", "Baichuan", "InternLM", "Yi", "OLMo",
                     "Falcon", "Granite", "bf16-trained"})  # fmt: skip
-_SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)[ _-]?([bm])\b", re.IGNORECASE)
-_TRANSFORMER = re.compile(
+_SIZE = lazy_regex(r"(?<![\d.])(\d+(?:\.\d+)?)[ _-]?([bm])\b", re.IGNORECASE)
+_TRANSFORMER = lazy_regex(
     r"bert|gpt|\bbart|\bvit\b|\bvit[-_]|deit|swin|beit|whisper|wav2vec|hubert|\bclip|electra|\bopt-|bloom|marian|"
     r"opus-mt|"
     r"nllb|m2m|xlm|albert|transformer|pythia|mamba|blip|\bmpnet|minilm|layoutlm|donut|trocr|segformer",
     re.IGNORECASE,
 )
-_SCRATCH = re.compile(r"from_scratch|init_from: scratch|train_from_scratch|\.from_config\b|random_init", re.IGNORECASE)
+_SCRATCH = lazy_regex(r"from_scratch|init_from: scratch|train_from_scratch|\.from_config\b|random_init", re.IGNORECASE)
 _PRETRAINED = ("model_name_or_path", "base_model", "from_pretrained_name", "pretrained_model_name_or_path", "model_id",
                "pretrained_model", "restore_file", "finetune_from_model", "pretrained")  # fmt: skip
-_FACTOR = re.compile(r"\bnoam|\bscaled_?adam\b|lambda_?lr\b|lr_lambda|rsqrt|\bxformer_schedule", re.IGNORECASE)
-_FROZEN = re.compile(r"requires_grad: False|\bfreeze|\bfrozen|linear_prob", re.IGNORECASE)
-_OPTIMIZERS = re.compile(
+_FACTOR = lazy_regex(r"\bnoam|\bscaled_?adam\b|lambda_?lr\b|lr_lambda|rsqrt|\bxformer_schedule", re.IGNORECASE)
+_FROZEN = lazy_regex(r"requires_grad: False|\bfreeze|\bfrozen|linear_prob", re.IGNORECASE)
+_OPTIMIZERS = lazy_regex(
     r"\b(\w*adam\w*|sgd|adafactor|lion\w*|prodigy|rmsprop|lamb|lars|adagrad|muon|nag|adadelta|lbfgs|rprop|asgd|signsgd|"
     r"\w*shampoo|soap|d-?adapt\w*)\b",
     re.IGNORECASE,
 )
 
-_NORMALISED = re.compile(
+_NORMALISED = lazy_regex(
     r"(?:batch|layer|group|instance|rms)_?norm|(?:\b|_)(?:resnet|resnext|densenet|efficientnet|mobilenet|wrn|"
     r"wide_resnet)",
     re.IGNORECASE,
 )
-_BY_HAND = re.compile(r"\.(?:add_|sub_)\(.{0,40}\.grad\b.{0,40}\blr\b|-=\s*[\w.]*lr\b\s*\*\s*[\w.]+\.grad\b")
+_BY_HAND = lazy_regex(r"\.(?:add_|sub_)\(.{0,40}\.grad\b.{0,40}\blr\b|-=\s*[\w.]*lr\b\s*\*\s*[\w.]+\.grad\b")
 """A hand-written SGD update: `p.data.add_(p.grad, alpha=-lr)`, `p -= lr * p.grad`."""
-_OF_TENSORS = re.compile(r"\(\s*(?:params\s*=\s*)?\[\s*\w+(?:\s*,\s*\w+)*\s*,?\s*\]")
+_OF_TENSORS = lazy_regex(r"\(\s*(?:params\s*=\s*)?\[\s*\w+(?:\s*,\s*\w+)*\s*,?\s*\]")
 _LONGEST_CALL = 3  # lines from an optimizer's name to its rate
-_JOINED = re.compile(r"(?:vision|image|visual|audio|speech)_(?:tower|model|encoder)\w*")
-_IN_GROUPS = re.compile(r"\[[\"']lr[\"']\]\s*=(?!=)")
-_CRITIC = re.compile(r"critic_(?:\w+_)?(?:lr|learning_rate)")
-_OF_A_CLASS = re.compile(r"(?:__init__|defaults)\.")
-_VECTORS = re.compile(
+_JOINED = lazy_regex(r"(?:vision|image|visual|audio|speech)_(?:tower|model|encoder)\w*")
+_IN_GROUPS = lazy_regex(r"\[[\"']lr[\"']\]\s*=(?!=)")
+_CRITIC = lazy_regex(r"critic_(?:\w+_)?(?:lr|learning_rate)")
+_OF_A_CLASS = lazy_regex(r"(?:__init__|defaults)\.")
+_VECTORS = lazy_regex(
     r"\b(?:P?Vera|IA3|FourierFT|LNTuning|Beft|Frod|C3A|HRA|BOFT|OFT|Adamss|VBLoRA|Road|WaveFT|Shira|BitFit)(?:Config|"
     r"Model)\b|"
     r"\bpeft_type\W{1,4}(?:p?vera|ia3|fourierft|ln_tuning|beft|frod|c3a|hra|boft|oft|adamss|vblora|road|waveft|"

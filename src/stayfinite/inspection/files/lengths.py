@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.inspection.files.contradictions import contradict
 from stayfinite.inspection.files.names import last_step
@@ -25,7 +26,7 @@ LIMITS = (
     "max_seq_len", "max_len", "seq_length", "block_size", "max_target_length", "generation_max_length",
     "max_new_tokens", "max_completion_length", "max_prompt_length",
 )  # fmt: skip
-_NO_TEXT = re.compile(r"(?:\w+\.)*(?:vision|image|visual|audio|speech)_", re.IGNORECASE)
+_NO_TEXT = lazy_regex(r"(?:\w+\.)*(?:vision|image|visual|audio|speech)_", re.IGNORECASE)
 """Models whose inputs are not tokens; text limits belong to the model next to them."""
 DEFAULT_LIMIT = 20  # transformers' default limit of generated tokens
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.context import ATTENTION, CHECKPOINTING, CLIP, OPTIMIZER, WARMUP
 from stayfinite.rules.optimization.planned_rate import EPOCHS, KIND, STEPS
 
@@ -166,7 +166,7 @@ ACCUMULATION = (
     "grad_accum_steps",
     "accum_steps",
 )
-PRECISION = re.compile(
+PRECISION = lazy_regex(
     r"fp16|bf16|use_fp16|use_amp|amp|mixed_precision|precision|bfloat16|half|fp16_opt_level|opt_level|amp_dtype"
 )
 PRECISION_MEANS = {

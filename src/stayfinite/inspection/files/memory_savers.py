@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from importlib import metadata
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting
 from stayfinite.inspection.files.plan import Plan, shown
 from stayfinite.inspection.notes import Notes
@@ -12,12 +12,12 @@ from stayfinite.rules.context import CHECKPOINTING
 from stayfinite.rules.known import is_on, number_in
 
 _BITS = ("load_in_8bit", "load_in_4bit", "use_4bit", "use_8bit")
-_LETS_GRADIENTS_IN = re.compile(
+_LETS_GRADIENTS_IN = lazy_regex(
     r"enable_input_require_grads|prepare_model_for_(?:kbit|int8)_training|make_inputs_require_grads?|FastLanguageModel|"
     r"\bunsloth\b|\bSFTTrainer\b|\bSFTConfig\b|\b\w{2,4}Trainer\b.{0,20}\btrl\b|from trl\b"
 )
 """Code that lets gradients reach the first checkpointed block, or trainers that ensure it."""
-_OFFERS_ADAPTERS = re.compile(r"\bget_peft_model\b")
+_OFFERS_ADAPTERS = lazy_regex(r"\bget_peft_model\b")
 """A call that marks adapter training, even if a switch of another name is off."""
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting, plain_name
 
-_STEP = re.compile(r"[./]")
+_STEP = lazy_regex(r"[./]")
 _SHORT = 6  # below this length, two typos make a different word
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from stayfinite.core.finding import Finding, Place
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.sources import COMMAND, Source
 from stayfinite.readers.configs.spans import Span, spans_of
 
-_NUMBERED = re.compile(r"(?P<path>.+):(?P<line>\d+)$", re.DOTALL)
+_NUMBERED = lazy_regex(r"(?P<path>.+):(?P<line>\d+)$", re.DOTALL)
 
 
 def placed(findings: Iterable[Finding], sources: Sequence[Source]) -> list[Finding]:

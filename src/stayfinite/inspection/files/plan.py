@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.inspection.files.branches import EitherOr, lines_switched_off
 from stayfinite.inspection.files.names import last_step
@@ -19,8 +20,8 @@ from stayfinite.rules.optimization.planned_rate import EPOCHS, STEPS
 from stayfinite.rules.precision_settings import precision_of, weights_of
 
 RATES = (*LR, "peak_lr", "init_lr", "lr0", "initial_lr")
-_ARGUMENTS = re.compile(r"\w*(?:TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|ORPOConfig|KTOConfig|RewardConfig)\.")
-_TRAINER = re.compile(r"(?:^|\.)\w*Trainer\.(?:args|train_dataset)$")
+_ARGUMENTS = lazy_regex(r"\w*(?:TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|ORPOConfig|KTOConfig|RewardConfig)\.")
+_TRAINER = lazy_regex(r"(?:^|\.)\w*Trainer\.(?:args|train_dataset)$")
 TELLING = frozenset(
     {
         "per_device_train_batch_size", "num_train_epochs", "save_total_limit", "eval_strategy", "evaluation_strategy",
@@ -29,12 +30,12 @@ TELLING = frozenset(
     }
 )  # fmt: skip
 """Names that occur only in TrainingArguments and its derivatives."""
-_PREFERENCE = re.compile(
+_PREFERENCE = lazy_regex(
     r"(?:\b|_)(?:dpo|ppo|grpo|rloo|kto|orpo|simpo|cpo|rlhf|reinforce|gkd|online_dpo)(?:\b|_|config|trainer)",
     re.IGNORECASE,
 )
-_SOFT_PROMPT = re.compile(r"prompt_?tuning|prefix_?tuning|prompt_?encoder|p_?tuning|soft_?prompt", re.IGNORECASE)
-_ADAPTER_CALLS = re.compile(
+_SOFT_PROMPT = lazy_regex(r"prompt_?tuning|prefix_?tuning|prompt_?encoder|p_?tuning|soft_?prompt", re.IGNORECASE)
+_ADAPTER_CALLS = lazy_regex(
     r"(?:^|\.)(?:get_peft_model|LoraConfig|AdaLoraConfig|PeftModel|LoHaConfig|IA3Config|peft_config)\b"
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.inspection.files.algorithm import PAIRED, SAMPLING, VERL
 from stayfinite.inspection.files.contradictions import contradict
@@ -24,8 +25,8 @@ _COEFFICIENTS = {
     "kl_loss_coef": "use_kl_loss", "kl_ctrl_kl_coef": "use_kl_in_reward", "kl_init_coef": "", "init_kl_coef": "",
 }  # fmt: skip
 """Each with verl's switch for it."""
-_CLIP = re.compile(r"(?:.*\.)?(?:clip_ratio|eps_clip)|(?:GRPO|RLOO)Config\.epsilon")
-_HIGHER = re.compile(r"(?:.*\.)?(?:clip_ratio_high|eps_clip_low_high)|(?:GRPO|RLOO)Config\.epsilon_high")
+_CLIP = lazy_regex(r"(?:.*\.)?(?:clip_ratio|eps_clip)|(?:GRPO|RLOO)Config\.epsilon")
+_HIGHER = lazy_regex(r"(?:.*\.)?(?:clip_ratio_high|eps_clip_low_high)|(?:GRPO|RLOO)Config\.epsilon_high")
 _UNCLIPPED_LOSSES = frozenset({"gpg", "reinforce"})
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression
 from stayfinite.inspection.files.algorithm import algorithm_of
 from stayfinite.inspection.files.plan import Plan
@@ -13,22 +13,22 @@ from stayfinite.inspection.files.sampling import look_at_sampling
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.plans import Remark
 
-_SAME = re.compile(
+_SAME = lazy_regex(
     r"^\s*(?:self\.)?ref(?:erence)?_(?:model|policy)\s*=\s*(?:self\.)?(?:model|policy|actor|actor_model)\s*$"
 )
-_TRAINED = re.compile(r"(?:Adam\w*|SGD|optim\w*)\(.*\bref(?:erence)?_(?:model|policy)\.parameters\(\)")
+_TRAINED = lazy_regex(r"(?:Adam\w*|SGD|optim\w*)\(.*\bref(?:erence)?_(?:model|policy)\.parameters\(\)")
 
-_VALUE_HEAD = re.compile(r"ForCausalLMWithValueHead\b|\bself\.(?:v_head|value_head)\s*=")
-_WITHOUT_HEAD = re.compile(
+_VALUE_HEAD = lazy_regex(r"ForCausalLMWithValueHead\b|\bself\.(?:v_head|value_head)\s*=")
+_WITHOUT_HEAD = lazy_regex(
     r"(?:Adam\w*|SGD)\(\s*(?:params\s*=\s*)?\w+(?:\.\w+)*\.(?:pretrained_model|backbone|base_model|lm)\.parameters\(\)"
 )
-_HEAD_TRAINED = re.compile(r"\b(?:v_head|value_head)\.parameters\(\)")
+_HEAD_TRAINED = lazy_regex(r"\b(?:v_head|value_head)\.parameters\(\)")
 
-_PAD_IS_END = re.compile(r"\.pad_token(?:_id)?\s*=\s*\w*\.?\w+\.eos_token(?:_id)?\b")
-_END_ADDED = re.compile(
+_PAD_IS_END = lazy_regex(r"\.pad_token(?:_id)?\s*=\s*\w*\.?\w+\.eos_token(?:_id)?\b")
+_END_ADDED = lazy_regex(
     r"\+\s*\[?\s*(?:self\.)?\w*tokenizer\.eos_token(?:_id)?\b|\{(?:self\.)?\w*tokenizer\.eos_token\}"
 )
-_PAD_MASKED = re.compile(
+_PAD_MASKED = lazy_regex(
     r"labels\[\s*labels\s*==\s*[\w.]*pad_token_id\s*\]\s*=\s*-100|"
     r"-100\s+if\s+\w+\s*==\s*[\w.]*pad_token_id|"
     r"where\(\s*\w+\s*==\s*[\w.]*pad_token_id\s*,\s*-100|"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.inspection.files.algorithm import VERL
 from stayfinite.inspection.files.names import first_steps, last_step
@@ -12,17 +13,17 @@ from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.notes import Edit, Notes
 from stayfinite.rules.known import Known, is_on
 
-_HALF = re.compile(r"(?:torch\.)?(?:float16|fp16|half)", re.IGNORECASE)
-_OTHER_MODEL = re.compile(
+_HALF = lazy_regex(r"(?:torch\.)?(?:float16|fp16|half)", re.IGNORECASE)
+_OTHER_MODEL = lazy_regex(
     r"ref|teacher|reward|vae|text_?encoder|image_?encoder|clip|safety|judge|embed|retriev|eval", re.IGNORECASE
 )
 """Other models, which are often kept in fp16."""
-_MODEL = re.compile(r"(?:self\.)?(?:\w*model\b|net\b|network\b|[A-Z]\w+\.(?:\w+\.)*(?:cuda|to|from_pretrained)\b)")
+_MODEL = lazy_regex(r"(?:self\.)?(?:\w*model\b|net\b|network\b|[A-Z]\w+\.(?:\w+\.)*(?:cuda|to|from_pretrained)\b)")
 
-_BEARS_HALF = re.compile(r"(?:^|/)t5-small$")
+_BEARS_HALF = lazy_regex(r"(?:^|/)t5-small$")
 """Only t5-small is trained in fp16 by its library's own notebooks; larger and gated T5s overflow."""
 _AS_BF16 = {"fp16": "bf16", "float16": "bfloat16", "16-mixed": "bf16-mixed"}
-_ROUNDED = re.compile(r"\.half\(\)\.(?:float|double|bfloat16)\(\)|deepcopy\(|\bsave\(")
+_ROUNDED = lazy_regex(r"\.half\(\)\.(?:float|double|bfloat16)\(\)|deepcopy\(|\bsave\(")
 """Weights rounded to fp16 and converted back, or a copy of them: the trained ones stay in fp32."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.inspection.files.algorithm import GROUPED, SAMPLING, VERL
 from stayfinite.inspection.files.contradictions import contradict
@@ -20,12 +21,12 @@ REASONING = 128  # tokens that are too few for any reasoning
 
 _SIZES = ("num_generations", "rollout_n", "rollout_n_samples_per_prompt")
 _LIMITS = frozenset({"max_completion_length", "max_response_length", "generate_max_len", "max_new_tokens"})
-_REASONS = re.compile(r"<think>|\bgsm8k|\\boxed|\baime\b|openr1-math|chain[- ]of[- ]thought|\breasoning_|deepscaler")
-_ELSEWHERE = re.compile(r"(?:^|[._])(?:e?val\w*|test|teacher|distil\w*|judge|sapo\w*|generation_kwargs)(?:[._]|$)")
-_WITH_DROPOUT = re.compile(r"(?:^|/)(?:(?:distil)?gpt2(?:-\w+)?|opt-[\d.]+[mb])$", re.IGNORECASE)
+_REASONS = lazy_regex(r"<think>|\bgsm8k|\\boxed|\baime\b|openr1-math|chain[- ]of[- ]thought|\breasoning_|deepscaler")
+_ELSEWHERE = lazy_regex(r"(?:^|[._])(?:e?val\w*|test|teacher|distil\w*|judge|sapo\w*|generation_kwargs)(?:[._]|$)")
+_WITH_DROPOUT = lazy_regex(r"(?:^|/)(?:(?:distil)?gpt2(?:-\w+)?|opt-[\d.]+[mb])$", re.IGNORECASE)
 """Models with dropout in their config; most newer ones have none."""
-_VERL_SAMPLER = re.compile(r"actor_rollout_ref\.rollout\.dtype$")
-_VERL_TRAINER = re.compile(
+_VERL_SAMPLER = lazy_regex(r"actor_rollout_ref\.rollout\.dtype$")
+_VERL_TRAINER = lazy_regex(
     r"actor_rollout_ref\.actor\.(?:\w+_config|megatron)\.(?:dtype|mixed_precision\.param_dtype)$"
 )
 _HALVES = {"fp16": "fp16", "float16": "fp16", "half": "fp16", "bf16": "bf16", "bfloat16": "bf16"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.inspection.files.learning_rate import model_kind, optimizer_of, trained
 from stayfinite.inspection.files.names import first_steps, last_step
@@ -23,7 +24,7 @@ _LENGTHS = (
     "warmup_proportion",
     "warmup_tokens",
 )
-_OTHER_LENGTHS = re.compile(r"(?:^|\.)(?:eval|valid|test|generat|env|rollout)\w*(?:\.|$)", re.IGNORECASE)
+_OTHER_LENGTHS = lazy_regex(r"(?:^|\.)(?:eval|valid|test|generat|env|rollout)\w*(?:\.|$)", re.IGNORECASE)
 _MOST_SHARE = 0.9  # a warmup of this share leaves almost no training at the full rate
 
 _SHORTER = "shorten the warmup to a tenth of the training or less"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Settings
 from stayfinite.errors import UsageError
 from stayfinite.inspection.files.names import last_step
@@ -139,8 +139,8 @@ def _looks_like_config(path: Path) -> bool:
         return False
 
 
-_FILE = re.compile(r"[\w./~@+\- ]+\.(?:py|ya?ml|json|toml|sh)")
-_LEADS = re.compile(r"script|(?:\w+_)?config(?:_file)?|deepspeed|cfg|yaml")
+_FILE = lazy_regex(r"[\w./~@+\- ]+\.(?:py|ya?ml|json|toml|sh)")
+_LEADS = lazy_regex(r"script|(?:\w+_)?config(?:_file)?|deepspeed|cfg|yaml")
 
 
 def _named_in(source: Source) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.notes import Notes
 
@@ -16,7 +17,7 @@ GROUP = "Metric"
 TITLE = "metric"
 CAUSES = ("metric-stuck", "metric-impossible")
 OTHERS = 5  # number of other models: the same one with shuffled weights
-SHARE = re.compile(r"acc|precision|recall|f1|auc|iou|dice", re.IGNORECASE)
+SHARE = lazy_regex(r"acc|precision|recall|f1|auc|iou|dice", re.IGNORECASE)
 
 
 def look(bench: Bench, notes: Notes) -> None:

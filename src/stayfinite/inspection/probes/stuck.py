@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import nn
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.first_pass import first_pass
 
@@ -16,8 +17,8 @@ LIBRARIES = frozenset({
     "clip", "monai", "fairseq", "speechbrain", "segmentation_models_pytorch", "mmdet", "mmcv", "mmengine", "detectron2",
 })  # fmt: skip
 MOST = 0.5  # above this share of all trainable tensors it is a fault
-_EXPERT = re.compile(r"expert", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+_EXPERT = lazy_regex(r"expert", re.IGNORECASE)
+_NUMBER = lazy_regex(r"(?<=\.)\d+(?=\.)")
 
 
 def left_over(model: nn.Module, without: Sequence[str], alive: Sequence[str]) -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.checkpoints.formats import safetensors
 from stayfinite.readers.checkpoints.formats.dcp import TABLE
 from stayfinite.readers.checkpoints.formats.opening import SUFFIXES
@@ -17,14 +17,14 @@ from stayfinite.readers.pickles.torch_files import looks_old
 _DEEPEST = 12
 _MOST_ENTRIES = 200_000
 _PASSED_OVER = frozenset({"__pycache__", "incidents", "node_modules", "wandb", "site-packages"})
-_KNOWN = re.compile(
+_KNOWN = lazy_regex(
     r"(pytorch_model|model|diffusion_pytorch_model|adapter_model|optimizer|scheduler|scaler|ema|rest|rng_state|"
     r"random_states"
     r"|consolidated|training_args|model_optim_rng|distrib_optim|value_head|v_head|pytorch_lora_weights)"
     r"([-_.]?\d*)*(-of-\d+)?\.(safetensors|bin|pt|pth|ckpt)|.*_(model|optim)_states\.pt|.*\.distcp"
 )
 _SIGNS = frozenset({"trainer_state.json", "manifest.json", "adapter_config.json", "model_index.json", TABLE, "latest"})
-_BOOKKEEPING = re.compile(r"(training_args|random_states.*)\.(bin|pkl)")
+_BOOKKEEPING = lazy_regex(r"(training_args|random_states.*)\.(bin|pkl)")
 
 
 @dataclass(slots=True)

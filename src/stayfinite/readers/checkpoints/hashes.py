@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable
 from pathlib import Path
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble
 from stayfinite.readers.checkpoints.formats.opening import open_regular
 from stayfinite.readers.checkpoints.steps import read_json
 from stayfinite.readers.malformed import Malformed
 
-_LINE = re.compile(r"(?:SHA256 \((?P<bsd>[^)]+)\) = )?(?P<sum>[0-9a-fA-F]{64})(?:\s+\*?(?P<name>\S.*))?")
+_LINE = lazy_regex(r"(?:SHA256 \((?P<bsd>[^)]+)\) = )?(?P<sum>[0-9a-fA-F]{64})(?:\s+\*?(?P<name>\S.*))?")
 _LISTS = ("SHA256SUMS", "SHA256SUMS.txt", "sha256sums.txt", "sha256sum.txt", "checksums.sha256", "checksum.sha256")
 MANIFEST = "manifest.json"
 PIECE = 4 << 20

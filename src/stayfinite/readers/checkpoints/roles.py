@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from typing import Literal
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.checkpoints.facts import Place
 
 Role = Literal["model", "optimizer", "bookkeeping"]
 
-_BOOKKEEPING_FILE = re.compile(
+_BOOKKEEPING_FILE = lazy_regex(
     r"(scheduler|scaler|rng_state|random_states|training_args|custom_checkpoint|rest)\b.*|rng_state.*"
 )
-_OPTIMIZER_FILE = re.compile(r"optimizer[-_.].*|optim\..*|.*_optim_states\.pt|distrib_optim\.pt")
-_OPTIMIZER_TOP = re.compile(r"(.*_)?optim(izers?|izer_states?|izer_state_dict|s|_state)?(_history)?", re.IGNORECASE)
-_MOMENT = re.compile(
+_OPTIMIZER_FILE = lazy_regex(r"optimizer[-_.].*|optim\..*|.*_optim_states\.pt|distrib_optim\.pt")
+_OPTIMIZER_TOP = lazy_regex(r"(.*_)?optim(izers?|izer_states?|izer_state_dict|s|_state)?(_history)?", re.IGNORECASE)
+_MOMENT = lazy_regex(
     r".*\.(exp_avg(_sq(_row|_col)?|_diff)?|max_exp_avg_sq|momentum_buffer|square_avg|acc_delta|exp_inf|state[12]|sum|"
     r"ax)"
 )
@@ -23,15 +24,15 @@ _BOOKKEEPING_TOP = frozenset({
     "random_rng_state", "np_rng_state", "torch_rng_state", "cuda_rng_state", "scaler", "grad_scaler", "amp_scaler",
     "loss_scaler", "args", "hyper_parameters", "metrics", "history", "best_metric", "loss", "epoch", "step",
 })  # fmt: skip
-_MAY_BE_INFINITE = re.compile(
+_MAY_BE_INFINITE = lazy_regex(
     r".*(mask|alibi|min_val|max_val|best_score|best_model_score|current_score|kth_value|best_k_models)[^.]*(\..*)?"
 )
-_MAY_BE_LARGE = re.compile(
+_MAY_BE_LARGE = lazy_regex(
     r".*(mask|running_(mean|var)|num_batches_tracked|inv_freq|position|\.step$|scale|absmax|SCB|zero_point|quant|"
     r"codebook"
     r"|alibi|count|n_updates|num_updates|statistics|cluster_size|embed_avg).*"
 )
-_ZERO_AT_FIRST = re.compile(
+_ZERO_AT_FIRST = lazy_regex(
     r".*(lora_B|lora_magnitude|lora_embedding_A|zero|gate|adaLN|adapter|prompt|prefix|ia3|bias|hada_w2).*"
 )
 

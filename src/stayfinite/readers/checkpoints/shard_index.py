@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble, TroubleKind
 from stayfinite.readers.checkpoints.steps import read_json
 
-_NUMBERED = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.\w+)")
+_NUMBERED = lazy_regex(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<suffix>\.\w+)")
 
 
 def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFacts) -> None:

@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.checkpoints.facts import FileFacts
 
 _WORDS = r"global_?step|checkpoint|ckpt|steps?|iter|iteration|update|ba"
-_IN_NAME = re.compile(rf"(?:^|[-_.=])(?:{_WORDS})[-_=]?(\d+)(?=$|[-_.])", re.IGNORECASE)
-_FAIRSEQ = re.compile(r"checkpoint_\d+_(\d+)\.pt")
+_IN_NAME = lazy_regex(rf"(?:^|[-_.=])(?:{_WORDS})[-_=]?(\d+)(?=$|[-_.])", re.IGNORECASE)
+_FAIRSEQ = lazy_regex(r"checkpoint_\d+_(\d+)\.pt")
 LARGEST_JSON = 64 << 20
 
 

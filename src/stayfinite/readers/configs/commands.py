@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting
 from stayfinite.readers.configs.scalars import number, scalar
 from stayfinite.readers.configs.values import value_in_text
@@ -12,27 +13,27 @@ from stayfinite.readers.configs.values import value_in_text
 MOST_TOKENS = 5_000
 
 # The search for a closing quote is bounded, so thousands of unclosed quotes stay cheap.
-_TOKEN = re.compile(r"""(?:[^\s"'\\]|\\[^\n]|"(?:[^"\\]|\\.){0,9999}"|'[^']{0,9999}'|["'\\])+""", re.DOTALL)
-_QUOTED = re.compile(r""""((?:[^"\\]|\\.){0,9999})"|'([^']{0,9999})'|\\(.)""", re.DOTALL)
-_FLAG = re.compile(r"--?[A-Za-z][\w.\-/]*")
-_PAIR = re.compile(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@\-]*)=(.*)", re.DOTALL)
-_NEGATION = re.compile(r"--?(?:no|disable)[_-]")
-_VARIABLE = re.compile(r"\$\{?(\w+)(?::[-=]([^}]{0,500}))?\}?")
-_PROGRAM = re.compile(
+_TOKEN = lazy_regex(r"""(?:[^\s"'\\]|\\[^\n]|"(?:[^"\\]|\\.){0,9999}"|'[^']{0,9999}'|["'\\])+""", re.DOTALL)
+_QUOTED = lazy_regex(r""""((?:[^"\\]|\\.){0,9999})"|'([^']{0,9999})'|\\(.)""", re.DOTALL)
+_FLAG = lazy_regex(r"--?[A-Za-z][\w.\-/]*")
+_PAIR = lazy_regex(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@\-]*)=(.*)", re.DOTALL)
+_NEGATION = lazy_regex(r"--?(?:no|disable)[_-]")
+_VARIABLE = lazy_regex(r"\$\{?(\w+)(?::[-=]([^}]{0,500}))?\}?")
+_PROGRAM = lazy_regex(
     r"(?:[\w.~/${}-]*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|fairseq-[\w-]+|fairseq|llamafactory-cli|"
     r"axolotl|tune|"
     r"litgpt|swift|colossalai|horovodrun|mpirun|srun|onmt_train|composer|lightning|nemo|autotrain|trl|ipython|uv|"
     r"poetry|"
     r"sh|bash|yolo|t5_mesh_transformer)|[\w./-]+\.(?:py|sh)"
 )
-_LEAD = re.compile(r"^[ \t]*(?:[$>+]\s+|!|%run\s+|\(\w+\)\s*\$?\s*|[\w.-]+@[\w.-]+:[^$#]*[$#]\s+)?")
+_LEAD = lazy_regex(r"^[ \t]*(?:[$>+]\s+|!|%run\s+|\(\w+\)\s*\$?\s*|[\w.-]+@[\w.-]+:[^$#]*[$#]\s+)?")
 _ENDS = frozenset({"|", ">", ">>", "2>&1", "&", "&>", "<", "2>", "|&"})
-_SHELL = re.compile(r"(?:\S*/)?(?:ba|z|da)?sh")
-_SCRIPT = re.compile(r"[^\s=]+\.(?:py|sh|ipynb)")
-_CONFIG = re.compile(r"[^\s=]+\.(?:ya?ml|json|toml|py|cfg)")
-_LAUNCHER = re.compile(r"torch\.distributed|deepspeed|accelerate|lightning\.fabric|horovod")
-_TAKES_A_FILE = re.compile(r"script|file|path|config|cfg|entry|program|yaml|json|module", re.IGNORECASE)
-_SWITCH = re.compile(
+_SHELL = lazy_regex(r"(?:\S*/)?(?:ba|z|da)?sh")
+_SCRIPT = lazy_regex(r"[^\s=]+\.(?:py|sh|ipynb)")
+_CONFIG = lazy_regex(r"[^\s=]+\.(?:ya?ml|json|toml|py|cfg)")
+_LAUNCHER = lazy_regex(r"torch\.distributed|deepspeed|accelerate|lightning\.fabric|horovod")
+_TAKES_A_FILE = lazy_regex(r"script|file|path|config|cfg|entry|program|yaml|json|module", re.IGNORECASE)
+_SWITCH = lazy_regex(
     r"(?:use[_-]|do[_-])\w+|(?:memory[_-]efficient[_-])?(?:fp16|bf16)|half|amp|gradient[_-]checkpointing|"
     r"(?:multi|single)[_-]?gpu|standalone|no[_-]\w+|lora|qlora|tf32|load[_-]in_[48]bit|find[_-]unused[_-]parameters",
     re.IGNORECASE,

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path, PurePath
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Settings
 from stayfinite.readers.configs.files import MOST_BYTES
 
@@ -39,7 +40,7 @@ _BY_SUFFIX = {
 }
 _SHELL = re.compile(rb"#!.*\b(?:ba|z|k|da)?sh\b")
 _PYTHON = re.compile(rb"#!.*\bpython")
-_STATEMENT = re.compile(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(.*|class \w+.*:|if __name__\b)", re.MULTILINE)
+_STATEMENT = lazy_regex(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(.*|class \w+.*:|if __name__\b)", re.MULTILINE)
 
 
 def kind_of(name: str, head: bytes) -> str:
@@ -63,8 +64,8 @@ def kind_of(name: str, head: bytes) -> str:
     return "notes"
 
 
-_SUFFIXES = re.compile(r"\.(?:ya?ml|json|json5|jsonc|toml|ini|cfg|conf|py|ipynb|sh|bash|slurm|sbatch)")
-_NEVER = re.compile(
+_SUFFIXES = lazy_regex(r"\.(?:ya?ml|json|json5|jsonc|toml|ini|cfg|conf|py|ipynb|sh|bash|slurm|sbatch)")
+_NEVER = lazy_regex(
     r"tokenizer\.json|vocab.*\.json|merges\.txt|trainer_state\.json|.*\.index\.json|.*_results\.json|"
     r"added_tokens\.json|"
     r"special_tokens_map\.json|run\.json|manifest\.json|state\.json|ledger\.json|autopsy\.json|incident\.json|"
@@ -72,7 +73,7 @@ _NEVER = re.compile(
     r"README.*|LICENSE.*|dict\..*\.txt|.*\.jsonl|.*\.log|__init__\.py",
     re.IGNORECASE,
 )
-_NAMED_SO = re.compile(
+_NAMED_SO = lazy_regex(
     r"(?:.*[-_.])?(?:config|configs|settings|args|arguments|hparams|hyperparameters|params|options|command|cmd|"
     r"launch|overrides|notes)"
     r"(?:[-_.].*)?\.(?:txt|md|text|dat)|config|args|cmd|command",

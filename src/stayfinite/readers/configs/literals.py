@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.scalars import scalar
 from stayfinite.readers.configs.tree import Node
 
@@ -18,7 +19,7 @@ _MOST_NESTING = 200
 _MOST_WORDS = 4_000  # characters of an unquoted text, which is assembled word by word
 _OPENERS = {"{": "}", "[": "]", "(": ")"}
 
-_TOKEN = re.compile(
+_TOKEN = lazy_regex(
     r"""(?P<space>\s+)
       | (?P<comment>//[^\n]*|/\*.*?(?:\*/|\Z)|\#[^\n]*)
       | (?P<string>[bBrRuU]?"(?:[^"\\]|\\.)*"|[bBrRuU]?'(?:[^'\\]|\\.)*')
@@ -28,7 +29,7 @@ _TOKEN = re.compile(
       | (?P<junk>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
+_ESCAPE = lazy_regex(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": ""}
 
 
@@ -196,7 +197,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 _MOST_VALUES = 200
-_BRACKET = re.compile(r"[{\[]")
+_BRACKET = lazy_regex(r"[{\[]")
 
 
 def parse_json(text: str) -> tuple[list[Node], bool]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import looks_like_command, settings_of_command
 from stayfinite.readers.configs.literals import parse_literal
@@ -19,20 +20,20 @@ MOST_LINES = 50_000
 _MOST_BLOCK = 2_000
 _MOST_WIDTH = 200_000  # fairseq prints its whole configuration on one line
 
-_NAMED_DUMP = re.compile(
+_NAMED_DUMP = lazy_regex(
     r"\b(\w{0,60}(?:Namespace|Arguments|Args|Config|Params|Options|Settings|HParams)|AttrDict|DictConfig|DotMap|Munch)"
     r"\s?([({])"
 )
-_DUMP = re.compile(r"(?:^|[=:>]\s*|\bconfig\w*\s+|\bparameters\s+|\bargs\s+|\boverrides:?\s+|\|\s)([{\[])")
-_PYTHON = re.compile(r"\s*([A-Za-z_]\w*) = (?:dict\(|\[|\{|[\"'\d]|None|True|False)")
-_LISTED = re.compile(r"['\"]--[A-Za-z]")
-_LAUNCH = re.compile(
+_DUMP = lazy_regex(r"(?:^|[=:>]\s*|\bconfig\w*\s+|\bparameters\s+|\bargs\s+|\boverrides:?\s+|\|\s)([{\[])")
+_PYTHON = lazy_regex(r"\s*([A-Za-z_]\w*) = (?:dict\(|\[|\{|[\"'\d]|None|True|False)")
+_LISTED = lazy_regex(r"['\"]--[A-Za-z]")
+_LAUNCH = lazy_regex(
     r"(?:^|\b(?:cmd|command|running|executing|launch\w*)\b\s*[:=]?\s+['\"]?)"
     r"((?:\S*/)?(?:python|torchrun|accelerate|deepspeed)\S*\s.*)",
     re.IGNORECASE,
 )
 _LONGEST_COMMAND = 20_000
-_ASSIGNED = re.compile(r"\s*([A-Za-z_][\w.]*)=(\S.*?),?\s*")
+_ASSIGNED = lazy_regex(r"\s*([A-Za-z_][\w.]*)=(\S.*?),?\s*")
 _MANY = 5
 
 

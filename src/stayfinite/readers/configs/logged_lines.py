@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.scalars import number
 from stayfinite.readers.configs.values import value_in_text
 
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_PREFIX = re.compile(
+_COLOURS = lazy_regex(r"\x1b\[[0-9;?]*[A-Za-z]")
+_PREFIX = lazy_regex(
     r"^\s*(?:"
     r"\[?(?:default)?\d*\]?:\s?(?=\s*\[)|\[rank\s?\d+\]:?\s*|\[\d+\]\s*:\s*|"
     r"\[\d{4}-\d\d-\d\d[^\]]*\]\s*|\d{2,4}[-/]\d\d[-/]\d{2,4}[ T][\d:.,]+\s*|\d\d:\d\d:\d\d\s+|"
@@ -30,47 +31,47 @@ def cleaned(text: str) -> str:
     return text
 
 
-TABLE = re.compile(r"\s*([A-Za-z_][\w.\-]*)\s+\.{2,}\s?(\S.*)")
+TABLE = lazy_regex(r"\s*([A-Za-z_][\w.\-]*)\s+\.{2,}\s?(\S.*)")
 """Megatron and DeepSpeed: `  fp16 ............... True`."""
 
 _HUB = r"([A-Za-z0-9][\w.\-]*(?:/[A-Za-z0-9][\w.\-]*)?)"
-_REPOSITORY = re.compile(r"models--([\w.\-]{1,200})/|huggingface\.co/([\w.\-]{1,100}(?:/[\w.\-]{1,100})?)/resolve/")
-_LOADED = re.compile(
+_REPOSITORY = lazy_regex(r"models--([\w.\-]{1,200})/|huggingface\.co/([\w.\-]{1,100}(?:/[\w.\-]{1,100})?)/resolve/")
+_LOADED = lazy_regex(
     r"loading (?:configuration|weights|file|model).{0,20}?\s([^\s'\"]+/)(?:config\.json|pytorch_model|model|tokenizer|"
     r"spiece\.model|vocab)",
     re.IGNORECASE,
 )
-_CHECKPOINT = re.compile(rf"model checkpoint at {_HUB}|_name_or_path['\"]?[:=]\s*['\"]?{_HUB}")
-_PRECISION = re.compile(
+_CHECKPOINT = lazy_regex(rf"model checkpoint at {_HUB}|_name_or_path['\"]?[:=]\s*['\"]?{_HUB}")
+_PRECISION = lazy_regex(
     r"Using (?:native )?(?P<bits>16-?bit|bfloat16|bf16|half|fp16)(?: native)? "
     r"(?:Automatic Mixed Precision|precision|AMP)|"
     r"16-bits training: (?P<sixteen>True|False)|compute dtype: torch\.(?P<compute>\w+)|"
     r"Using (?P<backend>auto|cuda_amp|amp|apex|cpu_amp) half precision backend|AMP: checks (?P<amp>passed|failed)",
     re.IGNORECASE,
 )
-_DEVICES = re.compile(
+_DEVICES = lazy_regex(
     r"(?:training on|(?:distributed )?world[ _]size[:=]?|num(?:ber of)? gpus[:=]?|n_gpu[:=]?|available devices:)\s+"
     r"(\d{1,5})(?:\s*(?:gpus|devices))?\b|\b(\d{1,5}) GPUs? available",
     re.IGNORECASE,
 )
-_CARD = re.compile(
+_CARD = lazy_regex(
     r"\b((?:Tesla |NVIDIA |Quadro |GeForce )*"
     r"(?:(?:RTX|GTX) ?A?\d{3,4}(?: ?Ti| SUPER)?|[VPTKM](?:4|40|60|80|100S?)\b|A(?:10G?|16|30|40|100|6000)\b|"
     r"H(?:100|200|800|20)\b|B(?:100|200)\b|L(?:4|40S?)\b|MI\d{3}X?|TITAN \w+)"
     r"(?:[- ](?:PCIE|SXM\d?)\S*)?)"
 )
-_CARD_LINE = re.compile(r"gpu|nvidia|cuda|device|tesla|geforce", re.IGNORECASE)
-_COUNTED = re.compile(
+_CARD_LINE = lazy_regex(r"gpu|nvidia|cuda|device|tesla|geforce", re.IGNORECASE)
+_COUNTED = lazy_regex(
     r"\s*((?:Num|Number of|Total|Instantaneous|Gradient Accumulation|max)[A-Za-z ,.&()/-]{2,90}?)\s*[=:]\s*"
     r"([\d,._]+(?:e[+-]?\d+)?|None)\s*"
 )
-_TRAINABLE = re.compile(r"trainable params:\s*([\d,]+)", re.IGNORECASE)
-_VERSIONS = re.compile(
+_TRAINABLE = lazy_regex(r"trainable params:\s*([\d,]+)", re.IGNORECASE)
+_VERSIONS = lazy_regex(
     r"\s*-?\s*`?(transformers|accelerate|peft|trl|deepspeed|torch|pytorch|bitsandbytes|lightning|apex)`?"
     r"(?: version)?(?: \(GPU\?\))?\s?[:=]=?\s*v?(\d[\w.+]*)",
     re.IGNORECASE,
 )
-_VERSION_WORDS = re.compile(
+_VERSION_WORDS = lazy_regex(
     r"(?<![\w-])(transformers|accelerate|peft|trl|deepspeed|torch|pytorch|bitsandbytes|pytorch-lightning|lightning|"
     r"apex|"
     r"cuda|flash-attn|xformers|unsloth|python)`?(?: version)?(?: |==|=| = |: |`: | v)v?(\d+\.\d[\w.+]*)",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import settings_of_command
 from stayfinite.readers.configs.kinds import Reader, kind_of
@@ -12,11 +11,11 @@ from stayfinite.readers.configs.program.surroundings import ANY_CARD, Surroundin
 from stayfinite.readers.configs.scripts import read_script
 from stayfinite.readers.configs.tree import Node
 
-_COMMAND = re.compile(r"\s*(?:!|%run\s|%sx\s|%system\s)\s*(.+)")
-_ENVIRONMENT = re.compile(r"\s*%(?:set_)?env\s+(\w+)\s*[= ]\s*(\S+)")
-_SHELL_CELL = re.compile(r"\s*%%(?:bash|sh|shell|script)\b")
-_WRITTEN_FILE = re.compile(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(\S+)")
-_OTHER_CELL = re.compile(r"\s*%%(?:html|javascript|js|latex|markdown|svg|sql|R|perl|ruby)\b")
+_COMMAND = lazy_regex(r"\s*(?:!|%run\s|%sx\s|%system\s)\s*(.+)")
+_ENVIRONMENT = lazy_regex(r"\s*%(?:set_)?env\s+(\w+)\s*[= ]\s*(\S+)")
+_SHELL_CELL = lazy_regex(r"\s*%%(?:bash|sh|shell|script)\b")
+_WRITTEN_FILE = lazy_regex(r"\s*%%(?:writefile|file)\s+(?:-a\s+)?(\S+)")
+_OTHER_CELL = lazy_regex(r"\s*%%(?:html|javascript|js|latex|markdown|svg|sql|R|perl|ruby)\b")
 
 
 def read_notebook(text: str, source: str, read: Reader, surroundings: Surroundings = ANY_CARD) -> Settings:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.readers.configs.commands import looks_like_command, settings_of_command
 from stayfinite.readers.configs.literals import parse_literal
@@ -17,14 +17,14 @@ MOST_LINES = 20_000
 MOST_WIDTH = 4_000
 _MOST_BLOCK = 200
 
-_CALL = re.compile(r"\s*(?:[\w., ]{1,60}=\s*)?[A-Za-z_][\w.]*\(")
-_CALLED = re.compile(r"(?:not )?[A-Za-z_][\w.]*\(.*\)")
+_CALL = lazy_regex(r"\s*(?:[\w., ]{1,60}=\s*)?[A-Za-z_][\w.]*\(")
+_CALLED = lazy_regex(r"(?:not )?[A-Za-z_][\w.]*\(.*\)")
 _COMMAND_NAMES = frozenset({"command", "cmd", "run", "launch", "launcher"})
 _NOTHING = frozenset({"", "{", "[", "(", "}", "]", ")"})
-_MAPPING = re.compile(r"\s*(?:dict|ConfigDict|EasyDict|Namespace)\(")
-_INNER = re.compile(r"([A-Za-z_][\w.]*): (\S+)")
-_OPTIONS = re.compile(r"(?:^|\s)(--[A-Za-z][\w.\-]*(?:[=\s].*)?)$")
-_STARTS_BRACKET = re.compile(
+_MAPPING = lazy_regex(r"\s*(?:dict|ConfigDict|EasyDict|Namespace)\(")
+_INNER = lazy_regex(r"([A-Za-z_][\w.]*): (\S+)")
+_OPTIONS = lazy_regex(r"(?:^|\s)(--[A-Za-z][\w.\-]*(?:[=\s].*)?)$")
+_STARTS_BRACKET = lazy_regex(
     r"\s*(?:[\w.\-\" ]{1,60}[:=]\s*)?(?:(\{)\s*(?:$|[\"'{]|\w+\s*[:=])|((?:Simple)?Namespace\()\w+=)"
 )
 

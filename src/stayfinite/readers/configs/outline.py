@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting
 from stayfinite.readers.configs.scalars import number
 from stayfinite.readers.configs.tree import MOST_DEPTH
@@ -15,20 +16,20 @@ from stayfinite.readers.configs.values import value_in_text
 _MOST_NAME = 200
 _WORD = r"[A-Za-z_@][\w@/.+\-]*"
 _KEY = rf"{_WORD}(?:\s\w[\w@/.+\-]*){{0,4}}(?:\s?\([^()]{{1,30}}\))?"
-_PAIR = re.compile(
+_PAIR = lazy_regex(
     rf"""(\s*)(?:[-*•]\s+)*["'`*]{{0,2}}(?:({_KEY})["'`*]{{0,2}}\s*(?::=|:(?!//)|\s=\s)|({_WORD})["'`]?=(?!=))\s*(.*)"""
 )
-_SENTENCE = re.compile(
+_SENTENCE = lazy_regex(
     r"\b(?:is|was|are|were|the|it|we|i|that|this|then|but|because|when|not|has|have|do|does|if|see)\b", re.IGNORECASE
 )
 """Words that never occur in a setting's name; before a colon they mark a sentence."""
-_ASSIGNMENTS = re.compile(
+_ASSIGNMENTS = lazy_regex(
     r"""(?<![\w.=<>!])([A-Za-z_][\w.\-]*)\s?=\s?("[^"]*"|'[^']*'|\[[^\[\]]*\]|\([^()]*\)|[\w.+\-/]+)(?=[\s,;)]|$)"""
 )
-_NEXT = re.compile(r"[,;]\s+(?=[A-Za-z_][\w.-]*(?:\s[\w.-]+){0,2}\s?(?::\s|=\s?))")
-_SIMPLE_PAIR = re.compile(r"([A-Za-z_][\w.-]*(?:\s[\w.-]+){0,2})\s?[:=]\s*([^,;()]{1,60}|\(.*\)|\[.*\])[,;]?")
+_NEXT = lazy_regex(r"[,;]\s+(?=[A-Za-z_][\w.-]*(?:\s[\w.-]+){0,2}\s?(?::\s|=\s?))")
+_SIMPLE_PAIR = lazy_regex(r"([A-Za-z_][\w.-]*(?:\s[\w.-]+){0,2})\s?[:=]\s*([^,;()]{1,60}|\(.*\)|\[.*\])[,;]?")
 _NUMBER = r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
-_SPOKEN = re.compile(
+_SPOKEN = lazy_regex(
     rf"\b((?:peak |base |initial |max )?(?:lr|learning[ _-]rate)|(?:micro |global |train )?batch[ _-]?size|"
     rf"weight[ _-]decay|eps(?:ilon)?|warm-?up(?: steps| ratio)?|max[ _-]grad[ _-]norm|grad(?:ient)?[ _-]?clip(?:ping)?|"
     rf"dropout|max[ _-]length|"
@@ -36,13 +37,13 @@ _SPOKEN = re.compile(
     rf"(?:\s+(?:of|is|was|at|to|set to))?[\s:=~]+({_NUMBER})(?![\w.]*[A-Za-z%])",
     re.IGNORECASE,
 )
-_MEASURED = re.compile(
+_MEASURED = lazy_regex(
     r"lr|rate|batch|eps|warm|decay|clip|norm|dropout|epoch|step|length|len|seed|accum|momentum|beta|size|rank|alpha|"
     r"scale|"
     r"gpus?|nodes?|world|layers|dim|heads|temperature|power",
     re.IGNORECASE,
 )
-_LEADING_NUMBER = re.compile(rf"({_NUMBER})(?=[\s,;(]|$)")
+_LEADING_NUMBER = lazy_regex(rf"({_NUMBER})(?=[\s,;(]|$)")
 
 
 @dataclass(frozen=True, slots=True)

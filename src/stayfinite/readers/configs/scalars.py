@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
+
+from stayfinite.core.lazy_regex import lazy_regex
 
 _WORDS: dict[str, Any] = {
     "true": True,
@@ -26,14 +27,14 @@ _WORDS: dict[str, Any] = {
     "infinity": math.inf,
     "-infinity": -math.inf,
 }
-_INTEGER = re.compile(r"[+-]?\d(?:_?\d)*")
-_FLOAT = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+")
-_HEX = re.compile(r"0[xX][0-9a-fA-F]{1,64}")
-_DTYPE = re.compile(
+_INTEGER = lazy_regex(r"[+-]?\d(?:_?\d)*")
+_FLOAT = lazy_regex(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?")
+_THOUSANDS = lazy_regex(r"[+-]?\d{1,3}(?:,\d{3})+")
+_HEX = lazy_regex(r"0[xX][0-9a-fA-F]{1,64}")
+_DTYPE = lazy_regex(
     r"(?:torch|jnp|np|numpy|tf)\.((?:b?float|u?int|complex)\d*|half|double|long|short|bool)(?:_e\dm\d\w*)?"
 )
-_ENUM = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Type|Strategy|Names|Option|Kind|Mode|Backend)\.[A-Z][A-Z0-9_]*")
+_ENUM = lazy_regex(r"(?:\w+\.)*[A-Z]\w*(?:Type|Strategy|Names|Option|Kind|Mode|Backend)\.[A-Z][A-Z0-9_]*")
 _DTYPE_NAMES = {
     "half": "float16",
     "float": "float32",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.program.values import Value
 
-_PRESENCE = re.compile(
+_PRESENCE = lazy_regex(
     r"half|bfloat16|float|double|GradScaler|autocast|gradient_checkpointing_enable|enable_gradient_checkpointing|"
     r"enable_input_require_grads|prepare_model_for_kbit_training|prepare_model_for_int8_training|clip_grad_norm_|"
     r"clip_grad_value_|clip_grad_norm|clip_gradients|unscale_|zero_grad|backward|step|update|eval|train|no_grad|"
@@ -22,7 +22,7 @@ _PRESENCE = re.compile(
 )
 """Calls that matter even without arguments: `model.half()` is the setting `model.half` = True."""
 
-_WITH_ALL_KEYWORDS = re.compile(
+_WITH_ALL_KEYWORDS = lazy_regex(
     r"from_pretrained|from_config|from_name|load_from_checkpoint|autocast|get_\w*schedule\w*|get_peft_model|"
     r"initialize|checkpoint|"
     r"prepare_model_for_\w+|gradient_checkpointing_enable|clip_grad\w*|get_\w*config\w*|create_optimizer\w*|"
@@ -32,7 +32,7 @@ _WITH_ALL_KEYWORDS = re.compile(
     r"parametrize|"
     r"convert_to_float8_training|fp8_autocast|from_recipe_name"
 )
-_TELLING_KEYWORD = re.compile(
+_TELLING_KEYWORD = lazy_regex(
     r"(?:torch_|compute_|param_|model_|weight_)?dtype|precision|mixed_precision|fp16|bf16|half|use_amp|amp|use_fp16|lr|"
     r"learning_rate|eps|epsilon|max_length|max_seq_length|truncation|padding|ignore_index|reduction|max_norm|"
     r"max_grad_norm|"
@@ -42,17 +42,17 @@ _TELLING_KEYWORD = re.compile(
     r"loss_scale|gradient_\w+|requires_grad|set_to_none|retain_graph|only_inputs|enabled|training|strict|is_causal|"
     r"attn_mask"
 )
-_EVERYDAY = re.compile(
+_EVERYDAY = lazy_regex(
     r"print|open|range|zip|sorted|log|info|debug|warning|error|format|join|sum|mean|max|min|cat|stack|zeros\w*|"
     r"ones\w*|empty\w*|"
     r"full\w*|arange|linspace|tensor|as_tensor|asarray|array|rand\w*|plot|scatter|figure|subplots|savefig|legend|"
     r"read_csv|"
     r"to_csv|astype|dumps?|loads?|field|Field|dataclass|add_argument|option|squeeze|argmax|std|var"
 )
-_OPTIMIZER = re.compile(
+_OPTIMIZER = lazy_regex(
     r"(?:\w*Adam\w*|\w*SGD\w*|RMSprop|Adagrad|Adadelta|\w*Lion\w*|LAMB|LARS|Muon|Sophia\w*|Adan|Rprop|NAdam|ASGD)"
 )
-_OTHER_LEARNER = re.compile(r"(?:XGB|LGBM|CatBoost|\w*GradientBoosting|AdaBoost|MLP(?=Classifier|Regressor))\w*")
+_OTHER_LEARNER = lazy_regex(r"(?:XGB|LGBM|CatBoost|\w*GradientBoosting|AdaBoost|MLP(?=Classifier|Regressor))\w*")
 _POSITIONAL: dict[str, tuple[str, ...]] = {
     "clip_grad_norm_": ("", "max_norm", "norm_type"),
     "clip_grad_norm": ("", "max_norm", "norm_type"),

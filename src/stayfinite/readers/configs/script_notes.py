@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.commands import looks_like_command
 from stayfinite.readers.configs.program.values import Origin
 from stayfinite.readers.configs.script_probabilities import GIVEN, probabilities_given
 from stayfinite.readers.configs.script_settings import ScriptSettings
 
-_TELLING_CALLS = re.compile(
+_TELLING_CALLS = lazy_regex(
     r"backward|manual_backward|detach|detach_|item|numpy|tolist|log|log2|log10|log1p|logsumexp|sqrt|rsqrt|exp|expm1|"
     r"pow|acos|asin|acosh|atanh|arccos|arcsin|norm|cdist|softmax|log_softmax|sigmoid|logsigmoid|softplus|where|"
     r"masked_fill|masked_fill_|clamp|clip|clamp_|cross_entropy|nll_loss|binary_cross_entropy|"

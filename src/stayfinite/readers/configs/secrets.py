@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting, Settings
 
 HIDDEN = "(hidden)"
-_NAME = re.compile(
+_NAME = lazy_regex(
     r"(?:.*[._\-])?(?:(?:hub|hf|auth|access|api|bearer|github|wandb|push_to_hub|huggingface)_?token|"
     r"api_?key|access_?key(?:_id)?|secret(?:_\w+)?|password|passwd|credentials?)",
     re.IGNORECASE,
 )
-_TOKEN = re.compile(r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_\-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{16})")
-_ASSIGNED = re.compile(
+_TOKEN = lazy_regex(r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_\-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{16})")
+_ASSIGNED = lazy_regex(
     r"((?:(?:hub|hf|auth|access)_?token|api_?key|secret|password)['\"]?\s*(?:[=:]|\s)\s*['\"]?)([A-Za-z0-9_\-]{16,})",
     re.IGNORECASE,
 )

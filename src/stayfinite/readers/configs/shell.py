@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import looks_like_command, settings_of_command, unquoted, with_variables
 from stayfinite.readers.configs.kinds import Reader, kind_of
@@ -12,16 +13,16 @@ from stayfinite.readers.configs.tree import MOST_SETTINGS
 
 MOST_LINES = 20_000
 MOST_WIDTH = 20_000
-_ASSIGNMENT = re.compile(
+_ASSIGNMENT = lazy_regex(
     r"\s*(?:export\s+|declare\s+(?:-\w+\s+)*|local\s+|readonly\s+)?([A-Za-z_]\w*)\+?=(.*)", re.DOTALL
 )
-_HEREDOC = re.compile(r"<<-?\s*[\"']?(\w+)[\"']?")
-_DIRECTIVE = re.compile(r"#(?:SBATCH|PBS|BSUB|\$)\s+(-.*)")
-_COMMENT = re.compile(r"(?:^|\s)#")
-_ECHOED = re.compile(r"\s*(?:echo\b|printf\b|#)")
-_OPTIONS = re.compile(r"(?:^|\s)(?:--?[A-Za-z]|(?:\+\+|\+|~)?[A-Za-z_]\w*(?:\.\w+)+=)")
+_HEREDOC = lazy_regex(r"<<-?\s*[\"']?(\w+)[\"']?")
+_DIRECTIVE = lazy_regex(r"#(?:SBATCH|PBS|BSUB|\$)\s+(-.*)")
+_COMMENT = lazy_regex(r"(?:^|\s)#")
+_ECHOED = lazy_regex(r"\s*(?:echo\b|printf\b|#)")
+_OPTIONS = lazy_regex(r"(?:^|\s)(?:--?[A-Za-z]|(?:\+\+|\+|~)?[A-Za-z_]\w*(?:\.\w+)+=)")
 """A flag, or an override such as `actor.optim.lr=1e-6`: a variable that holds some is part of a command."""
-_MODULE = re.compile(r"\s*[A-Za-z_]\w*(?:\.\w+)+\s+(?:\\\s*)?--?[A-Za-z]")
+_MODULE = lazy_regex(r"\s*[A-Za-z_]\w*(?:\.\w+)+\s+(?:\\\s*)?--?[A-Za-z]")
 
 
 def read_shell(text: str, source: str, read: Reader) -> Settings:

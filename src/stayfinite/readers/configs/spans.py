@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_STEPS = re.compile(r"[./]")
-_VALUE = re.compile(
+from stayfinite.core.lazy_regex import lazy_regex
+
+_STEPS = lazy_regex(r"[./]")
+_VALUE = lazy_regex(
     r"""
     "(?:[^"\\]|\\.)*"          # in quotes
     | '(?:[^'\\]|\\.)*'

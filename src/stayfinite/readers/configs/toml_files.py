@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.tree import Node, node_of
 from stayfinite.readers.configs.values import value_in_text
 
-_SECTION = re.compile(r"\[{1,2}([^\[\]]+)\]{1,2}")
-_PAIR = re.compile(r"""([\w."'-][\w."' -]{0,200})[=:](.*)""")
-_KEY = re.compile(r"\s*+(?:\[{1,2}[^\]=#]*\]|[^=#]*=)")
+_SECTION = lazy_regex(r"\[{1,2}([^\[\]]+)\]{1,2}")
+_PAIR = lazy_regex(r"""([\w."'-][\w."' -]{0,200})[=:](.*)""")
+_KEY = lazy_regex(r"\s*+(?:\[{1,2}[^\]=#]*\]|[^=#]*=)")
 _MOST_WIDTH = 4_000
 _MOST_LINES = 20_000
 MOST_NESTING = 64  # parts of one key, `a.b.c`: the parser's time grows with their square

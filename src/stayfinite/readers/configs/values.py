@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.literals import parse_literal
 from stayfinite.readers.configs.scalars import NotPlain, number, strict_scalar
 from stayfinite.readers.configs.tree import plain_data
 
-_REMARK = re.compile(r"[(\[][^()\[\]]*[)\]]$|(?<=\s)#.*$|(?<=\s)//.*$")
+_REMARK = lazy_regex(r"[(\[][^()\[\]]*[)\]]$|(?<=\s)#.*$|(?<=\s)//.*$")
 _MOST_TEXT = 4_000  # longer texts are not hand-written values
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.tree import Node
 
-_MEASURED = re.compile(
+_MEASURED = lazy_regex(
     r"(?:.*[_/ ])?(?:"
     r"loss|losses|loss_(?!scal|type|fn|func|weight)\w+|grad_?norm|gnorm|perplexity|ppl|accuracy|acc|bleu|chrf\S*|"
     r"rouge\S*|f1|wer|cer|reward\S*|entropy|kl|\w*score|auc|m?iou|m?ap|psnr|ssim|mae|r?mse|r2|"
@@ -17,7 +18,7 @@ _MEASURED = re.compile(
 )
 """Names of measurements, which are not settings when followed by a number."""
 
-_TOLD = re.compile(
+_TOLD = lazy_regex(
     r"(?:.*[._/ ])?(?:use_?)?(?:fp16|bf16|fp32|fp8|tf32|half|amp|(?:mixed_)?precision|(?:\w+_)?dtype|"
     r"(?:base_|peak_|max_|min_)?learning_?rate|optim\w*|\w*batch\w*|warmup\w*|weight_decay|\w*clip\w*|max_grad_norm|"
     r"gradient_\w+|seed|model\w*|tokenizer\w*|max_(?:seq_?)?len\w*|\w*epochs|deepspeed\w*|zero(?:_\w+)?|lora\w*|"
@@ -30,11 +31,11 @@ _TOLD = re.compile(
 )
 """Names of settings."""
 
-_MEASURING = re.compile(
+_MEASURING = lazy_regex(
     r"""loss\w*['"]?\s*[:=]?\s*['"]?[+-]?(?:\d|\.\d|nan\b|inf\b)|\b\d+(?:\.\d+)?(?:it/s|s/it)""", re.IGNORECASE
 )
 _MOST_NAME = 100
-_NUMBER = re.compile(r"\s*['\"]?[+-]?(?:\d|\.\d|nan\b|inf\b)", re.IGNORECASE)
+_NUMBER = lazy_regex(r"\s*['\"]?[+-]?(?:\d|\.\d|nan\b|inf\b)", re.IGNORECASE)
 
 
 def is_measuring(text: str) -> bool:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.readers.data.chunk import CHUNK_ROWS, Chunk, Source
 from stayfinite.readers.data.nesting import unnested
 
 HUB = "hub:"
-_NAME = re.compile(r"hub:(?P<name>[\w.-]+(?:/[\w.-]+)?)(?::(?P<part>[\w.-]+))?(?:@(?P<split>[\w.\[\]:%+-]+))?")
+_NAME = lazy_regex(r"hub:(?P<name>[\w.-]+(?:/[\w.-]+)?)(?::(?P<part>[\w.-]+))?(?:@(?P<split>[\w.\[\]:%+-]+))?")
 READABLE = (str, int, float, list, Mapping)
 """Types that a column may hold; images and audio are skipped."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
 from stayfinite.readers.data.csv_rows import note_encoding
@@ -65,7 +65,7 @@ def _object(line: str, number: int, broken: list[Broken], alike: RowsAlike) -> d
 PIECE = 4 << 20
 WHOLE = 256 << 20
 """Characters of a JSON document that may be loaded at once if its rows are not one plain array."""
-_BETWEEN = re.compile(r"[\s,]*")
+_BETWEEN = lazy_regex(r"[\s,]*")
 
 
 def json_chunks(source: Source) -> Iterator[Chunk]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.arrow_rows import arrow_chunks, parquet_chunks
 from stayfinite.readers.data.chunk import Chunk, Source
@@ -50,7 +50,7 @@ _MAGIC = (
     (b"\x89PNG", "a picture"), (b"\xff\xd8\xff", "a picture"), (b"\x89HDF", "HDF5"),
     (b"\xd0\xcf\x11\xe0", "an Office file"),
 )  # fmt: skip
-_LANGUAGE = re.compile(r"\.[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
+_LANGUAGE = lazy_regex(r"\.[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8})*")
 _OPPOSITES = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("input", "output"), ("inputs", "outputs"))
 
 

@@ -5,18 +5,18 @@ A shape names the source and target columns; `sides` turns them into texts, so t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.data.chats import conversation, is_chat, is_from
 from stayfinite.readers.data.chunk import Broken
 from stayfinite.readers.data.languages import is_a_language
 
 Columns = Mapping[str, Sequence[Any]]
 CHATS = ("messages", "conversations", "conversation", "dialog", "turns", "chat")
-COUNTED = re.compile(r"column \d+")  # names that readers give to unnamed columns
+COUNTED = lazy_regex(r"column \d+")  # names that readers give to unnamed columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

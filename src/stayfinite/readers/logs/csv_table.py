@@ -10,14 +10,14 @@
 from __future__ import annotations
 
 import csv
-import re
 from collections.abc import Iterable
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries
 from stayfinite.readers.logs.names import column_of, plain
 from stayfinite.readers.logs.records import Records, as_number
 
-_CELL = re.compile(r"\s*\"?[A-Za-z_#][\w ./@%():#\-\[\]$]{0,120}\"?\s*")
+_CELL = lazy_regex(r"\s*\"?[A-Za-z_#][\w ./@%():#\-\[\]$]{0,120}\"?\s*")
 
 
 def separator(line: str) -> str:

@@ -12,7 +12,9 @@ import re
 from collections.abc import Iterator
 from itertools import zip_longest
 
-_LISTED = re.compile(r"['\"](\w{1,40})['\"]\]?\s?[:=]\s?\[((?:[-+.\de]+|nan|inf)(?:,\s?(?:[-+.\de]+|nan|inf)){3,})\]")
+from stayfinite.core.lazy_regex import lazy_regex
+
+_LISTED = lazy_regex(r"['\"](\w{1,40})['\"]\]?\s?[:=]\s?\[((?:[-+.\de]+|nan|inf)(?:,\s?(?:[-+.\de]+|nan|inf)){3,})\]")
 
 
 def rows_of_history(line: str) -> Iterator[str]:

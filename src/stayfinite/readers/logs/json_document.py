@@ -18,21 +18,21 @@ Parsed as a stream: each object in a list is one record, so memory does not grow
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries
 from stayfinite.readers.logs.records import Records, as_number
 
 _LONGEST_RECORD = 1 << 20
-_LIST = re.compile(r"\[\s*(?=\{)")
-_NUMBERS = re.compile(
+_LIST = lazy_regex(r"\[\s*(?=\{)")
+_NUMBERS = lazy_regex(
     r"\"([^\"\n]{1,80})\"\s*:\s*\[\s*([-+\d.][^\[\]{}\"]{0,1000000}|(?:NaN|-?Infinity)[^\[\]{}\"]{0,1000000})\]"
 )
-_SINGLE = re.compile(
+_SINGLE = lazy_regex(
     r"\"(max_steps|global_step|num_train_epochs|train_batch_size|num_input_tokens_seen)\"\s*:\s*(\d+(?:\.\d+)?)"
 )
-_BETWEEN = re.compile(r"[\s,]*")
+_BETWEEN = lazy_regex(r"[\s,]*")
 
 
 class JsonDocument:

@@ -7,15 +7,16 @@ characters keep their head and tail.
 from __future__ import annotations
 
 import codecs
-import re
+
+from stayfinite.core.lazy_regex import lazy_regex
 
 LONGEST = 65_536
 _HALF = LONGEST // 2
 
-_COLOURS = re.compile(r"\x1b(?:\[[0-9;?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]{0,256}+(?:\x07|\x1b\\)|[@-Z\\-_])")
+_COLOURS = lazy_regex(r"\x1b(?:\[[0-9;?]*+[ -/]*+[@-~]|\][^\x07\x1b\n]{0,256}+(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
-_BACKSPACES = re.compile("\b+")
+_BACKSPACES = lazy_regex("\b+")
 
 
 class Decoder:

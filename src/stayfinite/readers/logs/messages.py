@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 
 MOST_KINDS = 4_000
@@ -11,13 +10,13 @@ MOST_KINDS = 4_000
 MOST_TROUBLE = 8_000
 LONGEST_TEXT = 8_192
 
-_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_NUMBERS = lazy_regex(r"0x[0-9a-fA-F]+|\d+")
 _TROUBLE = (
     "error", "exception", "warn", "assert", "overflow", "underflow", "skip", "mismatch", "fail", "kill", "memory",
     "traceback", "abort", "signal", "timeout", "corrupt", "missing", "unexpected", "deprecat", "diverg", "finite",
     "invalid", "grad_fn", "requires_grad", "nccl", "cuda", "truncat", "trainable",
 )  # fmt: skip
-_SHORT_TROUBLE = re.compile(r"\b(?:nan|inf|oom|xid|ecc)\b")
+_SHORT_TROUBLE = lazy_regex(r"\b(?:nan|inf|oom|xid|ecc)\b")
 
 
 def is_trouble(text: str) -> bool:

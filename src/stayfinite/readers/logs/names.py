@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
+
+from stayfinite.core.lazy_regex import lazy_regex
 
 LOSSES = (
     "loss", "train_loss", "training_loss", "total_loss", "loss_total", "lm_loss", "average_loss", "train_loss_step",
@@ -72,16 +73,16 @@ _TRAIN_PATHS = {
     "scaler",
     "stayfinite",
 }
-_EVALUATION = re.compile(r"(?:^|[_/])(?:e?val|evaluation|valid|validation|valid_on|test|dev|vld)(?:$|[_/])")
-_BREAKS = re.compile(r"[\s\-]+")
+_EVALUATION = lazy_regex(r"(?:^|[_/])(?:e?val|evaluation|valid|validation|valid_on|test|dev|vld)(?:$|[_/])")
+_BREAKS = lazy_regex(r"[\s\-]+")
 _SUREST = {"lr", "learning_rate", "grad_norm", "global_step", "num_updates", "epoch", "loss_scale"}
-_PART = re.compile(r"(?:^|[_/.])loss(?:es$|[_/])|loss$|(?:^|[_/.])(?:kld|nll)$")
-_NO_PART = re.compile(
+_PART = lazy_regex(r"(?:^|[_/.])loss(?:es$|[_/])|loss$|(?:^|[_/.])(?:kld|nll)$")
+_NO_PART = lazy_regex(
     r"(?:^|[_/.])(?:num|best|max|min|maximum|minimum|target|initial|final|threshold|expected|previous|last|"
     r"smoothing)[_/]"
     r"|loss_(?:scale|weight|fn|type|func|coef|lambda|alpha|name|mask|factor|ratio|threshold|delta|cutoff|value$|ppl$)"
 )
-_SPLIT = re.compile(r"^(?:train|training|trn)_")
+_SPLIT = lazy_regex(r"^(?:train|training|trn)_")
 _RANKS = {name: place for place, name in enumerate(LOSSES)}
 
 

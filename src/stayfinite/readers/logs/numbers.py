@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
+
 NUMBER = (
     r"(?:[-+]?1\.\#(?:QNAN|SNAN|IND|INF)0*+"
     r"|[-+]?(?:\d{1,3}(?:,\d{3})++(?:\.\d++)?(?![\d,]*\d)|(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+)"
@@ -14,7 +16,7 @@ NUMBER = (
 """A regular expression without groups. A number ends at a word boundary or before a unit (`819.72ms`, `14.12%`), so
 `llama-7b` and `1.2.3` do not match. Lightning writes `nan.0`; C libraries have their own spellings."""
 
-_ODD = re.compile(
+_ODD = lazy_regex(
     r"([-+]?)\.?(?:(nan|inf(?:inity)?)(?:16|32|64|\.0+|\((?:s?nan|ind)\))?|1\.#(?:(qnan|snan|ind)|inf)0*)",
     re.IGNORECASE,
 )

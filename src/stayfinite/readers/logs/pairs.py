@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.names import column_of, plain
 from stayfinite.readers.logs.numbers import NUMBER
 
-_SEPARATED = re.compile(
+_SEPARATED = lazy_regex(
     rf"[:=]\s{{0,40}}\[{{0,2}}(?:[A-Za-z_][\w.]{{0,16}}\()?[\[('\"]{{0,3}}\s{{0,9}}({NUMBER})(?!:\d|\s?\*\s?[A-Za-z]|\s=\s)"
 )
-_SOURCE = re.compile(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|rs|go|ipynb)$|\s\d+\.\d+\w*$")
-_NAME = re.compile(r"([A-Za-z_][\w./%@+#\- ]*+)['\"]?\s*$")
-_ENDS_NAME = re.compile(r"[,|;:{}()\[\]<>=\t]|\s-\s|\s{2,}|(?<=\d)\s")
-_PLACED = re.compile(r"(\b(?:[a-z]+ ){0,2}loss)\s+(?:at|after|in|for)\s+[a-z]{2,12}:?\s+\d+$", re.IGNORECASE)
+_SOURCE = lazy_regex(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|rs|go|ipynb)$|\s\d+\.\d+\w*$")
+_NAME = lazy_regex(r"([A-Za-z_][\w./%@+#\- ]*+)['\"]?\s*$")
+_ENDS_NAME = lazy_regex(r"[,|;:{}()\[\]<>=\t]|\s-\s|\s{2,}|(?<=\d)\s")
+_PLACED = lazy_regex(r"(\b(?:[a-z]+ ){0,2}loss)\s+(?:at|after|in|for)\s+[a-z]{2,12}:?\s+\d+$", re.IGNORECASE)
 """`Loss at step 20`, `loss for step: 20 =`: the step is no part of the name."""
-_OF = re.compile(r"(?<=\w)\s?\([A-Za-z][\w ]{0,16}\)$")
+_OF = lazy_regex(r"(?<=\w)\s?\([A-Za-z][\w ]{0,16}\)$")
 """`loss (batch)=0.5`: what is in parentheses is no part of the name."""
-_INDEX = re.compile(r"(?<=\w)\s?\[\s{0,9}\d{1,9}\s{0,9}\]$")
+_INDEX = lazy_regex(r"(?<=\w)\s?\[\s{0,9}\d{1,9}\s{0,9}\]$")
 """`train_loss[ 6510 ]: 1.5`: where it was measured."""
 _BARE_NAMES = (
     r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss"
@@ -30,11 +31,11 @@ _BARE_NAMES = (
     r"|reward|log[ _]likelihood|elbo|[wc]er|f1|m?iou|dice|auc|top[ _-]?\d{1,3}(?:[ _]acc(?:uracy)?)?)"
     r"|\w{1,30}_(?:loss|acc|accuracy|reward)"
 )
-_BARE = re.compile(
+_BARE = lazy_regex(
     rf"(?<![\w.$/-])({_BARE_NAMES})(?:\.?\s*:?\s+(?:is\s+(?=[-+.\d]\S*$))?|\s*[#\[(]\s{{0,9}})(?:tensor\(\[?)?({NUMBER})(?!\s*[+^=]\s*\w|\s?\*\s*\w(?!\S*\s(?:after|@))|-\w|\s-\s?\d)",
     re.IGNORECASE,
 )
-_LEVEL = re.compile(r"[A-Z]{4,8}|\S*[.:\]>)]\S*")
+_LEVEL = lazy_regex(r"[A-Z]{4,8}|\S*[.:\]>)]\S*")
 _QUALIFIES = {
     "of", "per", "max", "min", "total", "num", "skipped", "nan", "best", "final", "initial", "target", "time", "batch",
     "reader", "ideal",
@@ -90,10 +91,10 @@ def bare_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
     ]
 
 
-AVERAGE = re.compile(rf"(?<![\w-])loss\W{{0,3}}\s{NUMBER}\s+\(({NUMBER})\)", re.IGNORECASE)
+AVERAGE = lazy_regex(rf"(?<![\w-])loss\W{{0,3}}\s{NUMBER}\s+\(({NUMBER})\)", re.IGNORECASE)
 """`Loss 3.2168 (37.0903)`: now, and on average."""
 
-_IN_LIST = re.compile(rf"\s*,\s*(?:[A-Za-z_][\w.]{{0,16}}\()?({NUMBER})\)?")
+_IN_LIST = lazy_regex(rf"\s*,\s*(?:[A-Za-z_][\w.]{{0,16}}\()?({NUMBER})\)?")
 
 
 def worst_of_list(line: str, begin: int, end: int) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-import re
+from stayfinite.core.lazy_regex import lazy_regex
 
 _DATE = r"(?:\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[-/]\d{1,2}[-/]\d{2,4}|(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} [ \d]\d)"
 _TIME = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?: ?[AP]M)?(?:Z|[+-]\d{2}:?\d{2})?"
@@ -24,7 +24,7 @@ _RANKS = (
     r"|\d{1,3}\|[\w.-]{1,40} *\| "
     r"|(?:[Rr]ank|RANK)[ :=]?(?P<word>\d{1,6})(?:\]|:|\s?\||,) ?"
 )
-_PREFIX = re.compile(rf"(?:{_STAMP}|{_GLOG}|{_RANKS}){{1,5}}")
+_PREFIX = lazy_regex(rf"(?:{_STAMP}|{_GLOG}|{_RANKS}){{1,5}}")
 _STARTS = frozenset("0123456789[(IWEFRrJFMASONDTL")
 
 

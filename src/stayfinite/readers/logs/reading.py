@@ -6,9 +6,9 @@ format's parser sees only the first lines of each shape.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.names import NO_METRICS, column_of, is_evaluation, name_rank, plain
 
 BATCH = ".batch"  # batch number within its epoch
@@ -20,7 +20,7 @@ NANS_HERE = ".nans"
 SKIPS_EVER = ".skips_ever"  # steps skipped since the start
 OTHER = ".other"  # a number that is ignored
 RANK = ".rank"
-_ETA = re.compile(r"\beta: (?:\d+ days?, )?[\d:]+")
+_ETA = lazy_regex(r"\beta: (?:\d+ days?, )?[\d:]+")
 _TOTALS = {"total_steps", "max_steps", "total_iters", "max_iters", "num_training_steps"}
 
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.numbers import number
 from stayfinite.readers.logs.reading import BATCHES, RANK, TOTAL, Reading
 
 LONGEST_LINE = 4_096  # longer lines get no shape and are parsed one by one
 
-_OPEN = re.compile(r"(?<![A-Za-z_\d])\d[\w.+]*|[ \t]+")
-_DIGITS = re.compile(r"\d+")
+_OPEN = lazy_regex(r"(?<![A-Za-z_\d])\d[\w.+]*|[ \t]+")
+_DIGITS = lazy_regex(r"\d+")
 _IN_NUMBERS = frozenset("0123456789.+-eEnNaAiIfFtTyY_")
 
 
@@ -118,7 +119,7 @@ def _opened(text: str, after: str) -> str:
 MOST_SHAPES = 12
 MOST_KEYS = 2_000
 
-_NUMBERS = re.compile(r"(?<![A-Za-z_\d])\d[\w.+-]*|(?i:\bnan\b|\binf\b)")
+_NUMBERS = lazy_regex(r"(?<![A-Za-z_\d])\d[\w.+-]*|(?i:\bnan\b|\binf\b)")
 """Numbers that may vary in a shape besides its fields. The 17 of `metric_17` is part of a name and stays fixed."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries
 from stayfinite.readers.logs.formats import FORMATS, Format
 from stayfinite.readers.logs.history import rows_of_history
@@ -23,16 +24,16 @@ LONGEST_MEASURED = 16_384  # longer lines are always messages
 OFTEN = 8  # a message seen this often gets a shape
 MOST_RANKS = 4_096
 
-_MEASURES = re.compile(r"\d|(?i:\bnan|\binf)")
-_NOT_FINITE = re.compile(r"(?i:\bnan\b|\binf|finite)")
-_HEADS = re.compile(
+_MEASURES = lazy_regex(r"\d|(?i:\bnan|\binf)")
+_NOT_FINITE = lazy_regex(r"(?i:\bnan\b|\binf|finite)")
+_HEADS = lazy_regex(
     r"(?i:loss|gpu_mem|f1-score|\bpred|\bhyp|\btrue|\btarget|\bref|(?:weight|bias)\b.{0,24}\bnone)|abs min"
 )
-_BAR_BEFORE = re.compile(r"%\|[^|\r\n]{0,400}\|\s{0,9}\d+/(?:\d+|\?) \[[^\[\]\n]{1,300}\](?=\s*[^\s:])")
-_REMARK = re.compile(
+_BAR_BEFORE = lazy_regex(r"%\|[^|\r\n]{0,400}\|\s{0,9}\d+/(?:\d+|\?) \[[^\[\]\n]{1,300}\](?=\s*[^\s:])")
+_REMARK = lazy_regex(
     r"(?i:\b(?:warning|error|exception|failed|invalid|overflow|no valid)\b|\bskipp(?:ed|ing)\b(?!\s*[:=]?\s*\d))"
 )
-_NOTHING = re.compile(r"(?!)").fullmatch
+_NOTHING = lazy_regex(r"(?!)").fullmatch
 
 
 class TextReader:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
+from stayfinite.core.lazy_regex import lazy_regex
 
-_HEAD = re.compile(r"\s*(?:(\w{1,80})\s{1,200})?Traceback \(most recent call last\)")
-_CHAIN = re.compile(
+_HEAD = lazy_regex(r"\s*(?:(\w{1,80})\s{1,200})?Traceback \(most recent call last\)")
+_CHAIN = lazy_regex(
     r"During handling of the above exception, another exception occurred|The above exception was the direct cause"
 )
 _MOST_LINES = 400

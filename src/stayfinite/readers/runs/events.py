@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stayfinite.core.curve import Spans
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.runs.directory import moment
 from stayfinite.readers.runs.growing import number
 
@@ -28,7 +28,7 @@ BAD = frozenset({"loss-not-finite", "gradient-not-finite", "loss-spike", "gradie
 MOST_TIMES = 1_000
 MOST_MARKS = 400  # per kind
 
-_KIND = re.compile(r"ended with (\w{1,80})$")
+_KIND = lazy_regex(r"ended with (\w{1,80})$")
 
 LONGEST = 400  # characters kept of a reason
 

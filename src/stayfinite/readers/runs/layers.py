@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import struct
 import sys
 import zipfile
@@ -13,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
+
 FIELDS = ("norm", "zero_share", "update_ratio", "nonfinite", "abs_max")
 LARGEST = 512 << 20  # bytes of one table; larger ones were not written by a guard
 
 MOST_PARTS = 20  # launches to show, newest first
 
-_PART = re.compile(r"layers-(\d{1,9})\.npz")
-_NAMES = re.compile(r"<U(\d{1,5})")
+_PART = lazy_regex(r"layers-(\d{1,9})\.npz")
+_NAMES = lazy_regex(r"<U(\d{1,5})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

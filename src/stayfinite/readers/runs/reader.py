@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.runs.directory import EVENTS, RUN, STEPS, News, RunDirectory
 from stayfinite.readers.runs.events import Events
 from stayfinite.readers.runs.layers import LayerTable, all_layers, layer_files
@@ -16,7 +16,7 @@ from stayfinite.readers.runs.steps import Steps
 MOST = 16
 LARGEST = 8 << 20  # bytes; larger files are not ours
 
-_NUMBERED = re.compile(r"\d{4,12}")
+_NUMBERED = lazy_regex(r"\d{4,12}")
 
 
 def read_incidents(directory: Path) -> list[dict[str, Any]]:

@@ -7,12 +7,13 @@ admitted. A bare IP address cannot come from rebinding.
 from __future__ import annotations
 
 import ipaddress
-import re
 import secrets
 import socket
 from dataclasses import dataclass
 
-_HOST = re.compile(r"(?:\[(?P<address>[0-9a-fA-F:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(?::[0-9]{1,5})?")
+from stayfinite.core.lazy_regex import lazy_regex
+
+_HOST = lazy_regex(r"(?:\[(?P<address>[0-9a-fA-F:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(?::[0-9]{1,5})?")
 
 LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from stayfinite.core.curve import Curve
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.runs.steps import SIGNAL
 from stayfinite.report.page.plain import short, whole
 
-TIME = re.compile(
+TIME = lazy_regex(
     r"(?i)^(.*/)?_?(elapsed|elapsed[_ ]time|time[_ ]elapsed|wall[_ ]?(clock|time)|runtime|total[_ ]time)(_s)?$"
 )
-TOKENS = re.compile(
+TOKENS = lazy_regex(
     r"(?i)^(.*/)?((num|total|consumed|cumulative|seen)_)?(input_)?tokens(_(seen|so_far|consumed|total))?$"
 )
 

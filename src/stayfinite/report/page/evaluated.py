@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 from stayfinite.core.curve import Curve
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.runs.growing import number
 from stayfinite.readers.runs.steps import MOST_SIGNALS, SIGNAL
 
 LOSSES = ("eval_loss", "val_loss", "valid_loss", "validation_loss", "test_loss", "dev_loss")
 """Names drawn with the loss."""
 
-EVALUATED = re.compile(
+EVALUATED = lazy_regex(
     r"(?i)^(eval|val|valid|validation|test|dev)[_/. -]|accuracy|\bacc|bleu|chrf|comet|rouge|\bf1|\b[wc]er\b"
     r"|perplexity|\bppl|\bauc|\bm?ap\b|\bm?iou|score|exact|pass@"
 )
-COSTS = re.compile(
+COSTS = lazy_regex(
     r"(?i)time|per_?(second|sec|step|s)\b|/s\b|/sec|flo[ps]|epoch|samples|throughput|speed|memory|\bmem|eta\b|_ms\b|"
     r"tokens"
 )

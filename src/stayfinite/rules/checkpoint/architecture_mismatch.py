@@ -42,6 +42,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
@@ -62,7 +63,7 @@ _KEYS = (
     r"keys? (?:are |is )?(?:missing|unexpected|not found) (?:in|from) (?:the )?(?:checkpoint|state_?dict)"
 )
 _PEFT = r"target modules .{0,200}not found in the base model|no modules? targeted"
-_HEAD = re.compile(
+_HEAD = lazy_regex(
     r"size mismatch for [\w.]*(?:head|class|\bfc\b|clf|logit)[\w.]*: .{0,60}\[\d+(,[^\]]*)?\].{0,80}\[\d+(?(1)\1|)\]",
     re.IGNORECASE,
 )

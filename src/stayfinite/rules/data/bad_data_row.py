@@ -47,6 +47,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.data.remarks_on_data import impossible_alignment, remarks
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import half_of
@@ -132,13 +133,13 @@ _SUSPECTED = (
 _MERE_WARNING = r"\A(?!\W*E\b)(?:\W*W\b|(?s:.*?)\b(?:warn|ignor|skipp|dropp))"
 """What a logger marks as an error is none."""
 _SKIPPED = r"grad norm is nan\. ?(?:skipping|do not) updat"
-_PAIR = re.compile(
+_PAIR = lazy_regex(
     r"\b(\w{1,40}(?:[ _][Ll]oss)?)\s?[:=]?\s{1,4}\(?(nan|-?inf|-?\d+\.?\d*(?:e[-+]?\d+)?)\b", re.IGNORECASE
 )
-_REGRESSES = re.compile(
+_REGRESSES = lazy_regex(
     r"(?:box|bbox|reg|regression|loc|localization|iou|dfl|ctc|l1|[wh]h|size|offset)(?:[_ ]loss)?$", re.IGNORECASE
 )
-_CLASSIFIES = re.compile(
+_CLASSIFIES = lazy_regex(
     r"(?:cls|class|classifier|classification|ce|conf|obj|objectness|att|hm|heatmap)(?:[_ ]loss)?$", re.IGNORECASE
 )
 ORDINARY = 100.0

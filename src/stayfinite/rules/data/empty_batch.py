@@ -37,6 +37,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.number_shapes import digits
 from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
@@ -59,7 +60,7 @@ _NOTHING = (
 )
 
 
-_OF_EVALUATION = re.compile(r"(?:^|[_/])(?:val|valid|validation|eval|test|dev)(?:$|[_/])")
+_OF_EVALUATION = lazy_regex(r"(?:^|[_/])(?:val|valid|validation|eval|test|dev)(?:$|[_/])")
 DIGITS = 4
 """Digits to which two evaluations of changing weights do not agree."""
 

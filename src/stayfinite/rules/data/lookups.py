@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
@@ -93,18 +94,18 @@ _LENGTHS = (
     "max_source_len",
     "max_text_length",
 )
-_WRITTEN_LENGTH = re.compile(
+_WRITTEN_LENGTH = lazy_regex(
     r"\b(?:max_(?:seq(?:uence)?_)?len(?:gth)?|block_size|(?:input|sequence|text)[ _]len(?:gth)?|seq_len(?:gth)?)\b"
     r"(?: ?[=:] ?| of (?:up to )?| up to )(\d+)|\binput_ids\b.{0,20}(?:shape|size)\W{1,12}\d+, ?(\d+)",
     re.IGNORECASE,
 )
-_TABLE = re.compile(r"Tried to access index (\d+) out of table with (\d+) rows", re.IGNORECASE)
-_OF_SIZE = re.compile(
+_TABLE = lazy_regex(r"Tried to access index (\d+) out of table with (\d+) rows", re.IGNORECASE)
+_OF_SIZE = lazy_regex(
     r"index (\d+) is out of bounds for (?:dimension|axis|dim) \d+ with size (\d+)|"
     r"= ?(\d+) is not in \[0, ?(\d+)\)|value of (\d+) which is outside the valid range of \[0, ?(\d+)\)",
     re.IGNORECASE,
 )
-_BOUND = re.compile(r"\b0 <= \w+ < (\d+)", re.IGNORECASE)
+_BOUND = lazy_regex(r"\b0 <= \w+ < (\d+)", re.IGNORECASE)
 _VOCABULARY = (
     "vocab_size", "n_vocab", "vocabulary_size", "num_embeddings", "vocab", "n_tokens", "num_tokens", "ntokens",
     "src_vocab_size", "tgt_vocab_size", "input_dim", "max_features", "num_words", "voc_size",
@@ -113,8 +114,8 @@ _CLASS_COUNT = (
     "num_classes", "n_classes", "num_labels", "n_labels", "nclass", "num_class", "classes", "nc", "n_class",
     "number_of_classes", "class_num", "out_features",
 )  # fmt: skip
-_WRITTEN_ROWS = re.compile(r"\bEmbedding\(\s*(\d+)|\bvocab\w*(?: size)?\W{1,6}(\d{3,})\b", re.IGNORECASE)
-_WRITTEN_CLASSES = re.compile(r"\b(\d+) (?:classes|labels|categories)\b", re.IGNORECASE)
+_WRITTEN_ROWS = lazy_regex(r"\bEmbedding\(\s*(\d+)|\bvocab\w*(?: size)?\W{1,6}(\d{3,})\b", re.IGNORECASE)
+_WRITTEN_CLASSES = lazy_regex(r"\b(\d+) (?:classes|labels|categories)\b", re.IGNORECASE)
 
 
 def lookup_failure(facts: Facts) -> Message | None:

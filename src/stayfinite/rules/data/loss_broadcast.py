@@ -46,10 +46,11 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
-_SIZES = re.compile(r"torch\.Size\(\[([\d, ]*)\]\)")
+_SIZES = lazy_regex(r"torch\.Size\(\[([\d, ]*)\]\)")
 
 
 _OTHER_SHAPE = (

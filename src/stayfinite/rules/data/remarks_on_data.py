@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue
 
@@ -13,12 +14,12 @@ _PREPARED = (
     r"RuntimeWarning: (?:invalid value|divide by zero|overflow|mean of empty|degrees of freedom)(?! encountered in exp)"
 )
 """numpy's own warnings. numpy is outside the graph: it computes inputs and targets."""
-_TARGETS = re.compile(
+_TARGETS = lazy_regex(
     r"bbox|box_|_box|boxes|\bgt_|anchor|targets?_?d?[wh]?\b|widths?\b|heights?\b|area|dataset|data_|preprocess|loader|"
     r"transform|augment|normali[sz]e|\.mean\(|\.std\(|feature|\bmel\b|spectr|librosa|log10?\(",
     re.IGNORECASE,
 )
-_BY_SPREAD = re.compile(r"/ ?\(?[\w.]*(?:std|sigma|scale|stddev)", re.IGNORECASE)
+_BY_SPREAD = lazy_regex(r"/ ?\(?[\w.]*(?:std|sigma|scale|stddev)", re.IGNORECASE)
 """A constant column, not a bad row."""
 _UNALIGNABLE = (
     r"(?:\b|_)ctc(?:\b|_)|espnet|"

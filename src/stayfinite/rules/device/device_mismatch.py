@@ -43,6 +43,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
@@ -63,10 +64,10 @@ _WANTED = (
     r"\b(?:expected|but (?:got|found|is)|must (?:be|have)|should be|(?:not|n't) (?:at|on|be on) the same|incompatible|"
     r"conflicting|different|mismatch|same device|weight type|required)\b"
 )
-_HEADLINE = re.compile(
+_HEADLINE = lazy_regex(
     r"\b\w*(?:Error|Exception|Assert\w*)\b|^\W*(?:expected|input|tensor|all|module|argument)", re.IGNORECASE
 )
-_PLACE = re.compile(
+_PLACE = lazy_regex(
     r"torch\.(?:cuda\.)?\w+Tensor\b|\b(?:cuda|npu|xpu|mps|hpu|gpu|meta):\d+|\b(?:cpu|cuda|gpu|mps|xpu|npu|hpu)\b(?!\.)",
     re.IGNORECASE,
 )

@@ -38,6 +38,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import HINT, PROOF, Clue, Rule
 
@@ -48,7 +49,7 @@ _DRIVER = (
     r"hardware error|machine check|"
     r"cudaErrorECCUncorrectable|ERROR_ECC_UNCORRECTABLE|cuda error: (?:uncorrectable|hardware)|gpu memory page fault"
 )
-_XID = re.compile(r"\bxid\b\D{0,40}?(?:\([^)]*\)\s*:?\s*)?(\d{1,3})\b", re.IGNORECASE)
+_XID = lazy_regex(r"\bxid\b\D{0,40}?(?:\([^)]*\)\s*:?\s*)?(\d{1,3})\b", re.IGNORECASE)
 _PROGRAM_XIDS = frozenset({"13", "31", "32", "43", "45", "68", "69"})
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 
 _LIBRARIES = (
@@ -16,7 +17,7 @@ _LIBRARIES = (
     r"tf|tensorflow(?:[-_]gpu)?|keras|mxnet|paddle(?:paddle)?|jax|vllm|diffusers|espnet|detectron2|torch[-_]?xla|"
     r"liger[-_]kernel|ms[-_]swift|llama[-_ ]?factory|python|driver|macos"
 )
-_VERSION = re.compile(
+_VERSION = lazy_regex(
     rf"(?<![\w.])({_LIBRARIES})(?:[-_ ]?version)?\s*(?:[:=@]+|\s|-|v)\s*v?(\d+(?:\.\d+){{1,3}}[\w.+]*)", re.IGNORECASE
 )
 _WORKS = (
@@ -122,7 +123,7 @@ TOOLKITS = (
 )
 """A GPU, and the first CUDA toolkit that compiles for it."""
 
-_CUDA = re.compile(
+_CUDA = lazy_regex(
     r"\bcuda[-_ ]?(?:toolkit|runtime|version|compilation tools)?\W{0,4}(?:version|release|v)?\W{0,3}(\d{1,2})\.(\d)|"
     r"\bcuda-version: ?(\d{1,2})0(\d)0\b|\+cu(\d{2})(\d)\b|cudatoolkit=(\d{1,2})\.(\d)",
     re.IGNORECASE,

@@ -29,10 +29,11 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Rule
 
-_SHARE = re.compile(
+_SHARE = lazy_regex(
     r"(?:^|[_/ ])(?:acc|accuracy|top[-_]?[15]|f1|dice|iou|miou|recall|auc|auroc)(?:$|[_/@ ])", re.IGNORECASE
 )
 HIGHEST = 100.0

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.context import Context
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.symptoms import Symptoms
@@ -15,8 +16,8 @@ MOST = 200_000
 LONGEST = 2_000
 """Characters per line."""
 
-_WORD = re.compile(r"[a-z]+[0-9]*|[a-z]*[0-9]+[a-z]+")
-_HUMPS = re.compile(r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_WORD = lazy_regex(r"[a-z]+[0-9]*|[a-z]*[0-9]+[a-z]+")
+_HUMPS = lazy_regex(r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ENDINGS = ("ing", "ed", "es", "s")
 _SHORTEST_STEM = 4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
 
@@ -55,7 +56,7 @@ def loaded_frozen(facts: Facts) -> tuple[str, str] | None:
     return None
 
 
-_LISTED = re.compile(
+_LISTED = lazy_regex(
     r"\b\w+(?:\.\w+)+(?:\.(?:weight|bias)\w*)?['\"]?[\s:=,(|]+(?:requires_grad\W{0,3})?(True|False)\b", re.IGNORECASE
 )
 SEVERAL = 3

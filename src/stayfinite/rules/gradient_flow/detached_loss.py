@@ -42,6 +42,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.backward_refused import (
     CHECKPOINTED_NOTHING,
@@ -64,9 +65,9 @@ _CUT_OFF = (
 )
 """A loss replaced by itself without its graph, or made to look as if it had one."""
 
-_ASSIGNED = re.compile(r"\s*(\w+)\s*([-+*/]?)=(?!=)\s*(.+)")
-_BACKWARD = re.compile(r"\b(\w+)\.backward\(|\bbackward\((\w+)\)")
-_NUMBERS = re.compile(
+_ASSIGNED = lazy_regex(r"\s*(\w+)\s*([-+*/]?)=(?!=)\s*(.+)")
+_BACKWARD = lazy_regex(r"\b(\w+)\.backward\(|\bbackward\((\w+)\)")
+_NUMBERS = lazy_regex(
     r"\.(?:item|numpy|tolist|detach)\(\)\s*$|\.data\s*$|\.argmax\([^)]*\)(?:\.\w+\(\))*\s*$|^(?:float|int|round)\(|"
     r"\.numpy\(\)(?!.*(?:torch\.|loss|criterion|\bF\.))"
 )

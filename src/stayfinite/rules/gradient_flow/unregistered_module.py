@@ -36,6 +36,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.standstill import stands_still
 from stayfinite.rules.known import in_short
@@ -50,16 +51,16 @@ _PLAIN_LIST = (
 )
 
 _WEIGHT_ON_CPU = r"input type \(?(?:torch\.)?cuda[\w.]*\)? and weight type \(?(?:torch\.)?(?!cuda)\w*Tensor"
-_EMPTY = re.compile(r"\bself\.(\w+)\s*(?::[^=]{1,40})?=\s*(?:\[\s*\]|\{\s*\}|list\(\)|dict\(\)|OrderedDict\(\))")
-_PUT = re.compile(
+_EMPTY = lazy_regex(r"\bself\.(\w+)\s*(?::[^=]{1,40})?=\s*(?:\[\s*\]|\{\s*\}|list\(\)|dict\(\)|OrderedDict\(\))")
+_PUT = lazy_regex(
     r"\bself\.(\w+)(?:\.(?:append|extend|insert)\(\s*(?:\d+\s*,\s*)?|\[[^\]]{1,30}\]\s*=\s*|\s*\+=\s*\[?\s*)(\w.*)"
 )
-_IS_LAYER = re.compile(
+_IS_LAYER = lazy_regex(
     r"^(?:torch\.)?nn\.(?!functional\b|utils\b|init\b)[A-Z]\w*\(|^[A-Z]\w*(?:Layer|Block|Conv\w*|Linear|Head|Module|"
     r"Cell|Net|"
     r"Encoder|Decoder|Attention|Norm|MLP|Expert|LSTM|GRU)\("
 )
-_LAYER = re.compile(r"^\s*(\w+)\s*=\s*(?:torch\.)?nn\.(?!functional\b|utils\b|init\b)[A-Z]\w*\(")
+_LAYER = lazy_regex(r"^\s*(\w+)\s*=\s*(?:torch\.)?nn\.(?!functional\b|utils\b|init\b)[A-Z]\w*\(")
 
 
 def judge(facts: Facts) -> Iterator[Clue]:

@@ -43,11 +43,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
-_MODE = re.compile(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b")
-_SCORE = re.compile(r"\b(?:acc\w*|loss|f1|score|error|dice|m?iou|psnr|auc)\b\D{0,16}(\d+(?:\.\d+)?)", re.IGNORECASE)
+_MODE = lazy_regex(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b")
+_SCORE = lazy_regex(r"\b(?:acc\w*|loss|f1|score|error|dice|m?iou|psnr|auc)\b\D{0,16}(\d+(?:\.\d+)?)", re.IGNORECASE)
 FAR_APART = 1.5
 """Ratio of scores in both modes, on the same weights, that dropout does not explain."""
 

@@ -30,17 +30,18 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
 
-_MEANT = re.compile(r"ppl|perplex|best|min|ratio|patience|threshold|mask|length", re.IGNORECASE)
+_MEANT = lazy_regex(r"ppl|perplex|best|min|ratio|patience|threshold|mask|length", re.IGNORECASE)
 _WORDS = (
     r"\b(?:improved|best|from|since)\b.{0,40}(?<!\w)-?inf(?:inity)?\b(?!\s*loss)|(?:mask|masked_fill|"
     r"-inf).{0,40}\bis expected\b|\bppl\W{1,3}inf"
 )
 
 
-_STATISTIC = re.compile(
+_STATISTIC = lazy_regex(
     r"(?:^|[_/ ])(?:ap|map|auc|auroc|iou|f1|recall|precision|rew\w*|return|len\w*|mean|success)", re.IGNORECASE
 )
 

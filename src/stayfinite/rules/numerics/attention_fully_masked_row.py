@@ -38,12 +38,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, code_lines
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
 from stayfinite.rules.signs.witness import not_finite
 
-_MASK_CODE = re.compile(
+_MASK_CODE = lazy_regex(
     r"(?<!attention_)(?<!loss_)\bmask\s*=\s*\w*mask\b|key_padding_mask\s*[=:]|attn_mask\s*=|memory_mask\s*=|"
     r"src_mask\s*=|"
     r"masked_fill_?\(.{0,60}(?:-\s*(?:float\()?['\"]?inf|-\s*(?:torch|np|math)\.inf|finfo)|float\(['\"]-inf['\"]\)|"

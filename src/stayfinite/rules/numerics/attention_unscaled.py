@@ -29,17 +29,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
 from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import measured
 
-_PRODUCT = re.compile(
+_PRODUCT = lazy_regex(
     r"\b(?:q|query|queries|Q)\w*\s*(?:@|\.matmul\(|\.bmm\()\s*\(?\s*(?:k|key|keys|K)\w*\.|(?:matmul|bmm|"
     r"einsum)\([^)]*\b(?:q|query|queries)\w*\s*,\s*(?:k|key|keys)\w*",
     re.IGNORECASE,
 )
-_SCALED = re.compile(r"sqrt|\*\*\s*-?\s*0?\.5|scal(?:e|ing)|/\s*\w+|temperature|norm", re.IGNORECASE)
+_SCALED = lazy_regex(r"sqrt|\*\*\s*-?\s*0?\.5|scal(?:e|ing)|/\s*\w+|temperature|norm", re.IGNORECASE)
 WIDE = 4.0
 """Standard deviation of initial raw scores above which a softmax is nearly an argmax."""
 

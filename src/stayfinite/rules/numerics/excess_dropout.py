@@ -31,6 +31,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite, measured
@@ -55,7 +56,7 @@ DROWNS = 0.95
 HIGH = 0.6
 
 
-_IN_CODE = re.compile(
+_IN_CODE = lazy_regex(
     r"\b((?:Alpha)?Dropout\d?d?|dropout|keep_?prob)\s*(?:\(\s*(?:p\s*=\s*|rate\s*=\s*)?|=\s*)(0?\.\d+)", re.IGNORECASE
 )
 

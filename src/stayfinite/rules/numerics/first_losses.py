@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.signs.numbers import finite
 
@@ -20,7 +21,7 @@ OUT_OF_PROPORTION = 100.0
 EARLY_STEP = 20
 """A later loss is no longer that of the initial weights."""
 
-_COUNTED = re.compile(
+_COUNTED = lazy_regex(
     r"\b(\d{1,6})[- ](?:way|class(?:es)?|labels?|categories|symbols?)\b|\bln\((\d{1,6})\)", re.IGNORECASE
 )
 _SUMMED = r"reduction\W{1,3}['\"]?sum\b|size_average\s*=\s*False|\bvae\b|reduce_sum|torch\.sum"

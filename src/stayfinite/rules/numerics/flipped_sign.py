@@ -30,16 +30,17 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
-_NEGATED = re.compile(
+_NEGATED = lazy_regex(
     r"(?:=|return)\s*-\s*(?:F\.|nn\.functional\.)?(?:cross_entropy|mse_loss|l1_loss|binary_cross_entropy\w*|"
     r"nll_loss|criterion|smooth_l1_loss)\s*\(|\(-loss\)\.backward\(|-\s*loss\.backward\(",
     re.IGNORECASE,
 )
-_GAIN = re.compile(
+_GAIN = lazy_regex(
     r"\bloss\w*\s*=\s*(?:\(|torch\.(?:mean|sum)\(|tf\.reduce_(?:mean|sum)\(|K\.(?:mean|sum)\(|np\.(?:mean|sum)\(|\s)*"
     r"(?:(?:\w*(?:target|label|y|true|gt|onehot|one_hot)\w*)\s*\*\s*(?:\w+\.)*log\(|(?:\w+\.)*\w*log_?probs?\w*\b|"
     r"(?:\w+\.)*(?:log_likelihood|elbo|dice_coef\w*|dice_score|iou_score|ssim|psnr|accuracy)\b|"
@@ -48,11 +49,11 @@ _GAIN = re.compile(
     re.IGNORECASE,
 )
 """A quantity to maximize used as a loss, without a minus."""
-_TURNED = re.compile(
+_TURNED = lazy_regex(
     r"=\s*\(?\s*-|-\s*(?:torch|tf|np|K|F)\.|1\.?0?\s*-|\*\s*-\s*1|\(-|\bneg|nll|maximi[sz]e|cross_?entropy|_loss\(|"
     r"loss_f"
 )
-_LOG_PROBABILITY = re.compile(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IGNORECASE)
+_LOG_PROBABILITY = lazy_regex(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IGNORECASE)
 """The negated cross entropy per token is its log-probability, which RL needs."""
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.signs.witness import not_finite
 
@@ -39,8 +40,8 @@ AT_THE_EDGE = {
 }
 """What each kind of operator does at its singularity."""
 
-_NOT_A_VECTOR_NORM = re.compile(r"(?:Layer|Batch|Group|Instance|Rms|RMS|Cudnn\w*|Native\w*)Norm", re.IGNORECASE)
-_ANOMALY = re.compile(r"(?:Function '?|Error detected in )(\w+?)Backward\w*'?", re.IGNORECASE)
+_NOT_A_VECTOR_NORM = lazy_regex(r"(?:Layer|Batch|Group|Instance|Rms|RMS|Cudnn\w*|Native\w*)Norm", re.IGNORECASE)
+_ANOMALY = lazy_regex(r"(?:Function '?|Error detected in )(\w+?)Backward\w*'?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +170,11 @@ _EDGES: tuple[tuple[str, str, bool, str], ...] = (
     ("inverse trigonometry", "an angle", False, rf"{_LIB}(?:atan2|arctan2|angle)\(|(?<![\w.])atan2\("),
 )
 _COMPILED = tuple(
-    (kind, what, near, re.compile(pattern, re.IGNORECASE if kind != "log" else 0))
+    (kind, what, near, lazy_regex(pattern, re.IGNORECASE if kind != "log" else 0))
     for kind, what, near, pattern in _EDGES
 )
 
-GUARD = re.compile(
+GUARD = lazy_regex(
     r"[+]\s*(?:(?:self|cfg|args|np|tf\.keras\.backend|K|config)\.)?\w*(?:eps\w*|tiny|smooth\w*)|"
     r"\+\s*(?:10\s*\*\*\s*-|1\.?0?e-0?[1-9]\b|"
     r"0?\.0+1\b)|\+\s*1\.?0?\s*\)|clamp|clip\(|clip_by|\bmax(?:imum)?\(.{0,60}(?:eps|1e-|\b1(?:\.0)?\))|"
@@ -183,13 +184,13 @@ GUARD = re.compile(
 )
 """Code that keeps an input away from the singularity."""
 
-_ASSIGNED = re.compile(r"^\s*(?:self\.)?(\w+)\s*=(?!=)\s*(.+)$")
-_PROBABILITY = re.compile(
+_ASSIGNED = lazy_regex(r"^\s*(?:self\.)?(\w+)\s*=(?!=)\s*(.+)$")
+_PROBABILITY = lazy_regex(
     r"(?<!log_)(?<!log)\b(?:soft_?max|sigmoid)\w*\(|activation\W{1,3}(?:softmax|sigmoid)", re.IGNORECASE
 )
-_LOG_OF_NAME = re.compile(r"\blog2?\(\s*(?:1\.?0?\s*-\s*)?(?:self\.)?(\w+)")
-_CALLED = re.compile(r"[\w.\[\]]+")
-_NO_FORMULA = re.compile(
+_LOG_OF_NAME = lazy_regex(r"\blog2?\(\s*(?:1\.?0?\s*-\s*)?(?:self\.)?(\w+)")
+_CALLED = lazy_regex(r"[\w.\[\]]+")
+_NO_FORMULA = lazy_regex(
     r"\b(?:wandb|self|logger|logging|writer|trainer|mlflow|run|accelerator)\.log\(|\bNormalize\(|"
     r"^\s*(?:[#\"']|import |from |print\(|def |class |@)|https?://|"
     r"\b(?:head_dim|d_k|d_model|hidden_size|embed_dim|dim_head|num_heads|fan_in|fan_out|len\()|init\w*\.|init\(|"
@@ -199,7 +200,7 @@ _NO_FORMULA = re.compile(
 )
 """Loggers, paths, architecture constants and numbers without a gradient."""
 
-TOO_SMALL = re.compile(
+TOO_SMALL = lazy_regex(
     r"\b1(?:\.0?)?\s*-\s*(?:1e-0?(?:[89]|[1-9]\d)\b|\w*eps\w*\s*\(?1e-(?:[89]|1\d))|"
     r"\b\w*eps(?:ilon)?\w*\W{1,3}\s*1e-(?:1[0-9]|[2-9]\d)\b|[+,]\s*1e-(?:1[0-9]|[2-9]\d)\b",
     re.IGNORECASE,

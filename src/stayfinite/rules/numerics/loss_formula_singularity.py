@@ -46,6 +46,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import (
     AT_THE_EDGE,
@@ -82,7 +83,7 @@ _FORMULA_LOSS = (
 """Losses that are a ratio, a logarithm, a root or a custom formula; standard cross entropies are guarded."""
 _DENSITY = r"\b(?:v?vae|log_prob)\b"
 """Densities: each contains the logarithm of a standard deviation or a probability."""
-_DENSITY_TERMS = re.compile(
+_DENSITY_TERMS = lazy_regex(
     r"(?:^|[_/ ])(?:kld?|kl_?div\w*|elbo|recon\w*|nll|log_?likelihood|mi|entropy)(?:[_/ ]|$)", re.IGNORECASE
 )
 _CLAMPED = "clamp the difference to +-20 before exp(); verl: kl_loss_type=mse; OpenRLHF: --algo.kl.estimator k2"

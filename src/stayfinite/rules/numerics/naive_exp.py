@@ -36,17 +36,18 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, assigned, code_lines, lost
 from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
 
-_EXP = re.compile(
+_EXP = lazy_regex(
     r"(?:torch|np|numpy|tf|K|math|tf\.math)\.exp\(|(?<![\w.])exp\(|\.exp\(\)|\bexpm1\(|\b(?:math|np|numpy)\.e\s*\*\*|"
     r"\bsinh\(|\bcosh\(|"
     r"\bpow\(\s*(?:math\.e|np\.e|10\.?)\s*,",
     re.IGNORECASE,
 )
-_BOUNDED = re.compile(
+_BOUNDED = lazy_regex(
     r"clamp|clip|amax|\bmax\(|logsumexp|softmax|log_?1p|- ?\w*max|minimum|tanh|sigmoid|\bppl\b|perplex|\blr\b|decay|"
     r"exp\(\s*-\s*(?:[\w.\[\]]*(?:dist|sq|square|abs|norm|time|step|epoch|d2|r2)\w*|.*\*\*\s*2|.*\.(?:pow|square|"
     r"abs)\(|"
@@ -55,14 +56,14 @@ _BOUNDED = re.compile(
     re.IGNORECASE,
 )
 """The exponent is bounded, negative by construction, or only printed."""
-_SPREAD = re.compile(
+_SPREAD = lazy_regex(
     r"log_?(?:var|std|sigma|scale|alpha)\w*|logvar|log_?variance|\balpha\b|\bw\b|[tT][hw]\b|delta", re.IGNORECASE
 )
-_NAMED_EXPONENT = re.compile(
+_NAMED_EXPONENT = lazy_regex(
     r"\bexp\(\s*[-(]?\s*(?:[\d.]+\s*\*\s*)?(?:self\.)?(\w+)|(?:^|[^\w.])(?:self\.)?(\w+)\.exp\(\)"
 )
-_BOUND = re.compile(r"clamp|clip|minimum|tanh|sigmoid|hardtanh|- ?[\w.()]*max|amax", re.IGNORECASE)
-_BOUNDED_TOO_LATE = re.compile(
+_BOUND = lazy_regex(r"clamp|clip|minimum|tanh|sigmoid|hardtanh|- ?[\w.()]*max|amax", re.IGNORECASE)
+_BOUNDED_TOO_LATE = lazy_regex(
     r"(?:clamp|clip|minimum|nan_to_num)\w*\(\s*(?:[\w.]+\.exp\(\)|(?:torch|np|tf|jnp|math|K)\.exp\()|"
     r"\.exp\(\)\s*\.(?:clamp|clip)\w*\(|\bexp\([^()]*\)\.(?:clamp|clip)\w*\(|\blog\(\s*1\.?0?\s*\+\s*.{0,40}exp\(|"
     r"\bexp\([^()]*\)\s*/\s*\(?.{0,30}\bsum\(|/\s*\(?\s*1\.?0?\s*\+\s*(?:torch|np|math)?\.?exp\(",

@@ -37,6 +37,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
@@ -45,12 +46,12 @@ _REFUSAL = (
     r"all elements of input should be between 0 and 1|input_val >= zero && input_val <= one|"
     r"assertion `?(?:\*?input|x) >= 0\.? && (?:\*?input|x) <= 1"
 )
-_FED = re.compile(
+_FED = lazy_regex(
     r"(?:BCELoss\(\)|binary_cross_entropy|nll_loss|NLLLoss\(\))\s*\(\s*(?!log_)\w*(?:logit|score|raw)\w*", re.IGNORECASE
 )
-_LAYERS = re.compile(r"\bnn\.(?:Linear|Conv\w+|LSTM|GRU|RNN|Embedding|Transformer\w*)\b")
+_LAYERS = lazy_regex(r"\bnn\.(?:Linear|Conv\w+|LSTM|GRU|RNN|Embedding|Transformer\w*)\b")
 """The model is in the script, so its last layer would be visible."""
-_TURNED = re.compile(r"log_?softmax|sigmoid", re.IGNORECASE)
+_TURNED = lazy_regex(r"log_?softmax|sigmoid", re.IGNORECASE)
 
 _LISTED = r"\bDense(?:Layer)?\b|\bLinear\b|\bFullyConnected\b"
 """A model is described layer by layer."""

@@ -31,59 +31,60 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
 from stayfinite.rules.optimization.loop_code import SCRIPT
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite
 
-_READ = re.compile(r"cross entropy is given probabilities: ")
+_READ = lazy_regex(r"cross entropy is given probabilities: ")
 """The script reader's note after following names."""
-_FED = re.compile(
+_FED = lazy_regex(
     r"cross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*(?:[\w.]*softmax\(|\w*prob\w*\s*,)|"
     r"softmax\(.{0,60}\).{0,80}\bcross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*\w*(?:prob|soft|out|pred)\w*",
     re.IGNORECASE,
 )
-_FED_BY_NAME = re.compile(r"\b(?:criterion|loss_f(?:n|unc\w*)?)\(\s*(?:(?:[\w.]*\.)?softmax\(|(\w+)\b)", re.IGNORECASE)
-_WORDS = re.compile(
+_FED_BY_NAME = lazy_regex(r"\b(?:criterion|loss_f(?:n|unc\w*)?)\(\s*(?:(?:[\w.]*\.)?softmax\(|(\w+)\b)", re.IGNORECASE)
+_WORDS = lazy_regex(
     r"softmax\b.{0,60}\b(?:before|then|and|into|\+|->|followed by|last layer|final layer|"
     r"output layer)\b.{0,40}\bcross[-_ ]?entropy|double softmax",
     re.IGNORECASE,
 )
-_LAST_LAYER = re.compile(
+_LAST_LAYER = lazy_regex(
     r"nn\.Softmax\(|activation\W{1,4}softmax|output_activation\W{1,4}softmax|return\s+(?:F\.|torch\.)?softmax\(|"
     r"=\s*(?:F\.|torch\.)softmax\(",
     re.IGNORECASE,
 )
-_RETURNED = re.compile(
+_RETURNED = lazy_regex(
     r"return\s+(?:\w+\.)*\w*softmax\w*\(|softmax\(\s*(?:dim\s*=\s*)?-?\d?\s*\)\s*,?\s*\)\s*$|"
     r"\b(?:last|final|output) (?:layer|activation)\W{1,4}.{0,12}softmax",
     re.IGNORECASE,
 )
-_LOSS = re.compile(r"(?<!binary_)(?<!binary)cross_?entropy(?:loss)?(?!_with_logits)", re.IGNORECASE)
+_LOSS = lazy_regex(r"(?<!binary_)(?<!binary)cross_?entropy(?:loss)?(?!_with_logits)", re.IGNORECASE)
 
 
-_NAMED = re.compile(r"\b(\w+)\s*=\s*(?:[\w.]+\.)?(?:softmax|Softmax)\(", re.IGNORECASE)
-_LOSS_OF = re.compile(r"(?<!binary_)\bcross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*(\w+)\b", re.IGNORECASE)
+_NAMED = lazy_regex(r"\b(\w+)\s*=\s*(?:[\w.]+\.)?(?:softmax|Softmax)\(", re.IGNORECASE)
+_LOSS_OF = lazy_regex(r"(?<!binary_)\bcross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*(\w+)\b", re.IGNORECASE)
 
 
-_KERAS_LOGITS = re.compile(r"crossentropy\w*\(.{0,60}from_logits\s*=\s*True", re.IGNORECASE)
-_KERAS_OUTPUT = re.compile(
+_KERAS_LOGITS = lazy_regex(r"crossentropy\w*\(.{0,60}from_logits\s*=\s*True", re.IGNORECASE)
+_KERAS_OUTPUT = lazy_regex(
     r"\b(?:Dense|Conv2D|Activation|Softmax)\(.{0,80}?(?:softmax|sigmoid)|\bSoftmax\(\)|tf\.nn\.(?:softmax|sigmoid)\(",
     re.IGNORECASE,
 )
-_LOGIT_LOSS = re.compile(
+_LOGIT_LOSS = lazy_regex(
     r"BCEWithLogits|binary_cross_entropy_with_logits|sigmoid_cross_entropy|sigmoid_focal_loss", re.IGNORECASE
 )
-_SIGMOID_OUT = re.compile(
+_SIGMOID_OUT = lazy_regex(
     r"return\s+(?:[\w.]+\.)?sigmoid\(|"
     r"(?:with_?logits\w*|criterion|loss_f\w*)\s*(?:\([^()]*\))?\s*\(\s*(?:[\w.]+\.)?sigmoid\(",
     re.IGNORECASE,
 )
-_SIGMOID_LAST = re.compile(r"nn\.Sigmoid\(\)\s*,?\s*\)?\s*,?\s*\)\s*$", re.IGNORECASE)
-_GATE = re.compile(r"gate|attn|attention|excit|\bse\b|\bse_|mask|alpha|squeeze", re.IGNORECASE)
-_SIGMOIDED = re.compile(r"\b(\w+)\s*=\s*(?:[\w.]+\.)?sigmoid\(|\b(\w+)\s*=\s*[\w.()]+\.sigmoid\(\)", re.IGNORECASE)
-_LOSS_CALL = re.compile(
+_SIGMOID_LAST = lazy_regex(r"nn\.Sigmoid\(\)\s*,?\s*\)?\s*,?\s*\)\s*$", re.IGNORECASE)
+_GATE = lazy_regex(r"gate|attn|attention|excit|\bse\b|\bse_|mask|alpha|squeeze", re.IGNORECASE)
+_SIGMOIDED = lazy_regex(r"\b(\w+)\s*=\s*(?:[\w.]+\.)?sigmoid\(|\b(\w+)\s*=\s*[\w.()]+\.sigmoid\(\)", re.IGNORECASE)
+_LOSS_CALL = lazy_regex(
     r"\b(?:\w*with_?logits\w*(?:\([^()]*\))?|criterion|loss_f\w*|bce\w*)\s*\(\s*(?:input\s*=\s*)?(\w+)", re.IGNORECASE
 )
 

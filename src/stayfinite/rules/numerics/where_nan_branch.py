@@ -36,6 +36,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import GUARD, anomaly, code_lines, lost
 from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
@@ -45,8 +46,8 @@ _RISKY = (
     r"\.log\(|"
     r"\.sqrt\()"
 )
-_WHERE = re.compile(rf"\bwhere\(.{{1,160}}{_RISKY}", re.IGNORECASE)
-_MENDED_AFTER = re.compile(
+_WHERE = lazy_regex(rf"\bwhere\(.{{1,160}}{_RISKY}", re.IGNORECASE)
+_MENDED_AFTER = lazy_regex(
     rf"nan_to_num\(.{{0,80}}{_RISKY}|\[\s*~?\s*(?:torch\.)?(?:nan_?mask|isnan|isfinite)[^\]]*\]\s*\.(?:mean|sum)|"
     rf"masked_fill\(.{{0,60}}isnan|"
     r"\)\s*\[\s*~?\s*(?:[\w.]*mask\w*|valid\w*|ok|(?:torch\.)?(?:isnan|isfinite)\()|"
@@ -55,13 +56,13 @@ _MENDED_AFTER = re.compile(
     r"masked_select\(|nanmean\(|nansum\(",
     re.IGNORECASE,
 )
-_SELECTED = re.compile(rf"{_RISKY}[^()]*\)\s*\[[^\]]*(?:[<>]|[=!]=|isfinite|isnan|mask|valid)[^\]]*\]", re.IGNORECASE)
+_SELECTED = lazy_regex(rf"{_RISKY}[^()]*\)\s*\[[^\]]*(?:[<>]|[=!]=|isfinite|isnan|mask|valid)[^\]]*\]", re.IGNORECASE)
 """`log(x)[x > 0]`: the excluded rows are computed too."""
-_DOUBLE = re.compile(r"where\([^()]*,\s*[^(),]+,\s*torch\.(?:ones|full|tensor)", re.IGNORECASE)
+_DOUBLE = lazy_regex(r"where\([^()]*,\s*[^(),]+,\s*torch\.(?:ones|full|tensor)", re.IGNORECASE)
 
 
-_ASSIGNED = re.compile(r"^\s*(?:self\.)?(\w+)\s*=(?!=)\s*(.+)$")
-_EDGED = re.compile(_RISKY, re.IGNORECASE)
+_ASSIGNED = lazy_regex(r"^\s*(?:self\.)?(\w+)\s*=(?!=)\s*(.+)$")
+_EDGED = lazy_regex(_RISKY, re.IGNORECASE)
 _VALUE_IS_FINE = (
     r"tensor\(\[*\s*-?\d[^n]*grad_fn=<(?:S?Where|NanToNum|MaskedFill|MaskedSelect|Index|Clamp\w*|Minimum|Maximum)"
 )

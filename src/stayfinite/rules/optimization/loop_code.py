@@ -5,22 +5,23 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Settings
 from stayfinite.rules.facts import Facts
 
-BACKWARD = re.compile(r"(?<!def )(?:\.backward\(|scaler\.scale\(|accelerator\.backward\(|manual_backward\()")
-STEP = re.compile(r"\b\w*(?:optim|opt)\w*\.step\(|\bscaler\.step\(")
-ZERO = re.compile(
+BACKWARD = lazy_regex(r"(?<!def )(?:\.backward\(|scaler\.scale\(|accelerator\.backward\(|manual_backward\()")
+STEP = lazy_regex(r"\b\w*(?:optim|opt)\w*\.step\(|\bscaler\.step\(")
+ZERO = lazy_regex(
     r"\.zero_grads?\(|\.clear_grad\w*\(|\.grad(?:\.data)?\s*\*?=(?!=)|\.grad\b[\w.]*\.zero_\(|set_to_none"
 )
-LOOP = re.compile(r"^\s*(?:for|while)\b.{0,80}:")
-SCRIPT = re.compile(r"\.(?:py|ipynb):\d+$")
-CLIP = re.compile(r"clip_grad_(?:norm|value)_?\(|clip_gradients\(")
-UNSCALE = re.compile(r"\bunscale_\(")
-SCALE = re.compile(r"\bscaler\.scale\(")
-COMMENT = re.compile(r"^\s*(?:#|//)")
-_OF_OUTPUTS = re.compile(r"\.(?:sum|mean)\(\)\.backward\(\)")
-_LOSS = re.compile(r"loss|criterion|entropy|reward|target|label", re.IGNORECASE)
+LOOP = lazy_regex(r"^\s*(?:for|while)\b.{0,80}:")
+SCRIPT = lazy_regex(r"\.(?:py|ipynb):\d+$")
+CLIP = lazy_regex(r"clip_grad_(?:norm|value)_?\(|clip_gradients\(")
+UNSCALE = lazy_regex(r"\bunscale_\(")
+SCALE = lazy_regex(r"\bscaler\.scale\(")
+COMMENT = lazy_regex(r"^\s*(?:#|//)")
+_OF_OUTPUTS = lazy_regex(r"\.(?:sum|mean)\(\)\.backward\(\)")
+_LOSS = lazy_regex(r"loss|criterion|entropy|reward|target|label", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

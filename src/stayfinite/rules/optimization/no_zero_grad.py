@@ -33,6 +33,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import (
     BACKWARD,
@@ -47,7 +48,7 @@ from stayfinite.rules.optimization.loop_code import (
 from stayfinite.rules.optimization.rates import optimizer_of
 from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Rule
 
-_ADAPTIVE = re.compile(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
+_ADAPTIVE = lazy_regex(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:

@@ -41,6 +41,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import calls
 from stayfinite.rules.plans import REMARKS, planned
@@ -52,8 +53,8 @@ NOT_SHARDED = r"optimizer does not seem to reference any fsdp parameters"
 NO_CHECKS = r"no inf checks were recorded for this optimizer"
 
 
-BUILT = re.compile(r"=\s*(?:\w+\.)*(?:Adam\w*|SGD|RMSprop|Adafactor|Lion|Adagrad|\w*Optimizer)\(.*\.parameters\(")
-CHANGED = re.compile(
+BUILT = lazy_regex(r"=\s*(?:\w+\.)*(?:Adam\w*|SGD|RMSprop|Adafactor|Lion|Adagrad|\w*Optimizer)\(.*\.parameters\(")
+CHANGED = lazy_regex(
     r"\bget_peft_model\(|\.add_adapter\(|resize_token_embeddings\(|FullyShardedDataParallel\(|\bFSDP\(|"
     r"\bmodel\.\w+(?:\.\w+)?\s*=\s*(?:torch\.)?nn\.\w+\(|\bmodel\s*=\s*(?:copy\.)?deepcopy\("
 )

@@ -6,8 +6,9 @@ The limits are far outside of working recipes, because a plan has no symptoms th
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
+
+from stayfinite.core.lazy_regex import lazy_regex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +39,10 @@ class PlannedRate:
     """No scale applies: the schedule uses the rate as a factor (Noam), or only a head is trained."""
 
 
-_ADAPTIVE = re.compile(r"adam|lamb|rmsprop|nadam|radam|adagrad|sophia|adopt|ademamix|stable")
+_ADAPTIVE = lazy_regex(r"adam|lamb|rmsprop|nadam|radam|adagrad|sophia|adopt|ademamix|stable")
 _NORMALISED = 4.0
 """Factor for SGD with norm layers: short ResNet trainings use rates up to 3."""
-_OWN_SCALE = re.compile(
+_OWN_SCALE = lazy_regex(
     r"prodigy|d-?adapt|schedule_?free|lars|rprop|adadelta|dog\b|muon|shampoo|soap|apollo|galore|lomo"
 )
 

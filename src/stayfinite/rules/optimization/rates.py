@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import Known, number_in
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue
@@ -27,27 +28,27 @@ LOW_FOR_BOXES = 1e-4
 TRANSFORMERS = r"\btransformer(?!s\b)|\bfairseq\b|\b\w*(?:bert|gpt-?\d?)\b|\bwhisper\b|\bdiffusion\b|\bunet\b"
 """Trained with Adam or AdamW unless stated otherwise."""
 
-_PARTS = re.compile(
+_PARTS = lazy_regex(
     r"loss_(?:rpn_\w+|bbox|box_reg|cls|classifier|objectness|mask|dfl|obj|centerness|iou)|"
     r"(?:rpn|roi|bbox|box)_\w*loss|(?:hm|wh|off)_loss",
     re.IGNORECASE,
 )
 
-_LESS = re.compile(r"(?:batch|gpu)\w*\W{0,4}\D{0,20}?(\d+)\s*(?:->|=>|→|\bto\b|instead of)\s*(\d+)", re.IGNORECASE)
+_LESS = lazy_regex(r"(?:batch|gpu)\w*\W{0,4}\D{0,20}?(\d+)\s*(?:->|=>|→|\bto\b|instead of)\s*(\d+)", re.IGNORECASE)
 GPUS = (
     "gpus", "num_gpus", "ngpus", "n_gpu", "n_gpus", "gpu_num", "gpu_count", "nproc_per_node", "num_gpu", "devices",
 )  # fmt: skip
-_OPTIMIZER = re.compile(
+_OPTIMIZER = lazy_regex(
     r"\b(?:adam\w*|nadam|radam|rmsprop|sgd|adafactor|prodigy|d-?adapt\w*|lamb|lars)\b", re.IGNORECASE
 )
-_RATE = re.compile(
+_RATE = lazy_regex(
     r"\b(?:lr0|lr_?max|(?:init|start|initial)_(?:lr|learning_rate)|(?:lr|"
     r"learning_rate)_init)\b[\s:=]{1,3}(\d*\.?\d+(?:e-?\d+)?)|"
     r"\b(?:\w*Optimizer|SGD|N?Adam\w*|RMSprop)\(\s*(?:learning_rate\s*=\s*)?(\d*\.?\d+(?:e-?\d+)?)\s*[,)]",
     re.IGNORECASE,
 )
 """Other names of the rate, and the first argument of optimizers in Keras and TensorFlow."""
-_OWN_SCALE = re.compile(r"adafactor|prodigy|dadapt|lars|lamb|schedule_?free", re.IGNORECASE)
+_OWN_SCALE = lazy_regex(r"adafactor|prodigy|dadapt|lars|lamb|schedule_?free", re.IGNORECASE)
 _LIMITS = {
     "adam": ((1e-2, STRONG), (3e-3, 2.5), (1e-3, 1.5)),
     "sgd": ((1.0, 3.0), (0.1, FAIR), (0.02, HINT)),

@@ -32,13 +32,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
 _REFUSED = r"(?:divisible|multiples?) (?:by|of) (?:8|16|32|128)\b|\b\d+ ?% ?(?:8|16|32|128) ?!= ?0"
-_OF_FP8 = re.compile(r"\b(?:mx)?fp8|\bfloat8\b|_scaled_mm|\bmat[12]\b|\bscaled[ _]mm\b", re.IGNORECASE)
+_OF_FP8 = lazy_regex(r"\b(?:mx)?fp8|\bfloat8\b|_scaled_mm|\bmat[12]\b|\bscaled[ _]mm\b", re.IGNORECASE)
 _NO_KERNEL = r"CUBLAS_STATUS_NOT_SUPPORTED|cublasLtMatmulAlgoGetHeuristic|unable to find (?:any )?suitable algorithm"
 
 

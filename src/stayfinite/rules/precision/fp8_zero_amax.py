@@ -30,12 +30,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
 from stayfinite.rules.signs.fp8_loss import lost
 from stayfinite.rules.signs.going_bad import began_well, remark
 
-_DIVIDED = re.compile(
+_DIVIDED = lazy_regex(
     r"(?:448(?:\.0)?|57344(?:\.0)?|\b\w*(?:fp8|e4m3|e5m2|float8)\w*(?:\([^()]*\))?(?:\.max)?|"
     r"finfo\([^()]*float8\w*\)\.max)"
     r"\s*/\s*\(?[\w.\[\]]*(?:amax|abs\(\)\.(?:a?max)\b)|"
@@ -43,7 +44,7 @@ _DIVIDED = re.compile(
     re.IGNORECASE,
 )
 """`448 / x.abs().max()`, `fp8_max / amax`, or the inverse as a divisor."""
-_BOUNDED = re.compile(r"clamp|clip\(|maximum\(|\beps\b|1e-\d|where\(|\+ ?\w*eps", re.IGNORECASE)
+_BOUNDED = lazy_regex(r"clamp|clip\(|maximum\(|\beps\b|1e-\d|where\(|\+ ?\w*eps", re.IGNORECASE)
 _SAID = (
     r"\bamax\b.{0,30}\b(?:is|are|of|=|==) ?(?:0|zero|all zeros?)\b|"
     r"\bscales?(?: factors?)? (?:is |of |= ?|becomes? )?(?:0|zero)\b|"

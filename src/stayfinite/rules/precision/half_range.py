@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import Known
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue
@@ -77,7 +78,7 @@ WHOLE_MODEL = (
 
 _PLAIN_HALF = ("half", "f16", "torch.half")
 _MIXED = r"\bamp\b|autocast|mixed|gradscaler|deepspeed|lightning|accelerate|opt_level|\bapex\b|fairseq|megatron|nemo\b"
-_INPUT_CAST = re.compile(
+_INPUT_CAST = lazy_regex(
     r"\b(?:x\w{0,6}|inp\w*|image\w*|img\w*|batch\w*|pixel\w*|data\w*|mask\w*|latent\w*|noise\w*|prompt\w*|"
     r"target\w*|label\w*|feat\w*|audio\w*|sample\w*|tensor|cond\w*|t)(?:\[.{0,20}\])?\."
     r"(?:half\(\)|to\((?:dtype=)?torch\.)",

@@ -33,16 +33,16 @@ there.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
-_TAKES_COPIES = re.compile(
+_TAKES_COPIES = lazy_regex(
     r"\bamp\.initialize\((?!.*\bO[01]\b)|\bFP16_?Optimizer\(|\bdeepspeed\.initialize\(|\bMixedPrecisionOptimizer\("
 )
-_LOADS_WEIGHTS = re.compile(r"(?<!optimizer)(?<!optim)(?<!amp)(?<!scaler)(?<!scheduler)\.load_state_dict\(")
+_LOADS_WEIGHTS = lazy_regex(r"(?<!optimizer)(?<!optim)(?<!amp)(?<!scaler)(?<!scheduler)\.load_state_dict\(")
 
 NEGLIGIBLE_RATE = 1e-6
 """An update at this rate cannot undo what a model knows."""

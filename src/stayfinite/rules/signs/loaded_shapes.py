@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 
 _LINE = (
@@ -12,17 +13,17 @@ _LINE = (
     r"dimensions in the (?:model|checkpoint)|assign requires shapes|weight shape .{0,40}not compatible|"
     r"shape mismatch|shapes? .{0,30}(?:checkpoint|incompatible)"
 )
-_SHAPE = re.compile(r"[\[(]((?:\d+(?:, ?)?)+)[\])]")
-_NAME = re.compile(r"\b[A-Za-z_]\w*(?:[./]\w+)+")
-_TOKENS = re.compile(
+_SHAPE = lazy_regex(r"[\[(]((?:\d+(?:, ?)?)+)[\])]")
+_NAME = lazy_regex(r"\b[A-Za-z_]\w*(?:[./]\w+)+")
+_TOKENS = lazy_regex(
     r"emb(?:ed)?_?(?:tokens|ding|in|out)?\b|embeddings?|\bwte\b|word|token|vocab|lm_head|shared\b|output_projection|"
     r"predictions|generator|decoder\.(?:weight|bias|proj)",
     re.IGNORECASE,
 )
-_POSITIONS = re.compile(r"pos(?:ition)?(?:al)?_?emb|embed_positions|\bwpe\b|position", re.IGNORECASE)
+_POSITIONS = lazy_regex(r"pos(?:ition)?(?:al)?_?emb|embed_positions|\bwpe\b|position", re.IGNORECASE)
 LEFT_OUT = r"\bskipp|\bignor|newly initiali[sz]ed|instantiated|not loaded|\bdropp|will be (?:re-?)?initiali[sz]ed"
 """The loader skips the tensor: a new head is meant to be new."""
-_NAMED = re.compile(r"\bwte\b|word|tok|vocab|lm_head", re.IGNORECASE)
+_NAMED = lazy_regex(r"\bwte\b|word|tok|vocab|lm_head", re.IGNORECASE)
 FEWEST_TOKENS = 200
 """Fewer rows are classes, unless the tensor is named after tokens."""
 VOCABULARY = 5_000

@@ -6,6 +6,7 @@ import math
 import re
 from statistics import median
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 
 LARGE_PART = 100.0
@@ -14,12 +15,12 @@ LARGE_PART = 100.0
 VANISHED = 0.03
 """A loss over what it was, where it has come down to next to nothing."""
 
-_PLAYER = re.compile(r"(?:err_?)?(?:[dg]|disc\w*|critic|gen|generator)(?:_\w+)?", re.IGNORECASE)
+_PLAYER = lazy_regex(r"(?:err_?)?(?:[dg]|disc\w*|critic|gen|generator)(?:_\w+)?", re.IGNORECASE)
 """What the two of a GAN are called."""
 
-_PART = re.compile(r"loss(?!.*(?:scale|weight))|(?:^|[/_])(?:nll|kl|mse|bce|ce|l1)(?:$|[/_])", re.IGNORECASE)
+_PART = lazy_regex(r"loss(?!.*(?:scale|weight))|(?:^|[/_])(?:nll|kl|mse|bce|ce|l1)(?:$|[/_])", re.IGNORECASE)
 
-_PART_IN_ERROR = re.compile(
+_PART_IN_ERROR = lazy_regex(
     r"['\"]?(\w*loss\w*)['\"]?\s*[:=]\s*tensor\(\s*(\d+(?:\.\d*)?(?:e[-+]?\d+)?|nan|inf)", re.IGNORECASE
 )
 

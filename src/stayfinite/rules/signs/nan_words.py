@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 
 _VALUE = r"(?<![\w.%/-])(?:-?nan|\+?inf(?:inity)?)\b(?![\w-]|[_/.]\w)"
@@ -16,19 +17,19 @@ _NUMBERS = r"[-+\d.eE,;:|\s]|nan|inf"
 
 _PRINTED = (
     # tensor(nan, device=...), tensor([[1.2, nan, ...: its first or last lines.
-    re.compile(rf"\b(?:tensor|array)\([^()]{{0,400}}?{_VALUE}", re.IGNORECASE),
-    re.compile(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
+    lazy_regex(rf"\b(?:tensor|array)\([^()]{{0,400}}?{_VALUE}", re.IGNORECASE),
+    lazy_regex(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
     # Columns without names: `13 nan`, `100, 0.01, nan`, `0/299 0.48G nan nan`.
-    re.compile(rf"^[\s|]*(?:\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}|{_VALUE}[\s,;|]+[-\d])(?:{_NUMBERS})*$", re.IGNORECASE),
+    lazy_regex(rf"^[\s|]*(?:\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}|{_VALUE}[\s,;|]+[-\d])(?:{_NUMBERS})*$", re.IGNORECASE),
     # numpy and torch name the operation that made the NaN; a division is often one of a score over no rows.
-    re.compile(
+    lazy_regex(
         r"\binvalid value encountered in (?:log\w*|sqrt|exp|multiply|subtract|add|power|matmul|dot|reduce)\b",
         re.IGNORECASE,
     ),
-    re.compile(r"^\s*-?nan\s*$|(?<![\w-])(?:nan[\s,;]+){2,}nan\b", re.IGNORECASE),
+    lazy_regex(r"^\s*-?nan\s*$|(?<![\w-])(?:nan[\s,;]+){2,}nan\b", re.IGNORECASE),
     # A name and its value: any name if alone on the line, else one of a training quantity.
-    re.compile(rf"^\s*\w{{1,24}}\s*[:=\uff1a]\s*{_VALUE}\s*$", re.IGNORECASE),
-    re.compile(
+    lazy_regex(rf"^\s*\w{{1,24}}\s*[:=\uff1a]\s*{_VALUE}\s*$", re.IGNORECASE),
+    lazy_regex(
         r"(?:loss|cost|norm|grad|activation|logit|output|hidden|embed|feature|weight|param|pred|prob|score|reward|"
         r"return|"
         r"value|accuracy|\bacc|auc|bleu|rouge|\bf1|\bppl|perplexity|elbo|\bkld?\b|entropy|energy|error|\berr\b|mean|"
@@ -37,16 +38,16 @@ _PRINTED = (
         re.IGNORECASE,
     ),
 )
-_REFUSED = re.compile(r"^\s*assert\b.{0,80}(?:['\"][^'\"]{0,60}\bnan\b|is_?nan\(|isfinite\()", re.IGNORECASE)
+_REFUSED = lazy_regex(r"^\s*assert\b.{0,80}(?:['\"][^'\"]{0,60}\bnan\b|is_?nan\(|isfinite\()", re.IGNORECASE)
 """An assertion in a log has failed."""
 
-_OVER_NOTHING = re.compile(
+_OVER_NOTHING = lazy_regex(
     r"\b(?:m?ap(?:[_@]?\d+)?|average precision|auc|auroc|precision|recall|f1|m?iou|dice)\b[^a-z\n]{0,12}nan",
     re.IGNORECASE,
 )
 """A score over no examples."""
 
-_SPOKEN_OF = re.compile(
+_SPOKEN_OF = lazy_regex(
     r"\b(?:no|not|never|without|isn't|aren't|if|when|whether|unless|until|skip\w*|check\w*|assert|ignore\w*|filter\w*|"
     r"ignor\w+|episode\w*|ep_?rew\w*|ep_?len\w*|replac\w+|remov\w+|drop\w*|fill\w*|nan_to_num|isnan|isinf|isfinite|"
     r"detect_anomaly)\b|==|!=|"
@@ -73,8 +74,8 @@ def prints_not_finite(text: str) -> bool:
     )
 
 
-_NUMBER = re.compile(rf"{_VALUE}|[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?", re.IGNORECASE)
-_LOST_VALUE = re.compile(_VALUE, re.IGNORECASE)
+_NUMBER = lazy_regex(rf"{_VALUE}|[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?", re.IGNORECASE)
+_LOST_VALUE = lazy_regex(_VALUE, re.IGNORECASE)
 
 
 def turned_not_finite(messages: Sequence[Message]) -> Message | None:
@@ -106,7 +107,7 @@ _MODEL = (
     r"(?:weights?|param(?:eter)?s?|grad(?:ient)?s?(?:[_ ]norms?)?|logits?|outputs?|preds?|predictions?|activations?|"
     r"hidden(?:[_ ]states?)?|embeddings?|features?|values?|rewards?|tensor|norm)"
 )
-_LOSS_IS_LOST = re.compile(
+_LOSS_IS_LOST = lazy_regex(
     rf"\b(?:{_LOSS}|weights?)\b[^.;\n]{{0,20}}?\b(?:is|was|are|became|becomes?|turn(?:s|ed)?|has)\W{{0,3}}"
     rf"(?:\w+ (?:or )?){{0,2}}{_LOST}\b|"
     rf"\b(?:cost|weights?) {_LOST}\b|\b{_LOSS}\s?\(\s?=?\s?{_LOST}\s?\)|"
@@ -115,7 +116,7 @@ _LOSS_IS_LOST = re.compile(
     r"\binvalid loss, terminat|\btraining has diverged",
     re.IGNORECASE,
 )
-_LOST_IN_WORDS = re.compile(
+_LOST_IN_WORDS = lazy_regex(
     rf"\b(?:{_LOSS}|{_MODEL})\b(?:[^.;\n]|\.(?=\d)){{0,40}}?(?<![\w/.])-?{_LOST}\b|"
     rf"\b{_LOST}\W{{1,3}}(?:or \w+ )?(?:in |for )?(?:the |its )?(?:{_LOSS}|{_MODEL})\b|"
     r"\b(?:found|detected|encounter\w*|contain\w*|return(?:s|ed)|produc\w*|gives?|got|gets?|getting|becomes?|too many|"
@@ -131,7 +132,7 @@ _LOST_IN_WORDS = re.compile(
     r"probability tensor contains either|encountering probability entry < 0|(?:invalid|nan) multinomial",
     re.IGNORECASE,
 )
-_DENIED = re.compile(
+_DENIED = lazy_regex(
     r"\b(?:no|not|never|without|free of|isn't|aren't|if|when(?:ever)?|whether|unless|zero|0) (?!a number)"
     r"[^.;\n]{0,60}(?:nan|inf)|"
     r"\b(?:best|lowest|initial|min(?:imum)?|improved from)\b[^.;\n]{0,24}\binf|"

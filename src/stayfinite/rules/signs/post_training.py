@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.post_training.course import EARLY, LATE
 from stayfinite.core.post_training.signs import ALL_RIGHT, CAUSES, REWARD_FALLS, Sign
 from stayfinite.core.post_training.watch import PostTraining
@@ -65,9 +66,9 @@ _OWN = "signals/"
 """Prefix of signal names in a guarded run's steps.jsonl."""
 _BEFORE = ("", "train/")
 """Prefixes of names that trl, OpenRLHF and slime send to trackers (wandb, TensorBoard)."""
-_TOLD = re.compile(r"stayfinite: step (\d+): ([a-z-]+): (.+?)\. Training continues")
+_TOLD = lazy_regex(r"stayfinite: step (\d+): ([a-z-]+): (.+?)\. Training continues")
 """A guard's message on the terminal."""
-_PART = re.compile(r"(?:train/)?rewards/(.+)/mean$")
+_PART = lazy_regex(r"(?:train/)?rewards/(.+)/mean$")
 _SPREAD = ("critic/advantages/max", "critic/advantages/min")
 _POLICYS_OWN = ("kl", "entropy", "chosen_logp", "rejected_logp")
 """Signals of the policy's log-probabilities: if they stay non-finite, its weights are."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.signs.nan_words import says_not_finite
 from stayfinite.rules.signs.shown_text import shows_repetition
 from stayfinite.rules.signs.told_scores import tells_low_score, tells_what_was_hoped_for
@@ -185,10 +186,10 @@ def _sentences() -> tuple[tuple[Kind, re.Pattern[str]], ...]:
     return tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS)
 
 
-_SENTENCE = re.compile(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
+_SENTENCE = lazy_regex(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 """A dot inside a number or a name does not end a sentence."""
 
-_DENIED = re.compile(
+_DENIED = lazy_regex(
     r"\b(?:no longer|fixed|solved|unless|whether|expected(?! (?:parameter|value))|should|would|could|may|might|"
     r"will be|ignor\w+|skipp\w+|"
     r"to (?:avoid|prevent)|(?:did not improve|not improved) (?:from|since|for)|early ?stop\w*|patience|not improved$)|"
@@ -197,17 +198,17 @@ _DENIED = re.compile(
 )
 """Possibilities, questions, and early stopping messages."""
 
-_CODE = re.compile(
+_CODE = lazy_regex(
     r"[=({\[]\s*$|^\s*(?:def|class|if|for|while|with|elif|else|try|except)\b.*:\s*$|"
     r"^\s*(?:return|import|from|assert|print)\b[ (]|==(?!\s*-?(?:nan|inf)\b)|^\s*[\w.]+\(.*\)\s*$|"
     r"^\s*[\w.\[\]]+ [-+*/]?= |^\s*#!"
 )
-_FROM_TO = re.compile(
+_FROM_TO = lazy_regex(
     r"\bloss(?:es)?\b[^\d.;\n]{0,24}(\d+(?:\.\d+)?(?:e\+?\d+)?)\s*(?:->|=>|\u2192|to|then|up to|\.\.+|,)\s*"
     r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\b",
     re.IGNORECASE,
 )
-_BETWEEN = re.compile(
+_BETWEEN = lazy_regex(
     r"\bloss(?:es)?\b[^\d.;\n]{0,30}\b(?:oscillat\w+|fluctuat\w+|swing\w*|jump\w*|bounc\w+|vari\w+)[^\d.;\n]{0,16}"
     r"\b(?:between|from)\s(\d+(?:\.\d+)?)\s(?:and|to)\s(\d+(?:\.\d+)?(?:e\+?\d+)?)",
     re.IGNORECASE,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 
-_SHOWN = re.compile(
+from stayfinite.core.lazy_regex import lazy_regex
+
+_SHOWN = lazy_regex(
     r"^\W{0,3}(?:\w{1,12} ){0,2}(?:outputs?|generat(?:ed|ions?)(?: text)?|predict\w*|preds?|hyp\w*|responses?|answers?|"
     r"completions?|translations?|decoded|samples?|captions?|summary)(?: ?\(?\d*\)?)\W{0,2}[:=>]+\s*(?P<text>\S.*)$",
     re.IGNORECASE,
 )
-_AGAIN = re.compile(r"(?<!\S)(?=\S*[^\W\d_])(\S(?:.{0,40}?\S)?)(?:\s+\1){6,}(?!\S)")
+_AGAIN = lazy_regex(r"(?<!\S)(?=\S*[^\W\d_])(\S(?:.{0,40}?\S)?)(?:\s+\1){6,}(?!\S)")
 """A word or a phrase seven times in a row."""
-_ALONE = re.compile(r"(?<!\S)(?=\S*[^\W\d_])(\S{1,40})(?:\s+\1){9,}(?!\S)")
+_ALONE = lazy_regex(r"(?<!\S)(?=\S*[^\W\d_])(\S{1,40})(?:\s+\1){9,}(?!\S)")
 """A word ten times, whoever says it."""
-_CHARACTER = re.compile(r"([^\w\s\-=.#*~+/\\|<>])\1{15,}")
-_SPECIAL = re.compile(
+_CHARACTER = lazy_regex(r"([^\w\s\-=.#*~+/\\|<>])\1{15,}")
+_SPECIAL = lazy_regex(
     r"<\|?/?(?:s|pad|unk|eos|bos|mask|endoftext|extra_id_\d+)\|?>|\[(?:PAD|UNK|MASK|SEP|CLS)\]", re.IGNORECASE
 )
 LEAST = 3

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
+
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _ROUGHLY = r"(?:around|about|approx\w*|only|just|below|under|at most|~|\u2248|stuck at|stays? at|remains? at|still)"
-_TOLD = re.compile(
+_TOLD = lazy_regex(
     rf"\b(acc(?:uracy)?|psnr|bleu|f1|m?ap(?:50)?|m?iou|dice|recall|"
     rf"precision)\b[^\n;.\d]{{0,25}}?{_ROUGHLY}\W{{0,3}}{_NUMBER}",
     re.IGNORECASE,
 )
-_ZERO = re.compile(
+_ZERO = lazy_regex(
     r"\b(?:acc(?:uracy)?|psnr|bleu|rouge|f1|m?ap(?:50)?|m?iou|dice|recall|precision|success rate|"
     r"score)\b[^\n;.\d]{0,16}"
     r"\b(?:is|are|stays?|remains?|was|always|only|gives?|gets?|=)\s(?:\w+ ){0,2}(?:zero|0(?:\.0+)?)(?:\s?%)?(?![\d.])|"
@@ -22,28 +24,28 @@ _ZERO = re.compile(
     r"\bacc(?:uracy)?\b[^\n;.\d]{0,16}\b(?:never|not) (?:\w+ )?(?:above|over|beyond|exceeds?|higher than)\b",
     re.IGNORECASE,
 )
-_WORSE = re.compile(
+_WORSE = lazy_regex(
     r"\b(?:worse|lower|far (?:from|below)|below|cannot|can't|can not|could not|unable to|fail(?:s|ed)? to|"
     r"not able to)\b[^.;\n]{0,40}"
     r"\b(?:papers?|reported|official|original (?:code|results?|paper)|published|readme|reproduc\w+)\b",
     re.IGNORECASE,
 )
-_TIME = re.compile(r"\b(?:time|eta|hours?|minutes?|seconds?|days?|finish\w*)\b", re.IGNORECASE)
-_HOPED_FOR = re.compile(rf"\bexpected\b(?: (?:\w+ ){{0,4}}\w+)?(?:\s?[:=]\s+~?-?|\s?~\s?){_NUMBER}", re.IGNORECASE)
+_TIME = lazy_regex(r"\b(?:time|eta|hours?|minutes?|seconds?|days?|finish\w*)\b", re.IGNORECASE)
+_HOPED_FOR = lazy_regex(rf"\bexpected\b(?: (?:\w+ ){{0,4}}\w+)?(?:\s?[:=]\s+~?-?|\s?~\s?){_NUMBER}", re.IGNORECASE)
 _SCORE = (
     r"\b(?:loss|acc(?:uracy)?|psnr|bleu|f1|m?ap|m?iou|dice|recall|precision|scores?|metrics?|results?|perplexity|ppl|"
     r"wer|fid|reward)\b"
 )
-_OF_A_SCORE = re.compile(rf"{_SCORE}|\d\s?(?:db\b|%)|\b(?:papers?|readme|official|original|baseline)\b", re.IGNORECASE)
+_OF_A_SCORE = lazy_regex(rf"{_SCORE}|\d\s?(?:db\b|%)|\b(?:papers?|readme|official|original|baseline)\b", re.IGNORECASE)
 """Without one of these an expected number is any program's: `Expected: 10`."""
-_IN_ITS_PLACE = re.compile(
+_IN_ITS_PLACE = lazy_regex(
     rf"{_SCORE}[^;\n]{{0,40}}\b"
     rf"(?:instead of|rather than|(?:should|ought to|supposed to) (?:be|reach)) (?:\w+ ){{0,2}}~?{_NUMBER}",
     re.IGNORECASE,
 )
 """The same phrases about settings are not complaints."""
-_ERROR = re.compile(r"\w*(?:Error|Exception|Warning)\b")
-_SIDES = re.compile(
+_ERROR = lazy_regex(r"\w*(?:Error|Exception|Warning)\b")
+_SIDES = lazy_regex(
     r"\b(train|eval|test|val|valid|validation|inference)(?:ing|uation)?\b[^;\n]{0,40}?\bacc(?:uracy)?\W{1,3}"
     rf"(?:(?:is|of|was) )?{_NUMBER}",
     re.IGNORECASE,

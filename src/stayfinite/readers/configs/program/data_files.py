@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from functools import lru_cache
 from pathlib import Path, PurePath
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
 from stayfinite.readers.configs.files import as_text, read_content
 from stayfinite.readers.configs.program.joining import copied
@@ -19,7 +19,7 @@ _MOST_FILES = 16
 _MOST_VALUES = 20_000
 _DEEPEST = 16
 _KINDS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
-_REFERENCE = re.compile(r"\$\{(?:oc\.env:(\w+),)?([^${}]+)\}")
+_REFERENCE = lazy_regex(r"\$\{(?:oc\.env:(\w+),)?([^${}]+)\}")
 
 
 def loaded(run: Run, path: str, kind: str = "") -> Value | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.commands import settings_of_command
 from stayfinite.readers.configs.program.data_files import loaded
 from stayfinite.readers.configs.program.given import given_argument
@@ -12,7 +12,7 @@ from stayfinite.readers.configs.program.names import declared_default
 from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.values import Class, Instance, Method, Parser, Row, Table, Value
 
-_TRAINS = re.compile(r"(?:do_|is_|run_)?train(?:ing)?")
+_TRAINS = lazy_regex(r"(?:do_|is_|run_)?train(?:ing)?")
 """A switch that enables training. Scripts are read for their training, so it is never assumed off."""
 
 

@@ -19,18 +19,19 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.other_metrics import ANSWERS
 from stayfinite.readers.logs.reading import Reading
 
-_SHOWN = re.compile(
+_SHOWN = lazy_regex(
     r"(?<![\w./-])(?:(?P<answer>pred(?:ict(?:ed|ions?|s)?|s)?|hyp(?:othes[ie]s)?|decoded|guess(?:ed)?)"
     r"|(?P<truth>true|(?:ground )?truth|targets?|labels?|ref(?:erence)?s?|gt|actual|expected|real))"
     r"(?: (?:labels?|class(?:es)?|values?|text|answers?))?\s?(?:[:=]|->)\s?",
     re.IGNORECASE,
 )
-_ITEMS = re.compile(r"(?:tensor\()?\[([-\d., ]{3,400})\]")
-_LOSS = re.compile(r"\b(?:loss|acc\w*|epoch|step|iter\w*)\b", re.IGNORECASE)
+_ITEMS = lazy_regex(r"(?:tensor\()?\[([-\d., ]{3,400})\]")
+_LOSS = lazy_regex(r"\b(?:loss|acc\w*|epoch|step|iter\w*)\b", re.IGNORECASE)
 _AROUND = " \t,;|'\"()>"
 DIFFERENT = 4
 """Right answers that differ, of which each got the same."""
@@ -40,7 +41,7 @@ ROWS = 4
 """Rows of an output, or outputs of several digits, of which none is like another by chance."""
 DIGITS = 4
 MOST = 64
-_COUNTED = re.compile(
+_COUNTED = lazy_regex(
     r"\s*+(?:predict\w{0,8}|preds)\b[^{\n:=]{0,30}[:=]\s?(?:Counter\()?\{((?:'?\w{1,20}'?:\s?\d{1,9}(?:,\s?)?){1,40})"
     r"\}",
     re.IGNORECASE,
@@ -98,9 +99,9 @@ def _is_judged(pairs: list[tuple[str, str]]) -> bool:
     return len(truths) >= DIFFERENT or (len(truths) > 1 and len(pairs) >= OF_TWO)
 
 
-_HEADING = re.compile(r"\s*+precision\s++recall\s++f1-score\s++support\s*+$")
-_CLASS = re.compile(r"\s*+\S.{0,40}?\s([01]\.\d{1,9})\s++([01]\.\d{1,9})\s++[01]\.\d{1,9}\s++([1-9]\d{0,12})\s*+$")
-_AVERAGE = re.compile(r"\s*+(?:\w{1,20} avg|avg / total|accuracy)\b")
+_HEADING = lazy_regex(r"\s*+precision\s++recall\s++f1-score\s++support\s*+$")
+_CLASS = lazy_regex(r"\s*+\S.{0,40}?\s([01]\.\d{1,9})\s++([01]\.\d{1,9})\s++[01]\.\d{1,9}\s++([1-9]\d{0,12})\s*+$")
+_AVERAGE = lazy_regex(r"\s*+(?:\w{1,20} avg|avg / total|accuracy)\b")
 
 
 class Reports(Format):
@@ -130,9 +131,9 @@ class Reports(Format):
         return Reading("", constants={ANSWERS: float(max(len(answered), 2 - one))}, is_point=False, has_shape=False)
 
 
-_FIRST_ROW = re.compile(r"\s*+(?:\w{1,30}\s?[:=]\s?)?tensor\(\[\[([-+.,\de ]{3,400})\],?\s*+$")
-_NEXT_ROW = re.compile(r"\s*+\[([-+.,\de ]{3,400})\](?:,\s*+$|\](?P<end>.{0,120})\)\s*+$)")
-_MADE = re.compile(r"grad_fn=<(?:\w*Softmax|Sigmoid|Addmm|Add|Linear|View|Squeeze)", re.IGNORECASE)
+_FIRST_ROW = lazy_regex(r"\s*+(?:\w{1,30}\s?[:=]\s?)?tensor\(\[\[([-+.,\de ]{3,400})\],?\s*+$")
+_NEXT_ROW = lazy_regex(r"\s*+\[([-+.,\de ]{3,400})\](?:,\s*+$|\](?P<end>.{0,120})\)\s*+$)")
+_MADE = lazy_regex(r"grad_fn=<(?:\w*Softmax|Sigmoid|Addmm|Add|Linear|View|Squeeze)", re.IGNORECASE)
 
 
 class AnswersAlike(Format):
@@ -158,7 +159,7 @@ class AnswersAlike(Format):
         return reading
 
 
-_PER_CLASS = re.compile(r"\s*+Accuracy of\s++(?:class )?\w{1,30}\s*+:\s*+(\d{1,3}(?:\.\d{1,6})?)\s?%", re.IGNORECASE)
+_PER_CLASS = lazy_regex(r"\s*+Accuracy of\s++(?:class )?\w{1,30}\s*+:\s*+(\d{1,3}(?:\.\d{1,6})?)\s?%", re.IGNORECASE)
 
 
 SEVERAL = 3
@@ -183,7 +184,7 @@ class ByClass(Format):
         return Reading("", constants=told, is_point=False, has_shape=False)
 
 
-_DETECTED = re.compile(r"\s*+all\s++\d++\s++\d++\s++[\d.e-]++\s++[\d.e-]++\s++(\d[\d.e-]*+)(?:\s++[\d.e-]++){1,6}\s*+$")
+_DETECTED = lazy_regex(r"\s*+all\s++\d++\s++\d++\s++[\d.e-]++\s++[\d.e-]++\s++(\d[\d.e-]*+)(?:\s++[\d.e-]++){1,6}\s*+$")
 
 
 class Detections(Format):
@@ -196,7 +197,7 @@ class Detections(Format):
         return None if row is None else Reading("ultralytics", fields=[("map50", *row.span(1))], is_point=False)
 
 
-_OF_PARAMETER = re.compile(
+_OF_PARAMETER = lazy_regex(
     r"\s*+[\w.]{0,160}?(?:weight|bias)\b(?:(?P<named>[^\d\n]{0,24}?grad[^\d\n]{0,24}?)|[\s:,|=]{1,8}(?=None\b))"
     r"(?:None|(?:tensor\()?(?P<number>nan|-?inf|[-+]?\d[\d.]{0,16}+(?:e[-+]?\d{1,3})?+)(?:,[^()\n]{0,80})?\)?)\s*+$",
     re.IGNORECASE,

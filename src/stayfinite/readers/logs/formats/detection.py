@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RUNNING_AVERAGE
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.pairs import AVERAGE, separated_pairs
 from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
 
-_EPOCH = re.compile(r"\bEpoch:?\s*\[(\d+)\]\s+\[\s*(\d+)/\s*(\d+)\]\s+eta:")
-_ITER = re.compile(r"\biter: (\d+)\s+")
-_MEMORY = re.compile(r"\[\s*\d+/\s*\d+\]\s+eta:.{0,200}\bmax mem: (\d+)")
-_EVALUATES = re.compile(r"\bTest:\s+\[")
+_EPOCH = lazy_regex(r"\bEpoch:?\s*\[(\d+)\]\s+\[\s*(\d+)/\s*(\d+)\]\s+eta:")
+_ITER = lazy_regex(r"\biter: (\d+)\s+")
+_MEMORY = lazy_regex(r"\[\s*\d+/\s*\d+\]\s+eta:.{0,200}\bmax mem: (\d+)")
+_EVALUATES = lazy_regex(r"\bTest:\s+\[")
 
 
 class Detectron(Format):
@@ -49,8 +50,8 @@ class Detectron(Format):
         return reading if reading.is_point else None
 
 
-_OPENMMLAB_EPOCH = re.compile(r"\bEpoch\s*(?:\((\w+)\))?\s*\[\s*(\d+)\]\s*\[\s*(\d+)/\s*(\d+)\]")
-_OPENMMLAB_ITER = re.compile(r"\bIter\s*(?:\((\w+)\))?\s*\[\s*(\d+)/\s*(\d+)\]")
+_OPENMMLAB_EPOCH = lazy_regex(r"\bEpoch\s*(?:\((\w+)\))?\s*\[\s*(\d+)\]\s*\[\s*(\d+)/\s*(\d+)\]")
+_OPENMMLAB_ITER = lazy_regex(r"\bIter\s*(?:\((\w+)\))?\s*\[\s*(\d+)/\s*(\d+)\]")
 
 
 class OpenMmlab(Format):
@@ -88,18 +89,18 @@ class OpenMmlab(Format):
         return reading
 
 
-_LINE = re.compile(
+_LINE = lazy_regex(
     rf"\s*+(?:\(next [^)]{{0,80}}\)\s{{0,9}})?(?:(?P<step>\d+):\s{{1,9}})?(?:(?P<now>{NUMBER}),\s{{0,9}})?"
     rf"(?P<mean>{NUMBER}) (?:(?:(?:avg|average|train(?:ing)?) )?loss\s{{0,9}}(?:,|;|$)|avg,(?=\s{NUMBER} rate,))",
     re.IGNORECASE,
 )
-_RATE = re.compile(rf"[,;]\s*({NUMBER}) (?:rate|lr|learning rate)\s*(?:[,;]|$)", re.IGNORECASE)
-_PARTS = re.compile(
+_RATE = lazy_regex(rf"[,;]\s*({NUMBER}) (?:rate|lr|learning rate)\s*(?:[,;]|$)", re.IGNORECASE)
+_PARTS = lazy_regex(
     rf"\s*+(?:(?P<step>\d+):\s.{{0,120}}?)?\bloss: (?P<parts>(?:[a-z_]+ {NUMBER}, ){{1,20}})"
     rf"total (?P<total>{NUMBER})\s*$",
     re.IGNORECASE,
 )
-_PART = re.compile(rf"([a-z_]+) ({NUMBER}), ", re.IGNORECASE)
+_PART = lazy_regex(rf"([a-z_]+) ({NUMBER}), ", re.IGNORECASE)
 
 
 class ValuesFirst(Format):

@@ -12,24 +12,23 @@ transformers filters NaN losses out of its averages, and a resulting loss of 0.0
 
 from __future__ import annotations
 
-import re
-
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.pairs import worst_of_list
 from stayfinite.readers.logs.reading import TOTAL, Reading
 
-_OPENS = re.compile(r"\{\s*['\"][^'\"]{1,120}['\"]\s*:")
-_TOKENS = re.compile(
+_OPENS = lazy_regex(r"\{\s*['\"][^'\"]{1,120}['\"]\s*:")
+_TOKENS = lazy_regex(
     rf"(?P<brace>[{{}}])|'(?P<single>[^'\n]{{0,4000}})'(?P<key1>\s*:)?|\"(?P<double>(?:[^\"\\\n]|\\.){{0,4000}})\"(?P<key2>\s*:)?"
     rf"|(?<![\w.])(?P<number>{NUMBER})"
 )
-_NUMBER = re.compile(NUMBER)
-_FRACTION = re.compile(r"(\d+)\s*/\s*(\d+)")
+_NUMBER = lazy_regex(NUMBER)
+_FRACTION = lazy_regex(r"(\d+)\s*/\s*(\d+)")
 _MEANS_SOMETHING = frozenset({"decision", "event", "code", "split", "type", "mode", "phase", "subset", "stage"})
-_TELLING = re.compile(r"reward|accuracy|acc\b|perplexity|ppl|bleu|kl\b|logps|entropy|wer\b|cer\b|rouge|f1\b|map\b")
-_LISTED_STEP = re.compile(r"\"step\":\s*\[(?:\d+,\s*){1,3}(\d+)\]")
+_TELLING = lazy_regex(r"reward|accuracy|acc\b|perplexity|ppl|bleu|kl\b|logps|entropy|wer\b|cer\b|rouge|f1\b|map\b")
+_LISTED_STEP = lazy_regex(r"\"step\":\s*\[(?:\d+,\s*){1,3}(\d+)\]")
 """DLLogger: epoch, step, and position within them."""
 _DEEPEST = 16
 _EVALUATES = {"eval", "val", "valid", "validation", "test", "dev"}
@@ -124,8 +123,8 @@ def _flattened(line: str, begin: int) -> tuple[list[tuple[str, int, int]], dict[
     return pairs, texts, wild
 
 
-_LINE = re.compile(rf"\s*\"([^\"]{{1,80}})\"\s*:\s*\"?({NUMBER})\"?\s*,?\s*$")
-_JSON_FRAGMENTS_TELLING = re.compile(r"reward|logits|logps|accuracy|perplexity|bleu|entropy|\bkl\b")
+_LINE = lazy_regex(rf"\s*\"([^\"]{{1,80}})\"\s*:\s*\"?({NUMBER})\"?\s*,?\s*$")
+_JSON_FRAGMENTS_TELLING = lazy_regex(r"reward|logits|logps|accuracy|perplexity|bleu|entropy|\bkl\b")
 
 
 class JsonFragments(Format):

@@ -16,33 +16,34 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RUNNING_AVERAGE
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
 from stayfinite.readers.logs.pairs import AVERAGE, all_pairs, worst_of_list
 from stayfinite.readers.logs.reading import BATCH, BATCHES, SKIPS_EVER, TOTAL, Reading
 
-_EVALUATES = re.compile(
+_EVALUATES = lazy_regex(
     r"(?<![\w.])(?:e?val|evaluat\w{1,8}|valid|validat\w{1,8}|test(?:ing)?|dev)(?=[\])|\s:/-])", re.IGNORECASE
 )
-_OUT_OF = re.compile(r"\s*(?:/|of)\s*(\d[\d,]*)")
-_BATCH = re.compile(r"\[\s*(\d+)\s*/\s*(\d+)\s*(?:\(\s*\d+\s*%\s*\))?\]")
-_EPOCH_BATCH = re.compile(r"\[\s*(\d+)(?:/\d+)?\]\s*\[\s*(\d+)\s*/\s*(\d+)\s*\]")
-_HEAD = re.compile(r"\s*(?:train(?:ing)?|iter(?:ation)?|batch|update)\s+(\d+)\s*/\s*(\d+)(?=\s)", re.IGNORECASE)
-_TUTORIAL = re.compile(r"\s*\[(\d+),\s*(\d+)\]")
-_DLLOGGER = re.compile(r"DLL \S{8,12} \S{8,20} - \((\d+),\s*(\d+)")
-_SKIPS = re.compile(r"\bskipp(?:ed|ing)\b(?!\s*[:=]?\s*\d)", re.IGNORECASE)
+_OUT_OF = lazy_regex(r"\s*(?:/|of)\s*(\d[\d,]*)")
+_BATCH = lazy_regex(r"\[\s*(\d+)\s*/\s*(\d+)\s*(?:\(\s*\d+\s*%\s*\))?\]")
+_EPOCH_BATCH = lazy_regex(r"\[\s*(\d+)(?:/\d+)?\]\s*\[\s*(\d+)\s*/\s*(\d+)\s*\]")
+_HEAD = lazy_regex(r"\s*(?:train(?:ing)?|iter(?:ation)?|batch|update)\s+(\d+)\s*/\s*(\d+)(?=\s)", re.IGNORECASE)
+_TUTORIAL = lazy_regex(r"\s*\[(\d+),\s*(\d+)\]")
+_DLLOGGER = lazy_regex(r"DLL \S{8,12} \S{8,20} - \((\d+),\s*(\d+)")
+_SKIPS = lazy_regex(r"\bskipp(?:ed|ing)\b(?!\s*[:=]?\s*\d)", re.IGNORECASE)
 _COUNTS = {"skipped": SKIPS_EVER}
-_CODE = re.compile(
+_CODE = lazy_regex(
     r"\s*(?:\{|File |self\.|def |class |return |if |for |raise |assert |import |from |with "
     r"|>>>(?!\s\w{1,60}:\s)|\.\.\.|\^|\d+\s*[|:]\s{4,}\w)"
 )
-_CALL = re.compile(r"\w\(\w{0,80}\)\s*$")
-_ERROR = re.compile(r"\s*[\w.]*(?:Error|Exception|Warning|Interrupt|Exit)\b")
-_ARITHMETIC = re.compile(r"\s*(?:[*^@]|[+/]\s*[A-Za-z(])")
-_PERPLEXITY = re.compile(r"(?:^|_)(?:ppl|perplexity)$")
-_DURATION = re.compile(r"\s?(?:s|ms|sec\w*|min\w*|h|hours?)\b", re.IGNORECASE)
-_WORDS = re.compile(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
+_CALL = lazy_regex(r"\w\(\w{0,80}\)\s*$")
+_ERROR = lazy_regex(r"\s*[\w.]*(?:Error|Exception|Warning|Interrupt|Exit)\b")
+_ARITHMETIC = lazy_regex(r"\s*(?:[*^@]|[+/]\s*[A-Za-z(])")
+_PERPLEXITY = lazy_regex(r"(?:^|_)(?:ppl|perplexity)$")
+_DURATION = lazy_regex(r"\s?(?:s|ms|sec\w*|min\w*|h|hours?)\b", re.IGNORECASE)
+_WORDS = lazy_regex(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
 
 
 class Generic(Format):

@@ -14,12 +14,11 @@ loop logs its own numbers.
 
 from __future__ import annotations
 
-import re
-
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.reading import Reading
 
-_REFUSED = re.compile(r"\bstayfinite: (?:rank \d+: )?step (\d+)(?: refused, | bounded, |: rolled back |: new phase)")
+_REFUSED = lazy_regex(r"\bstayfinite: (?:rank \d+: )?step (\d+)(?: refused, | bounded, |: rolled back |: new phase)")
 
 
 class GuardLines(Format):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import plain
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.reading import Reading
 
-_CALL = re.compile(rf"\bTrainOutput\(global_step=(\d+),\s*training_loss=({NUMBER})")
-_CELL = re.compile(rf"\s*((?:train|eval|predict|test|epoch|total)\w*)\s+=\s+({NUMBER})\s*$")
+_CALL = lazy_regex(rf"\bTrainOutput\(global_step=(\d+),\s*training_loss=({NUMBER})")
+_CELL = lazy_regex(rf"\s*((?:train|eval|predict|test|epoch|total)\w*)\s+=\s+({NUMBER})\s*$")
 
 
 class TrainOutput(Format):
@@ -39,9 +40,9 @@ class TrainOutput(Format):
         return Reading("transformers", fields=[(name, *cell.span(2))], is_point=False)
 
 
-_BEGIN = re.compile(r"\s*(?:Detected inf/nan during batch_number|abs min\s+abs max\s+metadata)")
-_MODULE = re.compile(r"\s{8,}(\S+)\s+(\w+)\s*$")
-_FRAME = re.compile(rf"\s*({NUMBER})\s+({NUMBER})\s+((?:in|out)put\S*|weight\S*|bias\S*)")
+_BEGIN = lazy_regex(r"\s*(?:Detected inf/nan during batch_number|abs min\s+abs max\s+metadata)")
+_MODULE = lazy_regex(r"\s{8,}(\S+)\s+(\w+)\s*$")
+_FRAME = lazy_regex(rf"\s*({NUMBER})\s+({NUMBER})\s+((?:in|out)put\S*|weight\S*|bias\S*)")
 _MOST_MODULES = 500
 
 
@@ -93,8 +94,8 @@ class OverflowFrames(Format):
 
 
 _COUNT = r"(\d[\d,_]*)(?![\d.]|\s?[KMB]\b)"
-_TRAINED = re.compile(rf"(?<!non-)\b(?:trainable param(?:eter)?s|num\. trained)\s*[:=]\s*{_COUNT}", re.IGNORECASE)
-_ALL = re.compile(rf"\b(?:all params|all parameters|num\. model params|total params)\s*[:=]\s*{_COUNT}", re.IGNORECASE)
+_TRAINED = lazy_regex(rf"(?<!non-)\b(?:trainable param(?:eter)?s|num\. trained)\s*[:=]\s*{_COUNT}", re.IGNORECASE)
+_ALL = lazy_regex(rf"\b(?:all params|all parameters|num\. model params|total params)\s*[:=]\s*{_COUNT}", re.IGNORECASE)
 
 
 class Parameters(Format):

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import plain
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.pairs import separated_pairs
 from stayfinite.readers.logs.reading import NANS_HERE, RANK, SKIPS_EVER, SKIPS_HERE, TOTAL, Reading
 
-_HEAD = re.compile(rf"\biteration\s+({NUMBER})\s*/\s*({NUMBER})\s*\|")
-_EVALUATION = re.compile(r"\bvalidation loss at|\btest loss at|\bvalidation results at")
-_AT = re.compile(rf"\bat\s+iteration\s+({NUMBER})")
+_HEAD = lazy_regex(rf"\biteration\s+({NUMBER})\s*/\s*({NUMBER})\s*\|")
+_EVALUATION = lazy_regex(r"\bvalidation loss at|\btest loss at|\bvalidation results at")
+_AT = lazy_regex(rf"\bat\s+iteration\s+({NUMBER})")
 _QUIET = {"consumed_samples", "consumed_tokens", "global_batch_size", "batch_size"}
 
 
@@ -62,12 +63,12 @@ class Megatron(Format):
         return reading if len(reading.fields) > bool(at) else None
 
 
-_OVERFLOW = re.compile(
+_OVERFLOW = lazy_regex(
     r"OVERFLOW!\s*(?:Rank\s+(\d+)\s+)?Skipping step\.?"
     rf"(?:.{{0,80}}?loss scale:\s*({NUMBER})(?:,?\s+reducing to\s+({NUMBER}))?)?"
 )
-_NOT_FINITE = re.compile(r"OVERFLOW!\s*Skipping step\.?\s*Gradients are non-finite")
-_STEP = re.compile(rf"\bstep=(\d+),\s*skipped=(\d+),\s*lr=\[+({NUMBER})")
+_NOT_FINITE = lazy_regex(r"OVERFLOW!\s*Skipping step\.?\s*Gradients are non-finite")
+_STEP = lazy_regex(rf"\bstep=(\d+),\s*skipped=(\d+),\s*lr=\[+({NUMBER})")
 
 
 class DeepSpeed(Format):
@@ -102,12 +103,12 @@ class DeepSpeed(Format):
         return None
 
 
-_ITER = re.compile(rf"\biter\s+(\d+)(?:\s+step\s+(\d+))?:\s+loss\s+({NUMBER})")
-_NANOGPT_STEP = re.compile(
+_ITER = lazy_regex(rf"\biter\s+(\d+)(?:\s+step\s+(\d+))?:\s+loss\s+({NUMBER})")
+_NANOGPT_STEP = lazy_regex(
     rf"^\W*(?:\w{{2,12}}\s+)?(\d+)\s{{0,3}}[:|]\s*train(?: loss)?\s+({NUMBER})\s{{0,3}}[,| ]\s*"
     rf"val(?: loss)?\s+({NUMBER})"
 )
-_LITGPT = re.compile(
+_LITGPT = lazy_regex(
     rf"\bEp(?:och)?\s+(\d+)\s*\|\s*iter\s+(\d+)[\s|]+step\s+(\d+)\s*[|:]\s*loss train[^:|]{{0,20}}:\s*({NUMBER}),"
     rf"\s*val[^:|]{{0,30}}:\s*({NUMBER}|n/a|None)",
     re.IGNORECASE,
@@ -146,8 +147,8 @@ class NanoGpt(Format):
         return None
 
 
-_TORCHTITAN_HEAD = re.compile(r"(?<!\w)step:\s*\d+\s+(?=loss:|grad_norm:)")
-_EVALUATES = re.compile(r"\bvalidate\s*$")
+_TORCHTITAN_HEAD = lazy_regex(r"(?<!\w)step:\s*\d+\s+(?=loss:|grad_norm:)")
+_EVALUATES = lazy_regex(r"\bvalidate\s*$")
 
 
 class TorchTitan(Format):

@@ -17,39 +17,40 @@ from __future__ import annotations
 import math
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.reading import Reading
 
-_NEW_SCALE = re.compile(
+_NEW_SCALE = lazy_regex(
     rf"overflow\b.{{0,120}}?\b(?:loss[ _]?scale|scale|scaler)\b.{{0,60}}?\bto:?\s*({NUMBER})", re.IGNORECASE
 )
-_TOO_SMALL = re.compile(rf"\b(?:grad|loss)[ _]scale\b.{{0,60}}?\b(?:too|is) small\b\D{{0,40}}({NUMBER})", re.IGNORECASE)
+_TOO_SMALL = lazy_regex(rf"\b(?:grad|loss)[ _]scale\b.{{0,60}}?\b(?:too|is) small\b\D{{0,40}}({NUMBER})", re.IGNORECASE)
 _WHAT = r"(?P<what>(?:loss(?:es)?|cost)(?:[ _]?(?:tensor|value|function))?|grad(?:ient)?s?(?:[ _]?norm)?)"
 _NAN = r"(?P<value>nan|(?:\+/-)?inf|infinite|non-?finite)"
-_IS_NAN = re.compile(
+_IS_NAN = lazy_regex(
     rf"\b{_WHAT}\s+(?:(?:has |have )?(?:is|are|was|were|been|bec[ao]mes?|turn(?:s|ed)?|goes|went|gone)\s+)"
     r"(?:(?:a|an|to|into|now|all|already)\s+){0,2}"
     r"(?P<value>(?:nan|inf|infinity)(?:\s*(?:or|/)\s*(?:nan|inf))?|infinite or nan|infinite|not finite|non-?finite)\b",
     re.IGNORECASE,
 )
-_NAN_IS = re.compile(
+_NAN_IS = lazy_regex(
     rf"\b{_NAN}(?:s|\s+or\s+(?:nan|inf)s?)?\s+(?:(?:value|found|detected|occurred)s?\s+)?(?:(?:in|for)\s+)?"
     rf"(?:the\s+)?(?:\w+\s+)?{_WHAT}\b.{{0,40}}?\b"
     r"(?:encountered|detected|found|occurr?ed|during training|abort\w*|stopp\w*"
     r"|(?:at|in) (?:step|iter\w*|batch|epoch))\b",
     re.IGNORECASE,
 )
-_RECEIVED = re.compile(
+_RECEIVED = lazy_regex(
     rf"\b(?:received|got|found|detected|encountered|hit)\s+(?:an?\s+)?{_NAN}\s+(?:\w+\s+)?(?P<what>loss|cost)\b",
     re.IGNORECASE,
 )
-_INVALID = re.compile(r"\b(?P<value>invalid) (?P<what>loss), terminating training", re.IGNORECASE)
-_DENIED = re.compile(r"\b(?:no|not|never|without|zero)\s+(?:an?\s+|any\s+)?$", re.IGNORECASE)
-_SUPPOSED = re.compile(r"\?|\b(?:if|when|whether|avoid|prevent|unless|may|might|could|can)\b", re.IGNORECASE)
+_INVALID = lazy_regex(r"\b(?P<value>invalid) (?P<what>loss), terminating training", re.IGNORECASE)
+_DENIED = lazy_regex(r"\b(?:no|not|never|without|zero)\s+(?:an?\s+|any\s+)?$", re.IGNORECASE)
+_SUPPOSED = lazy_regex(r"\?|\b(?:if|when|whether|avoid|prevent|unless|may|might|could|can)\b", re.IGNORECASE)
 _FORMS = (_IS_NAN, _NAN_IS, _RECEIVED, _INVALID)
-_STEP = re.compile(r"\b(?:step|iter(?:ation)?|batch)[ :=#]{1,3}(\d+)", re.IGNORECASE)
-_SKIPS = re.compile(r"\bskip(?:ping|ped)?\b", re.IGNORECASE)
+_STEP = lazy_regex(r"\b(?:step|iter(?:ation)?|batch)[ :=#]{1,3}(\d+)", re.IGNORECASE)
+_SKIPS = lazy_regex(r"\bskip(?:ping|ped)?\b", re.IGNORECASE)
 
 
 class LossScalers(Format):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import NO_METRICS, column_of, is_evaluation, plain
 from stayfinite.readers.logs.numbers import NUMBER
@@ -22,8 +23,8 @@ from stayfinite.readers.logs.pairs import separated_pairs
 from stayfinite.readers.logs.reading import BATCH, BATCHES, SCORES, Reading
 
 ANSWERS = "confusion/answers"
-_PRECISION = re.compile(rf"\s*Average Precision\s+\(AP\) @\[[^\]]{{10,80}}\] = ({NUMBER})")
-_ROW = re.compile(r"\s*(\[?)\[\s*(\d+(?:[\s,]+\d+){1,40})\s*\]{1,2}\s*$")
+_PRECISION = lazy_regex(rf"\s*Average Precision\s+\(AP\) @\[[^\]]{{10,80}}\] = ({NUMBER})")
+_ROW = lazy_regex(r"\s*(\[?)\[\s*(\d+(?:[\s,]+\d+){1,40})\s*\]{1,2}\s*$")
 
 
 class Evaluations(Format):
@@ -69,13 +70,13 @@ _RATES_PLACE = (
     r"(?:\[?epoch:?\s*\[?\s*(?P<epoch>\d+)(?:/\d+)?\s*\]?(?:\s*\[\s*(?P<batch>\d+)\s*/\s*(?P<batches>\d+)\s*\])?"
     r"|(?:iter(?:ation)?|(?:global[ _])?step)[ :=#]{1,3}(?P<step>\d+)(?:\s*/\s*\d+)?)"
 )
-_RATE = re.compile(
+_RATE = lazy_regex(
     rf"\s*+(?:{_RATES_PLACE}[\s,;:|\]-]{{1,20}}(?:current\s+)?(?:lr|learning[ _]rate)\s*[:=]?"
     rf"|current (?:lr|learning rate)\s*(?:is|[:=])|(?:last_)?lr\s*[:=]\s*(?=\[))"
     rf"\s*\[{{0,2}}(?P<rate>{NUMBER})(?:[\],]|\s|$)",
     re.IGNORECASE,
 )
-_SCALE = re.compile(
+_SCALE = lazy_regex(
     rf"\s*+(?:DLL\s.{{10,40}}?-\s.{{0,60}}?)?(?:PARAMETER |current )"
     rf"(?:loss|grad)[ _]?scale\s*[:=]\s*(?P<scale>{NUMBER})\s*$",
     re.IGNORECASE,
@@ -124,25 +125,25 @@ _QUANTITY = (
     rf"{_SCORES}|"
     r"activations?|logits?|outputs?|hidden|weights?|params?|gradients?|grads?|preds?|predictions?"
 )
-_BARE = re.compile(
+_BARE = lazy_regex(
     rf"(?<![\w.$/-])((?:(?:train(?:ing)?|val(?:id(?:ation)?)?|test|eval|mean|avg|average|episode|max|min)[ _])?"
     rf"(?:{_QUANTITY})"
     rf"(?:[ _](?:mean|std|max|min|abs|norm|var))?)\s{{1,4}}(?:tensor\()?({NUMBER})",
     re.IGNORECASE,
 )
-_NAME = re.compile(rf"(?:^|[_/ ])(?:{_QUANTITY})(?:$|[_/@ ]|\d)", re.IGNORECASE)
-_SCORE = re.compile(rf"(?:^|[_/ ])(?:{_SCORES})(?:$|[_/@ ]|\d)", re.IGNORECASE)
-_PLACE = re.compile(
+_NAME = lazy_regex(rf"(?:^|[_/ ])(?:{_QUANTITY})(?:$|[_/@ ]|\d)", re.IGNORECASE)
+_SCORE = lazy_regex(rf"(?:^|[_/ ])(?:{_SCORES})(?:$|[_/@ ]|\d)", re.IGNORECASE)
+_PLACE = lazy_regex(
     r"(?<![\w.])((?:global[ _]?)?steps?|iter(?:ation)?s?|epochs?|episodes?|update|round|ep|it)"
     r"\s{0,9}[#:=\[(]?\s{0,2}(\d+)",
     re.IGNORECASE,
 )
-_WORDS = re.compile(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
-_OF_NONE = re.compile(
+_WORDS = lazy_regex(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
+_OF_NONE = lazy_regex(
     r"\b(?:count|support|instances|num_(?:samples|examples|pos|gt))\s?[:=]\s?0(?![.\d])", re.IGNORECASE
 )
 """Means over no rows are NaN."""
-_CODE = re.compile(r"\s*(?:\{|File |self\.|def |class |return |if |for |raise |assert |import |from |with |>>>|\^)")
+_CODE = lazy_regex(r"\s*(?:\{|File |self\.|def |class |return |if |for |raise |assert |import |from |with |>>>|\^)")
 
 
 class OtherMetrics(Format):

@@ -14,21 +14,22 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import column_of, is_loss_part, plain
 from stayfinite.readers.logs.pairs import all_pairs, separated_pairs
 from stayfinite.readers.logs.reading import BATCH, BATCHES, OTHER, TOTAL, Reading
 
-_BAR = re.compile(
+_BAR = lazy_regex(
     r"(?P<percent>\d{1,3})%(?:\s?\|(?P<bar>[^|\[\]\r\n]{0,400}(?=\|))?\|?|(?=\s+\d+/\d+ \[[\d:]+<))\s*"
     r"(?P<n>\d+)/(?P<total>\d+|\?)(?:\s*\[(?P<time>[\d:?]+<[^,\]]{1,20})(?:,\s*(?P<speed>[^,\]=]{1,30}(?=[,\]])))?)?"
 )
-_RICH = re.compile(
+_RICH = lazy_regex(
     r"[━╸╺][━╸╺ ]{2,400}\s(?P<n>\d+)/(?P<total>\d+)\s+(?P<time>\S{1,20} • \S{1,20})\s+(?P<speed>\S{1,20})"
 )
-_EPOCH = re.compile(r"\bepoch\D{0,4}(\d+)(?:\s*/\s*(\d+))?", re.IGNORECASE)
-_TRAINS = re.compile(r"train|step|iter|epoch|^\W*$", re.IGNORECASE)
-_EVALUATES = re.compile(r"\b(?:val|valid|validat\w+|eval\w*|test\w*|sanity|predict\w*)\b", re.IGNORECASE)
+_EPOCH = lazy_regex(r"\bepoch\D{0,4}(\d+)(?:\s*/\s*(\d+))?", re.IGNORECASE)
+_TRAINS = lazy_regex(r"train|step|iter|epoch|^\W*$", re.IGNORECASE)
+_EVALUATES = lazy_regex(r"\b(?:val|valid|validat\w+|eval\w*|test\w*|sanity|predict\w*)\b", re.IGNORECASE)
 _LONGEST_TITLE = 200
 
 
@@ -95,8 +96,8 @@ class ProgressBars(Format):
         return pairs if any(column_of(name) == "loss" or is_loss_part(name) for name in names) else []
 
 
-_HEADING = re.compile(r"\s*Epoch\s+(\d+)\s*/\s*\d+\s*:?\s*$")
-_KERAS_BAR = re.compile(r"\s*(\d+)/(\d+)\s+(\[[=>.]*\]|[━╸╺ ]*)\s(?:(\S.{0,40}?)\s)??-\s(?=(?!ETA)\w+: )")
+_HEADING = lazy_regex(r"\s*Epoch\s+(\d+)\s*/\s*\d+\s*:?\s*$")
+_KERAS_BAR = lazy_regex(r"\s*(\d+)/(\d+)\s+(\[[=>.]*\]|[━╸╺ ]*)\s(?:(\S.{0,40}?)\s)??-\s(?=(?!ETA)\w+: )")
 
 
 class Keras(Format):

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.pairs import separated_pairs
 from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
 
-_INNER = re.compile(r"\bepoch\s+(\d+):?\s+(\d+)\s*/\s*(\d+)\s+(?=\w+=)")
-_SUMMARY = re.compile(r"(?<![^\s|])epoch\s+(\d+)\s*\|")
-_CELL = re.compile(rf"\|\s*([A-Za-z_][\w/ ]{{0,40}}?)\s+({NUMBER})\s*%?\s*(?=\||$)")
+_INNER = lazy_regex(r"\bepoch\s+(\d+):?\s+(\d+)\s*/\s*(\d+)\s+(?=\w+=)")
+_SUMMARY = lazy_regex(r"(?<![^\s|])epoch\s+(\d+)\s*\|")
+_CELL = lazy_regex(rf"\|\s*([A-Za-z_][\w/ ]{{0,40}}?)\s+({NUMBER})\s*%?\s*(?=\||$)")
 
 
 class Fairseq(Format):
@@ -53,9 +54,9 @@ def _unprefixed(name: str) -> str:
     return name.removeprefix("eval_") if name.startswith("eval_valid") else name
 
 
-_HEAD = re.compile(r"\b(\d+)epoch:(\w+):\d+-(\d+)batch:")
-_RESULTS = re.compile(r"\b(\d+)epoch results:")
-_VALID = re.compile(r"\[valid\]")
+_HEAD = lazy_regex(r"\b(\d+)epoch:(\w+):\d+-(\d+)batch:")
+_RESULTS = lazy_regex(r"\b(\d+)epoch results:")
+_VALID = lazy_regex(r"\[valid\]")
 
 
 class EspNet(Format):
@@ -90,9 +91,9 @@ class EspNet(Format):
         return reading
 
 
-_ICEFALL_HEAD = re.compile(r"\bEpoch\s+(\d+), batch\s+(\d+),\s+(?=\w*loss\[|\w*loss:)")
-_VALIDATION = re.compile(r"\bEpoch\s+(\d+), validation:\s+")
-_TOTAL = re.compile(r"\btot_loss\[[^\]]*\]?")
+_ICEFALL_HEAD = lazy_regex(r"\bEpoch\s+(\d+), batch\s+(\d+),\s+(?=\w*loss\[|\w*loss:)")
+_VALIDATION = lazy_regex(r"\bEpoch\s+(\d+), validation:\s+")
+_TOTAL = lazy_regex(r"\btot_loss\[[^\]]*\]?")
 
 
 class Icefall(Format):
@@ -125,11 +126,11 @@ class Icefall(Format):
         return reading if reading.has("loss", "loss_scale", "lr") else None
 
 
-_OPENNMT_HEAD = re.compile(r"\bStep\s+(\d+)\s*/\s*(\d+);")
-_OLD = re.compile(r"\bEpoch\s+(\d+),\s*(\d+)/\s*(\d+);\s*acc:")
-_SPEED = re.compile(r";\s*(\d+)\s*/\s*(\d+) tok/s")
-_OPENNMT_VALIDATION = re.compile(rf"\bValidation (perplexity|accuracy|loss|xent): ({NUMBER})\s*$")
-_NUMBERED = re.compile(rf"[a-z]\s?[:=]\s{{0,4}}{NUMBER}", re.IGNORECASE)
+_OPENNMT_HEAD = lazy_regex(r"\bStep\s+(\d+)\s*/\s*(\d+);")
+_OLD = lazy_regex(r"\bEpoch\s+(\d+),\s*(\d+)/\s*(\d+);\s*acc:")
+_SPEED = lazy_regex(r";\s*(\d+)\s*/\s*(\d+) tok/s")
+_OPENNMT_VALIDATION = lazy_regex(rf"\bValidation (perplexity|accuracy|loss|xent): ({NUMBER})\s*$")
+_NUMBERED = lazy_regex(rf"[a-z]\s?[:=]\s{{0,4}}{NUMBER}", re.IGNORECASE)
 
 
 class OpenNmt(Format):

@@ -28,28 +28,29 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.progress_bars import read_bar
 from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
 
-_NAMES = re.compile(
+_NAMES = lazy_regex(
     r"(?:(?:Training|Train|Validation|Valid|Eval|Test)\s(?:Loss|Accuracy|Perplexity)|(?:Learning|Grad|"
     r"Gradient)\s(?:Rate|Norm)"
     r"|[A-Za-z_][\w./%@()-]*)(?=\s|\||$)",
     re.IGNORECASE,
 )
-_CELL = re.compile(
+_CELL = lazy_regex(
     rf"(?<![^\s|])(?:({NUMBER})(?:/(\d+))?|(\d+(?:\.\d+)?[GM]B?)|No log|N/?A|None|--?|\d+:\d\d(?::\d\d)?)"
     r"(?:%|m?s)?(?=[\s|:]|$)"
 )
-_APART = re.compile(r"[^\s|](?:[^\s|]| (?=[^\s|]))*")
+_APART = lazy_regex(r"[^\s|](?:[^\s|]| (?=[^\s|]))*")
 """Names with a bar, a tab or two spaces between them."""
-_WORDS = re.compile(r"[A-Za-z_%@/.\d() -]{1,24}")
-_FIRST = re.compile(r"[\s|]*(?:global_?)?(?:steps?|epochs?|iter\w{0,8})\b", re.IGNORECASE)
-_GAPS = re.compile(r"\S(?:\s{2,}|\s*\|\s*)[A-Za-z_]\S*\s")
-_HEADS = re.compile(r"loss|gpu_mem", re.IGNORECASE)
+_WORDS = lazy_regex(r"[A-Za-z_%@/.\d() -]{1,24}")
+_FIRST = lazy_regex(r"[\s|]*(?:global_?)?(?:steps?|epochs?|iter\w{0,8})\b", re.IGNORECASE)
+_GAPS = lazy_regex(r"\S(?:\s{2,}|\s*\|\s*)[A-Za-z_]\S*\s")
+_HEADS = lazy_regex(r"loss|gpu_mem", re.IGNORECASE)
 _ULTRALYTICS = {"box": "box_loss", "obj": "obj_loss", "cls": "cls_loss", "total": "loss"}
 """Column names of older releases."""
 _PATIENCE = 50
@@ -151,7 +152,7 @@ def _headed(line: str, start: int) -> list[re.Match[str]]:
     return [] if any(text.strip(" \t|") for text in between) else found
 
 
-_ROW = re.compile(rf"\s*+[|│]\s*+([A-Za-z][\w/.-]{{0,60}}+)\s*+[|│]\s*+({NUMBER})\s*+[|│]\s*$")
+_ROW = lazy_regex(rf"\s*+[|│]\s*+([A-Za-z][\w/.-]{{0,60}}+)\s*+[|│]\s*+({NUMBER})\s*+[|│]\s*$")
 
 
 class BoxedRows(Format):
@@ -181,11 +182,11 @@ class BoxedRows(Format):
         return None
 
 
-_BARE_ROWS_ROW = re.compile(rf"\s*+\(?(\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?({NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$")
-_ALONE = re.compile(
+_BARE_ROWS_ROW = lazy_regex(rf"\s*+\(?(\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?({NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$")
+_ALONE = lazy_regex(
     r"\s*(?:tensor\()?(\d{5,}\.\d+|\d(?:\.\d+)?e\+?\d{1,3}|nan|inf)(?:,[^()\n]{0,80}\)|\))?\s*$", re.IGNORECASE
 )
-_MEASURED = re.compile(r"\.|e|nan|inf", re.IGNORECASE)
+_MEASURED = lazy_regex(r"\.|e|nan|inf", re.IGNORECASE)
 
 
 class BareRows(Format):
