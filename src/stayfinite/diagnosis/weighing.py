@@ -131,7 +131,7 @@ def _score(confidence: float, share: float) -> float:
 def _finding(likely: Likely) -> Finding:
     rule = rule_of(likely.cause)
     said = ", ".join(f"'{each}'" if " " not in each else each for each in likely.because)
-    why = f"runs like this one ({said}) often had it" if said else "it is frequent"
+    why = f"runs like this one ({said}) often had it" if said else "it is a frequent cause"
     return Finding(
         code=rule.code,
         cause=rule.slug,

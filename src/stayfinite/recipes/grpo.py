@@ -365,8 +365,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
     )  # fmt: skip
     if place.first:
         write_result(output, {"scores": found, "start": before, **result.numbers(), "evaluations": best.history})
-    say(f"start  {in_words(before)}")
-    say(f"tuned  {in_words(found)}")
+    say(f"start  {in_words(before)}\ntuned  {in_words(found)}")
     say(f"Saved the best adapter to {best.directory}. Try it: stayfinite sft chat --adapter {best.directory}")
     return result
 
@@ -379,13 +378,12 @@ def main(arguments: Sequence[str]) -> None:
 def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Tensor]]:
     """Model and forward pass of a run, for ``stayfinite replay``."""
     config: Grpo = settings_of(Grpo, read_launch(run_dir, "grpo") | {"output_dir": str(run_dir)})
-    device = torch.device("cpu")
-    alone = Place(device=device)
+    alone = Place(device=torch.device("cpu"))
     start: Start = start_of(config, alone, lambda _: None)
-    model = adapted(start.settings, base_of(start.settings, alone, ()), device, "fp32")
+    model = adapted(start.settings, base_of(start.settings, alone, ()), alone.device, "fp32")
     without_dropout(model)
     plan_again(model, Path(run_dir))
-    return model, _loss_of(config, model, device)
+    return model, _loss_of(config, model, alone.device)
 
 
 # -- the parts, in the order in which they are used ------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_it_says_what_it_does(trained):
     _, _, said = trained
     text = "\n".join(said)
     for words in (
-        "pairs.csv: CSV, ", "rows: source = source", "longer than 24 and 24 tokens, so cut", "computing in fp32 on cpu",
+        "pairs.csv: CSV, ", "rows: source = source", "cut for more than 24 and 24 tokens: ", "computing in fp32 on cpu",
         "check: ready to launch", "epoch 1: BLEU", "    reference  ", "Saved the best model to",
     ):  # fmt: skip
         assert words in text, words

@@ -46,7 +46,8 @@ class Encoding:
             ways = ["both directions"] if self.two_way else []
             ways += [f"{1 + self.segmentations} segmentations"] if self.segmentations else []
             say(f"{len(pairs):,} pairs become {len(rows):,}: {' and '.join(ways)} of each")
-        say(self._lost(rows))
+        if words := self._lost(rows):
+            say(words)
         self._unknown(rows, say)
         fitting = self._fitting(rows)
         if not fitting:
@@ -81,19 +82,22 @@ class Encoding:
         return len(row.source) > self.limits[0] or len(row.target) > self.limits[1]
 
     def _lost(self, rows: Sequence[Example]) -> str:
-        source = sum(len(row.source) > self.limits[0] for row in rows) / len(rows)
-        target = sum(len(row.target) > self.limits[1] for row in rows) / len(rows)
-        longest = max(len(row.source) for row in rows), max(len(row.target) for row in rows)
+        """How many rows the limits cut or drop, in words; empty if none."""
+        sources = sum(len(row.source) > self.limits[0] for row in rows)
+        targets = sum(len(row.target) > self.limits[1] for row in rows)
+        if not sources + targets:
+            return ""
         fate = "cut" if self.too_long == "cut" else "dropped"
-        warning = ""
-        if max(source, target) > MUCH:
-            warning = (
-                f"\n  warning: that is a lot. The longest have {longest[0]} and {longest[1]}: raise "
-                "--max-source-length and --max-target-length"
-            )
+        told = (
+            f"{fate} for more than {self.limits[0]} and {self.limits[1]} tokens: {sources:,} of {len(rows):,} sources, "
+            f"{targets:,} targets"
+        )
+        if max(sources, targets) <= MUCH * len(rows):
+            return told
+        longest = max(len(row.source) for row in rows), max(len(row.target) for row in rows)
         return (
-            f"longer than {self.limits[0]} and {self.limits[1]} tokens, so {fate}: {source:.1%} of the sources, "
-            f"{target:.1%} of the targets{warning}"
+            f"{told}\n  warning: that is a lot. The longest have {longest[0]} and {longest[1]}: raise "
+            "--max-source-length and --max-target-length"
         )
 
     def _unknown(self, rows: Sequence[Example], say: Callable[[str], None]) -> None:
