@@ -50,7 +50,10 @@ def _helps_of(kind: type) -> dict[str, str]:
     """The docstrings under the settings, each on one line; tyro would keep the line breaks of the source."""
     found = {}
     for owner in reversed(kind.__mro__[:-1]):
-        (of_class,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        try:
+            (of_class,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+        except OSError:
+            continue  # installed without its source
         assert isinstance(of_class, ast.ClassDef)
         for field, text in pairwise(of_class.body):
             if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):

@@ -1,6 +1,7 @@
 """Help says what a flag takes, and nothing of how that is written in Python."""
 
-from dataclasses import dataclass
+import inspect
+from dataclasses import dataclass, make_dataclass
 
 import pytest
 
@@ -37,3 +38,13 @@ def test_a_default_of_0_is_shown_and_help_is_not_broken_where_the_source_is(caps
     with pytest.raises(SystemExit):
         parsed(Said, ["--help"], "said")
     assert "has room for, so that the sentence is broken. (default: 0)" in capsys.readouterr().out
+
+
+def test_help_works_where_the_package_has_no_source(monkeypatch):
+    def missing(_):
+        raise OSError("could not get source code")
+
+    monkeypatch.setattr(inspect, "getsource", missing)
+    with pytest.raises(SystemExit) as ended:
+        parsed(make_dataclass("Settings", [("rate", float, 0.1)]), ["--help"], "program")
+    assert ended.value.code == 0

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import isfinite
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
@@ -97,7 +98,7 @@ def _same_evaluation(facts: Facts) -> tuple[str, str] | None:
     for run in facts.runs:
         for name, track in run.metrics.items():
             first = track.values[0]
-            evaluates = _OF_EVALUATION.search(name) is not None and "loss" in name
+            evaluates = _OF_EVALUATION.search(name) is not None and "loss" in name and isfinite(first)
             if evaluates and len(track.values) >= 2 and {*track.values} == {first} and digits(first) >= DIGITS:
                 return f"{name} stays {first:.6g}", run.where(track.lines[-1])
     return None
