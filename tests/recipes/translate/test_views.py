@@ -91,3 +91,9 @@ def test_depths_of_encoder_and_decoder_are_for_models_built_here(tokenizer, tmp_
     assert (config.num_layers, config.num_decoder_layers) == (3, 1)
     with pytest.raises(UsageError, match="--decoder-layers"):
         refuse_impossible(Translate(model=str(Path("some/model")), decoder_layers=1, output_dir=str(tmp_path)))
+
+
+def test_a_decoder_deeper_than_the_encoder_is_refused_before_training(tmp_path):
+    refuse_impossible(Translate(model="tiny", encoder_layers=3, decoder_layers=3, output_dir=str(tmp_path)))
+    with pytest.raises(UsageError, match="3 layers beside an encoder of 2"):
+        refuse_impossible(Translate(model="tiny", decoder_layers=3, output_dir=str(tmp_path)))

@@ -34,6 +34,8 @@ def refuse_impossible(config: Any) -> None:
             f"--encoder-layers and --decoder-layers shape a model built here, not {config.model!r}",
             fix=f"remove them, or --model {' | '.join(SIZES)}",
         )
+    if is_size(config.model):
+        _refuse_deeper_decoder(config)
     refuse_unshardable(config, ema=config.ema, compile=config.compile, precision=is_planned(config.precision))
     require(
         config,
@@ -51,6 +53,18 @@ def refuse_impossible(config: Any) -> None:
     )  # fmt: skip
     refuse_untimed(config)
     require_room(config.output_dir)
+
+
+def _refuse_deeper_decoder(config: Any) -> None:
+    """transformers sizes a T5's cache by its encoder, so generation would fail after the training."""
+    size = SIZES[config.model]
+    encoder, decoder = config.encoder_layers or size.layers, config.decoder_layers or size.decoder_layers
+    if decoder > encoder:
+        raise UsageError(
+            f"a decoder of {decoder} layers beside an encoder of {encoder}: transformers cannot generate with a T5 "
+            "whose decoder is deeper",
+            fix=f"--decoder-layers {encoder}, or --encoder-layers {decoder}",
+        )
 
 
 def refuse_recorded_stream(config: Any) -> None:
