@@ -68,6 +68,11 @@ WON = 3
 """Losses in a row at which a discriminator is right about everything."""
 _OPPONENT = lazy_regex(r"(?:loss_?|err_?)?(?:d|disc\w*)(?:_?loss)?")
 _MAKER = lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?")
+_OF_CLASS = lazy_regex(
+    r"(?P<score>iou|dice|ap|f1|recall|acc(?:uracy)?)[_/ ](?:of_|for_)?(?:class|cls|label|category)[_/ ]?\w+"
+)
+FOUND, NOT_FOUND = 0.8, 0.02
+"""Scores of two classes of which one is learned and the other is never predicted."""
 HELPLESS = 5.0
 """The loss of a generator that fools nobody."""
 
@@ -87,6 +92,8 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "metric explodes": _exploding(run, points),
         "worse than the mean": _worse_than_mean(run),
         "evaluation at chance": _evaluated_at_chance(run),
+        "class not found": _class_not_found(run),
+        "no advantage": _no_advantage(run),
     }
     return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
 
@@ -222,6 +229,27 @@ def _evaluated_at_chance(run: RunSeries) -> str:
             if abs(track.values[-1] - guess) <= 1e-4 * guess and abs(right * classes - 1) <= 0.1:
                 return f"{name} is ln {classes} and {accuracy[0]} 1/{classes}: chance"
     return ""
+
+
+def _class_not_found(run: RunSeries) -> str:
+    """One class is learned and another is not predicted at all."""
+    scores: dict[str, dict[str, float]] = {}
+    for name, track in run.metrics.items():
+        named = _OF_CLASS.search(name)
+        if named and track.values:
+            scores.setdefault(named["score"], {})[name] = track.values[-1]
+    for each in scores.values():
+        worst, best = min(each, key=lambda name: each[name]), max(each, key=lambda name: each[name])
+        if each[best] >= FOUND and 0 <= each[worst] <= NOT_FOUND * min(1.0, each[best]):
+            return f"{worst} is {each[worst]:.2g} and {best} {each[best]:.2g}"
+    return ""
+
+
+def _no_advantage(run: RunSeries) -> str:
+    """All advantages of the last update are 0: a policy learns nothing from them."""
+    extremes = [run.metrics.get(f"critic/advantages/{name}") for name in ("max", "min")]
+    last = [track.values[-1] for track in extremes if track is not None and track.values]
+    return "all advantages are 0" if last == [0.0, 0.0] else ""
 
 
 def _running_sum(run: RunSeries, points: Sequence[Point]) -> str:

@@ -60,6 +60,9 @@ _UNMEASURED = frozenset(
 NO_RATE = 1e-30
 """A smaller learning rate changes no weight in any format."""
 
+LEARNED = 0.8
+"""An accuracy that shows that something was learned."""
+
 FEW = 3
 """Too few finite losses to vouch for a run that prints NaN elsewhere."""
 
@@ -108,7 +111,14 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     if seen.points > FEW:  # enough numbers, but they do not show what the model answers
         told = [] if seen.trouble or len(lines) > REMARKED else reported_symptoms(lines)
         return replace(seen, told=tuple(each for each in told if each.kind in _UNMEASURED))
-    return with_told(seen, reported_symptoms(lines))
+    learned = any(map(_has_learned, runs))
+    return with_told(seen, [each for each in reported_symptoms(lines) if not (learned and each.kind == "still")])
+
+
+def _has_learned(run: RunSeries) -> bool:
+    """Whether an accuracy is high: it may well stand still."""
+    last = [track.values[-1] for name, track in run.metrics.items() if "acc" in name.lower() and track.values]
+    return any(LEARNED <= value <= 1.0 or 100 * LEARNED <= value <= 100.0 for value in last)
 
 
 def with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:

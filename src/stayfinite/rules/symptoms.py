@@ -37,7 +37,8 @@ EARLY = 10
 
 Clash = Literal[
     "negative loss", "share above 1", "saturated", "evaluation far off", "random order", "discriminator wins",
-    "accuracy gone", "running sum", "metric explodes", "worse than the mean", "evaluation at chance",
+    "accuracy gone", "running sum", "metric explodes", "worse than the mean", "evaluation at chance", "class not found",
+    "no advantage",
 ]  # fmt: skip
 
 

@@ -85,6 +85,9 @@ def _clues(facts: Facts) -> Iterator[Clue]:
         # verl logs the advantages themselves; a gradient next to them comes from the KL term.
         yield from seen_in_log(facts, ZERO_ADVANTAGE)
         return
+    none = seen.contradicted("no advantage")
+    if none is not None:
+        yield Clue(none.text, STRONG + HINT)
     if not deviations and not shares and not still:
         return
     if seen.zero_loss or seen.zero_losses:

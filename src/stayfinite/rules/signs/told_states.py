@@ -1,0 +1,155 @@
+"""What a sentence says of a quantity: `the loss ... suddenly becomes 0`, `accuracy is fixed at 0.5`.
+
+Subjects (loss, gradient, weights, rate, score, model) and states (zero, still, growing, falling, negative) are found
+apart. A state belongs to the subject before it, or else to the one right after it: `no change in the loss`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+from stayfinite.core.lazy_regex import lazy_regex
+
+StateKind = Literal[
+    "zero loss", "zero gradient", "rate 0", "weights still", "rate still", "still", "explodes", "score falls",
+    "negative loss",
+]  # fmt: skip
+
+_SUBJECT = lazy_regex(
+    r"\b(?:(?P<rate>lr|learning[_ ]rates?)|"
+    r"(?P<other>\w+[_ ]?scal(?:e|er|ing)|iter(?:ation)?s?|epochs?|steps?|outputs?)|"
+    r"(?P<gradient>grad(?:ient)?s?(?:[_ ]norms?)?)|"
+    r"(?P<loss>(?:\w{1,16}_)?loss(?:es)?|cost|objective|(?<!an )(?<!this )error|perplexity|ppl|nll|elbo)|"
+    r"(?P<score>(?:\w{1,16}_)?acc(?:uracy|uracies)?|bleu|rouge|f1|m?ap(?:50)?|auc|m?iou|dice|recall|precision|scores?|"
+    r"rewards?|metrics?|psnr|ssim|performance|success rate|explained_variance)|(?P<weights>weights?|param(?:eter)?s?)|"
+    r"(?P<model>model|network|net|agent|policy|generator|discriminator|trainings?(?! (?:steps|data|set))|\w*gan|it|"
+    r"results?))\b(?!\.\w)",
+    re.IGNORECASE,
+)
+_NOT = (
+    r"(?:(?:does|do|did|is|are|was|were|can|could|has|have)(?: not|n[o']t)|not|never|doesnt|dont|didnt|cannot|hardly|"
+    r"barely|no longer|fail(?:s|ed)? to)"
+)
+_STATES = {
+    "zero": (
+        r"(?:\b(?:always|constantly|exactly|all|only|just|still|stays?|remains?|keeps?|stuck|is|are|becomes?|became|"
+        r"becoming|was|were|goes|went|drops?|dropped|fell|falls|turns?|gets?|decreas\w+|decays?)\b|[:=])\W{1,2}"
+        r"(?:(?:exactly|always|all|constantly|still|at|to|down to|around|suddenly|become)\s){0,3}"
+        r"(?:zeros?|0(?:\.0+)?)\b(?!\.?\d|[ /]*%|e-?\d)(?! ?[-x/*])|[:=] ?none\b|\b(?:is|are) (?:all |always )?none\b|"
+        r"\bvanish\w*|\bno (?=gradients?\b)"
+    ),
+    "still": (
+        rf"\b{_NOT}\s(?:\w+\s){{0,3}}?(?:decreas|go(?:es|ing)? (?:down|lower|below|up)|"
+        r"get\w* (?:lower|better|updated)|dip|com(?:e|es|ing) down|chang|mov|diminish|drop|reduc|fall|improv|"
+        r"learn(?!ing[_ ])|converg|train\b|increas|updat|decay|warm|follow|be(?:ing)? (?:updated|trained|changed))\w*|"
+        r"\b(?:stuck|(?<!not )flat|unchanged|(?<![\"'])constant|(?<!not )frozen|plateau\w*|stagnat\w*|"
+        r"fixed (?:at|as|to)|stands? still)\b|"
+        r"\b(?:stay|remain|keep|hover|linger)(?:s|ed|ing)?\s(?:\w+\s)?(?:(?:at|around|about|near|to be|as|on|between|"
+        r"above|over|exactly|the same|same|constant|fixed|low|random|unchanged)\b(?! (?:finite|stable|fine|low|nan))|"
+        r"~?\d)|"
+        r"\b(?:always|constantly) (?:(?:at|around|about|exactly|equal to|the) )?(?:~?\d|same)|"
+        r"\bsame (?:(?:value|number|loss|result) )?(?:for|in|at|after|every|each|all|throughout)\b|"
+        r"\b(?:no|without|zero) (?:any )?(?:change|improvement|progress|convergence|learning|decrease)\b(?! to the)|"
+        r"\bstill (?:at |around |about )?~?\d[\d.]*\b[^.;\n]{0,20}\bafter\b"
+    ),
+    "grows": (
+        r"\bexplod\w*|\bdiverg(?:e|es|ed|ing|ence)\b|\b(?:blow|blew)(?:s|ing|n)? up|\bsky-?rocket\w*|\bshoots? up|"
+        r"\b(?:very|extremely|absurdly|insanely|too) (?:large|high|big)\b|\bhuge\b|\benormous\b|\bout of control\b|"
+        r"\b(?:in|to|of|over|reach\w*) (?:the |several |many )?(?:thousand|million|billion|trillion)s?\b"
+    ),
+    "rises": (
+        r"\bincreas(?:es|ing)|\bris(?:es|ing)|\bgrow(?:s|ing)|\bgo(?:es|ing) up|\bwent up|\bjump(?:s|ed)? (?:to|up)|"
+        r"\bspik(?:es|ed|ing)\b|\b(?:change|jump|vary|fluctuate)s? (?:greatly|drastically|wildly)"
+    ),
+    "falls": (
+        r"\b(?:drop(?:s|ped|ping)?|falls?|fell|plummet\w*|collaps\w+|degrad\w+|"
+        r"(?:gets?|got|becomes?|is|are) (?:\w+ )?worse)\b"
+    ),
+    "negative": r"\b(?:is|becomes?|became|goes|turns?|gets?) (?:\w+ )?negative\b|\bnegative (?=loss)",
+}
+"""NaN has a reader of its own."""
+_STATE = lazy_regex("|".join(f"(?P<{name}>{words})" for name, words in _STATES.items()), re.IGNORECASE)
+_KINDS: dict[tuple[str, str], StateKind] = {
+    ("loss", "zero"): "zero loss",
+    ("gradient", "zero"): "zero gradient",
+    ("rate", "zero"): "rate 0",
+    ("score", "zero"): "still",
+    ("weights", "still"): "weights still",
+    ("rate", "still"): "rate still",
+    ("loss", "still"): "still",
+    ("score", "still"): "still",
+    ("model", "still"): "still",
+    ("", "still"): "still",
+    ("", "zero"): "still",
+    ("loss", "grows"): "explodes",
+    ("gradient", "grows"): "explodes",
+    ("model", "grows"): "explodes",
+    ("loss", "rises"): "explodes",
+    ("gradient", "rises"): "explodes",
+    ("score", "falls"): "score falls",
+    ("loss", "negative"): "negative loss",
+}
+"""What each pair is called. Others, such as a loss that falls, are good or say nothing."""
+_AS_SET = lazy_regex(r"constant|flat|frozen|fixed|no |without", re.IGNORECASE)
+"""Said of a learning rate, this describes a setting."""
+_OPENING = lazy_regex(
+    r"\W*(?:\w+:\s)?(?:(?:it|this|that|which|and|but|both|value|always|just|only)\s+){0,2}"
+    r"(?!do not|don't|frozen|fixed)",
+    re.IGNORECASE,
+)
+"""Before a remark about the line above."""
+_COMMAND = lazy_regex(r"(?:^|\s)--\w")
+_TWO_PLAYERS = lazy_regex(r"generator\b.*\bdiscriminator|discriminator\b.*\bgenerator", re.IGNORECASE)
+"""Neither of their losses is meant to fall."""
+_ARRIVED = lazy_regex(
+    r"\b\d{2,4}k (?:steps|iter)\w*\b.*\bloss\b[^.;\n\d]{0,30}\b0\.0\d|"
+    r"\bacc(?:uracy)?\W{1,3}(?:0\.[89]\d|[89]\d(?:\.\d+)? ?%)",
+    re.IGNORECASE,
+)
+"""A small loss after tens of thousands of steps, or a high accuracy: it has learned, and stands still for that."""
+BEFORE, AFTER = 110, 30
+"""Characters between a state and its subject."""
+
+
+def told_states(sentence: str) -> Iterator[StateKind]:
+    """The kinds of trouble that a sentence reports."""
+    if _COMMAND.search(sentence):
+        return
+    subjects = [(each.start(), each.end(), str(each.lastgroup)) for each in _SUBJECT.finditer(sentence)]
+    for state in _STATE.finditer(sentence):
+        name, said = str(state.lastgroup), state[0].lower()
+        subject, distance = _subject(subjects, state.start(), state.end(), counted=name == "zero")
+        opens = _OPENING.match(sentence, 0)
+        if not subject and not (opens and opens.end() == state.start()):
+            continue
+        if said[0] in ":=" and (subject in ("", "score") or (distance > 1 and not said.endswith("none"))):
+            continue  # another name's value, or a score's first one
+        if name == "still" and _TWO_PLAYERS.search(sentence):
+            continue
+        if (subject == "rate" and _AS_SET.match(said)) or (subject != "gradient" and said.endswith("none")):
+            continue
+        kind = _KINDS.get((subject, name))
+        if kind is not None:
+            yield kind
+
+
+def tells_of_arrival(text: str) -> bool:
+    """Whether a line says that something was learned, so that a standstill is none."""
+    return _ARRIVED.search(text) is not None
+
+
+def _subject(subjects: list[tuple[int, int, str]], start: int, end: int, *, counted: bool) -> tuple[str, int]:
+    """The nearest one before and its distance; `it` and `the model` give way to a quantity.
+
+    Arguments:
+        counted: the state is a number, which steps and epochs have as well.
+    """
+    asked = subjects if counted else [each for each in subjects if each[2] != "other"]
+    before = [(name, start - to) for _, to, name in asked if to <= start and start - to <= BEFORE]
+    if quantities := [each for each in before if each[0] != "model"]:
+        return quantities[-1]
+    if after := [(name, 0) for at, _, name in asked if end <= at <= end + AFTER and name not in ("model", "other")]:
+        return after[0]
+    return before[-1] if before else ("", 0)

@@ -1,0 +1,69 @@
+"""Sentences that say something of a loss, a gradient, a rate, weights or a score."""
+
+import pytest
+
+from stayfinite.rules.signs.reported_symptoms import reported_symptoms
+
+
+def kinds(*lines):
+    return {each.kind for each in reported_symptoms([("log", line) for line in lines])}
+
+
+@pytest.mark.parametrize(
+    ("sentence", "kind"),
+    [
+        ("the loss goes up and down around 3 for a while and then all of a sudden becomes 0", "zero loss"),
+        ("the grad_norm = 0 at each of the steps", "zero gradient"),
+        ("encoder.weight.grad: None", "zero gradient"),
+        ("after the warm-up the learning rate is not decaying", "rate still"),
+        ("The learning rate decays to 0 after one epoch", "rate 0"),
+        ("the parameters of the head are not being updated", "weights still"),
+        ("validation accuracy is fixed at 0.33", "still"),
+        ("the network does not seem to train", "still"),
+        ("no improvement in the loss over 20 epochs", "still"),
+        ("the cost hovers around 4.6", "still"),
+        ("the loss is in the billions", "explodes"),
+        ("train loss keeps going up", "explodes"),
+        ("the BLEU score suddenly plummets", "score falls"),
+        ("my loss is negative", "negative loss"),
+        ("from scratch: NaN after 74 iterations", "not finite"),
+        ("NaNs for every batch", "not finite"),
+        ("it keeps generating until the limit", "bad answers"),
+    ],
+)
+def test_a_state_belongs_to_its_subject(sentence, kind):
+    assert kind in kinds(sentence)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "the loss is above 64.0 when the iteration is 0",
+        "Current loss scale already at minimum - cannot decrease scale anymore",
+        "learning rate = 0.0100, previous best = 0.0000",
+        'accelerate launch train.py --learning_rate=1e-4 --lr_scheduler="constant" --lr_warmup_steps=0',
+        "callbacks added to the loss: none",
+        "BERT parameters are not frozen",
+        "Will train until the validation metric hasn't improved in 50 rounds",
+        "encoder trained on MOSE, no change to the code",
+        "The total training steps aren't reduced by those that were done",
+        "the loss drops and the accuracy increases",
+        "from torch.utils.data import DataLoader",
+        "the loss decreases to 0.03",
+        "Do not update model",
+    ],
+)
+def test_what_is_said_of_something_else_is_no_trouble(sentence):
+    assert kinds(sentence) == set()
+
+
+def test_a_remark_without_subject_is_about_the_line_above():
+    assert kinds("Epoch 1 loss 2.98", "(stays at 2.98)") == {"still"}
+    assert kinds("other settings: unchanged") == set()
+
+
+def test_standing_still_where_it_was_meant_to_arrive_is_no_trouble():
+    assert kinds("after 140k steps the loss is stuck around 0.08") == set()
+    assert kinds("after 1k steps the loss is stuck around 6.9") == {"still"}
+    assert kinds("accuracy: 0.93", "it stays the same for 20 epochs") == set()
+    assert kinds("generator loss 8.6, discriminator loss 4.5, neither does decrease") == set()
