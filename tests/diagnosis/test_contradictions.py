@@ -202,3 +202,44 @@ def test_what_a_log_shows_is_read_in_more_formats(log: str, what: str) -> None:
 def test_healthy_numbers_in_these_formats_are_not_sick(log: str) -> None:
     found = diagnosed(log)
     assert found.verdict != "sick", (found.trouble, found.findings)
+
+
+SPLITS = "epoch {} best test acc: 0.9120, train loss: {}; train acc: {} val acc: {} test acc: {}\n"
+VERL = "step:{} - actor/pg_loss:0.012 - critic/advantages/max:{} - critic/advantages/min:{}\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "what"),
+    [
+        # Whatever came before: equal to the last digit, many times.
+        ("".join(f"step {at}00 loss {loss}\n" for at, loss in enumerate([2.31, 2.27, *[2.302585] * 4])), "not move"),
+        ("".join(f"it {at}. Loss: {1 / (1 + at)}. Accuracy: 66.2962963%\n" for at in range(6)), "accuracy does not"),
+        ("".join(SPLITS.format(at, 1.3 - 0.1 * at, *["0.5000"] * 3) for at in range(6)), "train_acc does not"),
+        ("{'mcc': 0.0, 'eval_loss': 0.53}\n{'mcc': 0.0, 'eval_loss': 0.51}\n", "mcc does not"),
+        ("value_function_loss: 22878095257.6\nsurrogate_loss: -0.003\n", "explodes"),
+        ("mean IoU: 0.47\nIoU class 1: 0.94\nIoU class 2: 0.0093\n", "iou_class_2"),
+        (VERL.format(4, "0.000", "0.000"), "advantages are 0"),
+        ("[   10%   ]     1        -nan        -nan      0.500000       57.52\n", "printed value"),
+        ("All results of the vocoder is nan.\n", "NaN"),
+    ],
+)
+def test_what_stands_still_to_the_last_digit_or_is_beyond_all_size_is_sick(log: str, what: str) -> None:
+    found = diagnosed(log)
+    assert found.verdict == "sick"
+    assert what in "; ".join(found.trouble)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "".join(f"step {at}00 loss {loss}\n" for at, loss in enumerate([2.31, 1.27, 0.9, 0.9, 0.9, 0.8])),
+        "".join(f"it {at}. Loss: {1 / (1 + at)}. Accuracy: {66.2962963 + at}%\n" for at in range(6)),
+        "".join(SPLITS.format(at, 1.3 - 0.1 * at, 0.91, 0.9, "0.5000") for at in range(6)),
+        "{'mcc': 0.0, 'eval_loss': 0.53}\n{'mcc': 0.41, 'eval_loss': 0.31}\n",
+        "value_function_loss: 228.6\nsurrogate_loss: -0.003\n",
+        "mean IoU: 0.7\nIoU class 1: 0.94\nIoU class 2: 0.49\n",
+        VERL.format(4, "1.732", "-0.577"),
+    ],
+)
+def test_numbers_like_these_that_move_are_not_sick(log: str) -> None:
+    assert diagnosed(log).verdict != "sick"

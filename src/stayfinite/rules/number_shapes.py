@@ -37,6 +37,8 @@ CHANCE = {2: math.log(2), 3: math.log(3), 4: math.log(4), 5: math.log(5), 10: ma
 MANY_STEPS = 500
 """After so many a loss that falls has fallen in three digits."""
 
+FROZEN, MANY_DIGITS = 4, 6
+"""Losses in a row, and their digits, that are equal only where nothing moves."""
 LEAST_FIRST = 0.1
 """A smaller first loss may have no targets yet, as in a value network, and says nothing."""
 
@@ -71,6 +73,9 @@ def is_flat(losses: Sequence[float]) -> bool:
     told = losses and (losses[0] != round(losses[0], 2) or digits(losses[0]) >= 4)
     if len(losses) >= 8 and len(set(losses)) == 1 and losses[0] > TINY_LOSS and told:
         return True
+    end = losses[-FROZEN:]
+    if len(end) == FROZEN and len(set(end)) == 1 and end[0] > LEAST_FIRST and digits(end[0]) >= MANY_DIGITS:
+        return True  # whatever came before: no two batches have the same loss to so many digits
     if len(losses) < 20 or max(losses) <= TINY_LOSS:
         return False
     middle = median(losses)

@@ -70,7 +70,8 @@ _CRASH = lazy_regex(
     r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \()|"
     r"\bAssertion [`'\"]?.+ failed|"
     r"^Traceback \(most recent call last\)|CUDA error:|device-side assert|^Segmentation fault|core dumped|"
-    r"^-{2,}> ?\d+ |^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b",
+    r"^-{2,}> ?\d+ |^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b|"
+    r"(?:^|\s|s)(?:Killed|\u5df2\u6740\u6b7b)\s*$",
     re.IGNORECASE,
 )
 
@@ -93,6 +94,8 @@ _PLAYERS = (
     lazy_regex(r"(?:loss_?|err_?)?(?:d|disc\w*|critic)(?:_?loss)?", re.IGNORECASE),
     lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?", re.IGNORECASE),
 )
+_HINGE = lazy_regex(r"\bhinge", re.IGNORECASE)
+"""A discriminator's loss of 0 is usual with it."""
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
 
 
@@ -104,6 +107,9 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
     if any(_NEGATIVE.search(text) for _, text in notes):
         kept = tuple(each for each in seen.contradictions if each.kind != "negative loss")
+        seen = replace(seen, contradictions=kept)
+    if any(_HINGE.search(text) for _, text in notes):
+        kept = tuple(each for each in seen.contradictions if each.kind != "discriminator wins")
         seen = replace(seen, contradictions=kept)
     nothing = any(map(_means_of_nothing, runs))
     told_lines = [each for run in runs for each in of_steps_taken(run)]

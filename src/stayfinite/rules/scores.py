@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries, Track
-from stayfinite.rules.number_shapes import digits, finite_of
+from stayfinite.rules.number_shapes import MANY_DIGITS, digits, finite_of
 
 ABSURD_PERPLEXITY = 1e12
 """exp of a loss of 28: worse than guessing among all words of any language."""
@@ -27,6 +27,8 @@ _AREA = lazy_regex(r"(?:^|_)(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
 _RIGHT = lazy_regex(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
 _ERROR = lazy_regex(r"(?:test|val|valid|validation|dev|eval)[_/]err(?:or)?(?:$|_)", re.IGNORECASE)
 """Of an evaluation: what `_RIGHT` is short of 1."""
+_CORRELATION = lazy_regex(r"(?:^|_)mcc(?:$|_)|matthews", re.IGNORECASE)
+"""Exactly 0 where every answer is the same."""
 GOOD_SCORE = 0.9
 """A score this good may stay constant."""
 POOR = 0.2
@@ -55,6 +57,7 @@ _CLASSIFIES = lazy_regex(
 )
 ABSURD_CLASSIFICATION = 1e4
 """A cross entropy is a distance of logits: no model that learns has such."""
+ABSURD_OF_ANYTHING = 1e9
 _MEMORY = lazy_regex(r"(?:^|_)(?:max_)?mem(?:ory)?(?:$|_)", re.IGNORECASE)
 LEAKS = 8
 """Lines in which a memory has to grow."""
@@ -82,6 +85,16 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
         scored = _SCORE.search(name) or (_PRECISION.search(name) and name != "map50")
         if scored and not losses and not any(track.values):
             return name
+    for name, track in metrics.items():
+        if _CORRELATION.search(name) and len(track.values) >= 2 and not any(track.values):
+            return name
+        end = track.values[-STILL:]
+        exact = len(end) == STILL and len(set(end)) == 1 and digits(end[0]) >= MANY_DIGITS
+        if exact and _RIGHT.search(name) and end[0] < GOOD_SCORE * (1 if end[0] <= 1 else 100):
+            return name
+    split = [track.values for name, track in metrics.items() if _RIGHT.search(name) and "best" not in name]
+    if len(split) >= 2 and min(map(len, split)) >= STILL and _at_chance([value for each in split for value in each]):
+        return next(name for name in metrics if _RIGHT.search(name) and "best" not in name)
     for name, track in metrics.items():
         if _WRONG.search(name) and len(track.values) >= SCORED and set(track.values) <= {1.0, 100.0}:
             return name
@@ -198,9 +211,13 @@ def unused_code(run: RunSeries) -> str:
 
 
 def absurd_classification(run: RunSeries) -> bool:
-    """Whether a loss over classes is of a size that no logits give."""
-    last = [track.values[-1] for name, track in run.metrics.items() if _CLASSIFIES.search(name)]
-    return any(math.isfinite(value) and value >= ABSURD_CLASSIFICATION for value in last)
+    """Whether a loss over classes is of a size that no logits give, or any loss of one that nothing gives."""
+    last = {name: track.values[-1] for name, track in run.metrics.items() if math.isfinite(track.values[-1])}
+    return any(
+        value >= (ABSURD_CLASSIFICATION if _CLASSIFIES.search(name) else ABSURD_OF_ANYTHING)
+        for name, value in last.items()
+        if _CLASSIFIES.search(name) or name.endswith("loss")
+    )
 
 
 def growing_memory(run: RunSeries) -> str:

@@ -72,7 +72,7 @@ _ONLY_TALK = (
 _KILLED = (
     r"killed by signal: (?:killed|9)|exitcode\s*:?\s*-9|exit(?:ed with exit)? (?:code|status) (?:137|-9)|"
     r"\breturn code (?:-9|137)|"
-    r"signal 9 \(sigkill\)|\bsigkill\b|^\s*killed\s*$|died with <signals\.sigkill"
+    r"signal 9 \(sigkill\)|\bsigkill\b|^\s*killed\s*$|\u5df2\u6740\u6b7b\s*$|died with <signals\.sigkill"
 )
 
 

@@ -130,7 +130,7 @@ def lone_spike(facts: Facts) -> tuple[str, str] | None:
             usual = median(value for value, _ in rows)
             at = max(range(len(rows)), key=lambda index: rows[index][0])
             value, line = rows[at]
-            if value > 1000 * usual > 0 and at + 1 < len(rows) and rows[-1][0] <= 2 * usual:
+            if value > 1000 * abs(usual) > 0 and at + 1 < len(rows) and abs(rows[-1][0]) <= 2 * abs(usual):
                 return f"{column} jumps to {value:.4g} from about {usual:.4g} and comes back", run.where(line)
             if len(rows) < 12:
                 continue

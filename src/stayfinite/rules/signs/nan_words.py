@@ -20,7 +20,10 @@ _PRINTED = (
     lazy_regex(rf"\b(?:tensor|array)\([^()]{{0,400}}?{_VALUE}", re.IGNORECASE),
     lazy_regex(rf"\[(?:{_NUMBERS}|\.\.\.)*{_VALUE}(?:{_NUMBERS}|\.\.\.|\])*(?:$|\]|,? ?\w+=)", re.IGNORECASE),
     # Columns without names: `13 nan`, `100, 0.01, nan`, `0/299 0.48G nan nan`.
-    lazy_regex(rf"^[\s|]*(?:\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}|{_VALUE}[\s,;|]+[-\d])(?:{_NUMBERS})*$", re.IGNORECASE),
+    lazy_regex(
+        rf"^[\s|]*(?:\[\s*\d+%?\s*\]\s*)?(?:\d(?:{_NUMBERS}|[/%GMK])*{_VALUE}|{_VALUE}[\s,;|]+[-\d])(?:{_NUMBERS})*$",
+        re.IGNORECASE,
+    ),
     # numpy and torch name the operation that made the NaN; a division is often one of a score over no rows.
     lazy_regex(
         r"\binvalid value encountered in (?:log\w*|sqrt|exp|multiply|subtract|add|power|matmul|dot|reduce)\b",
@@ -105,7 +108,7 @@ _LOST = r"(?:nans?|inf(?:s|inity|inite)?|not a number|non-?finite)"
 _LOSS = r"(?:(?:\w{1,16}_)?loss(?:es|tensor|\w*)?|cost|objective|perplexity|ppl|elbo|kld?|nll|energy|err(?:or)?)"
 _MODEL = (
     r"(?:weights?|param(?:eter)?s?|grad(?:ient)?s?(?:[_ ]norms?)?|logits?|outputs?|preds?|predictions?|activations?|"
-    r"hidden(?:[_ ]states?)?|embeddings?|features?|values?|rewards?|tensor|norm)"
+    r"hidden(?:[_ ]states?)?|embeddings?|features?|values?|rewards?|tensor|norm|results?)"
 )
 _LOSS_IS_LOST = lazy_regex(
     rf"\b(?:{_LOSS}|weights?)\b[^.;\n]{{0,20}}?\b(?:is|was|are|became|becomes?|turn(?:s|ed)?|has)\W{{0,3}}"

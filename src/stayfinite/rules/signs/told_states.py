@@ -54,6 +54,7 @@ _STATES = {
         r"\b(?:no|without|zero) (?:any )?(?:change|improvement|progress|convergence|learning|decrease)\b(?! to the)|"
         r"\bstill (?:at |around |about )?~?\d[\d.]*\b[^.;\n]{0,20}\bafter\b"
     ),
+    "everywhere": r"\b(?:for|in|at) (?:all|every|each) (?:\w+ )?(?:epoch|step|iter|class)",
     "grows": (
         r"\bexplod\w*|\bdiverg(?:e|es|ed|ing|ence)\b|\b(?:blow|blew)(?:s|ing|n)? up|\bsky-?rocket\w*|\bshoots? up|"
         r"\b(?:very|extremely|absurdly|insanely|too) (?:large|high|big)\b|\bhuge\b|\benormous\b|\bout of control\b|"
@@ -81,6 +82,7 @@ _KINDS: dict[tuple[str, str], StateKind] = {
     ("loss", "still"): "still",
     ("score", "still"): "still",
     ("model", "still"): "still",
+    ("score", "everywhere"): "still",
     ("", "still"): "still",
     ("", "zero"): "still",
     ("loss", "grows"): "explodes",
@@ -109,7 +111,7 @@ _ARRIVED = lazy_regex(
     re.IGNORECASE,
 )
 """A small loss after tens of thousands of steps, or a high accuracy: it has learned, and stands still for that."""
-BEFORE, AFTER = 110, 30
+BEFORE, AFTER, NEAR = 110, 30, 24
 """Characters between a state and its subject."""
 
 
@@ -126,6 +128,8 @@ def told_states(sentence: str) -> Iterator[StateKind]:
             continue
         if said[0] in ":=" and (subject in ("", "score") or (distance > 1 and not said.endswith("none"))):
             continue  # another name's value, or a score's first one
+        if name == "everywhere" and distance > NEAR:
+            continue
         if name == "still" and _TWO_PLAYERS.search(sentence):
             continue
         if (subject == "rate" and _AS_SET.match(said)) or (subject != "gradient" and said.endswith("none")):
