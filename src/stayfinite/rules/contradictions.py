@@ -5,6 +5,7 @@ A loss below its bottom, a share above 1, an evaluation worse than guessing besi
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby, pairwise
@@ -93,7 +94,7 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "worse than the mean": _worse_than_mean(run),
         "evaluation at chance": _evaluated_at_chance(run),
         "class not found": _class_not_found(run),
-        "no advantage": _no_advantage(run),
+        "no advantage": _no_advantage(run, points),
     }
     return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
 
@@ -245,8 +246,10 @@ def _class_not_found(run: RunSeries) -> str:
     return ""
 
 
-def _no_advantage(run: RunSeries) -> str:
-    """All advantages of the last update are 0: a policy learns nothing from them."""
+def _no_advantage(run: RunSeries, points: Sequence[Point]) -> str:
+    """All advantages of the last update are 0: a policy learns nothing from them. After a NaN they tell nothing."""
+    if any(point.grad_norm is not None and not math.isfinite(point.grad_norm) for point in points):
+        return ""
     extremes = [run.metrics.get(f"critic/advantages/{name}") for name in ("max", "min")]
     last = [track.values[-1] for track in extremes if track is not None and track.values]
     return "all advantages are 0" if last == [0.0, 0.0] else ""

@@ -86,7 +86,7 @@ def _clues(facts: Facts) -> Iterator[Clue]:
         yield from seen_in_log(facts, ZERO_ADVANTAGE)
         return
     none = seen.contradicted("no advantage")
-    if none is not None and not seen.non_finite:
+    if none is not None:
         yield Clue(none.text, STRONG + HINT)
     if not deviations and not shares and not still:
         return
