@@ -221,6 +221,10 @@ VERL = "step:{} - actor/pg_loss:0.012 - critic/advantages/max:{} - critic/advant
         (VERL.format(4, "0.000", "0.000"), "advantages are 0"),
         ("[   10%   ]     1        -nan        -nan      0.500000       57.52\n", "printed value"),
         ("All results of the vocoder is nan.\n", "NaN"),
+        (
+            "".join(f"[{at}00/1600]\t[L1: {5.9 + at / 10 + (at > 5) * 2900}]\t65.8+0.4s\n" for at in range(1, 10)),
+            "l1 leaps from 6.4 to",
+        ),
     ],
 )
 def test_what_stands_still_to_the_last_digit_or_is_beyond_all_size_is_sick(log: str, what: str) -> None:
@@ -239,6 +243,7 @@ def test_what_stands_still_to_the_last_digit_or_is_beyond_all_size_is_sick(log: 
         "value_function_loss: 228.6\nsurrogate_loss: -0.003\n",
         "mean IoU: 0.7\nIoU class 1: 0.94\nIoU class 2: 0.49\n",
         VERL.format(4, "1.732", "-0.577"),
+        "".join(f"[{at}00/1600]\t[L1: {5.9 - at / 10}]\t65.8+0.4s\n" for at in range(1, 10)),
     ],
 )
 def test_numbers_like_these_that_move_are_not_sick(log: str) -> None:

@@ -60,6 +60,9 @@ _OF_MODEL = lazy_regex(
     r"(?:^|[_/])(?:q_?values?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
 )
 ENORMOUS, ORDERS = 1e8, 1e3
+_DISTANCE = lazy_regex(r"(?:^|[_/])(?:l[12]|r?mse|mae|loss|err(?:or)?)(?:$|[_/])")
+SETTLED, LEAP = 4, 50.0
+"""Values of a distance before it leaps, and by how much."""
 DOUBLINGS = 6
 _COUNTS = lazy_regex(r"scale|token|sample|step|seen|flop|byte|mem|time|count|num|size|iter|epoch|fps|rate")
 _VARIANCE = lazy_regex(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
@@ -202,7 +205,19 @@ def _exploding(run: RunSeries, points: Sequence[Point]) -> str:
         grows = len(finite) >= SUMS and finite == sorted(finite)
         if grows and finite[0] > 0 and finite[-1] >= max(ENORMOUS, ORDERS * finite[0]):
             return f"{name} grows from {finite[0]:.3g} to {finite[-1]:.3g}"
+    for name, track in run.metrics.items():
+        if _DISTANCE.search(name) and (leap := _leap(finite_of(track.values))):
+            return f"{name} leaps from {leap[0]:.3g} to {leap[1]:.3g} and stays there"
     return ""
+
+
+def _leap(values: Sequence[float]) -> tuple[float, float] | None:
+    """The two levels of a number that is suddenly far above all that it was, to the end."""
+    for at in range(SETTLED, len(values) - 1):
+        before, after = max(values[:at]), min(values[at:])
+        if after >= LEAP * before > 0:
+            return before, after
+    return None
 
 
 def _multiplies(values: Sequence[float]) -> bool:

@@ -138,6 +138,8 @@ _PLACE = lazy_regex(
     r"\s{0,9}[#:=\[(]?\s{0,2}(\d+)",
     re.IGNORECASE,
 )
+_FRACTION = lazy_regex(r"\s{0,9}()\[\s{0,9}(\d+)\s?/\s?\d+\s?\]")
+"""`[1600/16000]` at the start of a line is a step of so many."""
 _WORDS = lazy_regex(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
 _OF_NONE = lazy_regex(
     r"\b(?:count|support|instances|num_(?:samples|examples|pos|gt))\s?[:=]\s?0(?![.\d])", re.IGNORECASE
@@ -200,7 +202,7 @@ def _place(line: str, start: int) -> re.Match[str] | None:
     """Match the step of a line, or its epoch if it has no step."""
     places = list(_PLACE.finditer(line, start))
     steps = [each for each in places if column_of(plain(each[1])) != "epoch"]
-    return next(iter(steps or places), None)
+    return next(iter(steps or places), None) or _FRACTION.match(line, start)
 
 
 def _says_nothing_else(line: str, start: int, named: list[tuple[str, int, int]]) -> bool:
