@@ -57,6 +57,9 @@ MOST = 3
 CLEAR, FAINT = 0.7, 0.1
 """Beside a cause of confidence ``CLEAR``, a guess below ``FAINT`` is not worth a reader's time."""
 
+LONGEST_FILLER = 3
+"""Words such as 'the' and 'was' are no reason that a reader believes."""
+
 LEAST, PART = 0.05, 0.5
 """Confidence in a cause that experience alone brings forward is ``LEAST + PART * its part of all scores``."""
 
@@ -130,7 +133,8 @@ def _score(confidence: float, share: float) -> float:
 
 def _finding(likely: Likely) -> Finding:
     rule = rule_of(likely.cause)
-    said = ", ".join(f"'{each}'" if " " not in each else each for each in likely.because)
+    telling = [each for each in likely.because if len(each) > LONGEST_FILLER]
+    said = ", ".join(f"'{each}'" if " " not in each else each for each in telling)
     why = f"runs like this one ({said}) often had it" if said else "it is a frequent cause"
     return Finding(
         code=rule.code,
