@@ -271,7 +271,8 @@ class Symptoms:
             "the loss diverges": self.diverges,
             "the loss swings": self.swings and not self.diverges,
             f"the loss stays at ln {self.chance}, chance level for {self.chance} classes": self.chance is not None,
-            "the loss does not move": self.flat and self.chance is None,
+            "reported: the loss or a score does not move" if self.said("still") else "the loss does not move": self.flat
+            and self.chance is None,
             f"{self.still_score} does not change": bool(self.still_score) and not self.zero_score,
             f"{self.zero_score} is 0 while the loss falls": bool(self.zero_score),
             f"{self.lost_score} is back where it started": bool(self.lost_score),

@@ -28,6 +28,9 @@ def kinds(*lines):
         ("my loss is negative", "negative loss"),
         ("from scratch: NaN after 74 iterations", "not finite"),
         ("NaNs for every batch", "not finite"),
+        ("accuracy refuses to budge from 12 %", "still"),
+        ("the reward has flatlined at -200", "still"),
+        ("weights remain identical after optimizer.step()", "weights still"),
         ("it keeps generating until the limit", "bad answers"),
     ],
 )
@@ -51,6 +54,13 @@ def test_a_state_belongs_to_its_subject(sentence, kind):
         "from torch.utils.data import DataLoader",
         "the loss decreases to 0.03",
         "Do not update model",
+        "it does not change the API",
+        "the results are not changed by this refactoring",
+        "grad_norm is 0.3 on average, no spikes",
+        "the loss does not explode",
+        "metrics are the same for every rank",
+        "weights are not updated for the teacher",
+        "the model stays frozen",
     ],
 )
 def test_what_is_said_of_something_else_is_no_trouble(sentence):

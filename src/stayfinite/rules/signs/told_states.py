@@ -30,7 +30,7 @@ _SUBJECT = lazy_regex(
 )
 _NOT = (
     r"(?:(?:does|do|did|is|are|was|were|can|could|has|have)(?: not|n[o']t)|not|never|doesnt|dont|didnt|cannot|hardly|"
-    r"barely|no longer|fail(?:s|ed)? to)"
+    r"barely|no longer|fail(?:s|ed)? to|refuses? to)"
 )
 _STATES = {
     "zero": (
@@ -43,25 +43,30 @@ _STATES = {
     "still": (
         rf"\b{_NOT}\s(?:\w+\s){{0,3}}?(?:decreas|go(?:es|ing)? (?:down|lower|below|up)|"
         r"get\w* (?:lower|better|updated)|dip|com(?:e|es|ing) down|chang|mov|diminish|drop|reduc|fall|improv|"
-        r"learn(?!ing[_ ])|converg|train\b|increas|updat|decay|warm|follow|be(?:ing)? (?:updated|trained|changed))\w*|"
-        r"\b(?:stuck|(?<!not )flat|unchanged|(?<![\"'])constant|(?<!not )frozen|plateau\w*|stagnat\w*|"
+        r"learn(?!ing[_ ]|ed about)|budge|converg|train\b|increas|"
+        r"updat|decay|warm|follow|be(?:ing)? (?:updated|trained|changed))\w*|"
+        r"\b(?:stuck|(?<!not )flat|unchanged|(?<![\"'])constant|(?<!not )frozen|plateau\w*|stagnat\w*|flat-?lin\w*|"
         r"fixed (?:at|as|to)|stands? still)\b|"
         r"\b(?:stay|remain|keep|hover|linger)(?:s|ed|ing)?\s(?:\w+\s)?(?:(?:at|around|about|near|to be|as|on|between|"
-        r"above|over|exactly|the same|same|constant|fixed|low|random|unchanged)\b(?! (?:finite|stable|fine|low|nan))|"
+        r"above|over|exactly|the same|same|identical|constant|fixed|low|random|unchanged)\b"
+        r"(?! (?:finite|stable|fine|low|nan))|"
         r"~?\d)|"
         r"\b(?:always|constantly) (?:(?:at|around|about|exactly|equal to|the) )?(?:~?\d|same)|"
-        r"\bsame (?:(?:value|number|loss|result) )?(?:for|in|at|after|every|each|all|throughout)\b|"
+        r"\bsame (?:(?:value|number|loss|result) )?(?:for|in|at|after|every|each|all|throughout)\b"
+        r"(?! (?:\w+ )?(?:rank|gpu|device|run|seed|model|method|worker)s?\b)|"
         r"\b(?:no|without|zero) (?:any )?(?:change|improvement|progress|convergence|learning|decrease)\b(?! to the)|"
         r"\bstill (?:at |around |about )?~?\d[\d.]*\b[^.;\n]{0,20}\bafter\b"
     ),
     "everywhere": r"\b(?:for|in|at) (?:all|every|each) (?:\w+ )?(?:epoch|step|iter|class)",
     "grows": (
-        r"\bexplod\w*|\bdiverg(?:e|es|ed|ing|ence)\b|\b(?:blow|blew)(?:s|ing|n)? up|\bsky-?rocket\w*|\bshoots? up|"
+        r"\bexplod\w*|\bdiverg(?:e|es|ed|ing|ence)\b|\b(?:blow|blew)(?:s|ing|n)? up|\bsky-?rocket\w*|"
+        r"\bshoots? (?:up|to)\b|"
         r"\b(?:very|extremely|absurdly|insanely|too) (?:large|high|big)\b|\bhuge\b|\benormous\b|\bout of control\b|"
         r"\b(?:in|to|of|over|reach\w*) (?:the |several |many )?(?:thousand|million|billion|trillion)s?\b"
     ),
     "rises": (
-        r"\bincreas(?:es|ing)|\bris(?:es|ing)|\bgrow(?:s|ing)|\bgo(?:es|ing) up|\bwent up|\bjump(?:s|ed)? (?:to|up)|"
+        r"\bincreas(?:es|ing)|\bris(?:es|ing)|\bgrow(?:s|ing)|\bclimb(?:s|ing)|\bgo(?:es|ing) up|\bwent up|"
+        r"\bjump(?:s|ed)? (?:to|up)|"
         r"\bspik(?:es|ed|ing)\b|\b(?:change|jump|vary|fluctuate)s? (?:greatly|drastically|wildly)"
     ),
     "falls": (
@@ -96,6 +101,11 @@ _KINDS: dict[tuple[str, str], StateKind] = {
 """What each pair is called. Others, such as a loss that falls, are good or say nothing."""
 _AS_SET = lazy_regex(r"constant|flat|frozen|fixed|no |without", re.IGNORECASE)
 """Said of a learning rate, this describes a setting."""
+_NOT_SO = lazy_regex(r"\b(?:no|without|not|never|n't)\s(?:\w+\s)?$", re.IGNORECASE)
+"""Before a state that is denied: `no spikes`, `does not explode`."""
+_OF_A_MODEL = lazy_regex(r"learn|improv|converg|\btrain|progress|stuck|plateau|stagnat|flat", re.IGNORECASE)
+"""What stands still of a model or `it`; `it does not change the API` is no complaint."""
+_ON_PURPOSE = lazy_regex(r"\bfreez|\bfroze|\bteacher|\btarget net|\bon purpose|\bby design", re.IGNORECASE)
 _OPENING = lazy_regex(
     r"\W*(?:\w+:\s)?(?:(?:it|this|that|which|and|but|both|value|always|just|only)\s+){0,2}"
     r"(?!do not|don't|frozen|fixed)",
@@ -128,15 +138,24 @@ def told_states(sentence: str) -> Iterator[StateKind]:
             continue
         if said[0] in ":=" and (subject in ("", "score") or (distance > 1 and not said.endswith("none"))):
             continue  # another name's value, or a score's first one
-        if name == "everywhere" and distance > NEAR:
-            continue
-        if name == "still" and _TWO_PLAYERS.search(sentence):
-            continue
-        if (subject == "rate" and _AS_SET.match(said)) or (subject != "gradient" and said.endswith("none")):
+        if _says_nothing(sentence, subject, state, distance):
             continue
         kind = _KINDS.get((subject, name))
         if kind is not None:
             yield kind
+
+
+def _says_nothing(sentence: str, subject: str, state: re.Match[str], distance: int) -> bool:
+    """Whether a state is denied, meant to be, or of something else."""
+    name, said = state.lastgroup, state[0].lower()
+    if name == "still":
+        model = subject == "model" and not _OF_A_MODEL.search(said)
+        meant = subject == "weights" and _ON_PURPOSE.search(sentence) is not None
+        meant_rate = subject == "rate" and _AS_SET.match(said) is not None
+        return model or meant or _TWO_PLAYERS.search(sentence) is not None or meant_rate
+    if name == "zero":
+        return subject != "gradient" and said.endswith("none")
+    return (name == "everywhere" and distance > NEAR) or _NOT_SO.search(sentence[: state.start()]) is not None
 
 
 def tells_of_arrival(text: str) -> bool:
