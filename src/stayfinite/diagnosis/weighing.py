@@ -60,6 +60,9 @@ CLEAR, FAINT = 0.7, 0.1
 LONGEST_FILLER = 3
 """Words such as 'the' and 'was' are no reason that a reader believes."""
 
+SAID_ABOVE = ("reported:", "in contradiction:")
+"""Reasons that are among the symptoms, in better words."""
+
 LEAST, PART = 0.05, 0.5
 """Confidence in a cause that experience alone brings forward is ``LEAST + PART * its part of all scores``."""
 
@@ -133,7 +136,7 @@ def _score(confidence: float, share: float) -> float:
 
 def _finding(likely: Likely) -> Finding:
     rule = rule_of(likely.cause)
-    telling = [each for each in likely.because if len(each) > LONGEST_FILLER]
+    telling = [each for each in likely.because if len(each) > LONGEST_FILLER and not each.startswith(SAID_ABOVE)]
     said = ", ".join(f"'{each}'" if " " not in each else each for each in telling)
     why = f"runs like this one ({said}) often had it" if said else "it is a frequent cause"
     return Finding(

@@ -33,6 +33,11 @@ MAY_BE_NEGATIVE = (
     r"si-?s[nd]r|\bssim\b|\bkl\b|\bmutual|contrastive"
 )
 """Words of losses that may be negative in a healthy run."""
+USUAL_WITH: dict[Clash, re.Pattern[str]] = {
+    "negative loss": lazy_regex(MAY_BE_NEGATIVE, re.IGNORECASE),
+    "discriminator wins": lazy_regex(r"\bhinge", re.IGNORECASE),
+}
+"""Settings beside which numbers like these are usual."""
 BELOW = -1.0
 """A cosine or an overlap is no lower; a loss over classes is never below 0."""
 OVER = 20.0

@@ -12,7 +12,7 @@ from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries
-from stayfinite.rules.contradictions import MAY_BE_NEGATIVE, contradictions, sums_by_epoch
+from stayfinite.rules.contradictions import USUAL_WITH, contradictions, sums_by_epoch
 from stayfinite.rules.number_shapes import (
     SMALL_LOSS,
     at_chance,
@@ -30,9 +30,10 @@ from stayfinite.rules.number_shapes import (
     zeros_in,
 )
 from stayfinite.rules.scores import (
-    absurd_classification,
+    absurd_loss,
     absurd_perplexity,
     growing_memory,
+    has_learned,
     impossible,
     lost_score,
     one_class,
@@ -44,8 +45,6 @@ from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite,
 from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_symptoms
 from stayfinite.rules.skipped_steps import longest_skips, never_updates, of_steps_taken
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
-
-_NEGATIVE = lazy_regex(MAY_BE_NEGATIVE, re.IGNORECASE)
 
 WENT_ON = 10
 """After this many measurements, a crash was not the end."""
@@ -60,9 +59,6 @@ _UNMEASURED = frozenset(
 NO_RATE = 1e-30
 """A smaller learning rate changes no weight in any format."""
 
-LEARNED = 0.8
-"""An accuracy that shows that something was learned."""
-
 FEW = 3
 """Too few finite losses to vouch for a run that prints NaN elsewhere."""
 
@@ -71,7 +67,7 @@ _CRASH = lazy_regex(
     r"\bAssertion [`'\"]?.+ failed|"
     r"^Traceback \(most recent call last\)|CUDA error:|device-side assert|^Segmentation fault|core dumped|"
     r"^-{2,}> ?\d+ |^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b|"
-    r"(?:^|\s|s)(?:Killed|\u5df2\u6740\u6b7b)\s*$",
+    r"^\s*Killed\s*$|\u5df2\u6740\u6b7b\s*$",
     re.IGNORECASE,
 )
 
@@ -94,8 +90,6 @@ _PLAYERS = (
     lazy_regex(r"(?:loss_?|err_?)?(?:d|disc\w*|critic)(?:_?loss)?", re.IGNORECASE),
     lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?", re.IGNORECASE),
 )
-_HINGE = lazy_regex(r"\bhinge", re.IGNORECASE)
-"""A discriminator's loss of 0 is usual with it."""
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
 
 
@@ -105,26 +99,17 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     recognised = sum(run.points_seen + sum(len(track.values) for track in run.metrics.values()) for run in runs)
     each = [_symptoms(_measured(run), crash, recognised) for run in runs]
     seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
-    if any(_NEGATIVE.search(text) for _, text in notes):
-        kept = tuple(each for each in seen.contradictions if each.kind != "negative loss")
-        seen = replace(seen, contradictions=kept)
-    if any(_HINGE.search(text) for _, text in notes):
-        kept = tuple(each for each in seen.contradictions if each.kind != "discriminator wins")
-        seen = replace(seen, contradictions=kept)
+    usual = {kind for kind, words in USUAL_WITH.items() if any(words.search(text) for _, text in notes)}
+    if usual:
+        seen = replace(seen, contradictions=tuple(each for each in seen.contradictions if each.kind not in usual))
     nothing = any(map(_means_of_nothing, runs))
     told_lines = [each for run in runs for each in of_steps_taken(run)]
     lines = [*((each.where, each.text) for each in told_lines if not nothing or _PART.search(each.text)), *notes]
     if seen.points > FEW:  # enough numbers, but they do not show what the model answers
         told = [] if seen.trouble or len(lines) > REMARKED else reported_symptoms(lines)
         return replace(seen, told=tuple(each for each in told if each.kind in _UNMEASURED))
-    learned = any(map(_has_learned, runs))
+    learned = any(map(has_learned, runs))
     return with_told(seen, [each for each in reported_symptoms(lines) if not (learned and each.kind == "still")])
-
-
-def _has_learned(run: RunSeries) -> bool:
-    """Whether an accuracy is high: it may well stand still."""
-    last = [track.values[-1] for name, track in run.metrics.items() if "acc" in name.lower() and track.values]
-    return any(LEARNED <= value <= 1.0 or 100 * LEARNED <= value <= 100.0 for value in last)
 
 
 def with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
@@ -254,7 +239,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
         impossible=impossible(seen.run),
         one_class=one_class(seen.run),
         diverges=not expected_to_rise and diverges(finite),
-        absurd=is_absurd(finite) or absurd_perplexity(seen.run) or absurd_classification(seen.run),
+        absurd=is_absurd(finite) or absurd_perplexity(seen.run) or absurd_loss(seen.run),
         crash=crash,
         where=_places(seen),
         recognised=recognised,

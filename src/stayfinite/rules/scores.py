@@ -31,6 +31,8 @@ _CORRELATION = lazy_regex(r"(?:^|_)mcc(?:$|_)|matthews", re.IGNORECASE)
 """Exactly 0 where every answer is the same."""
 GOOD_SCORE = 0.9
 """A score this good may stay constant."""
+HIGH = 0.8
+"""An accuracy that shows that something was learned."""
 POOR = 0.2
 """A lower accuracy that is identical at every evaluation means one answer for everything."""
 _REWARD = lazy_regex(r"reward|return(?:$|_)", re.IGNORECASE)
@@ -200,6 +202,12 @@ def lost_score(run: RunSeries) -> str:
     return ""
 
 
+def has_learned(run: RunSeries) -> bool:
+    """Whether an accuracy is high: it may well stand still."""
+    last = [track.values[-1] for name, track in run.metrics.items() if _RIGHT.search(name) and track.values]
+    return any(HIGH <= value <= 1 or 100 * HIGH <= value <= 100 for value in last)
+
+
 def unused_code(run: RunSeries) -> str:
     """The name of a divergence that is next to 0 beside a reconstruction: a model whose latent code says nothing."""
     if not any(_RECONSTRUCTION.search(name) for name in run.metrics):
@@ -210,7 +218,7 @@ def unused_code(run: RunSeries) -> str:
     return ""
 
 
-def absurd_classification(run: RunSeries) -> bool:
+def absurd_loss(run: RunSeries) -> bool:
     """Whether a loss over classes is of a size that no logits give, or any loss of one that nothing gives."""
     last = {name: track.values[-1] for name, track in run.metrics.items() if math.isfinite(track.values[-1])}
     return any(

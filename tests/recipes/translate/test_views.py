@@ -95,5 +95,5 @@ def test_depths_of_encoder_and_decoder_are_for_models_built_here(tokenizer, tmp_
 
 def test_a_decoder_deeper_than_the_encoder_is_refused_before_training(tmp_path):
     refuse_impossible(Translate(model="tiny", encoder_layers=3, decoder_layers=3, output_dir=str(tmp_path)))
-    with pytest.raises(UsageError, match="3 layers beside an encoder of 2"):
+    with pytest.raises(UsageError, match="3 decoder layers but 2 encoder layers"):
         refuse_impossible(Translate(model="tiny", decoder_layers=3, output_dir=str(tmp_path)))

@@ -61,8 +61,8 @@ def _refuse_deeper_decoder(config: Any) -> None:
     encoder, decoder = config.encoder_layers or size.layers, config.decoder_layers or size.decoder_layers
     if decoder > encoder:
         raise UsageError(
-            f"a decoder of {decoder} layers beside an encoder of {encoder}: transformers cannot generate with a T5 "
-            "whose decoder is deeper",
+            f"{decoder} decoder layers but {encoder} encoder layers: transformers cannot generate with a T5 whose "
+            "decoder is deeper than its encoder",
             fix=f"--decoder-layers {encoder}, or --encoder-layers {decoder}",
         )
 

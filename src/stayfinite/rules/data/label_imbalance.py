@@ -45,7 +45,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"{seen.value:.1%} of the labels are one class", PROOF if seen.value >= 0.97 else STRONG, seen.where)
     missing = facts.symptoms.contradicted("class not found")
     if missing is not None:
-        yield Clue(f"{missing.text}: a class is never predicted", STRONG)
+        yield Clue(f"{missing.text}: one class is never predicted", STRONG)
     undefined = facts.said(r"UndefinedMetricWarning")
     accuracy = facts.metric("eval_accuracy", "accuracy", "val_accuracy", "val_acc", "acc")
     score = facts.metric("eval_f1", "f1", "val_f1", "eval_recall", "recall", "eval_matthews_correlation", "mcc")
