@@ -328,7 +328,7 @@ def test_a_bounded_step_moves_the_weights_as_one_that_was_clipped_by_hand(optimi
 def test_describe_says_whether_the_host_waits(optimizer: str) -> None:
     skip_unless_it_exists(optimizer)
     said = Training.start(optimizer).guard.describe()
-    expected = "no host sync" if "fused" in optimizer else "one host sync per step, because"
+    expected = "no host sync" if "fused" in optimizer else "one host sync per step:"
     assert expected in said, said
     assert "one host sync per step, as configured" in Training.start(policy=Policy(gate="host")).guard.describe()
 
