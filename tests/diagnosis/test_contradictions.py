@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from stayfinite.diagnosis.diagnose import judge_reading
@@ -17,6 +19,14 @@ PIPES = (
     "--------|--------------|--------------|---------------|-------------|-------\n"
 )
 REPORT = "         precision    recall  f1-score   support\n\n{}\n    accuracy                      0.50      1000\n"
+
+
+def _softmaxed(classes: int, slope: float = 1.0) -> str:
+    """The evaluations of a classifier whose loss gets certain probabilities."""
+    top = math.log(math.e + classes - 1)
+    rates = (0.42, 0.61, 0.7, 0.66, 0.74)
+    return "".join(f"Round {i}, test loss {top - slope * each:.3f}, test accuracy: {100 * each:.2f}\n"
+                   for i, each in enumerate(rates))  # fmt: skip
 
 
 def diagnosed(log: str) -> Diagnosis:
@@ -55,6 +65,17 @@ def diagnosed(log: str) -> Diagnosis:
         ("".join(f"[{i}00] Recall: 0.{i}, Precision: 0.1, Loss: {v}\n" for i, v in [(1, 4.92), (2, 9.7), (3, 15.1)]),
          "never reset"),
         ("".join(f"epoch {each} loss {4.9 * each:.2f}\n" for each in range(1, 7)), "never reset"),
+        # Probabilities where logits belong: loss and accuracy add up.
+        (_softmaxed(5), "ln(e + 4)"),
+        (_softmaxed(100), "ln(e + 99)"),
+        # A schedule that ends long before the run.
+        ("".join(f"Epoch {i}/40 loss {3 - i / 9:.3f} lr {max(4 - i, 0)}e-4\n" for i in range(1, 9)), "epoch 8 of 40"),
+        # Nothing is ever rewarded.
+        ("{'loss': 0.0, 'grad_norm': 0.8, 'rewards/format': 0.0, 'reward': 0.0, 'reward_std': 0.0}\n", "reward is 0"),
+        # A class that is never found, in a table with bars.
+        ("| Class | IoU | Acc |\n+---+---+---+\n| sky | 91.2 | 95.0 |\n| rare bird | 0.0 | 0.0 |\n", "rare_bird is 0"),
+        # The only loss has a name of its own.
+        ("".join(f"reporter: PIXEL LOSS: {4 * 9**i:.3f}\n" for i in range(8)), "diverges"),
     ],
 )  # fmt: skip
 def test_numbers_that_cannot_go_together_are_sick(log: str, what: str) -> None:
@@ -80,6 +101,13 @@ def test_numbers_that_cannot_go_together_are_sick(log: str, what: str) -> None:
         "".join(DCGAN.format(each, 0.4 + each / 5000, 2.5) for each in range(0, 300, 50)),
         "".join(MXNET.format(0, i, v) for i, v in [(50, 0.107188), (100, 0.126719), (150, 0.1609), (200, 0.2)]),
         "".join(f"[1, {i}000] loss: {v}\n" for i, v in [(1, 1.9), (2, 3.8), (3, 5.8)]),  # within an epoch
+        _softmaxed(10, slope=1.6),  # an ordinary loss falls faster than the accuracy rises
+        "".join(f"Epoch {i}/8 loss {3 - i / 9:.3f} lr {max(8 - i, 0)}e-4\n" for i in range(1, 9)),  # at the end
+        "{'loss': 0.01, 'grad_norm': 0.8, 'reward': 0.2, 'reward_std': 0.0}\n",
+        "| Class | IoU | Acc |\n+---+---+---+\n| sky | 91.2 | 95.0 |\n| rare bird | 31.0 | 44.0 |\n",
+        "".join(f"reporter: PIXEL LOSS: {4 * 0.9**i:.3f}\n" for i in range(8)),
+        # Means over an epoch that include the steps a loss scaler skipped.
+        "".join(f"epoch {i} | grad_norm=inf | grad_scale=262144.0 | loss={0.96 - i / 50:.3f}\n" for i in range(1, 6)),
         "".join(
             f"Epoch {epoch} batch {i}/9 running_loss {(4 - epoch) * i - 0.05 * i * i:.2f}\n"
             for epoch in (1, 2)

@@ -24,6 +24,36 @@ def _epochs(values: list[float]) -> str:
 
 
 PAIRS = {
+    "masks-of-black-and-white": (
+        "label-out-of-range",
+        Example(NEVER, "num_classes: 2\n# the masks are grayscale files with 0 and 255\n"),
+        Example(FALLS, "num_classes: 2\n# the masks are grayscale files with 0 and 255\n"),
+    ),
+    "a-log-of-the-loss-scale-without-end": (
+        "loss-scale-collapse",
+        Example("Found NaN, decreased lg_loss_scale to -310.2\nFound NaN, decreased lg_loss_scale to -311.2\n"),
+        Example(FALLS + "Found NaN, decreased lg_loss_scale to 19.2\n"),
+    ),
+    "predicted-boxes-that-are-no-boxes": (
+        "nan-loss",
+        Example("AssertionError: assert (boxes1[:, 2:] >= boxes1[:, :2]).all()\ntensor([[nan, nan, nan, nan]])\n"),
+        Example(FALLS),
+    ),
+    "a-broken-memory-cell-that-ends-in-a-failed-allocation": (
+        "hardware",
+        Example("CUDA Error: uncorrectable ECC error encountered: Cannot allocate memory\n"),
+        Example(FALLS),
+    ),
+    "nothing-right-and-nothing-lost": (
+        "all-labels-masked",
+        Example("epoch 1 loss 0.0000 acc 0.0000\nepoch 2 loss 0.0000 acc 0.0000\n"),
+        Example("epoch 1 loss 0.6120 acc 0.6830\nepoch 2 loss 0.0311 acc 1.0000\n"),
+    ),
+    "answers-forced-away-from-the-policy": (
+        "sampler-mismatch",
+        Example("the kl is negative and getting worse\n", "PPOConfig(batch_size=32)\ngenerate: min_new_tokens=16\n"),
+        Example("objective/kl 0.9\n", "PPOConfig(batch_size=32)\ngenerate: min_new_tokens=16\n"),
+    ),
     "log-of-a-softmax": (
         "loss-formula-singularity",
         Example(LOST, "q = tf.nn.softmax(h)\nnll = -tf.reduce_sum(t * tf.log(q), axis=1)\n"),

@@ -162,6 +162,7 @@ class RunSeries:
         """Measurements read, including dropped ones."""
         self.total_steps: float | None = None
         """Planned steps, if the log has them (`122/250000`)."""
+        self.total_epochs: float | None = None
         self.counted = self.counted_none = 0
         """Lines that count skipped steps since the previous line; and those of them between which no step was taken."""
         self._rows: list[tuple[int, Row]] = []  # (ordinal, row)
@@ -176,7 +177,7 @@ class RunSeries:
         """The same run with other points; messages and metrics are shared."""
         other = RunSeries(self.source, kind=self.kind, rank=self.rank)
         other.metrics, other.messages = self.metrics, self.messages
-        other.lines, other.total_steps = self.lines, self.total_steps
+        other.lines, other.total_steps, other.total_epochs = self.lines, self.total_steps, self.total_epochs
         other.counted, other.counted_none = self.counted, self.counted_none
         for point in points:
             other.add(

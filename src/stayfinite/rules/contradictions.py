@@ -82,6 +82,8 @@ _OF_CLASS = lazy_regex(
 )
 FOUND, NOT_FOUND = 0.8, 0.02
 """Scores of two classes of which one is learned and the other is never predicted."""
+NEAR_SUM, APART = 0.008, 0.03
+"""How closely a loss follows an accuracy, and how far that one has to move."""
 HELPLESS = 5.0
 """The loss of a generator that fools nobody."""
 
@@ -103,6 +105,8 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "evaluation at chance": _evaluated_at_chance(run),
         "class not found": _class_not_found(run),
         "no advantage": _no_advantage(run, points),
+        "softmax twice": _softmax_twice(run, points),
+        "rate spent": _rate_spent(run),
     }
     return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
 
@@ -270,9 +274,46 @@ def _no_advantage(run: RunSeries, points: Sequence[Point]) -> str:
     """All advantages of the last update are 0: a policy learns nothing from them. After a NaN they tell nothing."""
     if any(point.grad_norm is not None and not math.isfinite(point.grad_norm) for point in points):
         return ""
+    rewards = [track.values for name in ("reward", "reward_std") if (track := run.metrics.get(name)) is not None]
+    if len(rewards) == 2 and not any(map(any, rewards)):
+        return "every reward is 0, so no answer is better than another"
     extremes = [run.metrics.get(f"critic/advantages/{name}") for name in ("max", "min")]
     last = [track.values[-1] for track in extremes if track is not None and track.values]
     return "all advantages are 0" if last == [0.0, 0.0] else ""
+
+
+def _softmax_twice(run: RunSeries, points: Sequence[Point]) -> str:
+    """A loss that is ln(e + n - 1) less the accuracy: what probabilities instead of logits cost among n classes.
+
+    A right answer costs ln(e + n - 1) - 1, a wrong one exactly 1 more.
+    """
+    trained = {point.line: point.loss for point in points if point.loss is not None}
+    losses = [track for name, track in run.metrics.items() if _LOSS_OF_EVALUATION.fullmatch(name)]
+    scores = [track for name, track in evaluated(run).items() if _OF_EVALUATION.fullmatch(name)]
+    pairs = [dict(zip(track.lines, track.values, strict=True)) for track in losses]
+    for track in scores:
+        most = 1 if max(track.values) <= 1 else 100
+        for loss in (*pairs, trained):
+            sums = [loss[at] + right / most for at, right in zip(track.lines, track.values, strict=True) if at in loss]
+            right = [value / most for at, value in zip(track.lines, track.values, strict=True) if at in loss]
+            if len(sums) < SUMS or max(sums) - min(sums) > 2 * NEAR_SUM or max(right) - min(right) < APART:
+                continue
+            classes = math.exp(median(sums)) - math.e + 1
+            if classes > 2 and abs(classes - round(classes)) <= NEAR_SUM * (classes + math.e):
+                return f"loss and accuracy add up to ln(e + {round(classes) - 1}): a softmax before the loss"
+    return ""
+
+
+def _rate_spent(run: RunSeries) -> str:
+    """A learning rate that is 0 before half of the planned epochs or steps."""
+    rated = [point for point in run.points if point.lr is not None]
+    last = rated[-1] if rated else None
+    if last is None or last.lr != 0 or not any(point.lr for point in rated):
+        return ""
+    for at, total, unit in ((last.epoch, run.total_epochs, "epoch"), (last.step, run.total_steps, "step")):
+        if at is not None and total is not None and 0 < at < total / 2:
+            return f"the learning rate is 0 at {unit} {at:,.0f} of {total:,.0f}"
+    return ""
 
 
 def _running_sum(run: RunSeries, points: Sequence[Point]) -> str:

@@ -59,6 +59,9 @@ _UNMEASURED = frozenset(
 NO_RATE = 1e-30
 """A smaller learning rate changes no weight in any format."""
 
+ENOUGH_SCALE = 1024.0
+"""A loss scale at which gradients fit fp16."""
+
 FEW = 3
 """Too few finite losses to vouch for a run that prints NaN elsewhere."""
 
@@ -165,7 +168,7 @@ class _Measured:
 
 
 def _measured(run: RunSeries) -> _Measured:
-    everything = list(run.points)
+    everything = _without_means(list(run.points))
     points = [point for point in everything if point.loss is not None or point.grad_norm is not None]
     good_before = next((index for index, point in enumerate(points) if point.bad), len(points))
     return _Measured(
@@ -183,6 +186,19 @@ def _measured(run: RunSeries) -> _Measured:
         summary=_values_of(run, [name for name in _SUMMARY if name in run.metrics]),
         stated=next((m for m in of_steps_taken(run) if says_not_finite(m.text, of_loss=True)), None),
     )
+
+
+def _without_means(points: list[Point]) -> list[Point]:
+    """Leave out infinite gradient norms beside a loss scale that does not fall: means that include skipped steps.
+
+    A scaler that meets an infinite gradient at every step halves its scale at every step.
+    """
+    losses = [point.loss for point in points if point.loss is not None]
+    scales = [point.loss_scale for point in points if point.loss_scale is not None]
+    kept = len(scales) > 1 and scales[-1] >= max(scales[0] / 2, ENOUGH_SCALE)
+    if not kept or not losses or not all(map(math.isfinite, losses)) or losses[-1] >= losses[0]:
+        return points
+    return [replace(point, grad_norm=None) if point.bad and point.loss_scale is not None else point for point in points]
 
 
 def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Symptoms:

@@ -23,6 +23,7 @@ _SAID: dict[Kind, str] = {
     "low score": "reported: a score that no trained model has",
     "score falls": "reported: a score gets worse",
     "negative loss": "reported: the loss is negative",
+    "negative kl": "reported: a KL divergence is negative",
     "not as expected": "reported: the result is not what it should be",
     "rate still": "reported: the learning rate does not change",
 }
@@ -38,7 +39,7 @@ EARLY = 10
 Clash = Literal[
     "negative loss", "share above 1", "saturated", "evaluation far off", "random order", "discriminator wins",
     "accuracy gone", "running sum", "metric explodes", "worse than the mean", "evaluation at chance", "class not found",
-    "no advantage",
+    "no advantage", "softmax twice", "rate spent",
 ]  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from stayfinite.errors import UsageError
 from stayfinite.readers.logs.csv_table import CsvTable
 from stayfinite.readers.logs.json_document import JsonDocument
 from stayfinite.readers.logs.lines import Decoder, LineSplitter
+from stayfinite.readers.logs.lone_loss import with_lone_loss
 from stayfinite.readers.logs.sniffing import HEAD, sniff
 from stayfinite.readers.logs.tensorboard import TensorBoard
 from stayfinite.readers.logs.text import TextReader
@@ -69,13 +70,11 @@ class LogReader:
     @property
     def series(self) -> list[RunSeries]:
         """One series per rank, the main one first."""
-        if self._reader is not None:
-            return self._reader.series
-        so_far = _reader(
-            self._head, self.source, self._packed
-        )  # too short to detect the format: try again at each call
-        so_far.feed(self._head)
-        return so_far.series
+        reader = self._reader
+        if reader is None:  # too short to detect the format: try again at each call
+            reader = _reader(self._head, self.source, self._packed)
+            reader.feed(self._head)
+        return [with_lone_loss(each) for each in reader.series]
 
 
 def read_log(path: str | os.PathLike[str], progress: Callable[[int, int], None] | None = None) -> list[RunSeries]:

@@ -19,12 +19,13 @@ from stayfinite.readers.logs.reading import (
     SKIPS_EVER,
     SKIPS_HERE,
     TOTAL,
+    TOTAL_EPOCHS,
     Reading,
 )
 from stayfinite.readers.logs.tracebacks import Traceback
 
 Values = list[float | None]
-_LAST_COUNTS = frozenset({TOTAL})
+_LAST_COUNTS = frozenset({TOTAL, TOTAL_EPOCHS})
 
 
 class RankState:
@@ -75,6 +76,8 @@ class RankState:
         self._kinds[reading.kind] += len(lines) * (10 if "loss" in columns else 1)
         if TOTAL in columns:
             self.series.total_steps = columns[TOTAL][-1]
+        if TOTAL_EPOCHS in columns:
+            self.series.total_epochs = columns[TOTAL_EPOCHS][-1]
         if reading.is_summary:
             self._summarise(columns, lines)
         elif reading.is_point and not (reading.loss_is_sum and "loss" not in columns):

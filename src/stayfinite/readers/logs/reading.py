@@ -14,6 +14,7 @@ from stayfinite.readers.logs.names import NO_METRICS, column_of, is_evaluation, 
 BATCH = ".batch"  # batch number within its epoch
 BATCHES = ".batches"  # batches per epoch
 TOTAL = ".total"  # steps in the run
+TOTAL_EPOCHS = ".epochs"
 SKIPS_HERE = ".skips"  # steps skipped since the last line
 NANS_HERE = ".nans"
 """Steps with a NaN loss or gradient since the last line, which frameworks leave out."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.numbers import number
-from stayfinite.readers.logs.reading import BATCHES, RANK, TOTAL, Reading
+from stayfinite.readers.logs.reading import BATCHES, RANK, TOTAL, TOTAL_EPOCHS, Reading
 
 LONGEST_LINE = 4_096  # longer lines get no shape and are parsed one by one
 
@@ -54,7 +54,7 @@ def shape_of(line: str, reading: Reading, rank: tuple[int, int] | None, by_proce
         if start < place:
             return None
         parts.append(_opened(line[place:start], line[start : start + 1]))
-        if name in {TOTAL, BATCHES}:  # the same in every line
+        if name in {TOTAL, TOTAL_EPOCHS, BATCHES}:  # the same in every line
             wholes[name] = number(line[start:end])
             parts.append(re.escape(line[start:end]))
         elif name:

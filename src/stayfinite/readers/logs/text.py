@@ -27,7 +27,8 @@ MOST_RANKS = 4_096
 _MEASURES = lazy_regex(r"\d|(?i:\bnan|\binf)")
 _NOT_FINITE = lazy_regex(r"(?i:\bnan\b|\binf|finite)")
 _HEADS = lazy_regex(
-    r"(?i:loss|gpu_mem|f1-score|\bpred|\bhyp|\btrue|\btarget|\bref|(?:weight|bias)\b.{0,24}\bnone)|abs min"
+    r"(?i:loss|gpu_mem|\|\s*(?:class|category)\b|f1-score|\bpred|\bhyp|\btrue|\btarget|\bref|"
+    r"(?:weight|bias)\b.{0,24}\bnone)|abs min"
 )
 _BAR_BEFORE = lazy_regex(r"%\|[^|\r\n]{0,400}\|\s{0,9}\d+/(?:\d+|\?) \[[^\[\]\n]{1,300}\](?=\s*[^\s:])")
 _REMARK = lazy_regex(

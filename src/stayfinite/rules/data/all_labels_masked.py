@@ -45,6 +45,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.data.lookups import longest_input
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
@@ -66,6 +67,7 @@ _CUT_AWAY = (
 )
 _ANSWERS = r"\b(?:SFT|DPO|TPO|KTO|ORPO|CPO|SimPO|Reward)(?:Trainer|Config)\b|\bsft\b|truncation_mode|\btrl\b|\balpaca"
 _FINE = r"train(?:ing)?[ _]loss\W{0,2} ?(?:is |stays |looks )?(?:finite|fine|ok|normal|falls|decreas\w+|good)"
+_RIGHT = lazy_regex(r"(?:\w+_)?acc(?:uracy)?(?:_\w+)?$")
 _POLICY = r"\bgrpo\b|\bppo\b|num_generations|reward_func"
 _BY_COUNT = (
     r"/ ?\(?\w*(?:tokens?|labels?|targets?|supervised|valid|unmasked|loss_mask|answers?)\w*"
@@ -111,6 +113,9 @@ def _numbers(facts: Facts) -> Iterator[Clue]:
     accuracy = facts.metric("mean_token_accuracy", "token_accuracy", "token_acc")
     if accuracy and all(value == 0 or not math.isfinite(value) for value, _ in accuracy):
         yield Clue("token accuracy is 0 or NaN: no token is supervised", STRONG, accuracy[0][1])
+    right = [track.values for run in facts.runs for name, track in run.metrics.items() if _RIGHT.match(name)]
+    if symptoms.zero_loss and symptoms.from_start and not symptoms.bad_norms and right and not any(map(any, right)):
+        yield Clue("loss and accuracy are exactly 0 from the start: no target counts", STRONG)
     if symptoms.zero_loss and symptoms.from_start:
         place = symptoms.where.get("first_zero", "")
         if symptoms.bad_norms:

@@ -63,7 +63,7 @@ _REFUSED = (
     r"expected input_lengths to have value at most|ignoring corrupt|out of bounds coordinates|negative label values|"
     r"samples? got nan grad|returning nan value instead of ctc|no (?:valid )?(?:ctc )?alignment|"
     r"bounding boxes should have positive height and width|found inval?id box|degenerate box|invalid bounding box|"
-    r"boxes\d?\[:, 2:\] >= boxes\d?\[:, :2\]|"
+    r"boxes[02-9]?\[:, 2:\] >= boxes|"  # boxes1 are the predicted ones
     r"\b(?:batch|data\w*|sample|x|image|audio|feature|target|label|row|column|array|frame|series|observation|"
     r"input|y|file)s?\b.{0,20}\bcontains? (?:a |some |any )?(?:nan|inf)|"
     r"\bis_?nan\(\W*(?:batch|inputs?|data|images?|imgs?|labels?|targets?|feats?|features?|audio|mels?|boxes|"
@@ -123,7 +123,8 @@ _CONTROL = (
     r"\bonly (?:with|on) (?:my|our|this|the new|one|some) (?:own )?(?:data|dataset|file|row|part)"
 )
 _SUSPECTED = (
-    r"\bnan\b.{0,30}\b(?:in|rows?)\b.{0,30}\b(?:data|row|input|feature|csv)|empty (?:row|line|transcript|text)s?\b|"
+    r"\bnan\b(?! gradient).{0,30}\b(?:in|rows?)\b.{0,30}\b(?:data|row|input(?! gradient)|feature|csv)|"
+    r"empty (?:row|line|transcript|text)s?\b|"
     r"\ball[- ]?zeros?\b|"
     r"\b(?:observations?|inputs?|data|rows?|features?|labels?|targets?|batch(?:es)?|images?) (?:contains?|has|have|"
     r"with) (?:a |some |many )?(?:nan|inf)|"

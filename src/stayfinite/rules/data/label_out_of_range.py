@@ -70,6 +70,14 @@ _PICTURES = (
 _PIXELS = r"\bauto-?encoder|\bmasks?\b|\bsegment\w*|\bu-?net\b|reconstruct|\bmnist\b.{0,40}\bimages?\b"
 """Tasks whose targets are images."""
 
+_DRAWN = r"\bmasks?\b|\bsegment(?:ation|ing)\b"
+_WHITE = (
+    r"\b(?:masks?|labels?|annotations?|ground ?truth|gt)\b.{0,60}\b0\s?(?:and|or|,|/|&)\s?255\b|"
+    r"\b0\s?(?:and|or|,|/|&)\s?255\b.{0,40}\b(?:masks?|labels?|annotations?)\b"
+)
+ABSURD = 1e6
+"""A first loss that no valid label gives."""
+
 _BOUNDED = r"\bbce\w*|binary_?cross_?entropy\w*|(?<!nll_)cross[ _]?entropy\w*|\bfocal|\bsigmoid_focal|soft_?margin"
 """Losses that are never negative for valid labels; overlap losses are often negative."""
 
@@ -90,6 +98,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     elif vague is not None:
         yield Clue(vague.text, 1.5, vague.where)
     yield from _below_zero(facts)
+    if facts.symptoms.trouble:
+        yield from _pixels_for_classes(facts)
     if target is None and (scatter is not None or vague is not None):
         lookup = lookup_failure(facts)
         named = facts.mentioned(_CLASSES)
@@ -115,6 +125,17 @@ def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
     if classes is not None:
         label = "a label beyond them" if asked[0] is None else f"label {asked[0]}"
         yield Clue(f"{label}, but the model has {asked[1]} classes ({classes[1]})", STRONG, classes[0])
+
+
+def _pixels_for_classes(facts: Facts) -> Iterator[Clue]:
+    """Masks stored as pictures, where classes are expected."""
+    stored = facts.mentioned(_WHITE)
+    if stored is not None:
+        yield Clue(f"masks hold pixels, not classes: {stored[1].strip()[:80]}", STRONG, stored[0])
+    start, drawn = facts.symptoms.first_loss, facts.mentioned(_DRAWN)
+    if start is not None and start >= ABSURD and drawn is not None:
+        text = f"the first loss is {start:.3g}, and targets are masks: 0 to 255 unless scaled ({drawn[1].strip()[:60]})"
+        yield Clue(text, STRONG, drawn[0])
 
 
 def _below_zero(facts: Facts) -> Iterator[Clue]:

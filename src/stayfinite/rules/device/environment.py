@@ -46,6 +46,7 @@ from collections.abc import Iterator
 
 from stayfinite.rules.device.versions import card_too_new, named_versions, other_version, toolkit_too_old
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.precision.half_range import likely_half
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.witness import not_finite
@@ -108,7 +109,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield divided
     place = facts.mentioned(_OTHER_PLACE)
     if place:
-        yield Clue(f"healthy elsewhere: {place[1].strip()}", STRONG, place[0])
+        text = f"healthy elsewhere: {place[1].strip()}"
+        explained = facts.context.family is not None and likely_half(facts) is not None
+        yield Clue(text, HINT if explained else STRONG, place[0])
     elif (other := other_version(facts)) is not None:
         yield Clue(f"another version behaves differently: {other[1].strip()}", FAIR + HINT, other[0])
     card = facts.mentioned(_SICKLY_CARD)

@@ -63,12 +63,13 @@ _FULL = (
 )
 """Errors of CUDA, cuDNN, the host, numpy, TensorFlow and cluster schedulers."""
 _ONLY_TALK = (
+    r"\becc error\b|"
     r"\b(?:if (?:you|the|it|there|training)|in case|avoid\w*|prevent\w*|may|might|can (?:cause|lead|run)|risk|"
     r"without|no|reduc\w+|sav\w+|less|until|handle\w*|recover\w*|skip\w*|ignor\w*|retry\w*)\b[^.\n]{0,40}"
     r"(?:out[-_ ]?of[-_ ]?memory|\boom\b)|\boom\w*\W{1,3}(?:0|none|false|true)\b|"
     r"out[-_ ]?of[-_ ]?memory\W{0,3}(?:checks?|handl\w+|policy|\w+ing\b)"
 )
-"""Advice, a switch, or a count of zero."""
+"""Another error, advice, a switch, or a count of zero."""
 _KILLED = (
     r"killed by signal: (?:killed|9)|exitcode\s*:?\s*-9|exit(?:ed with exit)? (?:code|status) (?:137|-9)|"
     r"\breturn code (?:-9|137)|"

@@ -36,7 +36,8 @@ _OTHER_VERSION = (
     r"\bv?\d+\.\d+\.\d+\b.{0,12}\b(?:works?|is (?:fine|ok)|trained|trains|(?:has|had) no (?:nan|problem|issue))\b|"
     r"\b(?:worked|trained|was fine|was ok)\b.{0,30}\b(?:commit|version|release|build|branch|checkout|yesterday|"
     r"last week|days? (?:ago|before)|weeks? (?:ago|before))\b|"
-    r"\bsince (?:commit|version|release|the (?:latest|last|new|recent))\b|"
+    r"\bsince (?:commit|version|release|the (?:latest|last|new|recent) (?:\w+ )?(?:commit|version|release|update|"
+    r"build|merge|pull|change))\b|"
     r"\b(?:works?|worked|fine|ok|normal|trains?) (?:with|on|in|under|using) (?:version )?v?\d+\.\d+(?:\.\d+)?\b|"
     r"\bregression\b.{0,30}\d+\.\d+|\b(?:up|down)graded? (?:from|to)\b"
 )

@@ -120,6 +120,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
             )
     twice = [*_twice_in_keras(lines), *_twice_sigmoid(lines, learns=facts.symptoms.healthy)]
     yield from twice
+    added = facts.symptoms.contradicted("softmax twice")
+    if added is not None:
+        yield Clue(added.text, PROOF)
     lowest = facts.symptoms.best_loss
     classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "classes", "nb_classes"))
     if classes and classes >= 2 and lowest is not None and facts.symptoms.points >= 2:

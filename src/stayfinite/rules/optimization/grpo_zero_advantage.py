@@ -94,7 +94,7 @@ def _clues(facts: Facts) -> Iterator[Clue]:
         yield Clue("the loss is 0", HINT, seen.where.get("first_zero", ""))
     if seen.zero_norms:
         yield Clue("the gradient norm is 0", FAIR, seen.where.get("start", ""))
-    elif seen.typical_norm is not None and seen.typical_norm > 0:
+    elif seen.typical_norm is not None and seen.typical_norm > 0 and none is None:
         yield Clue("gradients are alive", -STRONG, seen.where.get("start", ""))
 
 

@@ -101,6 +101,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         and 0 < now.value < VANISHED * start
     ):
         yield Clue(f"the rate fell from {start:g} to {now.value:.2g}", STRONG + HINT, now.where)
+    spent = facts.symptoms.contradicted("rate spent")
+    if spent is not None:
+        yield Clue(f"{spent.text}: its schedule is shorter than the run", STRONG + HINT)
     dead = facts.said(DEAD_RATE)
     if dead is not None:
         yield Clue(f"a rate of no effect: {dead.text.strip()}", STRONG + HINT, dead.where)

@@ -39,14 +39,26 @@ from stayfinite.core.post_training.signs import SAMPLER_MISMATCH
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import Clue, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+
+_FORCED = (
+    r"\b(?:min_new_tokens|min_length|no_repeat_ngram_size|num_beams)[\"':=\s]{1,4}(?:[2-9]|1\d)|"
+    r"\brepetition_penalty[\"':=\s]{1,4}(?!1(?:\.0+)?\b)\d|\bbad_words_ids\b|\bforced_\w+_id\b"
+)
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: a mean difference of log-probabilities beyond rounding."""
+    """Clues: a mean difference of log-probabilities beyond rounding, or a KL divergence that is said to be negative."""
     yield from planned(facts, "plan.sampled_otherwise")
     yield from planned(facts, "plan.dropout_on", mild=True)
     yield from seen_in_log(facts, SAMPLER_MISMATCH)
+    negative = facts.symptoms.said("negative kl")
+    if negative is None:
+        return
+    yield Clue(f"reported: a KL divergence below 0: {negative.text[:100]}", STRONG, negative.where)
+    forced = facts.mentioned(_FORCED)
+    if forced is not None:
+        yield Clue(f"generation is forced away from the policy's own distribution: {forced[1][:80]}", FAIR, forced[0])
 
 
 RULE = Rule(

@@ -15,7 +15,8 @@ SCALE_AT_FLOOR = (
     r"loss scale already at minimum|minimum loss scale reached|grad_scale is too small|"
     r"cannot decrease (?:the )?(?:loss )?scale|loss[ _]scale.{0,40}(?:reached|below|at) (?:its |the )?minimum|"
     r"scale has reached|loss scale:? (\d{1,3}(?:\.0)?),? (?:and )?reducing to \1(?![\d.])|"
-    r"loss scale from (\d{1,3}(?:\.0)?) to \2(?![\d.])"
+    r"loss scale from (\d{1,3}(?:\.0)?) to \2(?![\d.])|"
+    r"\b(?:lg|log2?)_?(?:loss|grad)_?scale\W{1,9}(?:to )?-(?:2[4-9]|[3-9]\d|\d{3})"
 )
 """Final messages of DeepSpeed, fairseq, icefall and others."""
 

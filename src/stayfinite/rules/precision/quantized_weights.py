@@ -37,6 +37,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import Known, first_number
 from stayfinite.rules.plans import REMARKS, planned
@@ -49,6 +50,8 @@ REFUSALS = (
     r"model you (?:want to train|are trying to fine-?tune) is (?:loaded in 8-bit|quantized)|"
     r"can'?t train a model that has been loaded in \d-bit|not support (?:training|fine-?tuning).{0,40}quantiz"
 )
+_IN_A_SENTENCE = lazy_regex(r"\b(?:I|we|my|our|tried|using)\b")
+"""A sentence leaves out what a list of settings would have."""
 CODES = r"only tensors of floating point (?:and complex )?dtype can require gradients"
 
 
@@ -77,7 +80,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if sign is not None:
         yield sign
-    if facts.context.adapters is None:
+    if facts.context.adapters is None and not _IN_A_SENTENCE.search(quantized.text):
         yield Clue("and no adapters are trained", FAIR, quantized.where, risk=True)
 
 

@@ -32,6 +32,7 @@ Kind = Literal[
     "low score",
     "score falls",
     "negative loss",
+    "negative kl",
     "not as expected",
 ]
 

@@ -25,8 +25,8 @@ _ZERO = lazy_regex(
     re.IGNORECASE,
 )
 _WORSE = lazy_regex(
-    r"\b(?:worse|lower|far (?:from|below)|below|cannot|can't|can not|could not|unable to|fail(?:s|ed)? to|"
-    r"not able to)\b[^.;\n]{0,40}"
+    r"(?<!little )(?<!slightly )(?<!bit )\b(?:worse|lower|far (?:from|below)|below|cannot|can't|can not|could not|"
+    r"unable to|fail(?:s|ed)? to|not able to)\b[^.;\n]{0,40}"
     r"\b(?:papers?|reported|official|original (?:code|results?|paper)|published|readme|reproduc\w+)\b",
     re.IGNORECASE,
 )

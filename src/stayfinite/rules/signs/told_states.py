@@ -1,7 +1,7 @@
 """What a sentence says of a quantity: `the loss ... suddenly becomes 0`, `accuracy is fixed at 0.5`.
 
-Subjects (loss, gradient, weights, rate, score, model) and states (zero, still, growing, falling, negative) are found
-apart. A state belongs to the subject before it, or else to the one right after it: `no change in the loss`.
+Subjects (loss, KL, gradient, weights, rate, score, model) and states (zero, still, growing, falling, negative) are
+found apart. A state belongs to the subject before it, or else to the one right after it: `no change in the loss`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from stayfinite.core.lazy_regex import lazy_regex
 
 StateKind = Literal[
     "zero loss", "zero gradient", "rate 0", "weights still", "rate still", "still", "explodes", "score falls",
-    "negative loss",
+    "negative loss", "negative kl",
 ]  # fmt: skip
 
 _SUBJECT = lazy_regex(
     r"\b(?:(?P<rate>lr|learning[_ ]rates?)|"
     r"(?P<other>\w+[_ ]?scal(?:e|er|ing)|iter(?:ation)?s?|epochs?|steps?|outputs?)|"
+    r"(?P<kl>(?:mean_|approx_)?kl(?: divergence)?)|"
     r"(?P<gradient>grad(?:ient)?s?(?:[_ ]norms?)?)|"
     r"(?P<loss>(?:\w{1,16}_)?loss(?:es)?|cost|objective|(?<!an )(?<!this )error|perplexity|ppl|nll|elbo)|"
     r"(?P<score>(?:\w{1,16}_)?acc(?:uracy|uracies)?|bleu|rouge|f1|m?ap(?:50)?|auc|m?iou|dice|recall|precision|scores?|"
@@ -73,7 +74,8 @@ _STATES = {
         r"\b(?:drop(?:s|ped|ping)?|falls?|fell|plummet\w*|collaps\w+|degrad\w+|"
         r"(?:gets?|got|becomes?|is|are) (?:\w+ )?worse)\b"
     ),
-    "negative": r"\b(?:is|becomes?|became|goes|turns?|gets?) (?:\w+ )?negative\b|\bnegative (?=loss)",
+    "negative": r"\bbetween positive and negative\b|"
+    r"\b(?:is|becomes?|became|goes|turns?|gets?) (?:\w+ )?negative\b|\bnegative (?=loss)",
 }
 """NaN has a reader of its own."""
 _STATE = lazy_regex("|".join(f"(?P<{name}>{words})" for name, words in _STATES.items()), re.IGNORECASE)
@@ -97,6 +99,7 @@ _KINDS: dict[tuple[str, str], StateKind] = {
     ("gradient", "rises"): "explodes",
     ("score", "falls"): "score falls",
     ("loss", "negative"): "negative loss",
+    ("kl", "negative"): "negative kl",
 }
 """What each pair is called. Others, such as a loss that falls, are good or say nothing."""
 _AS_SET = lazy_regex(r"constant|flat|frozen|fixed|no |without", re.IGNORECASE)

@@ -12,6 +12,7 @@ from stayfinite.readers.logs.formats.answers import (
     Reports,
     ShownAnswers,
 )
+from stayfinite.readers.logs.formats.class_tables import ClassTables
 from stayfinite.readers.logs.formats.detection import Detectron, OpenMmlab, ValuesFirst
 from stayfinite.readers.logs.formats.dicts import Dicts, JsonFragments
 from stayfinite.readers.logs.formats.format import Format
@@ -45,6 +46,7 @@ FORMATS: tuple[Callable[[], Format], ...] = (
     Icefall,
     EspNet,
     Keras,
+    ClassTables,
     Tables,
     TrainOutput,
     Parameters,

@@ -21,7 +21,7 @@ from stayfinite.core.series import RUNNING_AVERAGE
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
 from stayfinite.readers.logs.pairs import AVERAGE, all_pairs, worst_of_list
-from stayfinite.readers.logs.reading import BATCH, BATCHES, SKIPS_EVER, TOTAL, Reading
+from stayfinite.readers.logs.reading import BATCH, BATCHES, SKIPS_EVER, TOTAL, TOTAL_EPOCHS, Reading
 
 _EVALUATES = lazy_regex(
     r"(?<![\w.])(?:e?val|evaluat\w{1,8}|valid|validat\w{1,8}|test(?:ing)?|dev)(?=[\])|\s:/-])", re.IGNORECASE
@@ -143,6 +143,8 @@ class Generic(Format):
             out_of = _OUT_OF.match(line, end)
             if column == "epoch":
                 in_epoch = "." not in line[begin:end]
+                if out_of:
+                    reading.fields.append((TOTAL_EPOCHS, *out_of.span(1)))
             elif plain(name) == "batch" or (column == "step" and out_of and in_epoch):
                 reading.fields.append((BATCH, begin, end))
                 if out_of:
