@@ -29,6 +29,14 @@ def _softmaxed(classes: int, slope: float = 1.0) -> str:
                    for i, each in enumerate(rates))  # fmt: skip
 
 
+def _twice(losses: list[float], gain: float = 1.0) -> str:
+    return "".join(
+        f"Epoch {epoch}, Step {i}, Loss: {loss * gain**epoch:.4f}\n"
+        for epoch in (1, 2)
+        for i, loss in enumerate(losses)
+    )
+
+
 def diagnosed(log: str) -> Diagnosis:
     return judge_reading(read_text(log))
 
@@ -74,6 +82,10 @@ def diagnosed(log: str) -> Diagnosis:
         ("{'loss': 0.0, 'grad_norm': 0.8, 'rewards/format': 0.0, 'reward': 0.0, 'reward_std': 0.0}\n", "reward is 0"),
         # A class that is never found, in a table with bars.
         ("| Class | IoU | Acc |\n+---+---+---+\n| sky | 91.2 | 95.0 |\n| rare bird | 0.0 | 0.0 |\n", "rare_bird is 0"),
+        # An epoch that is the one before, to the last digit.
+        (_twice([0.9741, 1.3742, 1.2390, 0.9670, 1.0386]), "to the last digit"),
+        # Nothing right at a loss that only right answers have.
+        ("train Loss: 0.0436 Acc: 0.0000\nval Loss: 0.0434 Acc: 0.0000\n", "only right answers"),
         # The only loss has a name of its own.
         ("".join(f"reporter: PIXEL LOSS: {4 * 9**i:.3f}\n" for i in range(8)), "diverges"),
     ],
@@ -106,6 +118,8 @@ def test_numbers_that_cannot_go_together_are_sick(log: str, what: str) -> None:
         "{'loss': 0.01, 'grad_norm': 0.8, 'reward': 0.2, 'reward_std': 0.0}\n",
         "| Class | IoU | Acc |\n+---+---+---+\n| sky | 91.2 | 95.0 |\n| rare bird | 31.0 | 44.0 |\n",
         "".join(f"reporter: PIXEL LOSS: {4 * 0.9**i:.3f}\n" for i in range(8)),
+        _twice([0.9741, 1.3742, 1.2390, 0.9670, 1.0386], gain=0.93),
+        "train Loss: 0.0436 Acc: 0.9910\nval Loss: 0.0434 Acc: 0.9880\n",
         # Means over an epoch that include the steps a loss scaler skipped.
         "".join(f"epoch {i} | grad_norm=inf | grad_scale=262144.0 | loss={0.96 - i / 50:.3f}\n" for i in range(1, 6)),
         "".join(

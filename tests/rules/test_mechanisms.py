@@ -23,7 +23,31 @@ def _epochs(values: list[float]) -> str:
     return "".join(f"Epoch {i}: loss {value:.3f}\n" for i, value in enumerate(values, start=1))
 
 
+MISFITS = (
+    "size mismatch for roi.classifier.{}: copying a param with shape torch.Size([{}]) from checkpoint, "
+    "the shape in current model is torch.Size([{}]).\n"
+)
 PAIRS = {
+    "a-bar-without-a-batch": (
+        "empty-batch",
+        Example("=> Epoch: 7 Train loss: nan\n0it [00:00, ?it/s]\n=> Epoch: 8 Train loss: nan\n"),
+        Example("0it [00:00, ?it/s]\n" + FALLS),
+    ),
+    "labels-that-count-from-one": (
+        "label-out-of-range",
+        Example("sometimes the loss is negative\n", "own clips, the class ids are 1, 2, ..., 12\n"),
+        Example(FALLS, "own clips, the class ids are 1, 2, ..., 12\n"),
+    ),
+    "a-list-of-shapes-that-do-not-fit": (
+        "architecture-mismatch",
+        Example(MISFITS.format("weight", "91, 64", "4, 64") + MISFITS.format("bias", 91, 4)),
+        Example("size mismatch for head.weight: torch.Size([91, 64]) and torch.Size([4, 64]), skipped\n" + FALLS),
+    ),
+    "a-toolkit-older-than-the-card": (
+        "environment",
+        Example("LossTensor is inf or nan\n", "changed the card to an RTX 3080, CUDA (ver. 10), Windows\n"),
+        Example(FALLS, "changed the card to an RTX 3080, CUDA (ver. 12), Windows\n"),
+    ),
     "masks-of-black-and-white": (
         "label-out-of-range",
         Example(NEVER, "num_classes: 2\n# the masks are grayscale files with 0 and 255\n"),

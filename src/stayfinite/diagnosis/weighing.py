@@ -70,7 +70,8 @@ LEAST, PART = 0.05, 0.5
 def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     """The findings in their new order, with those that experience adds."""
     causes = {each.cause: each for each in findings if each.severity != "info" and each.cause not in SYMPTOMS}
-    if not _open(causes.values(), facts):
+    sure = [each for each in findings if each.cause in SYMPTOMS and each.confidence >= DECIDED]
+    if not _open([*causes.values(), *sure], facts):
         return list(findings)
     known = sorted((_informed(each, facts) for each in likely_causes(facts)), key=lambda each: -each.share)
     shares = {_group(each.cause): each.share for each in known}
@@ -80,7 +81,8 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     possible = (each for each in known if _group(each.cause) not in named and _possible(each.cause, facts))
     new = list(islice(possible, MOST))
     scores |= {each.cause: _score(0.0, each.share) for each in new}
-    causes |= {each.cause: _finding(each) for each in new}
+    restated = {each.cause: replace(each, confidence=0.0) for each in findings if each.cause in SYMPTOMS}
+    causes |= {each.cause: restated.get(each.cause) or _finding(each) for each in new}
     ordered = sorted(scores, key=lambda cause: -scores[cause])
     ordered = [cause for at, cause in enumerate(ordered) if at < MOST or causes[cause].confidence > 0]
     weighed, ceiling = [], 1.0

@@ -84,6 +84,8 @@ FOUND, NOT_FOUND = 0.8, 0.02
 """Scores of two classes of which one is learned and the other is never predicted."""
 NEAR_SUM, APART = 0.008, 0.03
 """How closely a loss follows an accuracy, and how far that one has to move."""
+SURE = 0.1
+"""A mean cross entropy below which nearly every answer is right."""
 HELPLESS = 5.0
 """The loss of a generator that fools nobody."""
 
@@ -107,6 +109,8 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "no advantage": _no_advantage(run, points),
         "softmax twice": _softmax_twice(run, points),
         "rate spent": _rate_spent(run),
+        "epochs alike": _epochs_alike(points),
+        "nothing right": _nothing_right(run, losses),
     }
     return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
 
@@ -314,6 +318,25 @@ def _rate_spent(run: RunSeries) -> str:
         if at is not None and total is not None and 0 < at < total / 2:
             return f"the learning rate is 0 at {unit} {at:,.0f} of {total:,.0f}"
     return ""
+
+
+def _epochs_alike(points: Sequence[Point]) -> str:
+    """The losses of an epoch, equal to the last digit to those of the one before: no weight has changed."""
+    epochs = [losses for losses in _by_epoch(points) if losses]
+    for before, after in pairwise(epochs):
+        same = [first == second for first, second in zip(before, after, strict=False)]
+        if len(same) >= SETTLED and all(same) and len({*after}) >= SUMS and min(map(digits, after)) >= SUMS:
+            return f"{len(same)} losses of one epoch are those of the epoch before, to the last digit"
+    return ""
+
+
+def _nothing_right(run: RunSeries, losses: Sequence[float]) -> str:
+    """An accuracy of exactly 0 in training and evaluation beside a loss that right answers alone have."""
+    sides = [_first(run, named) for named in (_OF_TRAINING, _OF_EVALUATION)]
+    values = [each[1].values for each in sides if each is not None]
+    if len(values) < 2 or any(map(any, values)) or not losses or not 0 < losses[-1] <= SURE:
+        return ""
+    return f"the accuracy is 0 at a loss of {losses[-1]:.4g}, which only right answers have"
 
 
 def _running_sum(run: RunSeries, points: Sequence[Point]) -> str:

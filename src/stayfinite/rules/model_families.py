@@ -28,6 +28,7 @@ _FAMILIES = {
     "OLMo": r"\bolmo",
     "Falcon": r"\bfalcon",
     "Granite": r"\bgranite",
+    "SDXL": r"\bsdxl\b|\bstable[-_ ]?diffusion[-_ ]?xl\b",
     "Stable Diffusion 2": r"\b(?:sd|stable[-_ ]?diffusion)[-_ ]?v?2(?:[-_.]1)?\b(?![-_. ]?(?:\.\d)?[-_ ]?base)",
     "bf16-trained": r"\b(?:llava|openvla|prismatic|bunny|cogvlm|minicpm|stablelm|smol(?:lm|vlm)|molmo|idefics|"
     r"starcoder2|nemotron|exaone|command-r|flux|wan2|hunyuan|sd3|stable-?diffusion-?3|cogvideo\w*)\b",

@@ -16,9 +16,10 @@ LONGEST = 240
 """Longer texts are not remarks."""
 
 _GOOD = lazy_regex(
-    r"\b(?:trains?|works?|working|fine|ok(?:ay)?|normal(?:ly)?|finite|stable|converges?|no (?:problem|issue|nan|error|"
-    r"overflow)s?|without (?:nan|problem|error|issue)s?|(?:does|did)(?: not|n't) (?:happen|occur|appear|crash|diverge|"
-    r"reproduce)|not (?:seen|happen\w*|reproduc\w*|affected)|never (?:happens?|occurs?|seen|nan\w*|diverges?|fails?)|"
+    r"\b(?:(?<!to )trains?|works?|working|fine|ok(?:ay)?|normal(?:ly)?|finite|stable|converges?|"
+    r"no (?:problem|issue|nan|error|overflow)s?|without (?:nan|problem|error|issue)s?|"
+    r"(?:does|did)(?: not|n't) (?:happen|occur|appear|crash|diverge|reproduce)|"
+    r"not (?:seen|happen\w*|reproduc\w*|affected)|never (?:happens?|occurs?|seen|nan\w*|diverges?|fails?)|"
     r"(?:is|are) good|gone|disappear(?:s|ed)?|vanish(?:es|ed)|resolve[sd]?|(?:solve|fixe|cure)[sd]?|help(?:s|ed)|"
     r"goes away|went away|succeeds?|learns|fall(?:s|ing)|decreas(?:es|ing)|healthy)\b",
     re.IGNORECASE,

@@ -52,7 +52,7 @@ WENT_ON = 10
 REMARKED = 60
 """Lines among which a remark can be separated from library output."""
 _UNMEASURED = frozenset(
-    {"same answers", "bad answers", "weights still", "worse after loading", "low score", "not as expected"}
+    {"same answers", "bad answers", "weights still", "worse after loading", "low score", "not as expected", "rate off"}
 )
 """Symptoms that no loss shows."""
 

@@ -26,6 +26,8 @@ _SAID: dict[Kind, str] = {
     "negative kl": "reported: a KL divergence is negative",
     "not as expected": "reported: the result is not what it should be",
     "rate still": "reported: the learning rate does not change",
+    "rate off": "reported: the learning rate is not what its schedule says",
+    "overflows": "reported: step after step overflows",
 }
 """Kinds that only words can report; others count as if measured."""
 
@@ -39,7 +41,7 @@ EARLY = 10
 Clash = Literal[
     "negative loss", "share above 1", "saturated", "evaluation far off", "random order", "discriminator wins",
     "accuracy gone", "running sum", "metric explodes", "worse than the mean", "evaluation at chance", "class not found",
-    "no advantage", "softmax twice", "rate spent",
+    "no advantage", "softmax twice", "rate spent", "epochs alike", "nothing right",
 ]  # fmt: skip
 
 

@@ -84,7 +84,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(
                 "a loader that only warns: tensors that do not fit keep random weights", AGAINST * 1.5, shapes.where
             )
-        elif _HEAD.search(shapes.text) and facts.symptoms.crash is None and not facts.symptoms.trouble:
+        elif (
+            _HEAD.search(shapes.text)
+            and len(list(facts.all_said(_SHAPES))) < 2  # torch refuses with a list of all that differ
+            and facts.symptoms.crash is None
+            and not facts.symptoms.trouble
+        ):
             yield Clue("only the classes of a head differ, and nothing failed", AGAINST * 4, shapes.where)
     elif keys:
         yield Clue(keys.text.strip()[:240], PROOF - HINT / 2, keys.where)

@@ -61,6 +61,7 @@ _NOTHING = (
 )
 
 
+_NO_ROUNDS = r"^\s*0it \[00:00|\|\s*0/0 \["
 _OF_EVALUATION = lazy_regex(r"(?:^|[_/])(?:val|valid|validation|eval|test|dev)(?:$|[_/])")
 DIGITS = 4
 """Digits to which two evaluations of changing weights do not agree."""
@@ -85,6 +86,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     told = facts.said(_NOTHING)
     if told is not None:
         yield Clue(told.text, PROOF - 1.0, told.where)
+    none = facts.said(_NO_ROUNDS)
+    if none is not None and facts.symptoms.bad_losses and not facts.symptoms.good_losses:
+        yield Clue(f"a progress bar without a single batch: {none.text.strip()[:40]}", STRONG + HINT, none.where)
     kept = _same_evaluation(facts)
     if kept is not None:
         yield Clue(f"no training loss is a number and {kept[0]}: no batch was drawn", STRONG + HINT, kept[1])

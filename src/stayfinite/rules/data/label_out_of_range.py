@@ -75,6 +75,11 @@ _WHITE = (
     r"\b(?:masks?|labels?|annotations?|ground ?truth|gt)\b.{0,60}\b0\s?(?:and|or|,|/|&)\s?255\b|"
     r"\b0\s?(?:and|or|,|/|&)\s?255\b.{0,40}\b(?:masks?|labels?|annotations?)\b"
 )
+_FROM_ONE = (
+    r"\b(?:labels?|class(?:es)?|ids?|categor\w+)\b[^.;\n]{0,40}?"
+    r"(?:\b(?:start\w*|begin\w*|count\w*)\s(?:at|from|with)\s1\b|\b(?:are|is|from|in)\W{1,3}1\s?(?:to|,|\.\.|-|~)\s?[\d.n]|"
+    r"\b1-(?:based|indexed))"
+)
 ABSURD = 1e6
 """A first loss that no valid label gives."""
 
@@ -128,10 +133,14 @@ def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
 
 
 def _pixels_for_classes(facts: Facts) -> Iterator[Clue]:
-    """Masks stored as pictures, where classes are expected."""
+    """Masks stored as pictures, or labels counted from 1, where classes from 0 are expected."""
     stored = facts.mentioned(_WHITE)
     if stored is not None:
         yield Clue(f"masks hold pixels, not classes: {stored[1].strip()[:80]}", STRONG, stored[0])
+    below = facts.symptoms.said("negative loss")
+    counted = facts.mentioned(_FROM_ONE)
+    if below is not None and counted is not None:
+        yield Clue(f"labels count from 1, and a loss is below 0: {counted[1].strip()[:80]}", STRONG + HINT, counted[0])
     start, drawn = facts.symptoms.first_loss, facts.mentioned(_DRAWN)
     if start is not None and start >= ABSURD and drawn is not None:
         text = f"the first loss is {start:.3g}, and targets are masks: 0 to 255 unless scaled ({drawn[1].strip()[:60]})"

@@ -48,7 +48,9 @@ _REGRESSION = (
 )
 _RAW = (
     r"raw (?:pixel|feature|value|input|target|price|column|data|table)s?\b|\b0 ?(?:-|to|\.\.) ?255\b|"
-    r"values? (?:up to|of|around|in the) (?:\d{4,}|thousands|millions|1e\d)"
+    r"values? (?:up to|of|around|in the) (?:\d{4,}|thousands|millions|1e\d)|"
+    r"\b(?:y values|targets?|prices|features|inputs)\b[^.;\n]{0,40}\b(?:are|is|have|has) (?:\w+ )?"
+    r"(?:very|too|extremely|quite|really) (?:high|large|big)\b"
 )
 _SCALES = (
     "scale", "normalize", "normalise", "standardize", "standardise", "do_normalize", "scaling", "normalization",

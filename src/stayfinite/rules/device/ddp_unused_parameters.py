@@ -51,7 +51,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: DDP's error; unused parameters found by a probe are a risk with several ranks."""
     refusal = facts.said(
         r"expected to have finished reduction in the prior iteration|"
-        r"parameters that were not used in producing (?:the )?loss"
+        r"parameters that were not used in producing (?:the )?loss|"
+        r"error: unused parameters? in (?:ddp|distributed)"
     )
     if refusal:
         yield Clue(refusal.text, PROOF, refusal.where)

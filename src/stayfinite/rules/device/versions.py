@@ -125,7 +125,8 @@ TOOLKITS = (
 """A GPU, and the first CUDA toolkit that compiles for it."""
 
 _CUDA = lazy_regex(
-    r"\bcuda[-_ ]?(?:toolkit|runtime|version|compilation tools)?\W{0,4}(?:version|release|v)?\W{0,3}(\d{1,2})\.(\d)|"
+    r"\bcuda[-_ ]?(?:toolkit|runtime|version|compilation tools)?\W{0,4}"
+    r"(?:v(?:er)?(?:sion)?|release)?\W{0,3}(\d{1,2})(?:\.(\d)|(?=\)|,|;|$))|"
     r"\bcuda-version: ?(\d{1,2})0(\d)0\b|\+cu(\d{2})(\d)\b|cudatoolkit=(\d{1,2})\.(\d)",
     re.IGNORECASE,
 )
@@ -139,7 +140,7 @@ def toolkit_too_old(facts: Facts) -> tuple[str, str] | None:
     if told is None:
         return None
     where, _, found = told
-    major, minor = (int(group) for group in found.groups() if group is not None)
+    major, minor = (*(int(group) for group in found.groups() if group is not None), 0)[:2]
     for pattern, since in TOOLKITS:
         card = facts.mentioned(pattern)
         if card is not None:

@@ -36,6 +36,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("metric.stuck")
     if seen is not None and seen.value:
         yield Clue(str(seen.value), PROOF, seen.where)
+    nothing = facts.symptoms.contradicted("nothing right")
+    if nothing is not None:
+        yield Clue(f"{nothing.text}: the accuracy is counted wrongly", PROOF)
     name = facts.symptoms.still_score
     values = facts.metric(name) if name else []
     if values:

@@ -107,6 +107,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if by_hand is not None and zero is None and chosen is None:
             text = f"a part is trainable, so its graph is detached: {by_hand[1].strip()[:100]}"
             yield Clue(text, AGAINST, by_hand[0])
+    alike = facts.symptoms.contradicted("epochs alike")
+    if alike is not None:
+        yield Clue(f"{alike.text}: no weight has changed", STRONG)
     same = _equals_reference(facts)
     if same:
         yield Clue("policy and reference agree to the last digit: no weight has changed", STRONG + HINT, same)

@@ -90,7 +90,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     broken = facts.seen("optimizer.lr_not_finite")
     if broken is not None and broken.value:
         yield Clue(f"the learning rate is NaN or inf: {broken.value}", PROOF, broken.where)
-    still = facts.symptoms.said("rate still")
+    still = facts.symptoms.said("rate still") or facts.symptoms.said("rate off")
     if still is not None:
         yield Clue(f"reported: the rate does not follow its schedule: {still.text[:100]}", STRONG, still.where)
     start, now = facts.settings.value("initial_lr"), facts.settings.find("lr")

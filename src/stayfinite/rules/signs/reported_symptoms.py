@@ -12,6 +12,7 @@ from functools import cache
 from typing import Literal
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.rules.signs.in_chinese import from_chinese
 from stayfinite.rules.signs.nan_words import says_not_finite
 from stayfinite.rules.signs.shown_text import shows_repetition
 from stayfinite.rules.signs.told_scores import tells_low_score, tells_what_was_hoped_for
@@ -33,6 +34,8 @@ Kind = Literal[
     "score falls",
     "negative loss",
     "negative kl",
+    "rate off",
+    "overflows",
     "not as expected",
 ]
 
@@ -85,6 +88,14 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         ),
     ),
     (
+        "overflows",
+        (
+            r"\boverflow(?:s|ed|ing)?\b[^.;\n]{0,30}\b(?:endless\w*|forever|constantly|always|all the time|"
+            r"(?:on|at|in)? ?(?:every|each) (?:\w+ )?(?:step|iteration|update|batch))\b|"
+            r"\b(?:keeps?|endless\w*|constant\w*|always) (?:\w+ )?overflow\w*"
+        ),
+    ),
+    (
         "worse after loading",
         (
             rf"\b(?:after|when|on|once|upon)\b[^;\n]{{0,30}}\b{_LOADS}\b[^.;\n]{{0,60}}\b(?:{_LOSS}|{_SCORE}|"
@@ -115,7 +126,7 @@ _SENTENCE = lazy_regex(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 _DENIED = lazy_regex(
     r"\b(?:no longer|fixed(?! (?:at|as|to) )|solved|unless|whether|expected(?! (?:parameter|value))|"
     r"should|would|could|may|might|train until|"
-    r"will be|ignor\w+|skipp\w+|"
+    r"will be(?! the)|ignor\w+|skipp\w+|"
     r"to (?:avoid|prevent)|(?:did not improve|not improved) (?:from|since|for)|early ?stop\w*|patience|not improved$)|"
     r"\b(?:if|when(?:ever)?)\b[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|\?\s*$",
     re.IGNORECASE,
@@ -158,7 +169,8 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
     """Problems reported in ``(where, text)`` lines, each kind once."""
     found: dict[Kind, ReportedSymptom] = {}
     arrived = False
-    for where, text in lines:
+    for where, written in lines:
+        text = from_chinese(written)
         arrived = arrived or tells_of_arrival(text)
         if len(text) > LONGEST or _CODE.search(text):
             continue

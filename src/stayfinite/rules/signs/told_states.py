@@ -14,7 +14,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 
 StateKind = Literal[
     "zero loss", "zero gradient", "rate 0", "weights still", "rate still", "still", "explodes", "score falls",
-    "negative loss", "negative kl",
+    "negative loss", "negative kl", "rate off",
 ]  # fmt: skip
 
 _SUBJECT = lazy_regex(
@@ -56,7 +56,7 @@ _STATES = {
         r"\bsame (?:(?:value|number|loss|result) )?(?:for|in|at|after|every|each|all|throughout)\b"
         r"(?! (?:\w+ )?(?:rank|gpu|device|run|seed|model|method|worker)s?\b)|"
         r"\b(?:no|without|zero) (?:any )?(?:change|improvement|progress|convergence|learning|decrease)\b(?! to the)|"
-        r"\bstill (?:at |around |about )?~?\d[\d.]*\b[^.;\n]{0,20}\bafter\b"
+        r"\buntil the (?:very )?end\b|\bstill (?:at |around |about )?~?\d[\d.]*\b[^.;\n]{0,20}\bafter\b"
     ),
     "everywhere": r"\b(?:for|in|at) (?:all|every|each) (?:\w+ )?(?:epoch|step|iter|class)",
     "grows": (
@@ -73,6 +73,10 @@ _STATES = {
     "falls": (
         r"\b(?:drop(?:s|ped|ping)?|falls?|fell|plummet\w*|collaps\w+|degrad\w+|"
         r"(?:gets?|got|becomes?|is|are) (?:\w+ )?worse)\b"
+    ),
+    "off": (
+        r"\b(?:abnormal|incorrect|wrong|strange|weird|odd|unexpected)(?:ly)?\b|\b(?:is|are|was|gets?|got) reset\b|"
+        r"\bresets?\b|\bjump(?:s|ed)?\b|\b(?:not|n't) (?:correct|right|as expected)\b|\b(?:is|was) supposed to be\b"
     ),
     "negative": r"\bbetween positive and negative\b|"
     r"\b(?:is|becomes?|became|goes|turns?|gets?) (?:\w+ )?negative\b|\bnegative (?=loss)",
@@ -100,6 +104,8 @@ _KINDS: dict[tuple[str, str], StateKind] = {
     ("score", "falls"): "score falls",
     ("loss", "negative"): "negative loss",
     ("kl", "negative"): "negative kl",
+    ("rate", "off"): "rate off",
+    ("rate", "rises"): "rate off",
 }
 """What each pair is called. Others, such as a loss that falls, are good or say nothing."""
 _AS_SET = lazy_regex(r"constant|flat|frozen|fixed|no |without", re.IGNORECASE)
@@ -156,6 +162,10 @@ def _says_nothing(sentence: str, subject: str, state: re.Match[str], distance: i
         meant = subject == "weights" and _ON_PURPOSE.search(sentence) is not None
         meant_rate = subject == "rate" and _AS_SET.match(said) is not None
         return model or meant or _TWO_PLAYERS.search(sentence) is not None or meant_rate
+    if subject == "rate" and name == "rises":
+        return not said.startswith("jump")  # a warm-up increases it
+    if name == "off":
+        return distance == 0 and subject == "rate"  # before its subject it is a request: `reset the learning rate`
     if name == "zero":
         return subject != "gradient" and said.endswith("none")
     return (name == "everywhere" and distance > NEAR) or _NOT_SO.search(sentence[: state.start()]) is not None
