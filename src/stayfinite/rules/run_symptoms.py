@@ -68,7 +68,7 @@ FEW = 3
 _CRASH = lazy_regex(
     r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \()|"
     r"\bAssertion [`'\"]?.+ failed|"
-    r"^Traceback \(most recent call last\)|CUDA error:|device-side assert|^Segmentation fault|core dumped|"
+    r"^Traceback \(most recent call last\)|CUDA error:|device-side assert|\bsegmentation fault|\bsegfault|core dumped|"
     r"^-{2,}> ?\d+ |^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b|"
     r"^\s*Killed\s*$|\u5df2\u6740\u6b7b\s*$",
     re.IGNORECASE,

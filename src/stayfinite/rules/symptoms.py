@@ -28,6 +28,8 @@ _SAID: dict[Kind, str] = {
     "rate still": "reported: the learning rate does not change",
     "rate off": "reported: the learning rate is not what its schedule says",
     "overflows": "reported: step after step overflows",
+    "memory grows": "reported: memory grows",
+    "hangs": "reported: the training hangs",
 }
 """Kinds that only words can report; others count as if measured."""
 

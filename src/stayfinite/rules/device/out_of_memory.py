@@ -90,6 +90,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         first, last = facts.metric(grows)[0], facts.metric(grows)[-1]
         text = f"{grows} grows at every line, from {first[0]:g} to {last[0]:g}: something keeps tensors"
         yield Clue(text, STRONG + HINT, first[1], fix="keep results on the CPU (.detach().cpu(), .item())")
+    told = facts.symptoms.said("memory grows")
+    if told is not None:
+        yield Clue(f"reported: memory grows: {told.text[:80]}", STRONG + HINT, told.where)
     killed = facts.said(_KILLED)
     if killed:
         yield Clue(

@@ -62,12 +62,21 @@ _WAITING = (
 )
 
 
+_SEVERAL = (
+    r"\b(?:[2-9]|\d{2,}|two|four|eight|multi(?:ple)?|several)[- ]?(?:gpus?|cards?|nodes?|ranks?|processes)\b|"
+    r"\btorchrun\b|\bddp\b|\bnproc|\bworld_size\b|\bnccl\b|DistributedDataParallel|--n_?gpu\w* [2-9]"
+)
+
+
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: libraries that compare ranks report it; a timeout alone may have other reasons."""
     differ = facts.said(_DIFFER)
     if differ:
         yield Clue(differ.text, PROOF, differ.where)
     waiting = facts.said(_WAITING)
+    hangs = facts.symptoms.said("hangs")
+    if hangs and (several := facts.mentioned(_SEVERAL)) is not None:
+        yield Clue(f"reported: it hangs, with several processes: {several[1].strip()[:80]}", STRONG, hangs.where)
     if waiting:
         yield Clue(f"ranks wait for each other forever: {waiting.text}", STRONG + HINT, waiting.where)
 

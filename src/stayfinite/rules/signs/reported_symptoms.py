@@ -36,6 +36,8 @@ Kind = Literal[
     "negative kl",
     "rate off",
     "overflows",
+    "memory grows",
+    "hangs",
     "not as expected",
 ]
 
@@ -47,11 +49,13 @@ _SCORE = (
 _FAR = r"(?:[^.;\n]|\.(?=\d)){0,40}"
 _OUTPUT = (
     r"(?:outputs?|logits?|predict(?:s|ed|ions?)?|probabilit\w+|answers?|class(?:es)?|labels?|sentences?|tokens?|"
-    r"translations?|captions?|images?|masks?|samples?|responses?|actions?|embeddings?|values?)"
+    r"translations?|captions?|images?|masks?|boxes|detections?|samples?|responses?|actions?|embeddings?|features?|"
+    r"attentions?(?: weights| maps?)?|values?)"
 )
 _EVERY = r"(?:all|every|each|any|always|regardless|whatever|no matter|only)"
 _VOID = (
-    r"(?:zeros?|0s?|black|blank|white|gr[ae]y|empty|background|the same|identical|constant|one (?:class|color|value)|"
+    r"(?:zeros?|0s?|black|blank|white|gr[ae]y|empty|background|the same|identical|constant|uniform|equal(?! to)|"
+    r"one (?:class|color|value)|"
     r"(?:class|label) \d+)"
 )
 _LOADS = r"(?:resum\w*|load\w*|restart\w*|reload\w*)"
@@ -62,13 +66,14 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         (
             rf"^(?!.*\b{_LOSS}\b)(?=.*\b{_EVERY}\b)(?=.*\b(?:same|identical|constant)\b).*\b{_OUTPUT}\b|"
             r"\bpredict(?:s|ed|ing)? (?:only|always|just|the same|one class|all)\b|"
-            r"\balways (?:predict|output|answer|return|generat|produc|giv)\w*|"
-            rf"\b{_OUTPUT} (?:(?:is|are|were|was|become|becomes|look|looks|come out|turn out|end up|all|"
-            rf"only|completely|entirely|just|pure|"
-            rf"mostly|always) )+"
+            r"\b(?:only|just|always) (?:predict|output|return|generat|produc)\w*|"
+            r"\bpredict(?:s|ed|ing)? (?:\w+ ){1,3}everywhere\b|"
+            r"\balways (?:answer|giv)\w*|"
+            rf"\b{_OUTPUT}(?: of (?:the |my |our )?\w+)? (?:(?:is|are|were|was|become|becomes|look|looks|come out|"
+            rf"turn out|end up|all|only|completely|entirely|just|pure|mostly|always) )+"
             rf"{_VOID}\b|\b{_OUTPUT} (?:all|only) (?:zeros?|0s?|black|blank)\b|"
-            r"\b(?:mode|posterior|representation\w*|model|training|policy|entropy|codebook|output)s? (?:has |"
-            r"have )?collaps\w+"
+            r"\b(?:mode|posterior|representation\w*|embedding|feature|model|training|policy|entropy|codebook|output)s? "
+            r"(?:has |have )?collaps\w+"
         ),
     ),
     (
@@ -85,6 +90,14 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             r"\b(?:generat\w+|outputs?|answers?) lengths? (?:is |are )?(?:always|fixed|constant)|"
             r"\bno (?:detections?\b|(?:boxes|objects|predictions?) (?:(?:are|is|"
             r"were) )?(?:detected|predicted))"
+        ),
+    ),
+    (
+        "hangs",
+        (
+            r"\b(?:trainings?|it|program|process\w*|script|job|run|gpus?|ranks?|workers?)\b[^.;\n]{0,24}"
+            r"\b(?:hangs?|hung|hanging|freezes|(?:got|gets|get|is|are) (?:stuck|blocked) (?:at|in|on|before|after|"
+            r"forever|when|during)(?! ?~?\d*\.\d)|deadlock\w*)"
         ),
     ),
     (
@@ -148,6 +161,12 @@ _BETWEEN = lazy_regex(
     r"\b(?:between|from)\s(\d+(?:\.\d+)?)\s(?:and|to)\s(\d+(?:\.\d+)?(?:e\+?\d+)?)",
     re.IGNORECASE,
 )
+_TOLD_LOSS = lazy_regex(
+    r"\b(?:loss|perplexity|ppl)\b (?:\w+ ){0,2}?(?:is|was|of|reaches|becomes|around|about|up to|goes to) (?:\w+ )?"
+    r"(\d+(?:\.\d+)?(?:e\+?\d+)?)\b",
+    re.IGNORECASE,
+)
+ABSURD = 1e8
 SWINGS = 20.0
 """Ratio of two levels that single batches do not explain."""
 EXPLODES = 4.0
@@ -188,11 +207,18 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
             named = [kind for kind, pattern in _sentences() if kind not in found and pattern.search(sentence)]
             for kind in (*named, *told_states(sentence)):
                 found.setdefault(kind, ReportedSymptom(kind, where, text.strip()))
-        if "explodes" not in found and (told_factor(text) >= EXPLODES or told_swing(text) >= SWINGS):
+        if "explodes" not in found and (
+            tells_absurd_loss(text) or told_factor(text) >= EXPLODES or told_swing(text) >= SWINGS
+        ):
             found["explodes"] = ReportedSymptom("explodes", where, text.strip())
     if arrived:
         found.pop("still", None)
     return list(found.values())
+
+
+def tells_absurd_loss(text: str) -> bool:
+    """Whether a loss or perplexity is reported that no training has: `perplexity is 1e9`."""
+    return any(float(number) >= ABSURD for number in _TOLD_LOSS.findall(text))
 
 
 def told_swing(text: str) -> float:

@@ -24,6 +24,9 @@ _ZERO = lazy_regex(
     r"\bacc(?:uracy)?\b[^\n;.\d]{0,16}\b(?:never|not) (?:\w+ )?(?:above|over|beyond|exceeds?|higher than)\b",
     re.IGNORECASE,
 )
+_BELOW_MEAN = lazy_regex(
+    r"\br(?:2|\^2|\u00b2|[- ]?squared)\b\W{0,3}(?:score )?(?:is|was|of|=|:)\W{0,3}-\s?[1-9]", re.IGNORECASE
+)
 _WORSE = lazy_regex(
     r"(?<!little )(?<!slightly )(?<!bit )\b(?:worse|lower|far (?:from|below)|below|cannot|can't|can not|could not|"
     r"unable to|fail(?:s|ed)? to|not able to)\b[^.;\n]{0,40}"
@@ -50,6 +53,10 @@ _SIDES = lazy_regex(
     rf"(?:(?:is|of|was) )?{_NUMBER}",
     re.IGNORECASE,
 )
+_AGAINST = lazy_regex(
+    r"\b(\d+(?:\.\d+)?)\s?%\s?(?:vs\.?|versus|against|compared to)\s(\d+(?:\.\d+)?)\s?%", re.IGNORECASE
+)
+_BOTH_SIDES = lazy_regex(r"\btrain.*\b(?:test|val|eval)|\b(?:test|val|eval).*\btrain", re.IGNORECASE)
 NO_PICTURE = 16.0
 """Decibels: below this, nothing of an image is visible."""
 NOTHING = 0.02
@@ -67,11 +74,13 @@ def tells_low_score(text: str) -> bool:
                 return True
         elif value <= NOTHING or (name.lower().startswith("acc") and value in GUESSES):
             return True
-    return _ZERO.search(text) is not None or _tells_gulf(text)
+    return _ZERO.search(text) is not None or _BELOW_MEAN.search(text) is not None or _tells_gulf(text)
 
 
 def _tells_gulf(text: str) -> bool:
     """Whether a sentence sets a good training accuracy against one of an evaluation that is far below it."""
+    if (against := _AGAINST.search(text)) and _BOTH_SIDES.search(text):
+        return min(map(float, against.groups())) <= 0.25 * max(map(float, against.groups()))
     found = [(side.lower(), float(number)) for side, number in _SIDES.findall(text)]
     trained = [number for side, number in found if side.startswith("train")]
     asked = [number for side, number in found if not side.startswith("train")]

@@ -14,24 +14,28 @@ from stayfinite.core.lazy_regex import lazy_regex
 
 StateKind = Literal[
     "zero loss", "zero gradient", "rate 0", "weights still", "rate still", "still", "explodes", "score falls",
-    "negative loss", "negative kl", "rate off",
+    "negative loss", "negative kl", "rate off", "memory grows",
 ]  # fmt: skip
 
 _SUBJECT = lazy_regex(
     r"\b(?:(?P<rate>lr|learning[_ ]rates?)|"
     r"(?P<other>\w+[_ ]?scal(?:e|er|ing)|iter(?:ation)?s?|epochs?|steps?|outputs?)|"
     r"(?P<kl>(?:mean_|approx_)?kl(?: divergence)?)|"
+    r"(?P<memory>(?:gpu |cuda |ram |host )?(?:memory(?: usage)?|vram|ram))|"
+    r"(?P<inside>q[-_ ]?values?|logits?|activations?|(?:weight|parameter|feature)s? norms?)|"
     r"(?P<gradient>grad(?:ient)?s?(?:[_ ]norms?)?)|"
     r"(?P<loss>(?:\w{1,16}_)?loss(?:es)?|cost|objective|(?<!an )(?<!this )error|perplexity|ppl|nll|elbo)|"
     r"(?P<score>(?:\w{1,16}_)?acc(?:uracy|uracies)?|bleu|rouge|f1|m?ap(?:50)?|auc|m?iou|dice|recall|precision|scores?|"
-    r"rewards?|metrics?|psnr|ssim|performance|success rate|explained_variance)|(?P<weights>weights?|param(?:eter)?s?)|"
-    r"(?P<model>model|network|net|agent|policy|generator|discriminator|trainings?(?! (?:steps|data|set))|\w*gan|it|"
+    r"rewards?|(?:mean|average|episod\w+)[ _]returns?|metrics?|psnr|ssim|performance|quality|success rate|"
+    r"explained_variance)|(?P<weights>weights?|param(?:eter)?s?)|"
+    r"(?P<model>model|student|classifier|detector|encoder|decoder|network|net|"
+    r"agent|policy|generator|discriminator|trainings?(?! (?:steps|data|set))|\w*gan|it|"
     r"results?))\b(?!\.\w)",
     re.IGNORECASE,
 )
 _NOT = (
-    r"(?:(?:does|do|did|is|are|was|were|can|could|has|have)(?: not|n[o']t)|not|never|doesnt|dont|didnt|cannot|hardly|"
-    r"barely|no longer|fail(?:s|ed)? to|refuses? to)"
+    r"(?:(?:does|do|did|is|are|was|were|can|could|has|have|will|wo)(?: not|n[o']t)|not|never|doesnt|dont|didnt|cannot|"
+    r"hardly|barely|no longer|fail(?:s|ed)? to|refuses? to)"
 )
 _STATES = {
     "zero": (
@@ -47,11 +51,12 @@ _STATES = {
         r"learn(?!ing[_ ]|ed about)|budge|converg|train\b|increas|"
         r"updat|decay|warm|follow|be(?:ing)? (?:updated|trained|changed))\w*|"
         r"\b(?:stuck|(?<!not )flat|unchanged|(?<![\"'])constant|(?<!not )frozen|plateau\w*|stagnat\w*|flat-?lin\w*|"
-        r"fixed (?:at|as|to)|stands? still)\b|"
+        r"fixed (?:at|as|to)|stands? still|(?:straight|horizontal|flat) line)\b|"
         r"\b(?:stay|remain|keep|hover|linger)(?:s|ed|ing)?\s(?:\w+\s)?(?:(?:at|around|about|near|to be|as|on|between|"
         r"above|over|exactly|the same|same|identical|constant|fixed|low|random|unchanged)\b"
         r"(?! (?:finite|stable|fine|low|nan))|"
         r"~?\d)|"
+        r"\b(?:exactly|always|completely) the same\b|\b(?:stays?|remains?|stops) there\b|"
         r"\b(?:always|constantly) (?:(?:at|around|about|exactly|equal to|the) )?(?:~?\d|same)|"
         r"\bsame (?:(?:value|number|loss|result) )?(?:for|in|at|after|every|each|all|throughout)\b"
         r"(?! (?:\w+ )?(?:rank|gpu|device|run|seed|model|method|worker)s?\b)|"
@@ -62,11 +67,13 @@ _STATES = {
     "grows": (
         r"\bexplod\w*|\bdiverg(?:e|es|ed|ing|ence)\b|\b(?:blow|blew)(?:s|ing|n)? up|\bsky-?rocket\w*|"
         r"\bshoots? (?:up|to)\b|"
+        r"\bwithout (?:any )?bound|\bunbounded|\bto infinity\b|"
         r"\b(?:very|extremely|absurdly|insanely|too) (?:large|high|big)\b|\bhuge\b|\benormous\b|\bout of control\b|"
         r"\b(?:in|to|of|over|reach\w*) (?:the |several |many )?(?:thousand|million|billion|trillion)s?\b"
     ),
     "rises": (
-        r"\bincreas(?:es|ing)|\bris(?:es|ing)|\bgrow(?:s|ing)|\bclimb(?:s|ing)|\bgo(?:es|ing) up|\bwent up|"
+        r"\bincreas(?:es|ing)|\bris(?:es|ing)|\bgrow(?:s|ing)|\bclimb(?:s|ing)|"
+        r"\b(?:go(?:es|ing)|went) up(?! and down)|"
         r"\bjump(?:s|ed)? (?:to|up)|"
         r"\bspik(?:es|ed|ing)\b|\b(?:change|jump|vary|fluctuate)s? (?:greatly|drastically|wildly)"
     ),
@@ -104,6 +111,9 @@ _KINDS: dict[tuple[str, str], StateKind] = {
     ("score", "falls"): "score falls",
     ("loss", "negative"): "negative loss",
     ("kl", "negative"): "negative kl",
+    ("kl", "grows"): "explodes",
+    ("inside", "grows"): "explodes",
+    ("memory", "rises"): "memory grows",
     ("rate", "off"): "rate off",
     ("rate", "rises"): "rate off",
 }
@@ -121,6 +131,13 @@ _OPENING = lazy_regex(
     re.IGNORECASE,
 )
 """Before a remark about the line above."""
+_LASTING = lazy_regex(r"\b(?:keep\w*|continu\w+|constant\w*|every|each|until|steadily|slowly|over time|leak\w*)\b")
+_A_LITTLE = lazy_regex(r"\b(?:slight(?:ly)?|a (?:little|bit)|somewhat|marginally)\b", re.IGNORECASE)
+_OF_EVALUATION = lazy_regex(
+    r"\b(?:val|valid|validation|eval|evaluation|test|dev)[ _](?:\w+ )?loss\W*(?:\w+ )?$", re.IGNORECASE
+)
+_HOW_FAR = lazy_regex(r"\s?(?:up )?(?:to )?~?\d")
+_AT_THE_END = lazy_regex(r"\s(?:at|by|towards?|near) the (?:very )?end\b", re.IGNORECASE)
 _COMMAND = lazy_regex(r"(?:^|\s)--\w")
 _TWO_PLAYERS = lazy_regex(r"generator\b.*\bdiscriminator|discriminator\b.*\bgenerator", re.IGNORECASE)
 """Neither of their losses is meant to fall."""
@@ -164,11 +181,23 @@ def _says_nothing(sentence: str, subject: str, state: re.Match[str], distance: i
         return model or meant or _TWO_PLAYERS.search(sentence) is not None or meant_rate
     if subject == "rate" and name == "rises":
         return not said.startswith("jump")  # a warm-up increases it
+    if subject == "memory":
+        return _LASTING.search(sentence) is None
+    if name == "rises" and (_A_LITTLE.search(sentence) or _is_overfitting(sentence, state)):
+        return True
+    if name == "zero" and subject == "rate" and _AT_THE_END.match(sentence, state.end()):
+        return True
     if name == "off":
         return distance == 0 and subject == "rate"  # before its subject it is a request: `reset the learning rate`
     if name == "zero":
         return subject != "gradient" and said.endswith("none")
     return (name == "everywhere" and distance > NEAR) or _NOT_SO.search(sentence[: state.start()]) is not None
+
+
+def _is_overfitting(sentence: str, state: re.Match[str]) -> bool:
+    """Whether an evaluation's loss rises, and no number says how far."""
+    told = _HOW_FAR.match(sentence, state.end()) is not None
+    return not told and _OF_EVALUATION.search(sentence[: state.start()]) is not None
 
 
 def tells_of_arrival(text: str) -> bool:
