@@ -1,10 +1,14 @@
 """What the numbers show, and what they only seem to show."""
 
 import math
+import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stayfinite.core.series import RunSeries
+from stayfinite.rules.number_shapes import diverges
 from stayfinite.rules.run_symptoms import symptoms_of
 
 
@@ -160,3 +164,23 @@ def test_of_several_series_the_sickest_speaks():
         fine.add(step, step=step, loss=2.0 - step / 10)
         bad.add(step, step=step, loss=math.nan)
     assert symptoms_of([fine, bad]).source == "b.log"
+
+
+@pytest.mark.parametrize("count", [8, 12, 30, 200])
+def test_losses_of_single_batches_that_differ_much_are_no_divergence(count):
+    """As in a diffusion model, whose loss depends on a random noise level."""
+    alarms = 0
+    for seed in range(200):
+        draw = random.Random(seed)
+        alarms += diverges([draw.lognormvariate(-2, 1) for _ in range(count)])
+    assert alarms <= 6
+
+
+@given(
+    noise=st.lists(st.floats(-0.3, 0.3), min_size=20, max_size=200),
+    share=st.floats(0.4, 0.85),
+    factor=st.floats(8, 1e4),
+)
+def test_losses_that_leap_and_stay_diverge(noise, share, factor):
+    at = int(share * len(noise))
+    assert diverges([math.exp(value) * (factor if index >= at else 1) for index, value in enumerate(noise)])

@@ -183,6 +183,10 @@ def climbs(losses: Sequence[float]) -> bool:
     return min(gains) > 0 and max(gains) > 2 * min(gains)  # a printed running sum grows evenly
 
 
+NOISE = 2.5
+"""A rise of this many usual differences of neighbors, in logarithms, is none of single batches."""
+
+
 def diverges(losses: Sequence[float]) -> bool:
     """Whether losses end far above an earlier level."""
     if len(losses) < 8:
@@ -195,4 +199,15 @@ def diverges(losses: Sequence[float]) -> bool:
         return False
     starts = median(losses[:window])
     best = min(median(losses[index : index + window]) for index in range(0, len(losses) - window + 1, window))
-    return ends > 3.0 * best and ends > 1.5 * starts
+    return ends > 3.0 * best and ends > 1.5 * starts and not _is_noise(losses, window)
+
+
+def _is_noise(losses: Sequence[float], window: int) -> bool:
+    """Whether the last losses are what single batches differ by: not far above the lowest third, or not all."""
+    length = max(window, len(losses) // 3)
+    lowest = min(
+        (losses[at : at + length] for at in range(0, len(losses) - length + 1, max(1, length // 4))), key=median
+    )
+    spread = median(abs(math.log(later / earlier)) for earlier, later in pairwise(losses))
+    near = math.log(median(losses[-window:]) / median(lowest)) <= NOISE * spread
+    return near or min(losses[-window:]) <= sorted(lowest)[int(0.75 * (len(lowest) - 1))]

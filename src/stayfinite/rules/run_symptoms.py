@@ -132,9 +132,10 @@ def with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
     if "rate 0" in kinds and not seen.lrs:
         changed["lrs"] = changed["zero_lrs"] = 2
         where.setdefault("zero_lr", kinds["rate 0"])
-    if "explodes" in kinds and not seen.bad:
+    grows = kinds.get("explodes", kinds.get("loss rises"))
+    if grows is not None and not seen.bad:
         changed["diverges"] = True
-        where.setdefault("largest_loss", kinds["explodes"])
+        where.setdefault("largest_loss", grows)
     elif "still" in kinds and not seen.bad:
         changed["flat"] = True
         where.setdefault("start", kinds["still"])

@@ -23,9 +23,14 @@ def kinds(*lines):
         ("no improvement in the loss over 20 epochs", "still"),
         ("the cost hovers around 4.6", "still"),
         ("the loss is in the billions", "explodes"),
-        ("train loss keeps going up", "explodes"),
+        ("train loss keeps going up", "loss rises"),
         ("the BLEU score suddenly plummets", "score falls"),
         ("my loss is negative", "negative loss"),
+        ("the recall goes from 71 % to 9 %", "low score"),
+        ("dev accuracy is at chance", "still"),
+        ("the f1 does not exceed 0.1", "still"),
+        ("the psnr goes down with every epoch", "score falls"),
+        ("it keeps printing the same bracket", "bad answers"),
         ("the loss won't go below 4.6", "still"),
         ("loss begins at 9 and stays there", "still"),
         ("all epochs have exactly the same loss", "still"),
@@ -117,3 +122,32 @@ def test_standing_still_where_it_was_meant_to_arrive_is_no_trouble():
     assert kinds("after 1k steps the loss is stuck around 6.9") == {"still"}
     assert kinds("accuracy: 0.93", "it stays the same for 20 epochs") == set()
     assert kinds("generator loss 8.6, discriminator loss 4.5, neither does decrease") == set()
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("a DDIM on my own pictures", "the loss does not decrease after the first epochs"),
+        ("fine-tuning with flow matching", "the loss is stuck at 0.4"),
+        ("CartPole with a double DQN", "the loss keeps increasing"),
+        ("the loss is stuck around 0.9, but the results keep improving",),
+        ("the reward improves, and the loss rises",),
+    ],
+)
+def test_what_a_loss_usually_does_is_no_complaint(lines):
+    assert kinds(*lines) == set()
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [
+        (("a DDPM on 64 pixels", "the loss becomes nan"), "not finite"),
+        (("a DDPM on 64 pixels", "the loss does not decrease", "every sample looks like pure noise"), "still"),
+        (("a double DQN", "the loss explodes"), "explodes"),
+        (("a double DQN", "the reward does not increase"), "still"),
+        (("a classifier", "the loss keeps increasing"), "loss rises"),
+        (("training accuracy improves", "the test accuracy stays at 11 %"), "still"),
+    ],
+)
+def test_what_no_healthy_one_does_stays_a_complaint(lines, kind):
+    assert kind in kinds(*lines)

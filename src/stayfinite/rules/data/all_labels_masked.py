@@ -55,6 +55,7 @@ _SAID = (
     r"could not find (?:the )?(?:response|instruction|assistant) (?:key|template)|"
     r"\b(?:all|most|every) labels?\b.{0,30}(?:-100|\bmasked|\bignored)|\bmask(?:s|ed) (?:all|every) labels?\b|"
     r"\bno (?:label|target|token)s? (?:is|are|was|were)? ?(?:left|supervised|unmasked)|\bnothing to train on\b|"
+    r"\bfully (?:un-?label\w+|masked|ignored|void)\b|\b(?:no|zero) valid (?:pixel|label|target|token)s?\b|"
     r"(?:this )?instance will be ignored in loss|return_assistant_tokens_mask.{0,40}generation"
 )
 _MASKS = (
@@ -101,7 +102,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 def _divided(facts: Facts) -> Iterator[Clue]:
     """A division by the number of unmasked tokens, which was 0."""
-    zero = facts.said(r"ZeroDivisionError|divi\w+ by zero")
+    zero = facts.said(r"ZeroDivisionError|division by zero")
     count = facts.said(_BY_COUNT)
     if zero is not None and count is not None:
         text = f"the number of supervised tokens is 0: {count.text.strip()[:100]}"

@@ -37,6 +37,12 @@ from collections.abc import Iterator
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
+_SHARE = (
+    r"\b(?:background|majority|negatives?|one class|normal)\b[^.;\n]{0,50}\b9\d(?:\.\d+)? ?%|"
+    r"\b9\d(?:\.\d+)? ?%[^.;\n]{0,30}\b(?:background|negatives?|one class|normal|zeros?)\b|"
+    r"\b(?:im|un)balanced (?:data\w*|class\w*|labels?)|\bclass imbalance"
+)
+
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: the measured share of the largest class, or metrics of 0 next to a high constant accuracy."""
@@ -46,6 +52,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     missing = facts.symptoms.contradicted("class not found")
     if missing is not None:
         yield Clue(f"{missing.text}: one class is never predicted", STRONG)
+    share = facts.mentioned(_SHARE)
+    if share is not None and facts.symptoms.trouble:
+        yield Clue(f"most labels are one class: {share[1].strip()[:80]}", STRONG, share[0])
     undefined = facts.said(r"UndefinedMetricWarning")
     accuracy = facts.metric("eval_accuracy", "accuracy", "val_accuracy", "val_acc", "acc")
     score = facts.metric("eval_f1", "f1", "val_f1", "eval_recall", "recall", "eval_matthews_correlation", "mcc")

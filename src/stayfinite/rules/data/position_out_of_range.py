@@ -109,6 +109,13 @@ POSITIONS = (
 )
 
 
+_RAISED = (
+    r"\bmax_?(?:seq_?|sequence_?|source_?|target_?)?len(?:gth)?\b[^.;\n]{0,30}"
+    r"\b(?:rais\w+|increas\w+|higher|larger|longer|above|beyond|bigger)\b|"
+    r"\b(?:rais\w+|increas\w+|chang\w+)\b[^.;\n]{0,20}\bmax_?(?:seq_?|sequence_?)?len(?:gth)?\b"
+)
+
+
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: a failed lookup or an error, and lengths beyond the table."""
     yield from planned(facts, "plan.too_long")
@@ -143,6 +150,9 @@ def _lengths(facts: Facts) -> Iterator[Clue]:
     place = facts.said(POSITIONS)
     if place is not None:
         yield Clue(f"the traceback passes the position table: {place.text.strip()}", STRONG, place.where)
+    raised = facts.mentioned(_RAISED)
+    if raised is not None:
+        yield Clue(f"the limit of the length was raised: {raised[1].strip()[:80]}", STRONG, raised[0])
     longest, limit = longest_input(facts), position_limit(facts)
     if longest is not None and limit is not None and longest[0] > limit[0]:
         yield Clue(f"inputs of up to {longest[0]} tokens ({longest[1]}), but {limit[1]}", STRONG, longest[2], risk=True)

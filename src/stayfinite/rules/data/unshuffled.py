@@ -44,6 +44,13 @@ from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 _EVALUATED = ("val_acc", "val_accuracy", "eval_acc", "eval_accuracy", "test_acc", "test_accuracy", "valid_acc")
 
 
+_IN_ORDER = (
+    r"\bonly (?:examples|samples|images|rows) (?:of|from) (?:a single|one|the same) (?:class|label)|"
+    r"\bbatch(?:es)? (?:of|with|contains?) (?:only )?(?:a single|one) (?:class|label)|"
+    r"\b(?:data\w*|rows|samples|images|files) (?:is|are|were) (?:sorted|ordered|grouped) by (?:class|label)"
+)
+
+
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: measured runs of one label; an accuracy that is high for the first batches only; rows split in order."""
     seen = facts.seen("labels.batch_purity")
@@ -51,6 +58,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(
             f"on average {seen.value:.0%} of a batch is one class", PROOF if seen.value >= 0.98 else STRONG, seen.where
         )
+    told = facts.mentioned(_IN_ORDER)
+    if told is not None:
+        yield Clue(f"rows come in order: {told[1].strip()[:80]}", STRONG + FAIR, told[0])
     symptoms = facts.symptoms
     gone, far = symptoms.contradicted("accuracy gone"), symptoms.contradicted("evaluation far off")
     if gone is not None:

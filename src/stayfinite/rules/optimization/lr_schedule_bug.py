@@ -40,6 +40,7 @@ was set.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
@@ -61,6 +62,10 @@ IN_A_SCHEDULE = r"lr_lambda|lr_scheduler|get_lr\b|scheduler\.py"
 DEAD_RATE = r"\b(?:\w+_)?(?:lr|learning[ _]rate)(?:_\w+)?\W{1,4}\d[\d.]*e-(?:[3-9]\d|\d{3})\b"
 """Below 1e-30, of one group of parameters: decayed far beyond the end."""
 
+_FALLS_TO_ZERO = (
+    r"\b(?:goes|went|decay\w*|drop\w*|fall\w*|fell|decreas\w+|reduc\w+)\b[^.;\n]{0,16}\b(?:0|zero)\b"
+    r"(?=.*\b(?:first|already|before|within|too|early|soon)\b)"
+)
 VANISHED = 1e-8
 """Ratio to the initial rate that no schedule should reach."""
 
@@ -93,6 +98,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
     still = facts.symptoms.said("rate still") or facts.symptoms.said("rate off")
     if still is not None:
         yield Clue(f"reported: the rate does not follow its schedule: {still.text[:100]}", STRONG, still.where)
+    spent_early = facts.symptoms.said("rate 0")
+    if spent_early is not None and re.search(_FALLS_TO_ZERO, spent_early.text, re.IGNORECASE):
+        yield Clue(
+            f"reported: the rate falls to 0 too soon: {spent_early.text[:100]}", STRONG + HINT, spent_early.where
+        )
     start, now = facts.settings.value("initial_lr"), facts.settings.find("lr")
     if (
         now is not None

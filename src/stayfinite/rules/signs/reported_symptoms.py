@@ -17,6 +17,7 @@ from stayfinite.rules.signs.nan_words import says_not_finite
 from stayfinite.rules.signs.shown_text import shows_repetition
 from stayfinite.rules.signs.told_scores import tells_low_score, tells_what_was_hoped_for
 from stayfinite.rules.signs.told_states import tells_of_arrival, told_states
+from stayfinite.rules.signs.usual_courses import usual_kinds
 
 Kind = Literal[
     "not finite",
@@ -37,6 +38,7 @@ Kind = Literal[
     "rate off",
     "overflows",
     "memory grows",
+    "loss rises",
     "hangs",
     "not as expected",
 ]
@@ -67,7 +69,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             rf"^(?!.*\b{_LOSS}\b)(?=.*\b{_EVERY}\b)(?=.*\b(?:same|identical|constant)\b).*\b{_OUTPUT}\b|"
             r"\bpredict(?:s|ed|ing)? (?:only|always|just|the same|one class|all)\b|"
             r"\b(?:only|just|always) (?:predict|output|return|generat|produc)\w*|"
-            r"\bpredict(?:s|ed|ing)? (?:\w+ ){1,3}everywhere\b|"
+            r"\bpredict(?:s|ed|ing)? (?:(?:\w+ ){1,3}everywhere|(?:the|a) (?:mean|average|constant|majority))\b|"
             r"\balways (?:answer|giv)\w*|"
             rf"\b{_OUTPUT}(?: of (?:the |my |our )?\w+)? (?:(?:is|are|were|was|become|becomes|look|looks|come out|"
             rf"turn out|end up|all|only|completely|entirely|just|pure|mostly|always) )+"
@@ -82,9 +84,10 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             rf"\b(?:outputs?|answers?|responses?|completions?|generat\w+|samples?|translations?)\b{_FAR}?"
             r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|(?:looks? like|pure|only|just) noise|"
             r"repeat\w*)\b|"
-            r"[\"']{2}(?:\W|$))|\bno new tokens generated\b|\bgenerat\w+ (?:\w+ ){0,2}(?:garbage|gibberish|nonsense)\b|"
+            r"[\"']{2}(?:\W|$))|\blooks? like (?:\w+ )?noise\b|"
+            r"\bno new tokens generated\b|\bgenerat\w+ (?:\w+ ){0,2}(?:garbage|gibberish|nonsense)\b|"
             r"\brepeat(?:s|ing)? (?:the (?:same|last|first|previous)|itself|one (?:word|token|phrase))\b|"
-            r"\b(?:keeps?|continu\w+|endless\w*|non-?stop) generating\b|"
+            r"\b(?:keeps?|continu\w+|endless\w*|non-?stop) (?:generating|outputting|predicting|printing)\b|"
             r"\b(?:generat\w+|answers?|outputs?|model)\b[^.;\n]{0,30}\b(?:never|not|n't) "
             r"(?:stops?|ends?|terminat\w+)\b|"
             r"\b(?:generat\w+|outputs?|answers?) lengths? (?:is |are )?(?:always|fixed|constant)|"
@@ -187,8 +190,8 @@ class ReportedSymptom:
 def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]:
     """Problems reported in ``(where, text)`` lines, each kind once."""
     found: dict[Kind, ReportedSymptom] = {}
-    arrived = False
-    for where, written in lines:
+    arrived, said = False, list(lines)
+    for where, written in said:
         text = from_chinese(written)
         arrived = arrived or tells_of_arrival(text)
         if len(text) > LONGEST or _CODE.search(text):
@@ -211,8 +214,9 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
             tells_absurd_loss(text) or told_factor(text) >= EXPLODES or told_swing(text) >= SWINGS
         ):
             found["explodes"] = ReportedSymptom("explodes", where, text.strip())
-    if arrived:
-        found.pop("still", None)
+    works = found.keys().isdisjoint({"bad answers", "same answers", "low score"})
+    for kind in usual_kinds((text for _, text in said), arrived=arrived) if works or arrived else ():
+        found.pop(kind, None)
     return list(found.values())
 
 

@@ -24,6 +24,11 @@ _ZERO = lazy_regex(
     r"\bacc(?:uracy)?\b[^\n;.\d]{0,16}\b(?:never|not) (?:\w+ )?(?:above|over|beyond|exceeds?|higher than)\b",
     re.IGNORECASE,
 )
+_DROPPED = lazy_regex(
+    r"\b(?:acc(?:uracy)?|bleu|f1|m?ap(?:50)?|m?iou|dice|recall|precision|success rate|psnr|ssim)\b[^\n;.\d]{0,24}"
+    rf"\bfrom {_NUMBER}\s?%? to {_NUMBER}",
+    re.IGNORECASE,
+)
 _BELOW_MEAN = lazy_regex(
     r"\br(?:2|\^2|\u00b2|[- ]?squared)\b\W{0,3}(?:score )?(?:is|was|of|=|:)\W{0,3}-\s?[1-9]", re.IGNORECASE
 )
@@ -74,6 +79,8 @@ def tells_low_score(text: str) -> bool:
                 return True
         elif value <= NOTHING or (name.lower().startswith("acc") and value in GUESSES):
             return True
+    if any(float(after) <= 0.4 * float(before) for before, after in _DROPPED.findall(text)):
+        return True
     return _ZERO.search(text) is not None or _BELOW_MEAN.search(text) is not None or _tells_gulf(text)
 
 

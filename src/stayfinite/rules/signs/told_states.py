@@ -15,6 +15,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 StateKind = Literal[
     "zero loss", "zero gradient", "rate 0", "weights still", "rate still", "still", "explodes", "score falls",
     "negative loss", "negative kl", "rate off", "memory grows",
+    "loss rises",
 ]  # fmt: skip
 
 _SUBJECT = lazy_regex(
@@ -48,12 +49,14 @@ _STATES = {
     "still": (
         rf"\b{_NOT}\s(?:\w+\s){{0,3}}?(?:decreas|go(?:es|ing)? (?:down|lower|below|up)|"
         r"get\w* (?:lower|better|updated)|dip|com(?:e|es|ing) down|chang|mov|diminish|drop|reduc|fall|improv|"
-        r"learn(?!ing[_ ]|ed about)|budge|converg|train\b|increas|"
+        r"learn(?!ing[_ ]|ed about)|budge|converg|train\b|increas|exceed|"
         r"updat|decay|warm|follow|be(?:ing)? (?:updated|trained|changed))\w*|"
         r"\b(?:stuck|(?<!not )flat|unchanged|(?<![\"'])constant|(?<!not )frozen|plateau\w*|stagnat\w*|flat-?lin\w*|"
+        r"at chance|(?:is|are|at) random|"
         r"fixed (?:at|as|to)|stands? still|(?:straight|horizontal|flat) line)\b|"
-        r"\b(?:stay|remain|keep|hover|linger)(?:s|ed|ing)?\s(?:\w+\s)?(?:(?:at|around|about|near|to be|as|on|between|"
-        r"above|over|exactly|the same|same|identical|constant|fixed|low|random|unchanged)\b"
+        r"\b(?:stay|remain|keep|hover|linger)(?:s|ed|ing)?\s(?:\w+\s)?(?:(?:at|around|about|near|"
+        r"to be|as (?:it|before|is)|between|above|over|exactly|the same|same|identical|constant|fixed|low|random|"
+        r"unchanged)\b"
         r"(?! (?:finite|stable|fine|low|nan))|"
         r"~?\d)|"
         r"\b(?:exactly|always|completely) the same\b|\b(?:stays?|remains?|stops) there\b|"
@@ -78,7 +81,7 @@ _STATES = {
         r"\bspik(?:es|ed|ing)\b|\b(?:change|jump|vary|fluctuate)s? (?:greatly|drastically|wildly)"
     ),
     "falls": (
-        r"\b(?:drop(?:s|ped|ping)?|falls?|fell|plummet\w*|collaps\w+|degrad\w+|"
+        r"\b(?:drop(?:s|ped|ping)?|(?:goes|going|went) down|falls?|fell|plummet\w*|collaps\w+|degrad\w+|"
         r"(?:gets?|got|becomes?|is|are) (?:\w+ )?worse)\b"
     ),
     "off": (
@@ -106,7 +109,7 @@ _KINDS: dict[tuple[str, str], StateKind] = {
     ("loss", "grows"): "explodes",
     ("gradient", "grows"): "explodes",
     ("model", "grows"): "explodes",
-    ("loss", "rises"): "explodes",
+    ("loss", "rises"): "loss rises",
     ("gradient", "rises"): "explodes",
     ("score", "falls"): "score falls",
     ("loss", "negative"): "negative loss",
@@ -143,10 +146,12 @@ _TWO_PLAYERS = lazy_regex(r"generator\b.*\bdiscriminator|discriminator\b.*\bgene
 """Neither of their losses is meant to fall."""
 _ARRIVED = lazy_regex(
     r"\b\d{2,4}k (?:steps|iter)\w*\b.*\bloss\b[^.;\n\d]{0,30}\b0\.0\d|"
-    r"\bacc(?:uracy)?\W{1,3}(?:0\.[89]\d|[89]\d(?:\.\d+)? ?%)",
+    r"(?<!train )(?<!training )\bacc(?:uracy)?(?: is| of| was)?\W{1,3}(?:0\.[89]\d|[89]\d(?:\.\d+)? ?%)|"
+    r"\b(?:results?|samples?|quality|rewards?)\b[^.;\n]{0,30}"
+    r"\b(?:improv(?:e|es|ed|ing)|gets? better|getting better|looks? good)\b(?<!not improve)(?<!not improving)",
     re.IGNORECASE,
 )
-"""A small loss after tens of thousands of steps, or a high accuracy: it has learned, and stands still for that."""
+"""A small loss after tens of thousands of steps, or results that are good: it has learned, whatever the loss does."""
 BEFORE, AFTER, NEAR = 110, 30, 24
 """Characters between a state and its subject."""
 

@@ -1,0 +1,38 @@
+"""What a loss does in a healthy training of some kinds, so that nobody who says it has a sick run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal
+
+from stayfinite.core.lazy_regex import lazy_regex
+
+UsualKind = Literal["still", "loss rises"]
+
+_NOISE_LEVELS = lazy_regex(
+    r"diffusion|\bdd[ip]m\b|\bdit(?:[-_ ]|\b)|\bflux(?:\.1|[-_ ](?:dev|lora|kontext|schnell))\b|\bsdxl\b|"
+    r"flow[- ]matching|score[- ](?:based|matching)|\bdreambooth\b",
+    re.IGNORECASE,
+)
+"""A loss over random noise levels is flat and noisy after the first thousand steps, while samples improve."""
+_REWARDS = lazy_regex(
+    r"reinforcement learning|\b(?:d{1,3}qn|ddpg|td3|sac|ppo|a[23]c|trpo|dreamer\w*|muzero|alphazero|impala)\b|"
+    r"\b(?:actor|critic|policy|q)[-_/ ]?loss|--?env(?:_name)?\b",
+    re.IGNORECASE,
+)
+"""The loss of a policy or of values may rise while the policy improves."""
+
+
+def usual_kinds(texts: Iterable[str], *, arrived: bool) -> set[UsualKind]:
+    """What is no complaint beside these texts.
+
+    Arguments:
+        arrived: they say that the results are good.
+    """
+    if arrived:
+        return {"still", "loss rises"}
+    lines = list(texts)
+    if any(map(_NOISE_LEVELS.search, lines)):
+        return {"still", "loss rises"}
+    return {"loss rises"} if any(map(_REWARDS.search, lines)) else set()
