@@ -28,6 +28,29 @@ MISFITS = (
     "the shape in current model is torch.Size([{}]).\n"
 )
 PAIRS = {
+    "a-back-end-that-differs": (
+        "upstream-bug",
+        Example("training on mps gives much worse results than on the cpu\n"),
+        Example(FALLS, "device: mps\n"),
+    ),
+    "a-row-longer-than-the-table": (
+        "position-out-of-range",
+        Example(
+            "Token indices sequence length is longer than the specified maximum sequence length for this model "
+            "(1614 > 1024).\nIndexing.cu:1141: Assertion `srcIndex < srcSelectDimSize` failed.\n"
+        ),
+        Example("Token indices sequence length is longer than the specified maximum (1614 > 1024).\n" + FALLS),
+    ),
+    "nothing-to-train-in-words": (
+        "params-frozen",
+        Example("the trainable parameters are set to 0.0 rather than 1.6 %\n"),
+        Example(FALLS, "trainable parameters are 1.6 % of all\n"),
+    ),
+    "a-class-beyond-the-last": (
+        "label-out-of-range",
+        Example("wrong annotation: class_id = 7. But class_id should be [from 0 to 6]\n"),
+        Example(FALLS),
+    ),
     "a-bar-without-a-batch": (
         "empty-batch",
         Example("=> Epoch: 7 Train loss: nan\n0it [00:00, ?it/s]\n=> Epoch: 8 Train loss: nan\n"),

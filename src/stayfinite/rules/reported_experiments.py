@@ -71,7 +71,7 @@ _SUBJECTS = {
     "another version": r"\b(?:older|newer|earlier|previous|nightly|latest|upgrad\w+|downgrad\w+)\b[^.;]{0,24}"
     r"\b(?:version|torch|pytorch|cuda|cudnn|driver|transformers|release|to \d)|"
     r"\b(?:torch|pytorch|cuda|cudnn|transformers|deepspeed|apex|tensorflow|tf)[ =:-]{1,3}v?\d+\.\d[\w.+]*(?=[ :,;])",
-    "a lower rate": r"\b(?:lower\w*|smaller|reduc\w+|decreas\w+|tenth|halv\w+)\b[^.;]{0,30}"
+    "a lower rate": r"\b(?:lower\w*|smaller|reduc\w+|decreas\w+|tenth|halv\w+)\b(?:(?!\bduring\b|\bwarm)[^.;]){0,30}"
     r"\b(?:lr|learning[ _-]?rate|rate)\b|"
     r"\b(?:lr|learning[ _-]?rates?)\b[^.;]{0,24}\b(?:lower(?:ed)?|smaller|reduced|decreased|tenth|several|changed|"
     r"other values|different|any)\b|"

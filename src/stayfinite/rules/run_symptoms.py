@@ -111,8 +111,10 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     if seen.points > FEW:  # enough numbers, but they do not show what the model answers
         told = [] if seen.trouble or len(lines) > REMARKED else reported_symptoms(lines)
         return replace(seen, told=tuple(each for each in told if each.kind in _UNMEASURED))
-    learned = any(map(has_learned, runs))
-    return with_told(seen, [each for each in reported_symptoms(lines) if not (learned and each.kind == "still")])
+    usual_here = {"still"} if any(map(has_learned, runs)) else set()
+    if any(USUAL_WITH["negative loss"].search(name) for run in runs for name in run.metrics):
+        usual_here.add("negative loss")
+    return with_told(seen, [each for each in reported_symptoms(lines) if each.kind not in usual_here])
 
 
 def with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:

@@ -267,3 +267,14 @@ def test_bars_of_other_work_are_neither_points_nor_messages_nor_positions() -> N
     assert points_of(series) == [{"loss": 1.5, "epoch": 0.1}]
     assert not series.messages
     assert series.total_steps is None
+
+
+def test_a_tutorials_share_of_the_run_stands_between_step_and_loss() -> None:
+    text = "5000 5% (0m 12s) 2.9460 Gil / Portuguese x (Korean)\n10000 10% (0m 24s) 2.9493 Ha / Korean ok\n"
+    (series,) = series_of(text)
+    assert points_of(series) == [{"step": 5000.0, "loss": 2.946}, {"step": 10000.0, "loss": 2.9493}]
+
+
+def test_a_rate_in_a_line_of_scores_does_not_hide_them() -> None:
+    (series,) = series_of("".join(f"global step {i}00 lr 1 wps 7.44K ppl 1.15 bleu 0.00\n" for i in (1, 2, 3)))
+    assert series.metrics["bleu"].values == [0.0, 0.0, 0.0]

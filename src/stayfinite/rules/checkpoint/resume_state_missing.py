@@ -59,6 +59,7 @@ _MISSING = (
     r"scaler|lr state)|"
     r"without (?:loading |restoring )?(?:the )?optimizer state|no optimizer state|reset[- ]optimizer"
 )
+_RESUMES = r"\bresum\w*|\brestart\w*|\bcontinu\w+ training|\bload\w*|\bcheckpoint"
 _GROUPS = (
     r"doesn'?t match the size of optimizer'?s group|different number of parameter groups|"
     r"parameter group that doesn't match"
@@ -96,6 +97,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     worse = facts.symptoms.said("worse after loading")
     if worse:
         yield Clue(f"reported worse after loading: {worse.text[:120]}", FAIR + HINT, worse.where)
+    rate = facts.symptoms.said("rate off") or facts.symptoms.said("rate still")
+    if rate and re.search(_RESUMES, rate.text, re.IGNORECASE):
+        yield Clue(f"reported: the rate starts anew: {rate.text[:100]}", STRONG, rate.where)
     yield from _rate_from_the_start(facts)
 
 

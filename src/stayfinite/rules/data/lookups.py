@@ -23,7 +23,8 @@ EMBEDDING = (
 
 TARGET = (
     r"(?:\bt|cur_target|target_val|target) ?>= ?0 ?&& ?(?:t|cur_target|target_val|target) ?< ?n_?classes|"
-    r"Target -?\d+ is out of bounds|Class values must be (?:smaller than num_classes|non-negative)|"
+    r"Target -?\d+ is out of bounds|class_?id should be \[?from 0|wrong annotation: class_?id|"
+    r"Class values must be (?:smaller than num_classes|non-negative)|"
     r"(?:Spatial)?ClassNLLCriterion.{0,200}Assertion|Label class \d+ exceeds|"
     r"all elements of target should be between 0 and 1|target_val >= zero && target_val <= one|"
     r"label value of -?\d+ which is outside the valid range|"

@@ -150,6 +150,9 @@ def _lengths(facts: Facts) -> Iterator[Clue]:
     place = facts.said(POSITIONS)
     if place is not None:
         yield Clue(f"the traceback passes the position table: {place.text.strip()}", STRONG, place.where)
+    longer = facts.said(r"sequence length is longer than the specified maximum")
+    if longer is not None:
+        yield Clue(longer.text.strip()[:140], STRONG + HINT, longer.where)
     raised = facts.mentioned(_RAISED)
     if raised is not None:
         yield Clue(f"the limit of the length was raised: {raised[1].strip()[:80]}", STRONG, raised[0])

@@ -63,6 +63,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         characters = facts.seen("data.unknown_characters")
         if characters is not None:
             yield Clue(f"unknown characters: {' '.join(characters.value)}", HINT, characters.where)
+    unknown = facts.mentioned(
+        r"\b(?:only|all|just|always|mostly)\b[^.;\n]{0,24}<?\bunk(?:nown)?\b>? ?(?:token|symbol|word)?s?"
+    )
+    if unknown is not None:
+        yield Clue(f"answers are the unknown token: {unknown[1].strip()[:80]}", STRONG, unknown[0])
     rows = other_vocabulary(facts)
     if rows is not None and not facts.symptoms.healthy:
         text = f"{rows.name or 'the embedding'} has {rows.one[0]} rows on one side and {rows.other[0]} on the other"

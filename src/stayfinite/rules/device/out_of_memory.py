@@ -93,6 +93,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
     told = facts.symptoms.said("memory grows")
     if told is not None:
         yield Clue(f"reported: memory grows: {told.text[:80]}", STRONG + HINT, told.where)
+    recovered = facts.said(r"attempting to recover from (?:oom|out of memory)")
+    if recovered is not None and not facts.symptoms.healthy:
+        yield Clue(
+            f"a batch did not fit, and was left out: {recovered.text.strip()[:80]}", STRONG + HINT, recovered.where
+        )
     killed = facts.said(_KILLED)
     if killed:
         yield Clue(

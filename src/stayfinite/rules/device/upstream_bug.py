@@ -61,6 +61,12 @@ _BACK_END = (
     r"\b(?:mps|apple (?:silicon|m[1-4])|m[1-4] (?:pro|max|ultra|mac\w*)|ascend|torch_npu|910[ab]?\d?|rocm|"
     r"mi\d{2,3}x?|torch[_-]?xla|tpu|gaudi|habana|directml|xpu|dcu)\b"
 )
+_OTHER_BACK_END = (
+    r"\b(?:mps|rocm|xla|tpu|directml|xpu|npu)\b[^.;\n]{0,60}\b"
+    r"(?:much worse|worse results|different (?:loss\w*|results?)|"
+    r"wrong (?:loss\w*|results?|values?))|"
+    r"\b(?:different|wrong) (?:loss\w*|results?) (?:on|with|under) (?:the )?(?:mps|rocm|xla|tpu|directml|xpu|npu)\b"
+)
 _EARLY = r"\bnightly\b|\bv?\d+\.\d+(?:\.\d+)?\.?(?:a|b|alpha|beta|rc|dev)\d+\b|\bbuilt from source\b"
 _ONE_PATH = (
     r"\btorch\.compile\(|backend ?= ?['\"]inductor|\b(?:torch_compile|use_liger_kernel|compile)\W{1,4}(?:true|1|on)\b"
@@ -75,6 +81,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     kernel = facts.said(_KERNEL)
     if kernel:
         yield Clue(kernel.text, FAIR + HINT, kernel.where)
+    differs = facts.mentioned(_OTHER_BACK_END)
+    if differs:
+        yield Clue(f"one back end gives other numbers: {differs[1].strip()[:80]}", STRONG + FAIR, differs[0])
     bad = not_finite(facts)
     symptoms = facts.symptoms
     dead = symptoms.zero_norms > 0 and symptoms.zero_norms == symptoms.points

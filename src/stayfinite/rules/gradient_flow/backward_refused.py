@@ -37,7 +37,8 @@ def nothing_trainable(facts: Facts) -> tuple[str, str] | None:
         r"(?<!non-)\btrainable\b(?: [a-z]+){0,4}\s?[:=]+\s*0(?![\d.])|"
         r"\b(?:len|sum|count)\(.{0,40}trainable.{0,20}[:=]+\s*0\b|trainable%:\s*0\.0*\s*$|"
         r"\bnum(?:ber)?\.? (?:of )?train(?:ed|able)(?: param\w*)?\s*[:=]\s*0\b(?!\.\d*[1-9])|"
-        r"\(0(?:\.0+)?[MBK]? trainable"
+        r"\(0(?:\.0+)?[MBK]? trainable|"
+        r"(?<!non-)(?<!un)trainable param\w*\s(?:is|are|was|were)(?: set to)? (?:0(?:\.0+)?(?![\d.])|zero)\b"
     )
 
 

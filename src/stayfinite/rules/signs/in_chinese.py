@@ -23,7 +23,8 @@ _WORDS = {
     "降不下去": "does not decrease", "下不去": "does not decrease", "不收敛": "does not converge",
     "无法收敛": "does not converge", "没有收敛": "does not converge", "难以收敛": "does not converge",
     "没有变化": "does not change", "没变化": "does not change", "不变": "does not change", "不动": "does not change",
-    "不更新": "is not updated", "没有更新": "is not updated", "不上升": "does not increase", "卡在": "stuck at",
+    "并未更新": "is not updated", "未更新": "is not updated", "不更新": "is not updated", "没有更新": "is not updated",
+    "不上升": "does not increase", "卡在": "stuck at",
     "停留在": "stays at", "保持在": "stays at", "维持在": "stays at",
     "一直是": "is always", "一直为": "is always", "始终为": "is always", "总是会": "always", "总是": "always",
     "一直": "always", "始终": "always", "全部": "all", "全是": "are all", "都是": "are all", "全为": "are all",
@@ -32,6 +33,7 @@ _WORDS = {
     "梯度爆炸": "gradient explodes", "爆炸": "explodes", "发散": "diverges", "越来越大": "keeps increasing",
     "突然变大": "jumps up", "突增": "jumps up", "上升": "increases", "增大": "increases", "非常大": "very large",
     "特别大": "very large", "很大": "very large", "下降": "decreases", "降低": "decreases",
+    "断崖式下降": "drops suddenly", "一样": "the same", "相同": "the same", "异常低": "abnormally low",
     "突然": "suddenly", "负数": "negative", "负值": "negative", "溢出": "overflow", "异常": "abnormal",
     "如果": "if", "没有": "no", "不是": "is not", "不会": "does not", "是否": "whether", "正常": "normal",
 }  # fmt: skip

@@ -138,7 +138,8 @@ _LOST_IN_WORDS = lazy_regex(
     re.IGNORECASE,
 )
 _DENIED = lazy_regex(
-    r"\b(?:no|not|never|without|free of|isn't|aren't|if|when(?:ever)?|whether|unless|zero|0) (?!a number)"
+    r"\b(?:no|not|never|without|free of|isn't|aren't|if|when(?:ever)?(?! (?:I|we|training|trying|using)\b)|"
+    r"whether|unless|zero|0) (?!a number)"
     r"[^.;\n]{0,60}(?:nan|inf)|"
     r"\b(?:best|lowest|initial|min(?:imum)?|improved from)\b[^.;\n]{0,24}\binf|"
     r"\b(?:skip|ignore|filter|check|detect_anomaly|nan_to_num)\w*\b|nan_inf_filter|"

@@ -144,7 +144,8 @@ _DENIED = lazy_regex(
     r"should|would|could|may|might|train until|"
     r"will be(?! the)|ignor\w+|skipp\w+|"
     r"to (?:avoid|prevent)|(?:did not improve|not improved) (?:from|since|for)|early ?stop\w*|patience|not improved$)|"
-    r"\b(?:if|when(?:ever)?)\b[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|\?\s*$",
+    r"\b(?:if|when(?:ever)?(?! (?:I|we|training|trying|using)\b))\b"
+    r"[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|\?\s*$",
     re.IGNORECASE,
 )
 """Possibilities, questions, and early stopping messages."""

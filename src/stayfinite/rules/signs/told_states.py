@@ -85,7 +85,9 @@ _STATES = {
         r"(?:gets?|got|becomes?|is|are) (?:\w+ )?worse)\b"
     ),
     "off": (
-        r"\b(?:abnormal|incorrect|wrong|strange|weird|odd|unexpected)(?:ly)?\b|\b(?:is|are|was|gets?|got) reset\b|"
+        r"\b(?:abnormal|incorrect|wrong|strange|weird|odd|unexpected)(?:ly)?\b|\bdiscontinuit\w+|"
+        r"\bsudden(?:ly)? drop|\b(?:rather than|instead of) the\b|"
+        r"\b(?:is|are|was|gets?|got) reset\b|"
         r"\bresets?\b|\bjump(?:s|ed)?\b|\b(?:not|n't) (?:correct|right|as expected)\b|\b(?:is|was) supposed to be\b"
     ),
     "negative": r"\bbetween positive and negative\b|"
@@ -119,6 +121,7 @@ _KINDS: dict[tuple[str, str], StateKind] = {
     ("memory", "rises"): "memory grows",
     ("rate", "off"): "rate off",
     ("rate", "rises"): "rate off",
+    ("rate", "falls"): "rate off",
 }
 """What each pair is called. Others, such as a loss that falls, are good or say nothing."""
 _AS_SET = lazy_regex(r"constant|flat|frozen|fixed|no |without", re.IGNORECASE)
@@ -140,6 +143,7 @@ _OF_EVALUATION = lazy_regex(
     r"\b(?:val|valid|validation|eval|evaluation|test|dev)[ _](?:\w+ )?loss\W*(?:\w+ )?$", re.IGNORECASE
 )
 _HOW_FAR = lazy_regex(r"\s?(?:up )?(?:to )?~?\d")
+_AT_ONCE = lazy_regex(r"\s(?:suddenly|sharply|abruptly)\b", re.IGNORECASE)
 _AT_THE_END = lazy_regex(r"\s(?:at|by|towards?|near) the (?:very )?end\b", re.IGNORECASE)
 _COMMAND = lazy_regex(r"(?:^|\s)--\w")
 _TWO_PLAYERS = lazy_regex(r"generator\b.*\bdiscriminator|discriminator\b.*\bgenerator", re.IGNORECASE)
@@ -186,6 +190,8 @@ def _says_nothing(sentence: str, subject: str, state: re.Match[str], distance: i
         return model or meant or _TWO_PLAYERS.search(sentence) is not None or meant_rate
     if subject == "rate" and name == "rises":
         return not said.startswith("jump")  # a warm-up increases it
+    if subject == "rate" and name == "falls":
+        return _AT_ONCE.match(sentence, state.end()) is None
     if subject == "memory":
         return _LASTING.search(sentence) is None
     if name == "rises" and (_A_LITTLE.search(sentence) or _is_overfitting(sentence, state)):
@@ -193,7 +199,7 @@ def _says_nothing(sentence: str, subject: str, state: re.Match[str], distance: i
     if name == "zero" and subject == "rate" and _AT_THE_END.match(sentence, state.end()):
         return True
     if name == "off":
-        return distance == 0 and subject == "rate"  # before its subject it is a request: `reset the learning rate`
+        return distance == 0 and "reset" in said  # before its subject it is a request: `reset the learning rate`
     if name == "zero":
         return subject != "gradient" and said.endswith("none")
     return (name == "everywhere" and distance > NEAR) or _NOT_SO.search(sentence[: state.start()]) is not None

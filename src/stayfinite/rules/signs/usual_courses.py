@@ -8,11 +8,11 @@ from typing import Literal
 
 from stayfinite.core.lazy_regex import lazy_regex
 
-UsualKind = Literal["still", "loss rises"]
+UsualKind = Literal["still", "loss rises", "negative loss"]
 
 _NOISE_LEVELS = lazy_regex(
     r"diffusion|\bdd[ip]m\b|\bdit(?:[-_ ]|\b)|\bflux(?:\.1|[-_ ](?:dev|lora|kontext|schnell))\b|\bsdxl\b|"
-    r"flow[- ]matching|score[- ](?:based|matching)|\bdreambooth\b",
+    r"flow[- ]matching|text[-_ ]to[-_ ]image|\bldm\b|score[- ](?:based|matching)|\bdreambooth\b",
     re.IGNORECASE,
 )
 """A loss over random noise levels is flat and noisy after the first thousand steps, while samples improve."""
@@ -22,6 +22,10 @@ _REWARDS = lazy_regex(
     re.IGNORECASE,
 )
 """The loss of a policy or of values may rise while the policy improves."""
+_NEGATIVE = lazy_regex(
+    r"si-?s[nd]r|neg(?:ative)?[-_ ]?s[nd]r|\bnll|log[-_ ]?likelihood|\belbo\b|\bcosine", re.IGNORECASE
+)
+"""Losses that are below 0 when all is well."""
 
 
 def usual_kinds(texts: Iterable[str], *, arrived: bool) -> set[UsualKind]:
@@ -30,9 +34,8 @@ def usual_kinds(texts: Iterable[str], *, arrived: bool) -> set[UsualKind]:
     Arguments:
         arrived: they say that the results are good.
     """
-    if arrived:
-        return {"still", "loss rises"}
     lines = list(texts)
-    if any(map(_NOISE_LEVELS.search, lines)):
-        return {"still", "loss rises"}
-    return {"loss rises"} if any(map(_REWARDS.search, lines)) else set()
+    found: set[UsualKind] = {"negative loss"} if any(map(_NEGATIVE.search, lines)) else set()
+    if arrived or any(map(_NOISE_LEVELS.search, lines)):
+        return found | {"still", "loss rises"}
+    return found | {"loss rises"} if any(map(_REWARDS.search, lines)) else found

@@ -83,6 +83,11 @@ _SCALE = lazy_regex(
 )
 
 
+_MEASURED_TOO = lazy_regex(
+    r"loss|norm|\bppl\b|perplexity|\bbleu\b|\bacc|reward|s[nd]r\b|\bm?iou\b|dice|\bm[sa]e\b", re.IGNORECASE
+)
+
+
 class Rates(Format):
     """Learning rates and loss scales on their own lines, if marked as measured.
 
@@ -106,7 +111,7 @@ class Rates(Format):
         if scale:
             return Reading("plain", fields=[("loss_scale", *scale.span("scale"))])
         found = _RATE.match(line, start)
-        if found is None or "loss" in line[found.end() :].lower() or "norm" in line[found.end() :].lower():
+        if found is None or _MEASURED_TOO.search(line, found.end()):
             return None
         reading = Reading("plain", fields=[("lr", *found.span("rate"))], first_epoch=0, epoch_is_step=False)
         for name, group in (("epoch", "epoch"), (BATCH, "batch"), (BATCHES, "batches"), ("step", "step")):

@@ -183,6 +183,7 @@ class BoxedRows(Format):
 
 
 _BARE_ROWS_ROW = lazy_regex(rf"\s*+\(?(\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?({NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$")
+_PART_DONE = lazy_regex(rf"\s*+(\d{{2,9}})\s+\d{{1,3}}%\s+\(\d+m\s?\d+s(?: \(?- \d+m\s?\d+s\)?)?\)\s+({NUMBER})\b")
 _ALONE = lazy_regex(
     r"\s*(?:tensor\()?(\d{5,}\.\d+|\d(?:\.\d+)?e\+?\d{1,3}|nan|inf)(?:,[^()\n]{0,80}\)|\))?\s*$", re.IGNORECASE
 )
@@ -198,6 +199,7 @@ class BareRows(Format):
         199 447.5712
         299 nan
         (300, nan)
+        5000 5% (0m 12s) 2.9460 Gil / Portuguese
 
     The first number counts up, the second is the loss. A single row may be anything, so the first is only remembered,
     unless it is NaN. A lone number may be a score or a reward; two in a row above 10,000 are losses.
@@ -217,6 +219,9 @@ class BareRows(Format):
         if alone is not None:
             self.is_open = True
             return Reading("plain", fields=[("loss", *alone.span(1))], has_shape=False) if follows else None
+        done = _PART_DONE.match(line, start)
+        if done is not None:
+            return Reading("plain", fields=[("step", *done.span(1)), ("loss", *done.span(2))], has_shape=False)
         row = _BARE_ROWS_ROW.match(line, start)
         self.is_open = row is not None and _MEASURED.search(row[2]) is not None
         if row is None or not self.is_open:
