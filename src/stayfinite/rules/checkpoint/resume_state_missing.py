@@ -99,7 +99,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"reported worse after loading: {worse.text[:120]}", FAIR + HINT, worse.where)
     rate = facts.symptoms.said("rate off") or facts.symptoms.said("rate still")
     if rate and re.search(_RESUMES, rate.text, re.IGNORECASE):
-        yield Clue(f"reported: the rate starts anew: {rate.text[:100]}", STRONG, rate.where)
+        yield Clue(f"reported: the rate starts again: {rate.text[:100]}", STRONG, rate.where)
     yield from _rate_from_the_start(facts)
 
 
