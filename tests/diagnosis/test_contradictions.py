@@ -85,7 +85,7 @@ def diagnosed(log: str) -> Diagnosis:
         # An epoch that is the one before, to the last digit.
         (_twice([0.9741, 1.3742, 1.2390, 0.9670, 1.0386]), "to the last digit"),
         # Nothing right at a loss that only right answers have.
-        ("train Loss: 0.0436 Acc: 0.0000\nval Loss: 0.0434 Acc: 0.0000\n", "only right answers"),
+        ("train Loss: 0.0436 Acc: 0.0000\nval Loss: 0.0434 Acc: 0.0000\n", "takes right answers"),
         # The only loss has a name of its own.
         ("".join(f"reporter: PIXEL LOSS: {4 * 9**i:.3f}\n" for i in range(8)), "diverges"),
     ],
@@ -290,3 +290,9 @@ def test_what_stands_still_to_the_last_digit_or_is_beyond_all_size_is_sick(log: 
 )
 def test_numbers_like_these_that_move_are_not_sick(log: str) -> None:
     assert diagnosed(log).verdict != "sick"
+
+
+@pytest.mark.parametrize("loss", ["inf", "nan", "-inf", "1e300"])
+def test_an_absurd_loss_beside_an_accuracy_that_rises_is_sick(loss: str) -> None:
+    rows = "".join(f"epoch {i} loss {loss} val_loss {loss} val_acc 0.{4 + i}1\n" for i in range(5))
+    assert diagnosed(rows).verdict == "sick"

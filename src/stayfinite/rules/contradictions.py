@@ -82,6 +82,8 @@ _OF_CLASS = lazy_regex(
 )
 FOUND, NOT_FOUND = 0.8, 0.02
 """Scores of two classes of which one is learned and the other is never predicted."""
+MOST_SUM = 20.0
+"""ln of a number of classes that nobody has."""
 NEAR_SUM, APART = 0.008, 0.03
 """How closely a loss follows an accuracy, and how far that one has to move."""
 SURE = 0.1
@@ -298,9 +300,11 @@ def _softmax_twice(run: RunSeries, points: Sequence[Point]) -> str:
     for track in scores:
         most = 1 if max(track.values) <= 1 else 100
         for loss in (*pairs, trained):
-            sums = [loss[at] + right / most for at, right in zip(track.lines, track.values, strict=True) if at in loss]
-            right = [value / most for at, value in zip(track.lines, track.values, strict=True) if at in loss]
-            if len(sums) < SUMS or max(sums) - min(sums) > 2 * NEAR_SUM or max(right) - min(right) < APART:
+            rows = [(loss[at], value / most) for at, value in zip(track.lines, track.values, strict=True) if at in loss]
+            sums, right = [lost + score for lost, score in rows], [score for _, score in rows]
+            if len(rows) < SUMS or not all(0 < each < MOST_SUM for each in sums):
+                continue
+            if max(sums) - min(sums) > 2 * NEAR_SUM or max(right) - min(right) < APART:
                 continue
             classes = math.exp(median(sums)) - math.e + 1
             if classes > 2 and abs(classes - round(classes)) <= NEAR_SUM * (classes + math.e):
@@ -326,7 +330,7 @@ def _epochs_alike(points: Sequence[Point]) -> str:
     for before, after in pairwise(epochs):
         same = [first == second for first, second in zip(before, after, strict=False)]
         if len(same) >= SETTLED and all(same) and len({*after}) >= SUMS and min(map(digits, after)) >= SUMS:
-            return f"{len(same)} losses of one epoch are those of the epoch before, to the last digit"
+            return f"{len(same)} losses of one epoch equal those of the epoch before, to the last digit"
     return ""
 
 
@@ -336,7 +340,7 @@ def _nothing_right(run: RunSeries, losses: Sequence[float]) -> str:
     values = [each[1].values for each in sides if each is not None]
     if len(values) < 2 or any(map(any, values)) or not losses or not 0 < losses[-1] <= SURE:
         return ""
-    return f"the accuracy is 0 at a loss of {losses[-1]:.4g}, which only right answers have"
+    return f"the accuracy is 0 at a loss of {losses[-1]:.4g}, which takes right answers"
 
 
 def _running_sum(run: RunSeries, points: Sequence[Point]) -> str:

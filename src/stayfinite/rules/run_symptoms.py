@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries
 from stayfinite.rules.contradictions import USUAL_WITH, contradictions, sums_by_epoch
+from stayfinite.rules.measured import EVALUATION, Measured, measured
 from stayfinite.rules.number_shapes import (
     SMALL_LOSS,
     at_chance,
@@ -41,7 +42,7 @@ from stayfinite.rules.scores import (
     unused_code,
     zero_score,
 )
-from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite, turned_not_finite
+from stayfinite.rules.signs.nan_words import prints_not_finite, turned_not_finite
 from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_symptoms
 from stayfinite.rules.skipped_steps import longest_skips, never_updates, of_steps_taken
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
@@ -59,9 +60,6 @@ _UNMEASURED = frozenset(
 NO_RATE = 1e-30
 """A smaller learning rate changes no weight in any format."""
 
-ENOUGH_SCALE = 1024.0
-"""A loss scale at which gradients fit fp16."""
-
 FEW = 3
 """Too few finite losses to vouch for a run that prints NaN elsewhere."""
 
@@ -74,9 +72,6 @@ _CRASH = lazy_regex(
     re.IGNORECASE,
 )
 
-_SUMMARY = ("train_loss", "training_loss")
-_EVALUATION = lazy_regex(r"^(?!.*(?:best|min|lowest)).*(?:eval|val|valid|dev|test)\w*[_/ ]?loss")
-"""Evaluation losses; the best one so far is infinite before the first."""
 _OVER_NOTHING = r"best|lowest|ep_?(?:rew|len)|episode"
 """Statistics that are NaN or infinite before there is any data."""
 _INSIDE = lazy_regex(
@@ -87,8 +82,6 @@ _INSIDE = lazy_regex(
 _EMPTY_MEAN = lazy_regex(r"mean of empty slice", re.IGNORECASE)
 """A mean over nothing: a NaN metric next to it means no more than that."""
 _PART = lazy_regex(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
-ROUNDED = 8
-"""Metrics from which it can be told that a log prints few digits of everything."""
 _PLAYERS = (
     lazy_regex(r"(?:loss_?|err_?)?(?:d|disc\w*|critic)(?:_?loss)?", re.IGNORECASE),
     lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?", re.IGNORECASE),
@@ -100,7 +93,7 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     """The symptoms of the sickest series, plus crashes of any of them and what the notes say."""
     crash = next((m for run in runs for m in run.messages if _CRASH.search(m.text) and not _went_on(run, m)), None)
     recognised = sum(run.points_seen + sum(len(track.values) for track in run.metrics.values()) for run in runs)
-    each = [_symptoms(_measured(run), crash, recognised) for run in runs]
+    each = [_symptoms(measured(run), crash, recognised) for run in runs]
     seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
     usual = {kind for kind, words in USUAL_WITH.items() if any(words.search(text) for _, text in notes)}
     if usual:
@@ -144,67 +137,7 @@ def with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
     return replace(seen, **changed, where=where, told=(*seen.told, *told))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
-    """The numbers of a run by kind."""
-
-    run: RunSeries
-    everything: list[Point]
-    points: list[Point]
-    """Points with a loss or a gradient norm."""
-    first_bad: Point | None
-    good_before: int
-    """Points before the first bad one; all if none is bad."""
-    losses: list[float]
-    norms: list[float]
-    rates: list[float]
-    """Finite learning rates."""
-    scales: list[float]
-    """Finite loss scales."""
-    skips: list[Point]
-    evaluations: list[tuple[float, int]]
-    """Evaluation losses with their lines."""
-    summary: list[tuple[float, int]]
-    """Losses of a final summary with their lines."""
-    stated: Message | None
-    """A line that says in words that the loss is not finite."""
-
-
-def _measured(run: RunSeries) -> _Measured:
-    everything = _without_means(list(run.points))
-    points = [point for point in everything if point.loss is not None or point.grad_norm is not None]
-    good_before = next((index for index, point in enumerate(points) if point.bad), len(points))
-    return _Measured(
-        run=run,
-        everything=everything,
-        points=points,
-        first_bad=points[good_before] if good_before < len(points) else None,
-        good_before=good_before,
-        losses=[point.loss for point in points if point.loss is not None],
-        norms=[point.grad_norm for point in points if point.grad_norm is not None],
-        rates=_rates(run, everything),
-        scales=finite_of([point.loss_scale for point in everything if point.loss_scale is not None]),
-        skips=[point for point in everything if point.skipped],
-        evaluations=_values_of(run, [name for name in run.metrics if _EVALUATION.search(name)]),
-        summary=_values_of(run, [name for name in _SUMMARY if name in run.metrics]),
-        stated=next((m for m in of_steps_taken(run) if says_not_finite(m.text, of_loss=True)), None),
-    )
-
-
-def _without_means(points: list[Point]) -> list[Point]:
-    """Leave out infinite gradient norms beside a loss scale that does not fall: means that include skipped steps.
-
-    A scaler that meets an infinite gradient at every step halves its scale at every step.
-    """
-    losses = [point.loss for point in points if point.loss is not None]
-    scales = [point.loss_scale for point in points if point.loss_scale is not None]
-    kept = len(scales) > 1 and scales[-1] >= max(scales[0] / 2, ENOUGH_SCALE)
-    if not kept or not losses or not all(map(math.isfinite, losses)) or losses[-1] >= losses[0]:
-        return points
-    return [replace(point, grad_norm=None) if point.bad and point.loss_scale is not None else point for point in points]
-
-
-def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Symptoms:
+def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptoms:
     first_bad, points = seen.first_bad, seen.points
     finite, finite_norms = finite_of(seen.losses), finite_of(seen.norms)
     # A summary line is the only evidence if nothing else was logged.
@@ -276,7 +209,7 @@ def _symptoms(seen: _Measured, crash: Message | None, recognised: int) -> Sympto
     )
 
 
-def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
+def _lost_metrics(seen: Measured, trains: bool) -> tuple[str, ...]:
     """Metrics that end in non-finite values.
 
     A single one may come from a class without examples. With a finite loss, a metric must have been finite before and
@@ -286,7 +219,7 @@ def _lost_metrics(seen: _Measured, trains: bool) -> tuple[str, ...]:
     empty = _means_of_nothing(seen.run)
     for name, track in seen.run.metrics.items():
         lost = len(track.values) - len(finite_of(track.values))
-        if not lost or math.isfinite(track.values[-1]) or _EVALUATION.search(name) or name == RUNNING_AVERAGE:
+        if not lost or math.isfinite(track.values[-1]) or EVALUATION.search(name) or name == RUNNING_AVERAGE:
             continue  # evaluation losses are counted separately, and averages repeat the loss
         if empty and not _PART.search(name):
             continue
@@ -311,7 +244,7 @@ def _lost_at(run: RunSeries, names: Sequence[str]) -> float | None:
     return next((step for step, value in rows if not math.isfinite(value)), None)
 
 
-def _printed(seen: _Measured, finite: int) -> Message | None:
+def _printed(seen: Measured, finite: int) -> Message | None:
     if finite > FEW:
         return None
     found = next((message for message in seen.run.messages if prints_not_finite(message.text)), None)
@@ -324,7 +257,7 @@ def _means_of_nothing(run: RunSeries) -> bool:
     return any(_EMPTY_MEAN.search(message.text) for message in run.messages)
 
 
-def _places(seen: _Measured) -> dict[str, str]:
+def _places(seen: Measured) -> dict[str, str]:
     """Locations of the observations in the log."""
     points = seen.points
     largest = max(points, key=lambda point: _finite_or(point.loss, -math.inf), default=None)
@@ -348,7 +281,7 @@ def _places(seen: _Measured) -> dict[str, str]:
     return where
 
 
-def _bad_losses(seen: _Measured) -> int:
+def _bad_losses(seen: Measured) -> int:
     """Non-finite losses of steps, summaries and messages."""
     losses = [*seen.losses, *(value for value, _ in seen.summary)]
     average = seen.run.metrics.get(RUNNING_AVERAGE)
@@ -358,7 +291,7 @@ def _bad_losses(seen: _Measured) -> int:
     return (bad or lost_average) + (seen.stated is not None)
 
 
-def _losses_of_the_climb(seen: _Measured) -> list[float]:
+def _losses_of_the_climb(seen: Measured) -> list[float]:
     """Losses up to the first bad point, including a finite one printed at that step."""
     points = [*seen.points[: seen.good_before], *([] if seen.first_bad is None else [seen.first_bad])]
     return [point.loss for point in points if point.loss is not None]
@@ -372,12 +305,6 @@ def _went_on(run: RunSeries, crash: Message) -> bool:
 
 def _finite_or(value: float | None, other: float) -> float:
     return value if value is not None and math.isfinite(value) else other
-
-
-def _values_of(run: RunSeries, names: Sequence[str]) -> list[tuple[float, int]]:
-    """The values of these metrics with their lines."""
-    tracks = [run.metrics[name] for name in names]
-    return [pair for track in tracks for pair in zip(track.values, track.lines, strict=True)]
 
 
 def _by_epochs(points: Sequence[Point]) -> bool:
@@ -399,15 +326,6 @@ def _rewarded(run: RunSeries) -> bool:
 def _two_players(run: RunSeries) -> bool:
     """Whether the loss is that of a GAN: what one wins the other loses, and their sum says nothing."""
     return all(any(map(each.fullmatch, run.metrics)) for each in _PLAYERS)
-
-
-def _rates(run: RunSeries, points: Sequence[Point]) -> list[float]:
-    """The learning rates; [] if everything is printed with three decimals, so that 1e-6 shows as 0.000."""
-    rates = finite_of([point.lr for point in points if point.lr is not None])
-    if any(rates) or len(run.metrics) < ROUNDED:
-        return rates
-    values = finite_of([value for track in run.metrics.values() for value in track.values])
-    return rates if any(round(value, 3) != value for value in values) else []
 
 
 def _average_falls(run: RunSeries) -> bool:

@@ -18,11 +18,10 @@ def with_lone_loss(run: RunSeries) -> RunSeries:
     named = [name for name in run.metrics if "loss" in name and is_loss_part(name)]
     if len(named) != 1 or _ONE_OF_MANY.search(named[0]) or len(run.metrics[named[0]].values) < 2:
         return run
-    points = list(run.points)
-    if any(point.loss is not None or point.grad_norm is not None for point in points):
+    if any(point.loss is not None or point.grad_norm is not None for point in run.points):
         return run
     track = run.metrics[named[0]]
-    by_line = {point.line: point for point in points}
+    by_line = {point.line: point for point in run.points}
     for step, value, line in zip(track.steps, track.values, track.lines, strict=True):
         beside = by_line.get(line)
         by_line[line] = Point(

@@ -116,7 +116,7 @@ def _numbers(facts: Facts) -> Iterator[Clue]:
         yield Clue("token accuracy is 0 or NaN: no token is supervised", STRONG, accuracy[0][1])
     right = [track.values for run in facts.runs for name, track in run.metrics.items() if _RIGHT.match(name)]
     if symptoms.zero_loss and symptoms.from_start and not symptoms.bad_norms and right and not any(map(any, right)):
-        yield Clue("loss and accuracy are exactly 0 from the start: no target counts", STRONG)
+        yield Clue("loss and accuracy are exactly 0 from the start: no label counts", STRONG)
     if symptoms.zero_loss and symptoms.from_start:
         place = symptoms.where.get("first_zero", "")
         if symptoms.bad_norms:

@@ -140,7 +140,7 @@ def _pixels_for_classes(facts: Facts) -> Iterator[Clue]:
     below = facts.symptoms.said("negative loss")
     counted = facts.mentioned(_FROM_ONE)
     if below is not None and counted is not None:
-        yield Clue(f"labels count from 1, and a loss is below 0: {counted[1].strip()[:80]}", STRONG + HINT, counted[0])
+        yield Clue(f"labels start at 1, and the loss is negative: {counted[1].strip()[:80]}", STRONG + HINT, counted[0])
     start, drawn = facts.symptoms.first_loss, facts.mentioned(_DRAWN)
     if start is not None and start >= ABSURD and drawn is not None:
         text = f"the first loss is {start:.3g}, and targets are masks: 0 to 255 unless scaled ({drawn[1].strip()[:60]})"

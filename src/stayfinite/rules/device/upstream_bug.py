@@ -83,7 +83,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(kernel.text, FAIR + HINT, kernel.where)
     differs = facts.mentioned(_OTHER_BACK_END)
     if differs:
-        yield Clue(f"one back end gives other numbers: {differs[1].strip()[:80]}", STRONG + FAIR, differs[0])
+        yield Clue(f"another back end gives other numbers: {differs[1].strip()[:80]}", STRONG + FAIR, differs[0])
     bad = not_finite(facts)
     symptoms = facts.symptoms
     dead = symptoms.zero_norms > 0 and symptoms.zero_norms == symptoms.points

@@ -38,7 +38,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(str(seen.value), PROOF, seen.where)
     nothing = facts.symptoms.contradicted("nothing right")
     if nothing is not None:
-        yield Clue(f"{nothing.text}: the accuracy is counted wrongly", PROOF)
+        yield Clue(f"{nothing.text}: the accuracy is computed wrongly", PROOF)
     name = facts.symptoms.still_score
     values = facts.metric(name) if name else []
     if values:

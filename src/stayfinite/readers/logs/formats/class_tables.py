@@ -12,13 +12,15 @@ A cell becomes the metric `iou_class_human`.
 
 from __future__ import annotations
 
+import re
+
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import plain
 from stayfinite.readers.logs.numbers import NUMBER
 from stayfinite.readers.logs.reading import Reading
 
-_HEADING = lazy_regex(r"\s*+\|\s*+(?:class|category|label)\w*\s*+\|(?:[\w@.\s-]{1,16}\|){1,12}\s*$", 2)
+_HEADING = lazy_regex(r"\s*+\|\s*+(?:class|category|label)\w*\s*+\|(?:[\w@.\s-]{1,16}\|){1,12}\s*$", re.IGNORECASE)
 _RULER = lazy_regex(r"\s*+[+|][-+=|:]{3,}\s*$")
 _ROW = lazy_regex(rf"\s*+\|\s*+([A-Za-z][^|\n]{{0,40}}?)\s*+\|((?:\s*+{NUMBER}\s*+\|){{1,12}})\s*$")
 _CELL = lazy_regex(NUMBER)
