@@ -190,7 +190,9 @@ def lost_score(run: RunSeries) -> str:
         if not sign or len(known) < SCORED + 1 or len(known) < len(track.values) or sorted(set(known)) != known:
             continue  # a step that comes again is another run, or another part of the data
         scores = [sign * value for value in finite_of(track.values)]
-        gained = max(scores) - scores[0] if scores else 0.0
+        if not scores:
+            continue
+        gained = max(scores) - scores[0]
         fallen = len(scores) > SCORED and sign > 0 and max(scores) >= 0.5 * (1 if max(scores) <= 1 else 100)
         if fallen and max(scores[-2:]) <= 0.2 * max(scores):
             return name

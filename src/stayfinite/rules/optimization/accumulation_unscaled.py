@@ -106,7 +106,7 @@ def _several_runs(facts: Facts) -> tuple[str, str] | None:
             pairs = [
                 (k, losses[line])
                 for k, line in zip(track.values, track.lines, strict=True)
-                if k >= 1 and k == int(k) and math.isfinite(losses.get(line, math.inf))
+                if k >= 1 and k.is_integer() and math.isfinite(losses.get(line, math.inf))
             ]
             if _proportional(pairs):
                 (low_k, low), (high_k, high) = min(pairs), max(pairs)
