@@ -137,7 +137,7 @@ def _same_points_twice(run: RunSeries) -> str | None:
         if earlier != point.loss and math.isfinite(earlier) and math.isfinite(point.loss):
             factors.append(max(earlier, point.loss) / min(earlier, point.loss))
             where = where or run.where(point.line)
-    if len(factors) < 2:
+    if len(factors) < 2 or not all(map(math.isfinite, factors)):
         return None
     whole = round(median(factors))
     return where if whole >= 2 and all(abs(factor / whole - 1) <= CLOSE / 2 for factor in factors) else None
