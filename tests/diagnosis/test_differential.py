@@ -144,3 +144,36 @@ def test_a_symptom_that_nobody_knows_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="not a known symptom") as refused:
         understand_told(["symptom=purple"])
     assert all(word in str(refused.value.fix) for word in SYMPTOMS)
+
+
+ASKED = "I changed the scheduler to OneCycleLR and call scheduler.step() once per epoch. How should max_lr be chosen?\n"
+
+
+def test_where_nothing_shows_trouble_the_causes_of_similar_reports_are_remarks_and_no_alarm() -> None:
+    found = diagnosed(log=ASKED)
+    assert found.verdict == "unknown"
+    assert found.cause is None
+    assert found.findings[0].cause == "lr-schedule-bug"
+    assert {each.severity for each in found.findings} == {"info"}
+
+
+def test_a_healthy_log_that_nobody_asks_about_gets_no_such_remark() -> None:
+    healthy = "".join(f"epoch {at} loss {2.4 - 0.2 * at:.3f} OneCycleLR scheduler\n" for at in range(8))
+    assert diagnosed(log=healthy).verdict == "healthy"
+    assert not diagnosed(log=healthy).findings
+
+
+@pytest.mark.parametrize(
+    ("complaint", "losses", "verdict"),
+    [
+        ("the model is not learning", (4.21, 4.09, 4.08, 4.07, 4.07), "sick"),
+        ("the model is not learning", (4.21, 3.5, 2.9, 2.2, 1.8), "healthy"),
+        ("the loss keeps increasing", (2.2, 1.9, 2.1, 2.4, 2.6), "sick"),
+        ("the loss keeps increasing", (2.2, 1.9, 1.8, 1.7, 1.6), "healthy"),
+    ],
+)
+def test_a_complaint_about_the_loss_counts_where_the_numbers_bear_it_out(
+    complaint: str, losses: tuple[float, ...], verdict: str
+) -> None:
+    log = "".join(f"epoch {at} loss {loss}\n" for at, loss in enumerate(losses))
+    assert diagnosed(log=f"{complaint}\n{log}").verdict == verdict

@@ -56,6 +56,19 @@ PAIRS = {
         Example("=> Epoch: 7 Train loss: nan\n0it [00:00, ?it/s]\n=> Epoch: 8 Train loss: nan\n"),
         Example("0it [00:00, ?it/s]\n" + FALLS),
     ),
+    "a-count-of-rows-that-runs-dry": (
+        "empty-batch",
+        Example("".join(f"{{'loss': {9.4 - step / 9:.3f}, 'batch': {step}, 'size': 32}}\n" for step in range(6))
+                + "{'loss': nan, 'batch': 6, 'size': 0}\n"),
+        Example("".join(f"{{'loss': {9.4 - step / 9:.3f}, 'batch': {step}, 'size': 32}}\n" for step in range(6))
+                + "{'loss': 8.1, 'batch': 6, 'size': 17}\n"),
+    ),
+    "a-split-of-rows-in-order": (
+        "unshuffled",
+        Example("val_acc was 100% from the first epoch on and never moved\n",
+                "model.fit(x, y, shuffle=False,\n  validation_split=0.25)\n"),
+        Example(FALLS, "model.fit(x, y, shuffle=False,\n  validation_split=0.25)\n"),
+    ),
     "labels-that-count-from-one": (
         "label-out-of-range",
         Example("sometimes the loss is negative\n", "own clips, the class ids are 1, 2, ..., 12\n"),

@@ -62,8 +62,8 @@ class Stayfinite(Tool):
         causes = [each.cause for each in said.findings]
         return Answer(
             alarmed=cause is not None or said.verdict == "sick",
-            first=(cause,) if cause else (),
-            others=tuple(each for each in causes if each != cause),
+            first=tuple(causes[:1]),
+            others=tuple(causes[1:]),
             words=said.verdict,
         )
 

@@ -16,7 +16,7 @@ from stayfinite.diagnosis.own_steps import Refusals, as_judged, refusals_in_rows
 from stayfinite.diagnosis.reading import Progress, Reading, read_paths
 from stayfinite.diagnosis.retold import retold_lines, without
 from stayfinite.diagnosis.telling import Told, understand_told
-from stayfinite.diagnosis.weighing import weigh
+from stayfinite.diagnosis.weighing import possibilities, weigh
 from stayfinite.readers.configs import settings_in_text
 from stayfinite.rules.calibration import calibrated
 from stayfinite.rules.context import Context
@@ -109,6 +109,8 @@ def judge(
         verdict = "sick"
     elif facts.symptoms.healthy and not lasting:
         verdict = "healthy"
+    if not (findings or refused or lost):
+        findings = possibilities(facts)
     return Diagnosis(
         verdict=verdict,
         findings=findings,

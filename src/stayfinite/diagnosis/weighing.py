@@ -7,11 +7,12 @@ first looks at the sixth to the eleventh set of cases (benchmarks/failures), wit
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from stayfinite.core.finding import Finding
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.experience.likely import SAME, Likely, likely_causes
 from stayfinite.rules.experiments import EXPERIMENTS
 from stayfinite.rules.facts import Facts
@@ -57,6 +58,9 @@ MOST = 3
 CLEAR, FAINT = 0.7, 0.1
 """Beside a cause of confidence ``CLEAR``, a guess below ``FAINT`` is not worth a reader's time."""
 
+WORTH_NAMING = 0.1
+"""The share of similar reports from which a cause is named where nothing shows trouble."""
+
 LONGEST_FILLER = 3
 """Words such as 'the' and 'was' are no reason that a reader believes."""
 
@@ -65,6 +69,9 @@ SAID_ABOVE = ("reported:", "in contradiction:")
 
 LEAST, PART = 0.05, 0.5
 """Confidence in a cause that experience alone brings forward is ``LEAST + PART * its part of all scores``."""
+
+_ASKS = lazy_regex(r"\b(?:I|I'm|my|we|our|[Ww]hy|[Hh]ow|[Hh]elp|[Pp]roblem|[Ii]ssue)\b|\?|[我吗为？]")
+"""Words of a person, not of a program."""
 
 
 def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
@@ -92,6 +99,25 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     if weighed and weighed[0].confidence >= CLEAR:
         weighed = [each for each in weighed if causes[each.cause].confidence or each.confidence >= FAINT]
     return sorted([*weighed, *(each for each in findings if each.cause not in causes)], key=place)
+
+
+def possibilities(facts: Facts) -> list[Finding]:
+    """The causes of similar reports, as remarks: nothing shows trouble, but nothing was measured, or somebody asks."""
+    if facts.symptoms.healthy and not any(map(_ASKS.search, _texts(facts))):
+        return []
+    known = likely_causes(facts) if facts.messages or facts.symptoms.healthy else []
+    if not known or known[0].share < WORTH_NAMING:
+        return []
+    possible = (each for each in known if _possible(each.cause, facts))
+    return [
+        replace(_finding(each), severity="info", confidence=round(PART * each.share, 2))
+        for each in islice(possible, MOST)
+    ]
+
+
+def _texts(facts: Facts) -> Iterator[str]:
+    yield from (text for _, text in facts.settings.texts())
+    yield from (message.text for message in facts.messages)
 
 
 def _open(causes: Collection[Finding], facts: Facts) -> bool:

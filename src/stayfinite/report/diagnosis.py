@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +19,9 @@ WORTH_SHOWING = 0.2
 
 COMPLAIN = "If it fails, say how: --tell symptom=nan (or still, explodes, zero, same, score)"
 
+HARMLESS = "SF9"
+"""Codes of rules about what only looks like trouble."""
+
 
 def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything: bool = False) -> None:
     """Print a diagnosis from its plain data."""
@@ -29,6 +32,9 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
         console.print(Text(COMPLAIN, style="dim"))
     loud = [finding for finding in diagnosis["findings"] if finding["severity"] != "info"]
     quiet = [finding for finding in diagnosis["findings"] if finding["severity"] == "info"]
+    if verdict != "sick" and (possible := [finding for finding in quiet if not finding["code"].startswith(HARMLESS)]):
+        quiet = [finding for finding in quiet if finding not in possible]
+        console.print(Text(f"Similar reports had: {_names(possible)}", style="dim"))
     brief = []
     for index, finding in enumerate(loud):
         if everything or index == 0 or (index < SHOWN and finding["confidence"] >= WORTH_SHOWING):
@@ -36,8 +42,7 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
         else:
             brief.append(finding)
     if brief:
-        names = ", ".join(f"{finding['code']} {finding['cause']} ({finding['confidence']:.2f})" for finding in brief)
-        console.print(Text(f"\nless likely: {names}", style="dim"))
+        console.print(Text(f"\nless likely: {_names(brief)}", style="dim"))
     if diagnosis.get("differential"):
         _show_differential(diagnosis, console)
     for finding in quiet:
@@ -48,6 +53,10 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
         console.print(Text(f"\nnot read: {source['path']}: {source['said']}", style="yellow"))
     if loud:
         console.print(Text(f"\nMore: stayfinite explain {loud[0]['code']}", style="dim"))
+
+
+def _names(findings: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(f"{finding['code']} {finding['cause']} ({finding['confidence']:.2f})" for finding in findings)
 
 
 def _show_differential(diagnosis: Mapping[str, Any], console: Console) -> None:

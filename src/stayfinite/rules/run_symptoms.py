@@ -53,9 +53,12 @@ WENT_ON = 10
 REMARKED = 60
 """Lines among which a remark can be separated from library output."""
 _UNMEASURED = frozenset(
-    {"same answers", "bad answers", "weights still", "worse after loading", "low score", "not as expected", "rate off"}
-)
-"""Symptoms that no loss shows."""
+    {"same answers", "bad answers", "weights still", "worse after loading", "low score", "not as expected", "rate off",
+     "score falls", "negative loss", "negative kl", "memory grows", "hangs", "overflows"}
+)  # fmt: skip
+"""Symptoms that no loss shows, or that may be meant to be."""
+HARDLY_LOWER, HIGHER = 0.9, 1.2
+"""A last loss over the first one, or over the lowest, that bears out who says that it does not move, or that it rises."""
 
 NO_RATE = 1e-30
 """A smaller learning rate changes no weight in any format."""
@@ -103,11 +106,21 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     lines = [*((each.where, each.text) for each in told_lines if not nothing or _PART.search(each.text)), *notes]
     if seen.points > FEW:  # enough numbers, but they do not show what the model answers
         told = [] if seen.trouble or len(lines) > REMARKED else reported_symptoms(lines)
-        return replace(seen, told=tuple(each for each in told if each.kind in _UNMEASURED))
+        return with_told(seen, [each for each in told if each.kind in _UNMEASURED or _borne_out(each, seen)])
     usual_here = {"still"} if any(map(has_learned, runs)) else set()
     if any(USUAL_WITH["negative loss"].search(name) for run in runs for name in run.metrics):
         usual_here.add("negative loss")
     return with_told(seen, [each for each in reported_symptoms(lines) if each.kind not in usual_here])
+
+
+def _borne_out(told: ReportedSymptom, seen: Symptoms) -> bool:
+    """Whether the losses themselves show, if faintly, what somebody complains of."""
+    first, best, last = seen.first_loss, seen.best_loss, seen.last_loss
+    if first is None or best is None or last is None or best <= 0:
+        return False
+    if told.kind == "still":
+        return last >= HARDLY_LOWER * first
+    return told.kind in ("explodes", "loss rises") and last >= HIGHER * best
 
 
 def with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:

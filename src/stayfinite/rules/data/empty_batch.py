@@ -41,7 +41,7 @@ from math import isfinite
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.number_shapes import digits
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _NOTHING = (
     r"num_samples ?= ?0|stack expects a non-empty TensorList|cannot reshape tensor of 0 elements|"
@@ -63,6 +63,11 @@ _NOTHING = (
 
 _NO_ROUNDS = r"^\s*0it \[00:00|\|\s*0/0 \["
 _OF_EVALUATION = lazy_regex(r"(?:^|[_/])(?:val|valid|validation|eval|test|dev)(?:$|[_/])")
+_COUNT = lazy_regex(
+    r"(?:batch_?)?(?:size|samples|rows|len(?:gth)?)|bsz|(?:n|num)_?(?:samples|examples|tokens|targets|positives|pos|boxes|"
+    r"gts?|labels|valid)|ntokens|nsentences|sample_size"
+)
+"""Names of how much there is to learn from in a batch."""
 DIGITS = 4
 """Digits to which two evaluations of changing weights do not agree."""
 
@@ -89,9 +94,23 @@ def judge(facts: Facts) -> Iterator[Clue]:
     none = facts.said(_NO_ROUNDS)
     if none is not None and facts.symptoms.bad_losses and not facts.symptoms.good_losses:
         yield Clue(f"a progress bar without a single batch: {none.text.strip()[:40]}", STRONG + HINT, none.where)
+    dry = _counted_none(facts)
+    if dry is not None:
+        yield Clue(f"{dry[0]} where the loss is NaN", STRONG + FAIR, dry[1])
     kept = _same_evaluation(facts)
     if kept is not None:
         yield Clue(f"no training loss is a number and {kept[0]}: no batch was drawn", STRONG + HINT, kept[1])
+
+
+def _counted_none(facts: Facts) -> tuple[str, str] | None:
+    """``(text, where)`` of a number of rows that falls to 0 and stays there, in a run that ends in NaN."""
+    if not facts.symptoms.bad_losses:
+        return None
+    for run in facts.runs:
+        for name, track in run.metrics.items():
+            if _COUNT.fullmatch(name) and max(track.values) > 0 and track.values[-1] == 0:
+                return f"{name} falls from {track.values[0]:g} to 0", run.where(track.lines[-1])
+    return None
 
 
 def _same_evaluation(facts: Facts) -> tuple[str, str] | None:

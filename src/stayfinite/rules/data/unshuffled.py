@@ -49,6 +49,8 @@ _IN_ORDER = (
     r"\bbatch(?:es)? (?:of|with|contains?) (?:only )?(?:a single|one) (?:class|label)|"
     r"\b(?:data\w*|rows|samples|images|files) (?:is|are|were) (?:sorted|ordered|grouped) by (?:class|label)"
 )
+_LAST_ROWS = "Keras takes the last rows for validation"
+_PERFECT = r"\bval[a-z]*[ _]acc[a-z]*[^.;\n\d]{0,24}(?:100 ?%|1\.0+\b)"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -65,14 +67,15 @@ def judge(facts: Facts) -> Iterator[Clue]:
     gone, far = symptoms.contradicted("accuracy gone"), symptoms.contradicted("evaluation far off")
     if gone is not None:
         yield Clue(f"{gone.text}: batches of one class each", STRONG + FAIR)
+    split = facts.mentioned(r"\bvalidation_split\b")
+    if split is not None and facts.mentioned(_PERFECT) and facts.mentioned(r"\bshuffle ?= ?False"):
+        yield Clue(f"{_LAST_ROWS}, and nothing shuffles them ({split[1].strip()[:60]})", STRONG, split[0])
     if far is not None:
         zeros = sum(value == 0 for name in _EVALUATED for value, _ in facts.metric(name))
         if zeros >= 2:
             yield Clue(f"{far.text}, {zeros} times exactly 0: classes that the training never saw", FAIR + HINT)
-        split = facts.mentioned(r"\bvalidation_split\b")
         if split is not None:
-            text = "Keras takes the last rows for validation, before it shuffles"
-            yield Clue(f"{text} ({split[1].strip()[:60]})", STRONG, split[0], risk=True)
+            yield Clue(f"{_LAST_ROWS}, before it shuffles ({split[1].strip()[:60]})", STRONG, split[0], risk=True)
 
 
 RULE = Rule(

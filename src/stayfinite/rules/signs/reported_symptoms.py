@@ -68,24 +68,29 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         (
             rf"^(?!.*\b{_LOSS}\b)(?=.*\b{_EVERY}\b)(?=.*\b(?:same|identical|constant)\b).*\b{_OUTPUT}\b|"
             r"\bpredict(?:s|ed|ing)? (?:only|always|just|the same|one class|all)\b|"
-            r"\b(?:only|just|always) (?:predict|output|return|generat|produc)\w*|"
+            r"\b(?:only|just|always) (?:predict|output|return|generat|produc)\w*+"
+            r"(?! (?:the |a )?(?:\w+ )?(?:checkpoint|file|model|log)s?\b)|"
+            r"\bonly (?:\w+ )?background\b|"
             r"\bpredict(?:s|ed|ing)? (?:(?:\w+ ){1,3}everywhere|(?:the|a) (?:mean|average|constant|majority))\b|"
             r"\balways (?:answer|giv)\w*|"
             rf"\b{_OUTPUT}(?: of (?:the |my |our )?\w+)? (?:(?:is|are|were|was|become|becomes|look|looks|come out|"
             rf"turn out|end up|all|only|completely|entirely|just|pure|mostly|always) )+"
             rf"{_VOID}\b|\b{_OUTPUT} (?:all|only) (?:zeros?|0s?|black|blank)\b|"
             r"\b(?:mode|posterior|representation\w*|embedding|feature|model|training|policy|entropy|codebook|output)s? "
-            r"(?:has |have )?collaps\w+"
+            r"(?:(?:has|have|is|are|was|and|then|suddenly|completely|unstable) ){0,3}collaps\w+"
         ),
     ),
     (
         "bad answers",
         (
-            rf"\b(?:outputs?|answers?|responses?|completions?|generat\w+|samples?|translations?)\b{_FAR}?"
+            rf"\b(?:outputs?(?! (?:dir|folder|file|path))|answers?|responses?|completions?|generat\w+|samples?|translations?)\b{_FAR}?"
             r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|(?:looks? like|pure|only|just) noise|"
             r"repeat\w*)\b|"
             r"[\"']{2}(?:\W|$))|\blooks? like (?:\w+ )?noise\b|"
             r"\bno new tokens generated\b|\bgenerat\w+ (?:\w+ ){0,2}(?:garbage|gibberish|nonsense)\b|"
+            r"\b(?:giv|return|produc|generat|output)\w* (?:an? |only |just )?(?:empty|blank) (?!l(?:ist|ine))|"
+            r"\bsame (?:token|word|phrase|sentence|character)s? (?:again|over|repeated)|\bforgets? (?:everything|all|how)|"
+            r"\bcatastrophic\w* forget|\beos\b[^.;\n]{0,20}\bnever\b|\bnever [^.;\n]{0,20}\beos\b|"
             r"\brepeat(?:s|ing)? (?:the (?:same|last|first|previous)|itself|one (?:word|token|phrase))\b|"
             r"\b(?:keeps?|continu\w+|endless\w*|non-?stop) (?:generating|outputting|predicting|printing)\b|"
             r"\b(?:generat\w+|answers?|outputs?|model)\b[^.;\n]{0,30}\b(?:never|not|n't) "
@@ -108,7 +113,9 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         (
             r"\boverflow(?:s|ed|ing)?\b[^.;\n]{0,30}\b(?:endless\w*|forever|constantly|always|all the time|"
             r"(?:on|at|in)? ?(?:every|each) (?:\w+ )?(?:step|iteration|update|batch))\b|"
-            r"\b(?:keeps?|endless\w*|constant\w*|always) (?:\w+ )?overflow\w*"
+            r"\b(?:keeps?|endless\w*|constant\w*|always) (?:\w+ )?overflow\w*|"
+            r"\bloss[_ ]scal\w+[^.;\n]{0,20}\b(?:keeps? (?:on )?(?:decreas|reduc|dropp|halv|go)\w*|"
+            r"(?:decreas|drop|reduc|collaps)\w* (?:\w+ )?(?:to|until) (?:0|1|zero|one)\b)"
         ),
     ),
     (
@@ -141,11 +148,12 @@ _SENTENCE = lazy_regex(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 
 _DENIED = lazy_regex(
     r"\b(?:no longer|fixed(?! (?:at|as|to) )|solved|unless|whether|expected(?! (?:parameter|value))|"
-    r"should|would|could|may|might|train until|"
+    r"should|would|could(?! not|n'?t)|may|might|train until|"
     r"will be(?! the)|ignor\w+|skipp\w+|"
     r"to (?:avoid|prevent)|(?:did not improve|not improved) (?:from|since|for)|early ?stop\w*|patience|not improved$)|"
     r"\b(?:if|when(?:ever)?(?! (?:I|we|training|trying|using)\b))\b"
-    r"[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|\?\s*$",
+    r"[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|"
+    r"^(?!.*\b(?:why|how come|what (?:causes|makes|could cause))\b).*\?\s*$",
     re.IGNORECASE,
 )
 """Possibilities, questions, and early stopping messages."""

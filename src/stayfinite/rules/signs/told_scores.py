@@ -32,10 +32,24 @@ _DROPPED = lazy_regex(
 _BELOW_MEAN = lazy_regex(
     r"\br(?:2|\^2|\u00b2|[- ]?squared)\b\W{0,3}(?:score )?(?:is|was|of|=|:)\W{0,3}-\s?[1-9]", re.IGNORECASE
 )
+_MEASURED = r"\b(?:acc(?:uracy)?|results?|predictions?|performance|m?ap|m?iou|bleu|f1|dice|scores?|quality)\b"
 _WORSE = lazy_regex(
     r"(?<!little )(?<!slightly )(?<!bit )\b(?:worse|lower|far (?:from|below)|below|cannot|can't|can not|could not|"
     r"unable to|fail(?:s|ed)? to|not able to)\b[^.;\n]{0,40}"
     r"\b(?:papers?|reported|official|original (?:code|results?|paper)|published|readme|reproduc\w+)\b",
+    re.IGNORECASE,
+)
+_POOR = lazy_regex(
+    rf"{_MEASURED}[^.;\n]{{0,20}}\b(?:is|are|was|were|looks?) (?:\w+ )?(?:terrible|horrible|awful|useless|very (?:bad|poor)|"
+    r"bad\b(?! (?:when|if)))|"
+    rf"{_MEASURED}[^.;\n]{{0,30}}\b(?:totally|completely|very|entirely) different (?:between|in|from|when|after)\b|"
+    rf"{_MEASURED}[^.;\n]{{0,30}}\bworse than (?:with|when|on|in|using) (?:1|one|a single|single)\b|"
+    r"\b(?:much|far|significantly|way|considerably) (?:lower|worse) (?:acc(?:uracy)?|results?|performance|m?ap|m?iou|bleu|"
+    r"f1|dice|scores?) than\b|"
+    r"\bacc(?:uracy)?\b[^.;\n\d]{0,20}\b(?:larger|greater|higher|more|bigger|above|over) (?:than )?100 ?%|"
+    r"\b(?:m?iou|dice)\b(?! (?:thr|loss|score thr))[^.;\n\d]{0,20}\b(?:larger|greater|higher|more|bigger|above) (?:than )?1\b(?!\.\d)|"
+    rf"\bonly (?:get|got|reach|achiev|obtain)\w*[^.;\n]{{0,30}}{_NUMBER}[^;\n]{{0,40}}\b(?:paper|reported|reports|official|"
+    r"original|claim\w*)\b",
     re.IGNORECASE,
 )
 _TIME = lazy_regex(r"\b(?:time|eta|hours?|minutes?|seconds?|days?|finish\w*)\b", re.IGNORECASE)
@@ -105,7 +119,7 @@ def tells_what_was_hoped_for(text: str) -> bool:
     hoped_for = _HOPED_FOR.search(text)
     if hoped_for and (_OF_A_SCORE.search(text) or _is_missed(text[: hoped_for.start()], float(hoped_for[1]))):
         return True
-    return any(pattern.search(text) for pattern in (_IN_ITS_PLACE, _WORSE))
+    return any(pattern.search(text) for pattern in (_IN_ITS_PLACE, _WORSE, _POOR))
 
 
 def _is_missed(before: str, expected: float) -> bool:

@@ -25,7 +25,7 @@ _SUBJECT = lazy_regex(
     r"(?P<memory>(?:gpu |cuda |ram |host )?(?:memory(?: usage)?|vram|ram))|"
     r"(?P<inside>q[-_ ]?values?|logits?|activations?|(?:weight|parameter|feature)s? norms?)|"
     r"(?P<gradient>grad(?:ient)?s?(?:[_ ]norms?)?)|"
-    r"(?P<loss>(?:\w{1,16}_)?loss(?:es)?|cost|objective|(?<!an )(?<!this )error|perplexity|ppl|nll|elbo)|"
+    r"(?P<loss>(?:\w{1,16}_)?loss(?:es)?|[wc]er|eer|fid|mae|r?mse|cost|objective|(?<!an )(?<!this )error|perplexity|ppl|nll|elbo)|"
     r"(?P<score>(?:\w{1,16}_)?acc(?:uracy|uracies)?|bleu|rouge|f1|m?ap(?:50)?|auc|m?iou|dice|recall|precision|scores?|"
     r"rewards?|(?:mean|average|episod\w+)[ _]returns?|metrics?|psnr|ssim|performance|quality|success rate|"
     r"explained_variance)|(?P<weights>weights?|param(?:eter)?s?)|"
@@ -44,15 +44,16 @@ _STATES = {
         r"becoming|was|were|goes|went|drops?|dropped|fell|falls|turns?|gets?|decreas\w+|decays?)\b|[:=])\W{1,2}"
         r"(?:(?:exactly|always|all|constantly|still|at|to|down to|around|suddenly|become)\s){0,3}"
         r"(?:zeros?|0(?:\.0+)?)\b(?!\.?\d|[ /]*%|e-?\d)(?! ?[-x/*])|[:=] ?none\b|\b(?:is|are) (?:all |always )?none\b|"
-        r"\bvanish\w*|\bno (?=gradients?\b)"
+        r"\bvanish\w*|\bno (?=gradients?\b)|\b(?:is|are) (?:all |always )?-1\.0+\b"
     ),
     "still": (
         rf"\b{_NOT}\s(?:\w+\s){{0,3}}?(?:decreas|go(?:es|ing)? (?:down|lower|below|up)|"
         r"get\w* (?:lower|better|updated)|dip|com(?:e|es|ing) down|chang|mov|diminish|drop|reduc|fall|improv|"
-        r"learn(?!ing[_ ]|ed about)|budge|converg|train\b|increas|exceed|"
+        r"learn(?!ing[_ ]rate|ed about)|budge|converg|train\b|increas|exceed|"
         r"updat|decay|warm|follow|be(?:ing)? (?:updated|trained|changed))\w*|"
         r"\b(?:stuck|(?<!not )flat|unchanged|(?<![\"'])constant|(?<!not )frozen|plateau\w*|stagnat\w*|flat-?lin\w*|"
-        r"at chance|(?:is|are|at) random|"
+        r"(?:at|near|below|under|worse than|lower than|no better than) (?:random )?(?:chance|guess\w*)|"
+        r"(?:is|are|at|like) random|"
         r"fixed (?:at|as|to)|stands? still|(?:straight|horizontal|flat) line)\b|"
         r"\b(?:stay|remain|keep|hover|linger)(?:s|ed|ing)?\s(?:\w+\s)?(?:(?:at|around|about|near|"
         r"to be|as (?:it|before|is)|between|above|over|exactly|the same|same|identical|constant|fixed|low|random|"
@@ -70,6 +71,7 @@ _STATES = {
     "grows": (
         r"\bexplod\w*|\bdiverg(?:e|es|ed|ing|ence)\b|\b(?:blow|blew)(?:s|ing|n)? up|\bsky-?rocket\w*|"
         r"\bshoots? (?:up|to)\b|"
+        r"\bgo(?:es|ing)? (?:crazy|wild|haywire|to the moon)\b|"
         r"\bwithout (?:any )?bound|\bunbounded|\bto infinity\b|"
         r"\b(?:very|extremely|absurdly|insanely|too) (?:large|high|big)\b|\bhuge\b|\benormous\b|\bout of control\b|"
         r"\b(?:in|to|of|over|reach\w*) (?:the |several |many )?(?:thousand|million|billion|trillion)s?\b"
@@ -91,7 +93,7 @@ _STATES = {
         r"\bresets?\b|\bjump(?:s|ed)?\b|\b(?:not|n't) (?:correct|right|as expected)\b|\b(?:is|was) supposed to be\b"
     ),
     "negative": r"\bbetween positive and negative\b|"
-    r"\b(?:is|becomes?|became|goes|turns?|gets?) (?:\w+ )?negative\b|\bnegative (?=loss)",
+    r"\b(?:is|becomes?|became|goes|turns?|gets?) (?:\w+ )?negative\b|\bnegative (?=loss)|(?<=loss )negative\b",
 }
 """NaN has a reader of its own."""
 _STATE = lazy_regex("|".join(f"(?P<{name}>{words})" for name, words in _STATES.items()), re.IGNORECASE)
@@ -138,7 +140,7 @@ _OPENING = lazy_regex(
 )
 """Before a remark about the line above."""
 _LASTING = lazy_regex(r"\b(?:keep\w*|continu\w+|constant\w*|every|each|until|steadily|slowly|over time|leak\w*)\b")
-_A_LITTLE = lazy_regex(r"\b(?:slight(?:ly)?|a (?:little|bit)|somewhat|marginally)\b", re.IGNORECASE)
+_A_LITTLE = lazy_regex(r"\b(?:slight(?:ly)?|a (?:little|bit)|somewhat|marginally|recovers?)\b", re.IGNORECASE)
 _OF_EVALUATION = lazy_regex(
     r"\b(?:val|valid|validation|eval|evaluation|test|dev)[ _](?:\w+ )?loss\W*(?:\w+ )?$", re.IGNORECASE
 )
