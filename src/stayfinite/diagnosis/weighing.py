@@ -70,7 +70,7 @@ SAID_ABOVE = ("reported:", "in contradiction:")
 LEAST, PART = 0.05, 0.5
 """Confidence in a cause that experience alone brings forward is ``LEAST + PART * its part of all scores``."""
 
-_ASKS = lazy_regex(r"\b(?:I|I'm|my|we|our|[Ww]hy|[Hh]ow|[Hh]elp|[Pp]roblem|[Ii]ssue)\b|\?|[我吗为？]")
+_ASKS = lazy_regex(r"\b(?:I|I'm|my|we|our|[Ww]hy|[Hh]ow|[Hh]elp|[Pp]roblem|[Ii]ssue)\b|\?|[我吗为\uff1f]")
 """Words of a person, not of a program."""
 
 

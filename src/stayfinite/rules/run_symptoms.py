@@ -57,8 +57,9 @@ _UNMEASURED = frozenset(
      "score falls", "negative loss", "negative kl", "memory grows", "hangs", "overflows"}
 )  # fmt: skip
 """Symptoms that no loss shows, or that may be meant to be."""
-HARDLY_LOWER, HIGHER = 0.9, 1.2
-"""A last loss over the first one, or over the lowest, that bears out who says that it does not move, or that it rises."""
+HARDLY_LOWER, HIGHER, LARGE = 0.9, 1.2, 20.0
+"""A last loss over the first, or over the lowest: it bears out who says that it does not move, or
+that it rises. A large one that does not fall bears out who says that it is."""
 
 NO_RATE = 1e-30
 """A smaller learning rate changes no weight in any format."""
@@ -120,7 +121,8 @@ def _borne_out(told: ReportedSymptom, seen: Symptoms) -> bool:
         return False
     if told.kind == "still":
         return last >= HARDLY_LOWER * first
-    return told.kind in ("explodes", "loss rises") and last >= HIGHER * best
+    high = told.kind == "explodes" and last >= max(LARGE, HARDLY_LOWER * first)
+    return high or (told.kind in ("explodes", "loss rises") and last >= HIGHER * best)
 
 
 def with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
@@ -140,7 +142,7 @@ def with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
     if "rate 0" in kinds and not seen.lrs:
         changed["lrs"] = changed["zero_lrs"] = 2
         where.setdefault("zero_lr", kinds["rate 0"])
-    grows = kinds.get("explodes", kinds.get("loss rises"))
+    grows = kinds.get("explodes", None if "worse after loading" in kinds else kinds.get("loss rises"))
     if grows is not None and not seen.bad:
         changed["diverges"] = True
         where.setdefault("largest_loss", grows)

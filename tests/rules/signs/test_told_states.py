@@ -82,6 +82,10 @@ def kinds(*lines):
         ("on 2 GPUs the result is worse than with one", "not as expected"),
         ("In eval mode the accuracy is terrible", "not as expected"),
         ("my IoU is larger than 1", "not as expected"),
+        ("the learning-rate decreases too fast", "rate off"),
+        ("MNIST not learning", "still"),
+        ("it does't go past 30% accuracy", "still"),
+        ("extraordinarily high losses", "explodes"),
         ("I only get 34 mIoU and the paper reports 44", "not as expected"),
     ],
 )
@@ -138,6 +142,9 @@ def test_a_state_belongs_to_its_subject(sentence, kind):
         "throughput is much lower than with bf16",
         "returns an empty list if no box is left",
         "WER is 4.3 on test-clean",
+        "root - INFO - => The MIoU of val does't improve.",
+        "the learning rate decays until the end of training",
+        "it always gives different accuracies",
     ],
 )
 def test_what_is_said_of_something_else_is_no_trouble(sentence):
@@ -166,6 +173,8 @@ def test_standing_still_where_it_was_meant_to_arrive_is_no_trouble():
         ("the reward improves, and the loss rises",),
         ("SingleSrcNegSDR", "the loss is negative after 3 epochs"),
         ("train_text_to_image.py", "the train loss does not decrease"),
+        ("ArcFace", "the accuracy is always 0 in the first epochs"),
+        ("darknet", "the loss is insanely high"),
     ],
 )
 def test_what_a_loss_usually_does_is_no_complaint(lines):

@@ -78,7 +78,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
     missing = facts.said(_MISSING)
     if missing:
         yield Clue(missing.text, PROOF if "error" in missing.text.lower() else STRONG + HINT, missing.where)
+    worse = facts.symptoms.said("worse after loading")
     taken_up = resumed(facts)
+    if worse:
+        weight = FAIR + HINT if taken_up is not None else FAIR
+        yield Clue(f"reported worse after loading: {worse.text[:120]}", weight, worse.where)
     if taken_up is None:
         return
     jump = restart(facts)
@@ -94,9 +98,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(change, FAIR, jump.where)
     elif facts.symptoms.trouble or missing or groups:
         yield Clue(text, HINT, where, risk=True)
-    worse = facts.symptoms.said("worse after loading")
-    if worse:
-        yield Clue(f"reported worse after loading: {worse.text[:120]}", FAIR + HINT, worse.where)
     rate = facts.symptoms.said("rate off") or facts.symptoms.said("rate still")
     if rate and re.search(_RESUMES, rate.text, re.IGNORECASE):
         yield Clue(f"reported: the rate starts again: {rate.text[:100]}", STRONG, rate.where)

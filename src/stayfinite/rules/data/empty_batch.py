@@ -50,7 +50,7 @@ _NOTHING = (
     r"expected a non-empty list of tensors|input\.numel\(\) ?== ?0|"
     r"(?<!whole )(?:data ?set|data ?loader|training data) (?:is|was|seems) empty|"
     r"empty (?:data ?set|batch|data ?loader)\b|\bfound 0 (?:files|images|samples|rows)|"
-    r"no (?:images|samples|examples|labels|training data|data) (?:were |was )?found|mean of empty slice|"
+    r"no (?:images|samples|examples|labels|training data|data) (?:were |was )?found|"
     r"non-empty (?:sequence|dataset)|"
     r"0 (?:training )?(?:samples|examples|images|rows|files|sentences|utterances) (?:loaded|found|left|remain|in)|"
     r"\bn_samples ?= ?0\b|array with 0 (?:sample|feature)|(?:zero-size array|empty) to reduction|empty sequence\b|"
@@ -91,6 +91,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     told = facts.said(_NOTHING)
     if told is not None:
         yield Clue(told.text, PROOF - 1.0, told.where)
+    mean = facts.said(r"mean of empty slice")
+    if mean is not None and facts.symptoms.trouble:
+        yield Clue(mean.text, PROOF - 1.0, mean.where)
     none = facts.said(_NO_ROUNDS)
     if none is not None and facts.symptoms.bad_losses and not facts.symptoms.good_losses:
         yield Clue(f"a progress bar without a single batch: {none.text.strip()[:40]}", STRONG + HINT, none.where)

@@ -38,6 +38,7 @@ cuBLAS or memory are only echoes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from stayfinite.core.series import Message
@@ -85,6 +86,8 @@ ABSURD = 1e6
 
 _BOUNDED = r"\bbce\w*|binary_?cross_?entropy\w*|(?<!nll_)cross[ _]?entropy\w*|\bfocal|\bsigmoid_focal|soft_?margin"
 """Losses that are never negative for valid labels; overlap losses are often negative."""
+_MORE_CLASSES_WORK = r"class\w*\b.{0,16}\bto \d+.{0,60}\b(?:works?|fine|trains)\b"
+_ASSIGNED = r"^\s*(?:label|target|y|class_?id)\s*[=:]\s*(\d+)\s*$"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -105,6 +108,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from _below_zero(facts)
     if facts.symptoms.trouble:
         yield from _pixels_for_classes(facts)
+        yield from _raised(facts)
     if target is None and (scatter is not None or vague is not None):
         lookup = lookup_failure(facts)
         named = facts.mentioned(_CLASSES)
@@ -119,6 +123,18 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         if declared is not None:
             yield Clue(f"labels that need a map: {declared[1].strip()}", HINT, declared[0])
+
+
+def _raised(facts: Facts) -> Iterator[Clue]:
+    """More classes help, or labels in the code that are beyond their own number."""
+    helped = facts.mentioned(_MORE_CLASSES_WORK)
+    if helped is not None:
+        yield Clue(f"fine with more classes: {helped[1].strip()[:100]}", STRONG, helped[0])
+    lines = [*(text for _, text in facts.settings.texts()), *(message.text for message in facts.messages)]
+    given = {int(number) for line in lines for number in re.findall(_ASSIGNED, line)}
+    if len(given) >= 2 and max(given) > 2 * len(given):
+        some = ", ".join(map(str, sorted(given)[:3]))
+        yield Clue(f"labels {some}: {len(given)} classes are 0 to {len(given) - 1}", STRONG + HINT)
 
 
 def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:

@@ -28,7 +28,7 @@ from itertools import pairwise
 from statistics import median
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 
 FEWEST = 6
 """Fewest epochs to judge steady growth."""
@@ -43,6 +43,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if summed is not None:
         yield Clue(summed.text, STRONG, facts.symptoms.where.get("start", ""))
         return
+    kept = facts.mentioned(r"\bmetrics\.\w+\(")
+    looped = facts.mentioned(r"\.result\(\)") and facts.mentioned(r"^\s*for epoch\b")
+    if kept is not None and looped and facts.mentioned(r"\breset_states?\b") is None:
+        yield Clue(f"a metric that is made once and never reset: {kept[1].strip()[:80]}", STRONG + FAIR, kept[0])
     for run in facts.runs:
         rows = [(loss, line) for _, loss, line in run.column("loss") if math.isfinite(loss)]
         epochs = {point.epoch for point in run.points if point.epoch is not None and point.loss is not None}

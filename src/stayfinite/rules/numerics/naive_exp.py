@@ -70,7 +70,8 @@ _BOUNDED_TOO_LATE = lazy_regex(
     re.IGNORECASE,
 )
 """The result is clamped but not the exponent: the gradient is 0 times infinity."""
-_LIVES_ON_EXP = r"\bvae\b|\btemperature\b\W+0?\.0\d|\blogit_scale\b"
+_SPREAD_IN_WORDS = lazy_regex(r"log_{0,2}var|reparam\w*tri[sz]", re.IGNORECASE)
+_LIVES_ON_EXP = r"log_{0,2}var|\breparam\w*tri[sz]|\bvae\b|\btemperature\b\W+0?\.0\d|\blogit_scale\b"
 
 _FLOWS = r"\bglow\b|\breal-?nvp\b|\bmaf\b|\bnormali[sz]ing[-_ ]flows?\b|\bcoupling layers?\b|--flow\b"
 """Models with an exp of a log-scale in every layer."""
@@ -113,7 +114,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
             text = f"a flow scales by exp of what the network says: {flow[1].strip()[:100]}"
             yield Clue(text, 3.5, flow[0], risk=True)
         elif (lives := facts.mentioned(_LIVES_ON_EXP)) is not None:
-            yield Clue(f"a model built on exp: {lives[1].strip()[:120]}", HINT, lives[0], risk=True)
+            weight = FAIR + HINT if _SPREAD_IN_WORDS.search(lives[1]) else HINT
+            yield Clue(f"a model built on exp: {lives[1].strip()[:120]}", weight, lives[0], risk=True)
         first = facts.symptoms.first_bad
         if first is not None and first.loss is not None and math.isinf(first.loss):
             yield Clue("the loss is infinite before it is NaN", HINT, facts.symptoms.where.get("first_bad", ""))

@@ -55,6 +55,7 @@ _TURNED = lazy_regex(r"log_?softmax|sigmoid", re.IGNORECASE)
 
 _LISTED = r"\bDense(?:Layer)?\b|\bLinear\b|\bFullyConnected\b"
 """A model is described layer by layer."""
+_OF_LOG_PROBABILITIES = r"\bctc(?:_?loss)?\b|\bNLLLoss\b|\bnll_loss\b"
 FLOOR = 1.1921e-07
 """-log(1 - 1e-7) in fp32: Keras's cross entropy for a "probability" clipped to its upper bound."""
 
@@ -79,6 +80,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         layers, turned = facts.mentioned(_LISTED), facts.mentioned(r"softmax")
         if layers is not None and turned is None:
             yield Clue(f"no softmax among the layers ({layers[1].strip()[:60]})", FAIR, layers[0])
+    told, likelihood = facts.symptoms.said("negative loss"), facts.mentioned(_OF_LOG_PROBABILITIES)
+    if told is not None and likelihood is not None and facts.symptoms.contradicted("negative loss") is None:
+        text = f"this loss is negative only for inputs that are no log-probabilities: {likelihood[1].strip()[:80]}"
+        yield Clue(text, STRONG + FAIR, likelihood[0])
     yield from _keras(facts)
     seen = facts.seen("loss.input_outside_unit")
     if seen is not None and seen.value:

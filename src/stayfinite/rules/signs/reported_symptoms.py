@@ -72,7 +72,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             r"(?! (?:the |a )?(?:\w+ )?(?:checkpoint|file|model|log)s?\b)|"
             r"\bonly (?:\w+ )?background\b|"
             r"\bpredict(?:s|ed|ing)? (?:(?:\w+ ){1,3}everywhere|(?:the|a) (?:mean|average|constant|majority))\b|"
-            r"\balways (?:answer|giv)\w*|"
+            r"\balways (?:answer|giv)\w*+(?! (?:me |us )?(?:a )?different)|"
             rf"\b{_OUTPUT}(?: of (?:the |my |our )?\w+)? (?:(?:is|are|were|was|become|becomes|look|looks|come out|"
             rf"turn out|end up|all|only|completely|entirely|just|pure|mostly|always) )+"
             rf"{_VOID}\b|\b{_OUTPUT} (?:all|only) (?:zeros?|0s?|black|blank)\b|"
@@ -83,13 +83,15 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     (
         "bad answers",
         (
-            rf"\b(?:outputs?(?! (?:dir|folder|file|path))|answers?|responses?|completions?|generat\w+|samples?|translations?)\b{_FAR}?"
+            r"\b(?:outputs?(?! (?:dir|folder|file|path))|answers?|responses?|completions?|generat\w+|samples?|"
+            rf"translations?)\b{_FAR}?"
             r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|(?:looks? like|pure|only|just) noise|"
             r"repeat\w*)\b|"
             r"[\"']{2}(?:\W|$))|\blooks? like (?:\w+ )?noise\b|"
             r"\bno new tokens generated\b|\bgenerat\w+ (?:\w+ ){0,2}(?:garbage|gibberish|nonsense)\b|"
             r"\b(?:giv|return|produc|generat|output)\w* (?:an? |only |just )?(?:empty|blank) (?!l(?:ist|ine))|"
-            r"\bsame (?:token|word|phrase|sentence|character)s? (?:again|over|repeated)|\bforgets? (?:everything|all|how)|"
+            r"\bsame (?:token|word|phrase|sentence|character)s? (?:again|over|repeated)|"
+            r"\bforgets? (?:everything|all|how)|"
             r"\bcatastrophic\w* forget|\beos\b[^.;\n]{0,20}\bnever\b|\bnever [^.;\n]{0,20}\beos\b|"
             r"\brepeat(?:s|ing)? (?:the (?:same|last|first|previous)|itself|one (?:word|token|phrase))\b|"
             r"\b(?:keeps?|continu\w+|endless\w*|non-?stop) (?:generating|outputting|predicting|printing)\b|"
@@ -100,6 +102,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
             r"were) )?(?:detected|predicted))"
         ),
     ),
+    ("still", r"^\W*(?:[\w-]+ ){1,4}(?:is |are )?not (?:learning|converging|training)\W*$"),
     (
         "hangs",
         (
@@ -158,6 +161,9 @@ _DENIED = lazy_regex(
 )
 """Possibilities, questions, and early stopping messages."""
 
+_LOGGED = lazy_regex(r"\b(?:INFO|DEBUG)(?: -|:|\])|^\W*=> ")
+"""A program's remark: `MIoU does not improve` is how it picks the best checkpoint."""
+
 _CODE = lazy_regex(
     r"[=({\[]\s*$|^\s*(?:def|class|if|for|while|with|elif|else|try|except)\b.*:\s*$|"
     r"^\s*(?:return|import|assert|print)\b[ (]|^\s*from [\w.]+ import\b|==(?!\s*-?(?:nan|inf)\b)|^\s*[\w.]+\(.*\)\s*$|"
@@ -203,7 +209,7 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
     for where, written in said:
         text = from_chinese(written)
         arrived = arrived or tells_of_arrival(text)
-        if len(text) > LONGEST or _CODE.search(text):
+        if len(text) > LONGEST or _CODE.search(text) or _LOGGED.search(text):
             continue
         if "low score" not in found and tells_low_score(text):
             found["low score"] = ReportedSymptom("low score", where, text.strip())
@@ -223,9 +229,12 @@ def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]
             tells_absurd_loss(text) or told_factor(text) >= EXPLODES or told_swing(text) >= SWINGS
         ):
             found["explodes"] = ReportedSymptom("explodes", where, text.strip())
-    works = found.keys().isdisjoint({"bad answers", "same answers", "low score"})
-    for kind in usual_kinds((text for _, text in said), arrived=arrived) if works or arrived else ():
-        found.pop(kind, None)
+    usual = usual_kinds((text for _, text in said), arrived=arrived)
+    if "low score" in usual:
+        found.pop("low score", None)
+    if arrived or found.keys().isdisjoint({"bad answers", "same answers", "low score"}):
+        for kind in usual:
+            found.pop(kind, None)
     return list(found.values())
 
 

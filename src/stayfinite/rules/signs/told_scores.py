@@ -40,16 +40,17 @@ _WORSE = lazy_regex(
     re.IGNORECASE,
 )
 _POOR = lazy_regex(
-    rf"{_MEASURED}[^.;\n]{{0,20}}\b(?:is|are|was|were|looks?) (?:\w+ )?(?:terrible|horrible|awful|useless|very (?:bad|poor)|"
-    r"bad\b(?! (?:when|if)))|"
+    rf"{_MEASURED}[^.;\n]{{0,20}}\b(?:is|are|was|were|looks?) (?:\w+ )?(?:terrible|horrible|awful|useless|"
+    r"very (?:bad|poor)|bad\b(?! (?:when|if)))|"
     rf"{_MEASURED}[^.;\n]{{0,30}}\b(?:totally|completely|very|entirely) different (?:between|in|from|when|after)\b|"
     rf"{_MEASURED}[^.;\n]{{0,30}}\bworse than (?:with|when|on|in|using) (?:1|one|a single|single)\b|"
-    r"\b(?:much|far|significantly|way|considerably) (?:lower|worse) (?:acc(?:uracy)?|results?|performance|m?ap|m?iou|bleu|"
-    r"f1|dice|scores?) than\b|"
+    r"\b(?:much|far|significantly|way|considerably) (?:lower|worse) (?:acc(?:uracy)?|results?|performance|m?ap|m?iou|"
+    r"bleu|f1|dice|scores?) than\b|"
     r"\bacc(?:uracy)?\b[^.;\n\d]{0,20}\b(?:larger|greater|higher|more|bigger|above|over) (?:than )?100 ?%|"
-    r"\b(?:m?iou|dice)\b(?! (?:thr|loss|score thr))[^.;\n\d]{0,20}\b(?:larger|greater|higher|more|bigger|above) (?:than )?1\b(?!\.\d)|"
-    rf"\bonly (?:get|got|reach|achiev|obtain)\w*[^.;\n]{{0,30}}{_NUMBER}[^;\n]{{0,40}}\b(?:paper|reported|reports|official|"
-    r"original|claim\w*)\b",
+    r"\b(?:m?iou|dice)\b(?! (?:thr|loss|score thr))[^.;\n\d]{0,20}\b(?:larger|greater|higher|more|bigger|above) "
+    r"(?:than )?1\b(?!\.\d)|"
+    rf"\bonly (?:get|got|reach|achiev|obtain)\w*[^.;\n]{{0,30}}{_NUMBER}[^;\n]{{0,40}}\b(?:paper|reported|reports|"
+    r"official|original|claim\w*)\b",
     re.IGNORECASE,
 )
 _TIME = lazy_regex(r"\b(?:time|eta|hours?|minutes?|seconds?|days?|finish\w*)\b", re.IGNORECASE)

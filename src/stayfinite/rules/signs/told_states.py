@@ -19,13 +19,14 @@ StateKind = Literal[
 ]  # fmt: skip
 
 _SUBJECT = lazy_regex(
-    r"\b(?:(?P<rate>lr|learning[_ ]rates?)|"
+    r"\b(?:(?P<rate>lr|learning[-_ ]rates?)|"
     r"(?P<other>\w+[_ ]?scal(?:e|er|ing)|iter(?:ation)?s?|epochs?|steps?|outputs?)|"
     r"(?P<kl>(?:mean_|approx_)?kl(?: divergence)?)|"
     r"(?P<memory>(?:gpu |cuda |ram |host )?(?:memory(?: usage)?|vram|ram))|"
     r"(?P<inside>q[-_ ]?values?|logits?|activations?|(?:weight|parameter|feature)s? norms?)|"
     r"(?P<gradient>grad(?:ient)?s?(?:[_ ]norms?)?)|"
-    r"(?P<loss>(?:\w{1,16}_)?loss(?:es)?|[wc]er|eer|fid|mae|r?mse|cost|objective|(?<!an )(?<!this )error|perplexity|ppl|nll|elbo)|"
+    r"(?P<loss>(?:\w{1,16}_)?loss(?:es)?|[wc]er|eer|fid|mae|r?mse|cost|objective|"
+    r"(?<!an )(?<!this )error|perplexity|ppl|nll|elbo)|"
     r"(?P<score>(?:\w{1,16}_)?acc(?:uracy|uracies)?|bleu|rouge|f1|m?ap(?:50)?|auc|m?iou|dice|recall|precision|scores?|"
     r"rewards?|(?:mean|average|episod\w+)[ _]returns?|metrics?|psnr|ssim|performance|quality|success rate|"
     r"explained_variance)|(?P<weights>weights?|param(?:eter)?s?)|"
@@ -35,8 +36,8 @@ _SUBJECT = lazy_regex(
     re.IGNORECASE,
 )
 _NOT = (
-    r"(?:(?:does|do|did|is|are|was|were|can|could|has|have|will|wo)(?: not|n[o']t)|not|never|doesnt|dont|didnt|cannot|"
-    r"hardly|barely|no longer|fail(?:s|ed)? to|refuses? to)"
+    r"(?:(?:does|do|did|is|are|was|were|can|could|has|have|will|wo)(?: not|n[o']t)|not|never|does'?t|doesnt|dont|didnt|"
+    r"cannot|hardly|barely|no longer|fail(?:s|ed)? to|refuses? to)"
 )
 _STATES = {
     "zero": (
@@ -47,7 +48,7 @@ _STATES = {
         r"\bvanish\w*|\bno (?=gradients?\b)|\b(?:is|are) (?:all |always )?-1\.0+\b"
     ),
     "still": (
-        rf"\b{_NOT}\s(?:\w+\s){{0,3}}?(?:decreas|go(?:es|ing)? (?:down|lower|below|up)|"
+        rf"\b{_NOT}\s(?:\w+\s){{0,3}}?(?:decreas|go(?:es|ing)? (?:down|lower|below|up|past|above|beyond)|"
         r"get\w* (?:lower|better|updated)|dip|com(?:e|es|ing) down|chang|mov|diminish|drop|reduc|fall|improv|"
         r"learn(?!ing[_ ]rate|ed about)|budge|converg|train\b|increas|exceed|"
         r"updat|decay|warm|follow|be(?:ing)? (?:updated|trained|changed))\w*|"
@@ -73,7 +74,8 @@ _STATES = {
         r"\bshoots? (?:up|to)\b|"
         r"\bgo(?:es|ing)? (?:crazy|wild|haywire|to the moon)\b|"
         r"\bwithout (?:any )?bound|\bunbounded|\bto infinity\b|"
-        r"\b(?:very|extremely|absurdly|insanely|too) (?:large|high|big)\b|\bhuge\b|\benormous\b|\bout of control\b|"
+        r"\b(?:very|extremely|absurdly|insanely|extraordinar\w+|ridiculously|too) "
+        r"(?:large|high|big)\b|\bhuge\b|\benormous\b|\bout of control\b|"
         r"\b(?:in|to|of|over|reach\w*) (?:the |several |many )?(?:thousand|million|billion|trillion)s?\b"
     ),
     "rises": (
@@ -90,6 +92,7 @@ _STATES = {
         r"\b(?:abnormal|incorrect|wrong|strange|weird|odd|unexpected)(?:ly)?\b|\bdiscontinuit\w+|"
         r"\bsudden(?:ly)? drop|\b(?:rather than|instead of) the\b|"
         r"\b(?:is|are|was|gets?|got) reset\b|"
+        r"\b(?:decreas|decres|decay|drop|fall)\w* too (?:fast|quick|early|soon)\w*|"
         r"\bresets?\b|\bjump(?:s|ed)?\b|\b(?:not|n't) (?:correct|right|as expected)\b|\b(?:is|was) supposed to be\b"
     ),
     "negative": r"\bbetween positive and negative\b|"
@@ -126,7 +129,7 @@ _KINDS: dict[tuple[str, str], StateKind] = {
     ("rate", "falls"): "rate off",
 }
 """What each pair is called. Others, such as a loss that falls, are good or say nothing."""
-_AS_SET = lazy_regex(r"constant|flat|frozen|fixed|no |without", re.IGNORECASE)
+_AS_SET = lazy_regex(r"constant|flat|frozen|fixed|no |without|until", re.IGNORECASE)
 """Said of a learning rate, this describes a setting."""
 _NOT_SO = lazy_regex(r"\b(?:no|without|not|never|n't)\s(?:\w+\s)?$", re.IGNORECASE)
 """Before a state that is denied: `no spikes`, `does not explode`."""

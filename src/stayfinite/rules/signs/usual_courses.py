@@ -8,7 +8,7 @@ from typing import Literal
 
 from stayfinite.core.lazy_regex import lazy_regex
 
-UsualKind = Literal["still", "loss rises", "negative loss"]
+UsualKind = Literal["still", "loss rises", "negative loss", "explodes", "low score"]
 
 _NOISE_LEVELS = lazy_regex(
     r"diffusion|\bdd[ip]m\b|\bdit(?:[-_ ]|\b)|\bflux(?:\.1|[-_ ](?:dev|lora|kontext|schnell))\b|\bsdxl\b|"
@@ -26,6 +26,12 @@ _NEGATIVE = lazy_regex(
     r"si-?s[nd]r|neg(?:ative)?[-_ ]?s[nd]r|\bnll|log[-_ ]?likelihood|\belbo\b|\bcosine", re.IGNORECASE
 )
 """Losses that are below 0 when all is well."""
+_MARGIN = lazy_regex(
+    r"\barc[-_ ]?face|\bcos[-_ ]?face|\bam[-_ ]?softmax|additive (?:angular )?margin|\bsphereface", re.IGNORECASE
+)
+"""With a margin the loss begins twice as high, and no answer is right for the first epochs."""
+_SUMMED = lazy_regex(r"\bdarknet\b", re.IGNORECASE)
+"""Losses summed over all boxes begin in the hundreds or thousands."""
 
 
 def usual_kinds(texts: Iterable[str], *, arrived: bool) -> set[UsualKind]:
@@ -36,6 +42,10 @@ def usual_kinds(texts: Iterable[str], *, arrived: bool) -> set[UsualKind]:
     """
     lines = list(texts)
     found: set[UsualKind] = {"negative loss"} if any(map(_NEGATIVE.search, lines)) else set()
+    if any(map(_MARGIN.search, lines)):
+        found |= {"still", "low score"}
+    if any(map(_SUMMED.search, lines)):
+        found.add("explodes")
     if arrived or any(map(_NOISE_LEVELS.search, lines)):
         return found | {"still", "loss rises"}
     return found | {"loss rises"} if any(map(_REWARDS.search, lines)) else found
