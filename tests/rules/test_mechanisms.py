@@ -75,40 +75,15 @@ PAIRS = {
         Example("the loss is negative after ten batches\n", "criterion = CTCLoss()\n"),
         Example(FALLS, "criterion = CTCLoss()\n"),
     ),
-    "a-branch-that-is-not-taken": (
-        "where-nan-branch",
-        Example("one of the branches is nan and the gradient of jnp.where is nan too\n"),
-        Example("where can I find the branch with the nan fix?\n"),
-    ),
     "more-classes-help": (
         "label-out-of-range",
         Example("the loss is nan with 2 classes, after a change of num_classes to 3 it works\n"),
         Example("a change of num_classes to 20 works\n"),
     ),
-    "evaluation-mode-that-nobody-sets": (
-        "wrong-mode",
-        Example("the test accuracy differs because model.eval() was not called\n"),
-        Example("do I have to call model.eval() before validation?\n"),
-    ),
-    "a-softmax-told-in-words": (
-        "softmax-before-cross-entropy",
-        Example("your model uses a softmax as output and CrossEntropyLoss on top of it\n"),
-        Example("should the softmax be before the cross entropy or inside?\n"),
-    ),
-    "a-misfit-told-in-words": (
-        "architecture-mismatch",
-        Example("I get a size mismatch error with my two classes\n"),
-        Example("a size mismatch of the head is ignored\n"),
-    ),
     "a-metric-of-all-epochs": (
         "metric-not-reset",
         Example(MEASURED.format("train_loss(loss)")),
         Example(MEASURED.format("train_loss.reset_states()")),
-    ),
-    "nans-that-are-hidden": (
-        "metric-hides-failure",
-        Example("the loss is 0 since the division hides nans of the forecast\n"),
-        Example("can I mask the rows of the padding?\n"),
     ),
     "a-mean-of-nothing": (
         "empty-batch",

@@ -7,12 +7,11 @@ first looks at the sixth to the eleventh set of cases (benchmarks/failures), wit
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from stayfinite.core.finding import Finding
-from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.experience.likely import SAME, Likely, likely_causes
 from stayfinite.rules.experiments import EXPERIMENTS
 from stayfinite.rules.facts import Facts
@@ -70,9 +69,6 @@ SAID_ABOVE = ("reported:", "in contradiction:")
 LEAST, PART = 0.05, 0.5
 """Confidence in a cause that experience alone brings forward is ``LEAST + PART * its part of all scores``."""
 
-_ASKS = lazy_regex(r"\b(?:I|I'm|my|we|our|[Ww]hy|[Hh]ow|[Hh]elp|[Pp]roblem|[Ii]ssue)\b|\?|[我吗为\uff1f]")
-"""Words of a person, not of a program."""
-
 
 def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     """The findings in their new order, with those that experience adds."""
@@ -103,7 +99,7 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
 
 def possibilities(facts: Facts) -> list[Finding]:
     """The causes of similar reports, as remarks: nothing shows trouble, but nothing was measured, or somebody asks."""
-    if facts.symptoms.healthy and not any(map(_ASKS.search, _texts(facts))):
+    if facts.symptoms.healthy and not facts.written:
         return []
     known = likely_causes(facts) if facts.messages or facts.symptoms.healthy else []
     if not known or known[0].share < WORTH_NAMING:
@@ -113,11 +109,6 @@ def possibilities(facts: Facts) -> list[Finding]:
         replace(_finding(each), severity="info", confidence=round(PART * each.share, 2))
         for each in islice(possible, MOST)
     ]
-
-
-def _texts(facts: Facts) -> Iterator[str]:
-    yield from (text for _, text in facts.settings.texts())
-    yield from (message.text for message in facts.messages)
 
 
 def _open(causes: Collection[Finding], facts: Facts) -> bool:

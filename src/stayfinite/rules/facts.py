@@ -13,6 +13,7 @@ from stayfinite.rules.context import Context, understand
 from stayfinite.rules.haystack import Haystack
 from stayfinite.rules.reported_experiments import ReportedExperiment, reported_experiments
 from stayfinite.rules.run_symptoms import symptoms_of, with_told
+from stayfinite.rules.signs.named_causes import IN_SCRIPT, WRITTEN
 from stayfinite.rules.signs.post_training import Seen, signs_in
 from stayfinite.rules.signs.reported_symptoms import ReportedSymptom
 from stayfinite.rules.skipped_steps import of_steps_taken
@@ -96,6 +97,15 @@ class Facts:
                 depth, lines = 0, 1
             depth = max(0, depth + sum(text.count(mark) for mark in "([{") - sum(text.count(mark) for mark in ")]}"))
         return found
+
+    @cached_property
+    def written(self) -> list[tuple[str, str]]:
+        """All lines but those of scripts, if a person wrote some of them; none of a program's own log."""
+        if not self.runs:
+            return []
+        lines = [*self.settings.texts(), *((message.where, message.text) for message in self.messages)]
+        lines = [(where, text) for where, text in lines if not IN_SCRIPT.search(where)]
+        return lines if any(WRITTEN.search(text) for _, text in lines) else []
 
     def said(self, pattern: str) -> Message | None:
         """The first message that matches the pattern (case ignored)."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from stayfinite.core.finding import Finding, Severity
 from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import Clue, Rule, confidence
+from stayfinite.rules.rule import HINT, STRONG, Clue, Rule, confidence
+from stayfinite.rules.signs.named_causes import NAMED, who_names
 
 LEAST = 0.12
 """Findings below this confidence are dropped."""
@@ -72,7 +73,7 @@ def place(finding: Finding) -> tuple[bool, bool, float]:
 
 
 def _suspect(rule: Rule, facts: Facts) -> Suspect | None:
-    clues = (*rule.judge(facts), *_told(rule, facts))
+    clues = (*rule.judge(facts), *_told(rule, facts), *_named(rule, facts))
     if not any(clue.weight > 0 for clue in clues):
         return None
     return Suspect(rule, clues, confidence(rule.prior + sum(clue.weight for clue in clues)))
@@ -90,6 +91,16 @@ def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
                 continue
             outcome = "fine" if world.good else "no better"
             yield Clue(f"reported {outcome} with {world.subject}: {world.text}", weight, world.where)
+
+
+def _named(rule: Rule, facts: Facts) -> Iterator[Clue]:
+    """A clue if somebody says that it is this."""
+    pattern = NAMED.get(rule.slug)
+    if pattern is None or not facts.written or facts.symptoms.healthy:
+        return
+    said = who_names(pattern, facts.written)
+    if said is not None:
+        yield Clue(f"reported: {said[1].strip()[:120]}", STRONG + HINT, said[0])
 
 
 def _explained_away(suspects: list[Suspect]) -> list[Suspect]:

@@ -91,8 +91,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
             and not facts.symptoms.trouble
         ):
             yield Clue("only the classes of a head differ, and nothing failed", AGAINST * 4, shapes.where)
-    elif (named := facts.said(r"\bsize mismatch (?:error|when|while|in loading)")) is not None:
-        yield Clue(f"reported: {named.text.strip()[:120]}", STRONG + HINT, named.where)
     elif keys:
         yield Clue(keys.text.strip()[:240], PROOF - HINT / 2, keys.where)
     target = facts.said(_PEFT)

@@ -38,7 +38,6 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
 
 _REPLACED = (
-    r"\b(?:masks|masking|hides|hiding|conceals?|swallows?) (?:(?:the|all|any|all-) ?)*nans?\b|"
     r"nan_to_num\(\s*(?:\w*loss|grad|\w+\.grad)|(?:loss|grad\w*)\s*=\s*torch\.nan_to_num|"
     r"if\b.{0,30}\b(?:is_?nan|isinf|not\s+(?:torch|math|np)\.isfinite)\b.{0,30}loss.{0,60}\b(?:loss\s*=|return 0)|"
     r"torch\.where\(\s*(?:torch\.)?isnan\(\s*\w*loss|zero_division\s*=\s*1|"

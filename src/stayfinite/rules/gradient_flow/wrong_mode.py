@@ -45,15 +45,10 @@ from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 _MODE = lazy_regex(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b")
 _SCORE = lazy_regex(r"\b(?:acc\w*|loss|f1|score|error|dice|m?iou|psnr|auc)\b\D{0,16}(\d+(?:\.\d+)?)", re.IGNORECASE)
-_NOT_CALLED = (
-    r"\beval\(\)\W{0,2} ?(?:(?:was|is|were) )?(?:not|never) (?:called|used|set)|"
-    r"\b(?:not|never|n't|without|forg[oe]t\w*|missing) (?:to )?(?:(?:invok|call|us|set)\w* )?"
-    r"(?:any )?\W?(?:\w+\.)?eval\(\)"
-)
 FAR_APART = 1.5
 """Ratio of scores in both modes, on the same weights, that dropout does not explain."""
 
@@ -81,9 +76,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     disabled = facts.seen("model.grad_disabled_in_train")
     if disabled is not None and disabled.value:
         yield Clue("the forward pass runs with gradients disabled", PROOF, disabled.where)
-    forgotten = facts.said(_NOT_CALLED)
-    if forgotten is not None and refused is None:
-        yield Clue(f"reported: {forgotten.text.strip()[:120]}", STRONG + FAIR, forgotten.where)
     gap = _measured_in_both(facts)
     if gap is not None and refused is None:
         yield Clue(f"the two modes disagree: {gap[1].strip()[:120]}", STRONG, gap[0])

@@ -32,7 +32,6 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
 from stayfinite.rules.optimization.loop_code import SCRIPT
@@ -52,12 +51,6 @@ _WORDS = lazy_regex(
     r"output layer)\b.{0,40}\bcross[-_ ]?entropy|double softmax",
     re.IGNORECASE,
 )
-_SAID = lazy_regex(
-    r"\b(?:uses?|used|using|appl(?:y|ies|ied|ying)|puts?|adds?|added|has|have) (?:an? |the )?(?:\w+ )?softmax\b.{0,60}"
-    r"\b(?:before|then|and|into)\b.{0,40}\bcross[-_ ]?entropy",
-    re.IGNORECASE,
-)
-_DENIED = lazy_regex(r"(?:n't|\bnot|\bshould|\bcan|\bto) (?:\w+ )?(?:use|apply|put|add|have)\b", re.IGNORECASE)
 _LAST_LAYER = lazy_regex(
     r"nn\.Softmax\(|activation\W{1,4}softmax|output_activation\W{1,4}softmax|return\s+(?:F\.|torch\.)?softmax\(|"
     r"=\s*(?:F\.|torch\.)softmax\(",
@@ -114,8 +107,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     fed = next(((where, text) for where, text in lines if _fed(text, names, crossed) or _WORDS.search(text)), None)
     if fed and not read:
         yield Clue(f"probabilities go into cross entropy: {fed[1].strip()[:160]}", PROOF, fed[0])
-    elif not read and (told := _told(facts)) is not None:
-        yield Clue(f"reported: {told.text.strip()[:120]}", STRONG + FAIR, told.where)
     elif not read:
         last = next(((where, text) for where, text in lines if _LAST_LAYER.search(text)), None)
         loss = next(((where, text) for where, text in lines if _LOSS.search(text)), None)
@@ -148,12 +139,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     seen = facts.seen("loss.input_is_probability")
     if seen is not None and seen.value:
         yield Clue("the rows given to cross entropy are non-negative and sum to 1", PROOF, seen.where)
-
-
-def _told(facts: Facts) -> Message | None:
-    """A sentence of somebody who says that the code does it."""
-    said = (each for each in facts.messages if _SAID.search(each.text) and not _DENIED.search(each.text))
-    return next(said, None)
 
 
 def _twice_in_keras(lines: list[tuple[str, str]]) -> Iterator[Clue]:

@@ -67,7 +67,6 @@ _VALUE_IS_FINE = (
     r"tensor\(\[*\s*-?\d[^n]*grad_fn=<(?:S?Where|NanToNum|MaskedFill|MaskedSelect|Index|Clamp\w*|Minimum|Maximum)"
 )
 _GRADIENT_IS_NOT = r"\b(?:grad|grads|gradients?)\b\W{0,4}\s*(?:is |=|:)?\s*(?:tensor\()?\[*\s*(?:-?[\d.]+,\s*)*nan\b"
-_IN_WORDS = r"\w\.where\b.*\bbranch\w*\b.*\bnan|\bnan\b.*\w\.where\b.*\bbranch|\bbranch\w*\b.*\bnan\b.*\w\.where\b"
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
@@ -84,9 +83,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         None,
     )
     mended = next(((where, text) for where, text in code_lines(facts) if _MENDED_AFTER.search(text)), None)
-    in_words = facts.said(_IN_WORDS)
-    if in_words is not None:
-        yield Clue(f"reported: {in_words.text.strip()[:120]}", STRONG + FAIR, in_words.where)
     if bad or blamed:
         if line:
             yield Clue(f"torch.where after an unsafe operation: {line[1].strip()[:140]}", STRONG + FAIR, line[0])

@@ -23,7 +23,7 @@ _REWARDS = lazy_regex(
 )
 """The loss of a policy or of values may rise while the policy improves."""
 _NEGATIVE = lazy_regex(
-    r"si-?s[nd]r|neg(?:ative)?[-_ ]?s[nd]r|\bnll|log[-_ ]?likelihood|\belbo\b|\bcosine", re.IGNORECASE
+    r"si-?s[nd]r|neg(?:ative)?[-_ ]?s[nd]r|(?<![a-z])nll|log[-_ ]?likelihood|\belbo\b|\bcosine", re.IGNORECASE
 )
 """Losses that are below 0 when all is well."""
 _MARGIN = lazy_regex(
@@ -32,6 +32,12 @@ _MARGIN = lazy_regex(
 """With a margin the loss begins twice as high, and no answer is right for the first epochs."""
 _SUMMED = lazy_regex(r"\bdarknet\b", re.IGNORECASE)
 """Losses summed over all boxes begin in the hundreds or thousands."""
+_ASKED = lazy_regex(
+    r"(?<!why )\b(?:can|could|may|is|are)\b[^.!?\n]{0,30}\bnegative\b[^.!\n]{0,30}\?|"
+    r"\bnegative\b.*\b(?:ok|okay|normal|fine|expected|a problem|supposed to)\b[^.!\n]*\?",
+    re.IGNORECASE,
+)
+"""Who asks whether a loss may be negative has one that may: a density has no upper bound."""
 
 
 def usual_kinds(texts: Iterable[str], *, arrived: bool) -> set[UsualKind]:
@@ -41,7 +47,8 @@ def usual_kinds(texts: Iterable[str], *, arrived: bool) -> set[UsualKind]:
         arrived: they say that the results are good.
     """
     lines = list(texts)
-    found: set[UsualKind] = {"negative loss"} if any(map(_NEGATIVE.search, lines)) else set()
+    negative = any(_NEGATIVE.search(line) or _ASKED.search(line) for line in lines)
+    found: set[UsualKind] = {"negative loss"} if negative else set()
     if any(map(_MARGIN.search, lines)):
         found |= {"still", "low score"}
     if any(map(_SUMMED.search, lines)):
