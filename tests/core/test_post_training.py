@@ -11,10 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stayfinite.core.post_training.signs import ALL_RIGHT, ALL_WRONG, CONSTANT, Sign
-from stayfinite.core.post_training.watch import PostTraining, signs_of
+from stayfinite.core.post_training.watch import PostTraining
 
 STEPS = 60
 SEEDS = st.integers(0, 2**32 - 1)
+
+
+def signs_of(steps: list[dict[str, float]], **windows: int) -> list[Sign]:
+    """All signs of a whole run, in order."""
+    watch = PostTraining(**windows)
+    return [sign for number, signals in enumerate(steps, 1) for sign in watch.take(number, signals)]
 
 
 def ramp(first: float, last: float, step: int, *, start: int = 10, end: int = 40) -> float:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.precision.formats import BF16, E4M3, E5M2, FORMATS, FP16, TF32, format_named, format_of
+from stayfinite.precision.formats import BF16, E4M3, E5M2, FORMATS, FP16, TF32, format_named
 from stayfinite.rules.cards import card_asked_for
 
 
@@ -57,7 +57,5 @@ def test_each_card_has_its_formats(card, has):
 
 def test_names_and_dtypes_lead_to_formats():
     assert format_named("BF16") is BF16
-    assert format_of(torch.float16) is FP16
-    assert format_of(torch.int64) is None
     with pytest.raises(UsageError, match="fp8_e4m3"):
         format_named("fp12")

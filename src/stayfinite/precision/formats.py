@@ -116,8 +116,3 @@ def format_named(name: str) -> Format:
     if found is None:
         raise UsageError(f"expected a number format, not {name!r}", fix=f"one of {', '.join(FORMATS)}")
     return found
-
-
-def format_of(dtype: torch.dtype) -> Format | None:
-    """The format stored by a dtype, or None."""
-    return next((each for each in FORMATS.values() if each.dtype is dtype and each.name != "tf32"), None)

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from stayfinite.core.finding import Finding, Severity
 from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, STRONG, Clue, Rule, confidence
+from stayfinite.rules.known import in_short
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule, confidence
 from stayfinite.rules.signs.named_causes import NAMED, who_names
 
 LEAST = 0.12
@@ -73,10 +74,18 @@ def place(finding: Finding) -> tuple[bool, bool, float]:
 
 
 def _suspect(rule: Rule, facts: Facts) -> Suspect | None:
-    clues = (*rule.judge(facts), *_told(rule, facts), *_named(rule, facts))
+    clues = (*rule.judge(facts), *_proved(rule, facts), *_told(rule, facts), *_named(rule, facts))
     if not any(clue.weight > 0 for clue in clues):
         return None
     return Suspect(rule, clues, confidence(rule.prior + sum(clue.weight for clue in clues)))
+
+
+def _proved(rule: Rule, facts: Facts) -> Iterator[Clue]:
+    """What a probe, a rerun or a scan has shown."""
+    for name, text in rule.proofs.items():
+        seen = facts.seen(name)
+        if seen is not None and seen.value:
+            yield Clue(text.format(in_short(seen.value)), PROOF, seen.where)
 
 
 def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:

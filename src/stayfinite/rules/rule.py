@@ -73,9 +73,11 @@ class Rule:
     """One sentence for the finding, true whenever the rule fires."""
     fix: str
     """The shortest helpful instruction, with exact settings."""
-    judge: Callable[[Facts], Iterable[Clue]]
     page: str
     """The module's docstring: title line and sections."""
+    judge: Callable[[Facts], Iterable[Clue]] = field(default=lambda _: ())
+    proofs: Mapping[str, str] = field(default_factory=dict)
+    """Observations that prove the cause where they are true or not empty, with the words for it (`{}`: the value)."""
     prior: float = -4.0
     """Log-odds of this cause for a failing run, without evidence."""
     beats: tuple[str, ...] = ()

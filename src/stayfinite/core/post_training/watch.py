@@ -8,7 +8,7 @@ sign refuses a step.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from stayfinite.core.post_training.course import EARLY, LATE, LONG, Course
@@ -73,12 +73,3 @@ class PostTraining:
         shown = {str(cause): int(taken) for cause, taken in state.get("shown", {}).items()}
         self._taken, self.standing = int(state.get("taken", 0)), frozenset(state.get("standing", ()))
         self._courses, self._shown = courses, shown
-
-
-def signs_of(
-    steps: Sequence[Mapping[str, float]], numbers: Sequence[int] | None = None, *, early: int = EARLY, late: int = LATE
-) -> list[Sign]:
-    """All signs of a whole run, in order; ``numbers`` are its step numbers, by default 1, 2, 3, ..."""
-    watch = PostTraining(early, late)
-    counted = numbers if numbers is not None else range(1, len(steps) + 1)
-    return [sign for number, signals in zip(counted, steps, strict=True) for sign in watch.take(number, signals)]

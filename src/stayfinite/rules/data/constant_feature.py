@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
 
 _BY_SPREAD = (
     r"/ ?\(?(?:np\.|torch\.|self\.)?\w*(?:std|sigma|scale_|stddev|variance)\w*\b|"
@@ -44,9 +44,6 @@ _BY_SPREAD = (
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: measured columns, or warnings of zero deviation followed by NaN."""
-    seen = facts.seen("data.constant_features")
-    if seen is not None and seen.value:
-        yield Clue(f"constant columns: {', '.join(map(str, seen.value))}", PROOF, seen.where)
     if facts.symptoms.healthy:
         return
     divided = facts.said(r"invalid value encountered in (?:true_)?divide|divide by zero encountered")
@@ -69,6 +66,7 @@ RULE = Rule(
     fix="drop constant columns, or divide by std.clamp(min=1e-6); first find out why they are constant",
     judge=judge,
     page=__doc__,
+    proofs={"data.constant_features": "constant columns: {}"},
     prior=-4.5,
     beats=("bad-data-row", "nan-loss"),
     observes={"data.constant_features": "names or numbers of input columns with one value, a list"},

@@ -51,9 +51,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         kinds = facts.seen("data.damage_kinds")
         if kinds is not None:
             yield Clue(str(kinds.value), HINT, kinds.where)
-    encoding = facts.seen("data.not_utf8")
-    if encoding is not None and encoding.value:
-        yield Clue(str(encoding.value), PROOF, encoding.where)
     refused = facts.said(
         r"UnicodeDecodeError|UnicodeEncodeError|codec can'?t (?:decode|encode)|surrogates not allowed|"
         r"invalid (?:continuation|start) byte|stream did not contain valid utf-?8|invalid utf-?8|"
@@ -74,6 +71,7 @@ RULE = Rule(
     ),
     judge=judge,
     page=__doc__,
+    proofs={"data.not_utf8": "{}"},
     beats=("bad-data-row", "tokenizer-mismatch", "environment"),
     observes={
         "data.damaged_text_share": "the share of rows with replacement or control characters, bytes that cannot be "

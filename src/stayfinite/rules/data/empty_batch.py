@@ -81,9 +81,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     batches = facts.seen("loader.batches")
     if batches is not None and batches.value == 0:
         yield Clue("the loader gives no batches", PROOF, batches.where)
-    without = facts.seen("loader.empty_batches")
-    if without is not None and without.value:
-        yield Clue(f"batches without rows: {', '.join(map(str, without.value[:4]))}", PROOF, without.where)
     failed = facts.seen("loader.error")
     if failed is not None and re.search(_NOTHING, str(failed.value), re.IGNORECASE):
         yield Clue(str(failed.value), PROOF, failed.where)
@@ -139,6 +136,7 @@ RULE = Rule(
     fix="check paths, filters and drop_last: print len(dataset) before training, and guard means with max(count, 1)",
     judge=judge,
     page=__doc__,
+    proofs={"loader.empty_batches": "batches without rows: {}"},
     beats=("nan-loss", "environment"),
     observes={
         "data.rows": "the number of rows of the training set",

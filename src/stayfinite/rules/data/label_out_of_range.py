@@ -92,9 +92,6 @@ _ASSIGNED = r"^\s*(?:label|target|y|class_?id)\s*[=:]\s*(\d+)\s*$"
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: the loss's own error; else a failed gather or a bare assert in a classification task."""
-    seen = facts.seen("data.labels_out_of_range")
-    if seen is not None and seen.value:
-        yield Clue(f"labels outside the classes: {seen.value}", PROOF, seen.where)
     target, scatter, vague = target_failure(facts), facts.said(SCATTER), bare_assert(facts)
     if target is not None:
         yield Clue(target.text, PROOF, target.where)
@@ -195,6 +192,7 @@ RULE = Rule(
     ),
     judge=judge,
     page=__doc__,
+    proofs={"data.labels_out_of_range": "labels outside the classes: {}"},
     prior=-3.0,
     beats=(
         "token-id-out-of-range",

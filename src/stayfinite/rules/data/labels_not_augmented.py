@@ -23,18 +23,7 @@ Labels that do not depend on the direction, such as a class or a symmetric mask,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: rows with mirrored inputs over unchanged labels."""
-    seen = facts.seen("data.labels_not_augmented")
-    if seen is not None and seen.value:
-        yield Clue(str(seen.value), PROOF, seen.where)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF332",
@@ -42,7 +31,7 @@ RULE = Rule(
     severity="error",
     title="Inputs are flipped or rotated, but their labels are not.",
     fix="flip input and label together, with one random draw",
-    judge=judge,
     page=__doc__,
+    proofs={"data.labels_not_augmented": "{}"},
     observes={"data.labels_not_augmented": "what was flipped alone, in words; empty where labels follow"},
 )

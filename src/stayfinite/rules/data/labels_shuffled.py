@@ -24,18 +24,7 @@ Random labels as a test of capacity, and augmentations such as mixup, permute la
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: inputs and labels in different orders."""
-    seen = facts.seen("labels.own_order")
-    if seen is not None and seen.value:
-        yield Clue(str(seen.value), PROOF, seen.where)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF331",
@@ -43,8 +32,8 @@ RULE = Rule(
     severity="error",
     title="Labels are shuffled separately from their inputs.",
     fix="shuffle both with one permutation: order = torch.randperm(len(x)); x, y = x[order], y[order]",
-    judge=judge,
     page=__doc__,
+    proofs={"labels.own_order": "{}"},
     beats=("lr-too-low", "cannot-overfit-batch"),
     observes={"labels.own_order": "how labels got an order of their own, in words; empty where they have none"},
 )

@@ -90,9 +90,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     kind = facts.said(_OTHER_KIND)
     if kind is not None and (_of_the_loss(facts) or re.search(r"target|label|dtype double", kind.text, re.IGNORECASE)):
         yield Clue(f"the loss does not accept the target's dtype: {kind.text.strip()[:160]}", 5.0, kind.where)
-    seen = facts.seen("loss.broadcast_shapes")
-    if seen is not None and seen.value:
-        yield Clue(f"the loss compares shapes {seen.value}", PROOF, seen.where)
 
 
 def _of_the_loss(facts: Facts) -> bool:
@@ -131,6 +128,7 @@ RULE = Rule(
     ),
     judge=judge,
     page=__doc__,
+    proofs={"loss.broadcast_shapes": "the loss compares shapes {}"},
     prior=-3.5,
     beats=("loss-collapse", "wrong-reduction", "lr-too-low", "environment"),
     observes={

@@ -119,9 +119,6 @@ _RAISED = (
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: a failed lookup or an error, and lengths beyond the table."""
     yield from planned(facts, "plan.too_long")
-    asked = facts.seen("data.positions_out_of_range")
-    if asked is not None and asked.value:
-        yield Clue(f"positions beyond the table: {asked.value}", PROOF, asked.where)
     seen = facts.seen("data.longest_row")
     limit = position_limit(facts)
     if seen is not None and limit is not None and seen.value > limit[0]:
@@ -174,6 +171,7 @@ RULE = Rule(
     ),
     judge=judge,
     page=__doc__,
+    proofs={"data.positions_out_of_range": "positions beyond the table: {}"},
     beats=("token-id-out-of-range", "truncation", "environment", "nan-loss"),
     observes={
         "plan.too_long": REMARKS,

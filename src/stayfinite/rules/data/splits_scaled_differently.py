@@ -28,14 +28,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
 
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: mean and standard deviation of both splits; an evaluation far below the training."""
-    seen = facts.seen("data.splits_scaled")
-    if seen is not None and seen.value:
-        yield Clue(str(seen.value), PROOF, seen.where)
     far = facts.symptoms.contradicted("evaluation far off")
     if far is not None:
         yield Clue(f"{far.text}: the model is shown something else", FAIR + HINT)
@@ -49,6 +46,7 @@ RULE = Rule(
     fix="apply the training data's normalization, with its mean and std, to the validation data",
     judge=judge,
     page=__doc__,
+    proofs={"data.splits_scaled": "{}"},
     beats=("wrong-mode", "metric-stuck"),
     observes={
         "data.splits_scaled": "mean and spread of both sides in words, where they differ; empty where they agree"

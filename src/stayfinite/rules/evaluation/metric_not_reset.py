@@ -28,7 +28,7 @@ from itertools import pairwise
 from statistics import median
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
 
 FEWEST = 6
 """Fewest epochs to judge steady growth."""
@@ -36,9 +36,6 @@ FEWEST = 6
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: a printed number that is a sum since the start."""
-    seen = facts.seen("metric.sum_since_start")
-    if seen is not None and seen.value:
-        yield Clue(str(seen.value), PROOF, seen.where)
     summed = facts.symptoms.contradicted("running sum")
     if summed is not None:
         yield Clue(summed.text, STRONG, facts.symptoms.where.get("start", ""))
@@ -73,6 +70,7 @@ RULE = Rule(
     fix="reset the sum to 0 at the start of each epoch",
     judge=judge,
     page=__doc__,
+    proofs={"metric.sum_since_start": "{}"},
     beats=("loss-diverging", "lr-too-high"),
     observes={"metric.sum_since_start": "the printed number that sums up since the start, in words"},
 )

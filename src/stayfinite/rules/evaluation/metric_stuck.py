@@ -33,9 +33,6 @@ from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: a metric that is equal for different models, or at every evaluation."""
-    seen = facts.seen("metric.stuck")
-    if seen is not None and seen.value:
-        yield Clue(str(seen.value), PROOF, seen.where)
     nothing = facts.symptoms.contradicted("nothing right")
     if nothing is not None:
         yield Clue(f"{nothing.text}: the accuracy is computed wrongly", PROOF)
@@ -53,5 +50,6 @@ RULE = Rule(
     fix="compare matching values: logits.argmax(1) == y for classes, (logits.squeeze(1) > 0) == y.bool() for one score",
     judge=judge,
     page=__doc__,
+    proofs={"metric.stuck": "{}"},
     observes={"metric.stuck": "the metric and its one value, in words; empty where it moves"},
 )

@@ -62,9 +62,6 @@ _UNTRAINED = (
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: torch's warning with a failed backward is proof; the settings with one nearly so."""
     warned, refusal, context = facts.said(CHECKPOINTED_NOTHING), no_graph(facts), facts.context
-    probed = facts.seen("checkpointing.warned")
-    if probed is not None and probed.value:
-        yield Clue(f"{probed.value}, and parameters got no gradient", PROOF, probed.where)
     checkpointing = context.checkpointing
     yield from planned(facts, "plan.checkpointing_frozen_inputs", STRONG)
     stuck = refusal or facts.said(_UNTRAINED)
@@ -107,6 +104,7 @@ RULE = Rule(
     ),
     judge=judge,
     page=__doc__,
+    proofs={"checkpointing.warned": "{}, and parameters got no gradient"},
     prior=-3.5,
     beats=("detached-loss", "zero-gradient", "unused-parameters"),
     observes={

@@ -28,18 +28,7 @@ every weight a little off zero. A model of a prior alone has no input.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: a probe that emptied the input and got the same loss."""
-    seen = facts.seen("loss.ignores_input")
-    if seen is not None and seen.value:
-        yield Clue("the loss is identical when these inputs are zeroed", PROOF, seen.where)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF412",
@@ -47,7 +36,7 @@ RULE = Rule(
     severity="error",
     title="The loss does not depend on the input.",
     fix="trace the input through the forward pass: a mask of zeros, a wrong variable, an unused result",
-    judge=judge,
     page=__doc__,
+    proofs={"loss.ignores_input": "the loss is identical when these inputs are zeroed"},
     observes={"loss.ignores_input": "whether the loss is the same to the last bit with all inputs emptied"},
 )

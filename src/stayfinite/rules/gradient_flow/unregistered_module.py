@@ -39,8 +39,7 @@ from collections.abc import Iterator
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.standstill import stands_still
-from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import AGAINST, FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, STRONG, Clue, Rule
 
 _PLAIN_LIST = (
     r"self\.\w+ ?= ?\[ ?(?:nn|torch\.nn)\.\w+\(|self\.\w+\.append\( ?(?:nn|torch\.nn)\.\w+\(|"
@@ -65,9 +64,6 @@ _LAYER = lazy_regex(r"^\s*(\w+)\s*=\s*(?:torch\.)?nn\.(?!functional\b|utils\b|in
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: layers in a plain list in the code, and a matching symptom."""
-    seen = facts.seen("modules.unregistered")
-    if seen is not None and seen.value:
-        yield Clue(f"trained but not in parameters(): {in_short(seen.value)}", PROOF, seen.where)
     stuck = stands_still(facts)
     if facts.symptoms.healthy and not stuck:
         return
@@ -131,6 +127,7 @@ RULE = Rule(
     fix="keep layers in nn.ModuleList or nn.ModuleDict and tensors in nn.Parameter, then build the optimizer",
     judge=judge,
     page=__doc__,
+    proofs={"modules.unregistered": "trained but not in parameters(): {}"},
     beats=("device-mismatch", "params-not-in-optimizer"),
     observes={"modules.unregistered": "names of tensors that get gradients and are not in parameters(), a list"},
 )

@@ -42,12 +42,6 @@ from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: torch's error, or a list of parameters without a gradient."""
-    seen = facts.seen("gradient.none_parameters")
-    if seen is not None and seen.value:
-        yield Clue(f"trainable parameters without a gradient: {in_short(seen.value)}", PROOF, seen.where)
-    zero = facts.seen("gradient.zero_parameters")
-    if zero is not None and zero.value:
-        yield Clue(f"trainable parameters whose gradient is exactly 0: {in_short(zero.value)}", PROOF, zero.where)
     cut = facts.seen("gradient.cut_at")
     if cut is not None and cut.value:
         yield Clue(f"used but detached from the loss: {in_short(cut.value)}", STRONG, cut.where)
@@ -77,6 +71,10 @@ RULE = Rule(
     ),
     judge=judge,
     page=__doc__,
+    proofs={
+        "gradient.none_parameters": "trainable parameters without a gradient: {}",
+        "gradient.zero_parameters": "trainable parameters whose gradient is exactly 0: {}",
+    },
     observes={
         "gradient.none_parameters": "names of trainable parameters whose gradient is None after a backward, a list",
         "gradient.zero_parameters": "names of trainable parameters whose gradient stays exactly 0, a list",

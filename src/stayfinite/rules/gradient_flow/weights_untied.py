@@ -23,18 +23,7 @@ Starting the output layer from the embedding's values without tying is a choice 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: two parameters that started equal."""
-    seen = facts.seen("model.weights_untied")
-    if seen is not None and seen.value:
-        yield Clue(str(seen.value), PROOF, seen.where)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF430",
@@ -42,7 +31,7 @@ RULE = Rule(
     severity="warning",
     title="Tied weights became two tensors.",
     fix="assign the parameter itself, after the last change to the embedding: model.head.weight = model.emb.weight",
-    judge=judge,
     page=__doc__,
+    proofs={"model.weights_untied": "{}"},
     observes={"model.weights_untied": "the two parameters, in words; empty where they are one"},
 )

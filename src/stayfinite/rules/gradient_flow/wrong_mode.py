@@ -73,9 +73,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     asleep = facts.seen("modules.in_eval")
     if asleep is not None and asleep.value:
         yield Clue(f"trainable parts are in evaluation mode: {', '.join(asleep.value)}", STRONG + 1.0, asleep.where)
-    disabled = facts.seen("model.grad_disabled_in_train")
-    if disabled is not None and disabled.value:
-        yield Clue("the forward pass runs with gradients disabled", PROOF, disabled.where)
     gap = _measured_in_both(facts)
     if gap is not None and refused is None:
         yield Clue(f"the two modes disagree: {gap[1].strip()[:120]}", STRONG, gap[0])
@@ -109,6 +106,7 @@ RULE = Rule(
     ),
     judge=judge,
     page=__doc__,
+    proofs={"model.grad_disabled_in_train": "the forward pass runs with gradients disabled"},
     beats=("empty-batch", "environment"),
     observes={
         "model.training_in_train": "whether the model is in training mode in the training step",

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
 
 _NEGATED = lazy_regex(
     r"(?:=|return)\s*-\s*(?:F\.|nn\.functional\.)?(?:cross_entropy|mse_loss|l1_loss|binary_cross_entropy\w*|"
@@ -59,9 +59,6 @@ _LOG_PROBABILITY = lazy_regex(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IG
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: a sign in the code, or a loss that falls below zero ever faster."""
-    turned = facts.seen("loss.negated")
-    if turned is not None and turned.value:
-        yield Clue("the loss is a negated distance: it falls when the model gets worse", PROOF, turned.where)
     negated = next(
         (
             (where, text)
@@ -109,6 +106,7 @@ RULE = Rule(
     ),
     judge=judge,
     page=__doc__,
+    proofs={"loss.negated": "the loss is a negated distance: it falls when the model gets worse"},
     prior=-4.5,
     beats=("nan-loss", "lr-too-high"),
     observes={"loss.negated": "whether the loss is a cross entropy or a distance with its sign turned"},

@@ -85,9 +85,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
         text = f"this loss is negative only for inputs that are no log-probabilities: {likelihood[1].strip()[:80]}"
         yield Clue(text, STRONG + FAIR, likelihood[0])
     yield from _keras(facts)
-    seen = facts.seen("loss.input_outside_unit")
-    if seen is not None and seen.value:
-        yield Clue("a loss on probabilities gets values outside 0 to 1", PROOF, seen.where)
 
 
 def _keras(facts: Facts) -> Iterator[Clue]:
@@ -116,6 +113,7 @@ RULE = Rule(
     fix="use BCEWithLogitsLoss (or cross_entropy) on the raw logits and remove the sigmoid; targets between 0 and 1",
     judge=judge,
     page=__doc__,
+    proofs={"loss.input_outside_unit": "a loss on probabilities gets values outside 0 to 1"},
     beats=("nan-loss", "label-out-of-range", "flipped-sign", "loss-collapse"),
     observes={"loss.input_outside_unit": "whether a loss on probabilities was given values outside 0 to 1"},
 )

@@ -136,9 +136,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
                 f"{floor:.4g}",
                 FAIR + HINT,
             )
-    seen = facts.seen("loss.input_is_probability")
-    if seen is not None and seen.value:
-        yield Clue("the rows given to cross entropy are non-negative and sum to 1", PROOF, seen.where)
 
 
 def _twice_in_keras(lines: list[tuple[str, str]]) -> Iterator[Clue]:
@@ -183,6 +180,7 @@ RULE = Rule(
     fix="give cross entropy the raw logits (remove the softmax); use softmax only for metrics",
     judge=judge,
     page=__doc__,
+    proofs={"loss.input_is_probability": "the rows given to cross entropy are non-negative and sum to 1"},
     beats=("lr-too-low", "bad-initial-loss", "vanishing-gradient"),
     observes={"loss.input_is_probability": "whether the rows given to cross entropy are non-negative and sum to 1"},
 )

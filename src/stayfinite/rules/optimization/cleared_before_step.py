@@ -25,18 +25,7 @@ discriminator of a GAN. That is fine as long as each step finds fresh gradients.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: steps without gradients right after a backward pass."""
-    seen = facts.seen("optimizer.steps_without_gradient")
-    if seen is not None and seen.value:
-        yield Clue(f"{seen.value} steps found no gradient, although backward had run", PROOF, seen.where)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF230",
@@ -44,8 +33,8 @@ RULE = Rule(
     severity="error",
     title="Gradients are cleared before the optimizer uses them.",
     fix="optimizer.zero_grad(), then loss.backward(), then optimizer.step()",
-    judge=judge,
     page=__doc__,
+    proofs={"optimizer.steps_without_gradient": "{} steps found no gradient, although backward had run"},
     beats=("lr-too-low", "zero-gradient", "decay-only-updates", "loss-collapse"),
     observes={
         "optimizer.steps_without_gradient": "how many steps found no gradient though backward had just made some",

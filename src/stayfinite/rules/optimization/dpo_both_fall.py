@@ -28,18 +28,11 @@ levels over many lines are compared, not single ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 from stayfinite.core.post_training.signs import BOTH_FALL
-from stayfinite.rules.facts import Facts
 from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: both log-probabilities fall far while the margin grows."""
-    yield from seen_in_log(facts, BOTH_FALL)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF246",
@@ -47,6 +40,6 @@ RULE = Rule(
     severity="warning",
     title="Log-probabilities of chosen and rejected answers both fall.",
     fix='lower the learning rate, raise beta, or add the chosen answers\' own loss (trl: loss_type=["sigmoid", "sft"])',
-    judge=judge,
+    judge=partial(seen_in_log, cause=BOTH_FALL),
     page=__doc__,
 )

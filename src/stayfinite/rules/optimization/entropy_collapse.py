@@ -30,18 +30,11 @@ Supervised and preference training sample nothing: their entropy is not judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 from stayfinite.core.post_training.signs import ENTROPY_COLLAPSE
-from stayfinite.rules.facts import Facts
 from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: an entropy near 0, a tenth of its start, while the reward did not rise."""
-    yield from seen_in_log(facts, ENTROPY_COLLAPSE)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF241",
@@ -49,7 +42,7 @@ RULE = Rule(
     severity="error",
     title="The policy's entropy collapsed while the reward did not rise.",
     fix="lower the learning rate, sample at temperature 1.0, raise the upper clip (trl: epsilon_high=0.28)",
-    judge=judge,
+    judge=partial(seen_in_log, cause=ENTROPY_COLLAPSE),
     page=__doc__,
     beats=("reward-falls",),
 )

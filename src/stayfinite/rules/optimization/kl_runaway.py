@@ -34,18 +34,11 @@ PPO and KTO log the KL of whole answers, where 10 is ordinary: those numbers are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 from stayfinite.core.post_training.signs import KL_RUNAWAY
-from stayfinite.rules.facts import Facts
 from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: a KL per token above 1 nat that keeps growing or lowers the reward."""
-    yield from seen_in_log(facts, KL_RUNAWAY)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF240",
@@ -53,7 +46,7 @@ RULE = Rule(
     severity="error",
     title="KL to the reference keeps growing.",
     fix="lower the learning rate, raise the KL coefficient (trl: beta, verl: kl_loss_coef), return to a checkpoint",
-    judge=judge,
+    judge=partial(seen_in_log, cause=KL_RUNAWAY),
     page=__doc__,
     beats=("entropy-collapse", "reward-falls", "length-hacking", "reward-on-truncated"),
 )

@@ -28,18 +28,11 @@ Reasoning grows longer as it gets better. Well under the limit, with hardly an a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 from stayfinite.core.post_training.signs import LENGTH_HACKING
-from stayfinite.rules.facts import Facts
 from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: length and reward rise together with the share of truncated or repetitive answers."""
-    yield from seen_in_log(facts, LENGTH_HACKING)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF242",
@@ -50,6 +43,6 @@ RULE = Rule(
         "give truncated or repeating answers no reward, normalize the loss by a constant length, read the longest "
         "answers"
     ),
-    judge=judge,
+    judge=partial(seen_in_log, cause=LENGTH_HACKING),
     page=__doc__,
 )

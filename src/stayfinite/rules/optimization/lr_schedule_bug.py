@@ -86,15 +86,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if order is not None:
         skipped = facts.context.half is not None or facts.symptoms.skipped > 0
         yield Clue(order.text, HINT / 2 if skipped else FAIR, order.where, risk=True)
-    probed = facts.seen("schedule.breaks_shape")
-    if probed is not None and probed.value:
-        yield Clue(f"the schedule is broken: {probed.value}", PROOF, probed.where)
     stopped = facts.said(r"the learning rate is (?:nan|-?inf) at step \d+")
     if stopped is not None:
         yield Clue(stopped.text, PROOF, stopped.where)
-    broken = facts.seen("optimizer.lr_not_finite")
-    if broken is not None and broken.value:
-        yield Clue(f"the learning rate is NaN or inf: {broken.value}", PROOF, broken.where)
     still = facts.symptoms.said("rate still") or facts.symptoms.said("rate off")
     if still is not None:
         yield Clue(f"reported: the rate does not follow its schedule: {still.text[:100]}", STRONG, still.where)
@@ -177,6 +171,10 @@ RULE = Rule(
     fix="step the schedule once per update, after the optimizer, and set its length in that unit",
     judge=judge,
     page=__doc__,
+    proofs={
+        "schedule.breaks_shape": "the schedule is broken: {}",
+        "optimizer.lr_not_finite": "the learning rate is NaN or inf: {}",
+    },
     prior=-4.0,
     beats=("lr-zero", "lr-too-low", "loss-diverging"),
     observes={

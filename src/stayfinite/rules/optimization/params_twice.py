@@ -35,9 +35,6 @@ from stayfinite.rules.rule import PROOF, Clue, Rule
 
 def judge(facts: Facts) -> Iterator[Clue]:
     """Clues: the groups, or torch's warning."""
-    twice = facts.seen("optimizer.twice")
-    if twice is not None and twice.value:
-        yield Clue(f"in the optimizer more than once: {', '.join(map(str, twice.value[:5]))}", PROOF, twice.where)
     said = facts.said(
         r"parameter group with duplicate parameters|some parameters appear in more than one parameter group"
     )
@@ -53,5 +50,6 @@ RULE = Rule(
     fix="use model.named_parameters(), which lists a tied weight once, and put each into exactly one group",
     judge=judge,
     page=__doc__,
+    proofs={"optimizer.twice": "in the optimizer more than once: {}"},
     observes={"optimizer.twice": "names of parameters that the optimizer's groups hold more than once, a list"},
 )

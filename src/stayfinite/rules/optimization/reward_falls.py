@@ -25,18 +25,11 @@ a level over many lines is judged.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 from stayfinite.core.post_training.signs import REWARD_FALLS
-from stayfinite.rules.facts import Facts
 from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: a reward at half of its best level and beyond its noise."""
-    yield from seen_in_log(facts, REWARD_FALLS)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF248",
@@ -44,6 +37,6 @@ RULE = Rule(
     severity="warning",
     title="The reward fell below half of its best level.",
     fix="return to the checkpoint of the best reward and lower the learning rate; check which signal turned first",
-    judge=judge,
+    judge=partial(seen_in_log, cause=REWARD_FALLS),
     page=__doc__,
 )

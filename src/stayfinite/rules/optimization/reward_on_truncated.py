@@ -26,18 +26,11 @@ A model that has yet to learn its end begins with many cut answers, and their sh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 from stayfinite.core.post_training.signs import REWARD_ON_TRUNCATED
-from stayfinite.rules.facts import Facts
 from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: more than half of the answers are truncated while the reward does not fall."""
-    yield from seen_in_log(facts, REWARD_ON_TRUNCATED)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF243",
@@ -48,6 +41,6 @@ RULE = Rule(
         "give truncated answers no reward or mask them (trl: mask_truncated_completions=True), raise the completion "
         "limit"
     ),
-    judge=judge,
+    judge=partial(seen_in_log, cause=REWARD_ON_TRUNCATED),
     page=__doc__,
 )

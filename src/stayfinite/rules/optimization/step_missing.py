@@ -23,18 +23,7 @@ A program that only measures gradients, as saliency maps and attacks do, calls `
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: counted calls."""
-    seen = facts.seen("optimizer.call_missing")
-    if seen is not None and seen.value:
-        yield Clue(str(seen.value), PROOF, seen.where)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF231",
@@ -45,8 +34,8 @@ RULE = Rule(
         "call optimizer.zero_grad(), loss.backward() and optimizer.step(), with parentheses; check any `if` around "
         "the step"
     ),
-    judge=judge,
     page=__doc__,
+    proofs={"optimizer.call_missing": "{}"},
     beats=("lr-too-low", "zero-gradient", "loss-collapse", "params-not-in-optimizer", "detached-loss"),
     observes={"optimizer.call_missing": "which of backward and step was never called, in words; empty where both were"},
 )

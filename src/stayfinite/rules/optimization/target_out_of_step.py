@@ -28,18 +28,7 @@ A reference that must not move, as the frozen model of DPO or of distillation, s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: a copy that stays fixed, or that trains."""
-    seen = facts.seen("model.copy_out_of_step")
-    if seen is not None and seen.value:
-        yield Clue(str(seen.value), PROOF, seen.where)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF232",
@@ -47,8 +36,8 @@ RULE = Rule(
     severity="error",
     title="A target or EMA copy does not follow the model, or is trained itself.",
     fix="update the copy in place after each step: p_ema.lerp_(p, 1 - decay), or load_state_dict every n steps",
-    judge=judge,
     page=__doc__,
+    proofs={"model.copy_out_of_step": "{}"},
     beats=("metric-stuck",),
     observes={"model.copy_out_of_step": "which copy, and what it does instead, in words; empty where it follows"},
 )

@@ -27,18 +27,11 @@ value is learning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 from stayfinite.core.post_training.signs import BLIND_VALUE
-from stayfinite.rules.facts import Facts
 from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: an explained variance of 0 or less that does not rise."""
-    yield from seen_in_log(facts, BLIND_VALUE)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF247",
@@ -46,6 +39,6 @@ RULE = Rule(
     severity="warning",
     title="The value function is no better than a constant.",
     fix="check that the value head is in the optimizer; normalize rewards, raise the critic's learning rate",
-    judge=judge,
+    judge=partial(seen_in_log, cause=BLIND_VALUE),
     page=__doc__,
 )

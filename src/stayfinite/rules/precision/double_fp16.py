@@ -52,9 +52,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
     refusal = facts.said(r"attempting to unscale fp16 gradients")
     if refusal is not None:
         yield Clue(refusal.text, PROOF, refusal.where)
-    scaled = facts.seen("optimizer.half_parameters_scaled")
-    if scaled is not None and scaled.value:
-        yield Clue("the optimizer holds fp16 parameters and a gradient scaler is in use", PROOF, scaled.where)
     yield from planned(facts, "plan.double_fp16", STRONG + HINT)
     weights, precision = half_weights(facts), facts.context.precision
     if weights is None or weights.value != "fp16":
@@ -86,6 +83,7 @@ RULE = Rule(
     ),
     judge=judge,
     page=__doc__,
+    proofs={"optimizer.half_parameters_scaled": "the optimizer holds fp16 parameters and a gradient scaler is in use"},
     beats=(
         "pure-fp16-weights",
         "fp16-overflow",

@@ -26,18 +26,7 @@ Parts of the model that compute in fp16 on their own, in a kernel that the check
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: bf16 products, none in fp16, and an active scaler; only a probe sees it."""
-    scaled = facts.seen("scaler.without_fp16")
-    if scaled is not None and scaled.value:
-        yield Clue("the forward pass computes in bf16, but the loss is scaled", PROOF, scaled.where)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF117",
@@ -45,7 +34,7 @@ RULE = Rule(
     severity="warning",
     title="A gradient scaler is on, but nothing computes in fp16.",
     fix='disable it with bf16: torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)',
-    judge=judge,
     page=__doc__,
+    proofs={"scaler.without_fp16": "the forward pass computes in bf16, but the loss is scaled"},
     observes={"scaler.without_fp16": "whether an enabled scaler is given while products run in bf16 and none in fp16"},
 )

@@ -88,20 +88,6 @@ def _new_level(values: list[float]) -> int | None:
     return None
 
 
-def lost_ground(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a finite loss that had fallen well and ends at or above its start."""
-    for run in facts.runs:
-        rows = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
-        if len(rows) < 8 or min(value for value, _ in rows) <= 0:
-            continue
-        best = min(range(len(rows)), key=lambda index: rows[index][0])
-        tail = [value for value, _ in rows[-3:]]
-        lowest = rows[best][0]
-        if best + 3 < len(rows) and min(tail) >= 0.95 * rows[0][0] and min(tail) >= 1.4 * lowest:
-            return f"the loss fell to {lowest:.4g} and is back at {tail[-1]:.4g}", run.where(rows[best][1])
-    return None
-
-
 def returns(facts: Facts) -> bool:
     """Whether the run ends finite, with loss and gradient norm at their usual level."""
     for run in facts.runs:
