@@ -37,6 +37,14 @@ def _twice(losses: list[float], gain: float = 1.0) -> str:
     )
 
 
+def _rewards(*values: int) -> str:
+    return "".join(f"episode {100 * at} reward {value}\n" for at, value in enumerate(values))
+
+
+def _both(*losses: float, apart: float = 0.0) -> str:
+    return "".join(f"Epoch {i} train_loss: {loss:.4f}, val_loss: {loss + apart:.4f}\n" for i, loss in enumerate(losses))
+
+
 def diagnosed(log: str) -> Diagnosis:
     return judge_reading(read_text(log))
 
@@ -86,6 +94,16 @@ def diagnosed(log: str) -> Diagnosis:
         (_twice([0.9741, 1.3742, 1.2390, 0.9670, 1.0386]), "to the last digit"),
         # Nothing right at a loss that only right answers have.
         ("train Loss: 0.0436 Acc: 0.0000\nval Loss: 0.0434 Acc: 0.0000\n", "takes right answers"),
+        # A policy that forgot what it had learned.
+        (_rewards(20, 90, 180, 195, 190, 60, 21, 10), "back where it started"),
+        # Both losses are of the same rows.
+        (_both(1.3127, 1.1954, 1.0781, 0.9608), "last digit"),
+        # A loss printed on every line beside the accuracy of the same rows.
+        ("".join(f"epoch {i} loss {2.4612 - i / 5:.4f} acc {i / 5}\n" for i in range(5)), "ln(e + 9)"),
+        # A rate that is exactly 0 for most of the log, which prints small ones.
+        ("".join(f"step {i} loss {max(3.2 - i / 5, 2.6):.3f} lr {max(4 - i, 0)}e-5\n" for i in range(9)), "rate is 0"),
+        # Names and numbers in turn, without a mark between them.
+        ("".join(f"epoch {i} loss 0.{9 - i} dice_class0 0.95{i} dice_class2 0.000\n" for i in range(6)), "dice_class2"),
         # The only loss has a name of its own.
         ("".join(f"reporter: PIXEL LOSS: {4 * 9**i:.3f}\n" for i in range(8)), "diverges"),
     ],
@@ -117,6 +135,11 @@ def test_numbers_that_cannot_go_together_are_sick(log: str, what: str) -> None:
         "".join(f"Epoch {i}/8 loss {3 - i / 9:.3f} lr {max(8 - i, 0)}e-4\n" for i in range(1, 9)),  # at the end
         "{'loss': 0.01, 'grad_norm': 0.8, 'reward': 0.2, 'reward_std': 0.0}\n",
         "| Class | IoU | Acc |\n+---+---+---+\n| sky | 91.2 | 95.0 |\n| rare bird | 31.0 | 44.0 |\n",
+        _rewards(20, 90, 60, 120, 30, 160, 90, 40, 170),  # noisy, and not lost
+        _rewards(-200, -180, -150, -90, -20, 40, 90, 130),
+        _both(1.3127, 1.1954, 1.0781, 0.9608, apart=0.0007),
+        "".join(f"step {i} loss {3.2 - i / 9:.3f} lr {max(12 - i, 0)}e-05\n" for i in range(14)),  # 0 at the end
+        "".join(f"step {i} loss {3.2 - i / 9:.3f} lr {0.0002 if i < 4 else 0:.4f}\n" for i in range(14)),  # rounded
         "".join(f"reporter: PIXEL LOSS: {4 * 0.9**i:.3f}\n" for i in range(8)),
         _twice([0.9741, 1.3742, 1.2390, 0.9670, 1.0386], gain=0.93),
         "train Loss: 0.0436 Acc: 0.9910\nval Loss: 0.0434 Acc: 0.9880\n",

@@ -27,6 +27,7 @@ MISFITS = (
     "size mismatch for roi.classifier.{}: copying a param with shape torch.Size([{}]) from checkpoint, "
     "the shape in current model is torch.Size([{}]).\n"
 )
+LOOP = "for x, y in loader:\n    loss = crit(model(x), y)\n    {}\n    loss.backward()\n    opt.step()\n"
 MEASURED = "train_loss = metrics.Mean()\nfor epoch in range(9):\n    {}\n    print(train_loss.result())\n"
 PAIRS = {
     "a-back-end-that-differs": (
@@ -56,6 +57,21 @@ PAIRS = {
         "empty-batch",
         Example("=> Epoch: 7 Train loss: nan\n0it [00:00, ?it/s]\n=> Epoch: 8 Train loss: nan\n"),
         Example("0it [00:00, ?it/s]\n" + FALLS),
+    ),
+    "a-program-pasted-into-a-log": (
+        "no-zero-grad",
+        Example(LOOP.format("loss.backward()") + "".join(f"iter {at} loss {2 * 1.4**at:.3f}\n" for at in range(9))),
+        Example(LOOP.format("opt.zero_grad()") + FALLS),
+    ),
+    "one-card-works": (
+        "rank-desync",
+        Example("it works on a single GPU, with 8 GPUs under DDP the accuracy stays at 10 %\n"),
+        Example("it works on a single GPU\n" + FALLS),
+    ),
+    "an-accuracy-without-a-hit": (
+        "label-imbalance",
+        Example("".join(f"epoch {at} loss 0.0{9 - at} accuracy 0.9980 recall 0.000 f1 0.000\n" for at in range(6))),
+        Example("".join(f"epoch {at} loss 0.0{9 - at} accuracy 0.9980 recall 0.7{at} f1 0.6{at}\n" for at in range(6))),
     ),
     "a-count-of-rows-that-runs-dry": (
         "empty-batch",

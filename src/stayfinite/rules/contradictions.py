@@ -113,6 +113,7 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "rate spent": _rate_spent(run),
         "epochs alike": _epochs_alike(points),
         "nothing right": _nothing_right(run, losses),
+        "one set for both": _one_set(run, points),
     }
     return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
 
@@ -296,6 +297,7 @@ def _softmax_twice(run: RunSeries, points: Sequence[Point]) -> str:
     trained = {point.line: point.loss for point in points if point.loss is not None}
     losses = [track for name, track in run.metrics.items() if _LOSS_OF_EVALUATION.fullmatch(name)]
     scores = [track for name, track in evaluated(run).items() if _OF_EVALUATION.fullmatch(name)]
+    scores += [track for name, track in run.metrics.items() if _OF_TRAINING.fullmatch(name)]
     pairs = [dict(zip(track.lines, track.values, strict=True)) for track in losses]
     for track in scores:
         most = 1 if max(track.values) <= 1 else 100
@@ -332,6 +334,16 @@ def _epochs_alike(points: Sequence[Point]) -> str:
         if len(same) >= SETTLED and all(same) and len({*after}) >= SUMS and min(map(digits, after)) >= SUMS:
             return f"{len(same)} losses of one epoch equal those of the epoch before, to the last digit"
     return ""
+
+
+def _one_set(run: RunSeries, points: Sequence[Point]) -> str:
+    """Evaluation losses equal to the last digit to the training's own: both come from the same rows."""
+    named = _first(run, _LOSS_OF_EVALUATION)
+    losses = [point.loss for point in points if point.loss is not None]
+    if named is None or len(losses) != len(named[1].values) or len(losses) < SETTLED:
+        return ""
+    same = losses == list(named[1].values) and len({*losses}) >= SETTLED and min(map(digits, losses)) >= SUMS
+    return f"{named[0]} equals the training loss to the last digit, {len(losses)} times" if same else ""
 
 
 def _nothing_right(run: RunSeries, losses: Sequence[float]) -> str:

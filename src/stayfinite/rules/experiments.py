@@ -322,8 +322,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         key="one_gpu", subject="one process", fine="it works", bad="it fails too",
         do="run on one GPU with the same batch: CUDA_VISIBLE_DEVICES=0",
         if_fine={
-            "rank-desync": 2.0, "deepspeed-overlap-comm": 1.0, "ddp-unused-parameters": 2.0, "lr-too-high": 1.0,
-            "no-warmup": 1.0,
+            "rank-desync": 3.5, "deepspeed-overlap-comm": 1.0, "ddp-unused-parameters": 2.0, "environment": 1.5,
+            "lr-too-high": -1.5, "no-warmup": -1.0, "bad-data-row": -2.0, "unscaled-input": -2.0, "bad-init": -2.0,
+            "dead-units": -2.0, "params-frozen": -2.0, "loss-formula-singularity": -2.0, "lr-too-low": -2.0,
+            "label-out-of-range": -2.0, "softmax-before-cross-entropy": -2.0,
         },
         if_bad={"rank-desync": -4.0, "deepspeed-overlap-comm": -2.0, "ddp-unused-parameters": -4.0},
     ),

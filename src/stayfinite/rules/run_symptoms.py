@@ -200,6 +200,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         trailing_zero_lrs=trailing_zeros(seen.rates),
         first_lr=seen.rates[0] if seen.rates else None,
         largest_lr=max(seen.rates, default=None),
+        smallest_lr=min((rate for rate in seen.rates if rate > 0), default=None),
         lr_at_bad=first_bad.lr if first_bad is not None else None,
         flat=is_flat(finite) or (_by_epochs(points) and stands_still_by_epochs(finite)),
         falls_to_nothing=not _rewarded(seen.run) and falls_to_nothing(finite),

@@ -50,6 +50,11 @@ FALLEN = 0.8
 """The last loss over the first where it has fallen."""
 LEARNED = 0.3
 """What a score has gained, of all that there is to gain, where something was learned."""
+_REWARD = lazy_regex(
+    r"(?:^|[_/])(?:(?:mean|avg|average|episode|ep)_)?(?:reward|return|rew|score)(?:_mean)?$", re.IGNORECASE
+)
+LONG = 8
+"""Rewards needed to tell a policy that forgot from one that has not begun."""
 _RECONSTRUCTION = lazy_regex(r"(?:^|_)recon", re.IGNORECASE)
 _DIVERGENCE = lazy_regex(r"(?:^|_)kld?(?:_loss|_div\w*|$)", re.IGNORECASE)
 NO_CODE = 1e-5
@@ -200,6 +205,19 @@ def lost_score(run: RunSeries) -> str:
             gained >= LEARNED * (1 if max(map(abs, scores)) <= 1 else 100)
             and max(scores[-2:]) <= scores[0] + 0.05 * gained
         ):
+            return name
+    return _forgotten(run)
+
+
+def _forgotten(run: RunSeries) -> str:
+    """The name of a reward that had been reached three times in a row and is gone, to the end of the log."""
+    for name, track in run.metrics.items():
+        rewards = finite_of(track.values) if _REWARD.search(name) else []
+        if len(rewards) < LONG:
+            continue
+        gained = max(rewards) - rewards[0]
+        held = any(min(rewards[at : at + 3]) >= rewards[0] + 0.8 * gained for at in range(1, len(rewards) - 4))
+        if gained >= abs(rewards[0]) and held and max(rewards[-3:]) <= rewards[0] + 0.25 * gained:
             return name
     return ""
 

@@ -36,6 +36,8 @@ _SAID: dict[Kind, str] = {
 NAMED = 3
 """Metrics named in a sentence."""
 
+PRINTED = 1e-4
+"""A log that prints rates below this prints no other rate as 0."""
 EARLY = 10
 """Points that count as the start of a log."""
 
@@ -43,7 +45,7 @@ EARLY = 10
 Clash = Literal[
     "negative loss", "share above 1", "saturated", "evaluation far off", "random order", "discriminator wins",
     "accuracy gone", "running sum", "metric explodes", "worse than the mean", "evaluation at chance", "class not found",
-    "no advantage", "softmax twice", "rate spent", "epochs alike", "nothing right",
+    "no advantage", "softmax twice", "rate spent", "epochs alike", "nothing right", "one set for both",
 ]  # fmt: skip
 
 
@@ -116,6 +118,8 @@ class Symptoms:
     trailing_zero_lrs: int = 0
     first_lr: float | None = None
     largest_lr: float | None = None
+    smallest_lr: float | None = None
+    """The smallest one above 0."""
     lr_at_bad: float | None = None
     """The learning rate at the first bad point."""
     flat: bool = False
@@ -239,6 +243,9 @@ class Symptoms:
         """The learning rate is 0 other than at a warmup's first or a schedule's last step."""
         if self.lrs == 0 or self.zero_lrs == 0 or self.skipped >= self.zero_lrs:
             return False  # a schedule pauses while steps are skipped
+        exact = self.smallest_lr is not None and self.smallest_lr < PRINTED
+        if exact and self.trailing_zero_lrs >= max(3, self.lrs // 4):
+            return True
         learns = (
             self.points >= 5
             and self.first_loss is not None

@@ -11,6 +11,10 @@ from stayfinite.rules.signs.named_causes import NAMED
 
 STATED = {
     "wrong-mode": "I found that model.eval() was never called in your validation",
+    "no-zero-grad": "I forgot optimizer.zero_grad() in my loop",
+    "params-not-in-optimizer": "I replaced the head after creating the optimizer",
+    "accumulation-unscaled": "our loss is 8 times higher with gradient accumulation",
+    "label-imbalance": "my dice is always 0.0 for class 2",
     "where-nan-branch": "my gradient is wrong: one branch is nan and torch.where does not stop it",
     "architecture-mismatch": "I get a size mismatch error with my own classes",
     "metric-hides-failure": "the wrapper hides NaNs of our forecast",

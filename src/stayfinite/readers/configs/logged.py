@@ -35,6 +35,13 @@ _LAUNCH = lazy_regex(
 _LONGEST_COMMAND = 20_000
 _ASSIGNED = lazy_regex(r"\s*([A-Za-z_][\w.]*)=(\S.*?),?\s*")
 _MANY = 5
+_CODE = lazy_regex(
+    r"\s*(?:[A-Za-z_][\w.\[\]]{0,60}\s*(?:,\s*[\w.]{1,40}\s*){0,4}[-+*/]?=(?!=)\s*\S|"
+    r"(?:for|while|if|elif|else|with|def|class|try|except)\b.{0,200}:\s*(?:#.*)?$|return\b|import [a-z]|"
+    r"from \S+ import |[A-Za-z_][\w.]{0,60}\(.{0,300}\)\s*(?:#.*)?$)"
+)
+_PROGRAM = 3
+"""Lines of code in a row that are a program."""
 
 
 def settings_in_text(lines: Iterable[tuple[str, str]]) -> Settings:
@@ -73,6 +80,20 @@ class _Reader:
                 index += 1
                 continue
             index += max(1, self._take(index, text))
+        self._code()
+
+    def _code(self) -> None:
+        """Note the lines of a program that was pasted: three and more in a row. A traceback has one at a time."""
+        noted = {where for where, _ in self.notes}
+        block: list[int] = []
+        for index, text in enumerate([*self._texts, ""]):
+            if _CODE.match(text) and not is_measuring(text):
+                block.append(index)
+                continue
+            for each in block if len(block) >= _PROGRAM else ():
+                if self._wheres[each] not in noted:
+                    self._note(each)
+            block = []
 
     def _take(self, index: int, text: str) -> int:
         for reader in (self._command, self._dump, self._python, self._announced, self._outline):

@@ -41,6 +41,10 @@ _QUALIFIES = {
     "reader", "ideal",
 }  # fmt: skip
 _LONGEST_NAME = 64
+_WORD = lazy_regex(r"[^\s|,;]+")
+_IS_NAME, _IS_NUMBER = lazy_regex(r"[A-Za-z_][\w/@.+-]{0,63}"), lazy_regex(NUMBER)
+FEWEST = 3
+"""Pairs that make a line a row of names and numbers."""
 
 
 def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
@@ -110,9 +114,22 @@ def worst_of_list(line: str, begin: int, end: int) -> tuple[int, int] | None:
     return item
 
 
+def alternating_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+    """Every pair of a line that is nothing but names and numbers in turn: `epoch 3 loss 0.9 recall 0.5`."""
+    words = list(_WORD.finditer(line, start))
+    names, numbers = words[::2], words[1::2]
+    if len(names) != len(numbers) or len(names) < FEWEST or not all(_IS_NAME.fullmatch(each[0]) for each in names):
+        return []
+    places = [_IS_NUMBER.fullmatch(each[0]) for each in numbers]
+    if not all(places):
+        return []
+    return [(name[0], each.start(), each.end()) for name, each in zip(names, numbers, strict=True)]
+
+
 def all_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
     """Both kinds of pairs, in line order."""
     found = {pair[1]: pair for pair in separated_pairs(line, start)}
-    for pair in bare_pairs(line, start):
+    bare = bare_pairs(line, start)
+    for pair in [*bare, *(alternating_pairs(line, start) if bare else ())]:
         found.setdefault(pair[1], pair)
     return [found[place] for place in sorted(found)]

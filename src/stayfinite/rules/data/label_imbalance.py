@@ -64,6 +64,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(undefined.text, FAIR, undefined.where)
     if nothing and (undefined is not None or constant or (accuracy and accuracy[-1][0] > 0.5)):
         yield Clue("F1, recall or correlation is 0", FAIR, score[0][1])
+        if accuracy and 0.9 <= accuracy[-1][0] <= 1:
+            yield Clue(f"at an accuracy of {accuracy[-1][0]:.4g}: every answer is the common class", STRONG)
 
 
 RULE = Rule(

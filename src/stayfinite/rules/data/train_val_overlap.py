@@ -66,6 +66,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
     # It breaks no loss, so it does not explain other trouble.
     trouble = bool(facts.symptoms.trouble)
+    equal = facts.symptoms.contradicted("one set for both")
+    if equal is not None:
+        yield Clue(equal.text, STRONG + HINT)
     same = facts.mentioned(_SAME) or _one_file(facts)
     if same is not None:
         text = f"the same set for both: {same[1].strip()[:100]}"

@@ -47,8 +47,9 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
 
-_MODE = lazy_regex(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b")
-_SCORE = lazy_regex(r"\b(?:acc\w*|loss|f1|score|error|dice|m?iou|psnr|auc)\b\D{0,16}(\d+(?:\.\d+)?)", re.IGNORECASE)
+_MODE = lazy_regex(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b|^\W*train(?:ing)? acc")
+_CLAUSE = lazy_regex(r"[,;]\s|\.\s|\bbut\b|\bwhile\b")
+_SCORE = lazy_regex(r"\b(?:acc\w*|loss|f1|score|error|dice|m?iou|psnr|auc)\b\D{0,40}(\d+(?:\.\d+)?)", re.IGNORECASE)
 FAR_APART = 1.5
 """Ratio of scores in both modes, on the same weights, that dropout does not explain."""
 
@@ -81,7 +82,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 def _measured_in_both(facts: Facts) -> tuple[str, str] | None:
     """``(where, text)`` of scores in evaluation and training mode that are far apart, one per line."""
     scores: dict[str, tuple[float, str, str]] = {}
-    for where, text in [*facts.settings.notes, *((message.where, message.text) for message in facts.messages)]:
+    lines = [*facts.settings.notes, *((message.where, message.text) for message in facts.messages)]
+    for where, text in ((where, clause) for where, line in lines for clause in _CLAUSE.split(line)):
         named = set(_MODE.findall(text.lower()))
         value = _SCORE.search(text)
         if len(named) == 1 and value is not None:

@@ -124,7 +124,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if added is not None:
         yield Clue(added.text, PROOF)
     lowest = facts.symptoms.best_loss
+    told = facts.mentioned(r"\b\d+ classes\b")
+    counted = re.search(r"\b(\d+) classes\b", told[1], re.IGNORECASE) if told is not None else None
     classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "classes", "nb_classes"))
+    classes = classes or (float(counted[1]) if counted is not None else None)
     if classes and classes >= 2 and lowest is not None and facts.symptoms.points >= 2:
         floor = math.log(math.e + classes - 1) - 1
         if (

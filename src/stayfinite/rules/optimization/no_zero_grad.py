@@ -46,7 +46,7 @@ from stayfinite.rules.optimization.loop_code import (
     shows_a_loop,
 )
 from stayfinite.rules.optimization.rates import optimizer_of
-from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
 
 _ADAPTIVE = lazy_regex(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
 
@@ -69,7 +69,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
                 text = f"backward ({backward.where}) and step without zero_grad"
                 # Adam's steps stay bounded by the rate: it learns, but worse.
                 mild = not facts.runs and _ADAPTIVE.search(optimizer_of(facts)) is not None
-                yield Clue(text, STRONG + FAIR if program else STRONG, step.where, mild=mild)
+                yield Clue(text, STRONG + FAIR if program else STRONG + HINT, step.where, mild=mild)
     slope = _growth_of_norms(facts)
     if slope is not None:
         yield Clue(slope[0], FAIR, slope[1])

@@ -36,7 +36,22 @@ NAMED: Mapping[str, str] = {
         rf"\b{_FORGOTTEN} (?:to )?(?:(?:invok|call|us|set)\w* )?(?:any )?\W?(?:\w+\.)?(?:eval|train)\(\)|"
         r"\b(?:should|needs? to|must|forg[oe]t\w*)\b.{0,40}\b(?:in)?to (?:train\w*|eval\w*) mode\b|"
         r"\b(?:incorrect|wrong) use of the (?:train\w*|eval\w*)\b.{0,24}\bmode\b|"
-        r"\b(?:still|remains|stays|left) in (?:train\w*|eval\w*) mode\b"
+        r"\b(?:still|remains|stays|left) in (?:train\w*|eval\w*) mode\b|"
+        r"\bdropout (?:is |seems |was )?(?:still )?(?:to be )?active\b"
+    ),
+    "no-zero-grad": rf"\b{_FORGOTTEN} (?:to )?(?:call\w* )?\W?(?:\w+\.)?zero_grad\b",
+    "params-not-in-optimizer": (
+        r"\bafter (?:creating|making|building|defining|constructing|initiali[sz]ing) (?:the |my |an )?optimi[sz]er\b|"
+        r"\boptimi[sz]er (?:is|was|gets) (?:created|built|defined|made) before\b|"
+        r"\bnot (?:passed|given|added|included) (?:in)?to the optimi[sz]er\b"
+    ),
+    "accumulation-unscaled": (
+        r"\bloss\b.{0,30}\b(?:\d+|two|four|eight)(?:x| times) (?:higher|larger|bigger)\b.{0,60}\baccumulat|"
+        r"\baccumulat.{0,60}\bloss\b.{0,30}\b(?:\d+|two|four|eight)(?:x| times) (?:higher|larger|bigger)"
+    ),
+    "label-imbalance": (
+        r"\b(?:dice|iou|f1|recall|ap|acc\w*)\b.{0,40}\b0(?:\.0+)?\b.{0,16}"
+        r"\b(?:for|of|on) (?:class|label|the (?:minority|rare|small))"
     ),
     "where-nan-branch": (
         r"\w\.where\b.*\bbranch\w*\b.*\bnan|\bnan\b.*\w\.where\b.*\bbranch|\bbranch\w*\b.*\bnan\b.*\w\.where\b"

@@ -66,7 +66,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
     (
         "same answers",
         (
-            rf"^(?!.*\b{_LOSS}\b)(?=.*\b{_EVERY}\b)(?=.*\b(?:same|identical|constant)\b).*\b{_OUTPUT}\b|"
+            rf"^(?!.*\b(?:{_LOSS}|different|other|var(?:y|ies|ied))\b)(?=.*\b{_EVERY}\b)(?=.*\b(?:same|identical|constant)\b).*\b{_OUTPUT}\b|"
             r"\bpredict(?:s|ed|ing)? (?:only|always|just|the same|one class|all)\b|"
             r"\b(?:only|just|always) (?:predict|output|return|generat|produc)\w*+"
             r"(?! (?:the |a )?(?:\w+ )?(?:checkpoint|file|model|log)s?\b)|"
@@ -151,7 +151,7 @@ _SENTENCE = lazy_regex(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 
 _DENIED = lazy_regex(
     r"\b(?:no longer|fixed(?! (?:at|as|to) )|solved|unless|whether|expected(?! (?:parameter|value))|"
-    r"should|would|could(?! not|n'?t)|may|might|train until|"
+    r"should|would|could(?! not|n'?t| (?:this|that|it) be)|may|might|train until|"
     r"will be(?! the)|ignor\w+|skipp\w+|"
     r"to (?:avoid|prevent)|(?:did not improve|not improved) (?:from|since|for)|early ?stop\w*|patience|not improved$)|"
     r"\b(?:if|when(?:ever)?(?! (?:I|we|training|trying|using)\b))\b"

@@ -82,7 +82,9 @@ _STATES = {
         r"\bincreas(?:es|ing)|\bris(?:es|ing)|\bgrow(?:s|ing)|\bclimb(?:s|ing)|"
         r"\b(?:go(?:es|ing)|went) up(?! and down)|"
         r"\bjump(?:s|ed)? (?:to|up)|"
-        r"\bspik(?:es|ed|ing)\b|\b(?:change|jump|vary|fluctuate)s? (?:greatly|drastically|wildly)"
+        r"\bspik(?:es|ed|ing)\b|"
+        r"\b(?:change|jump|vary|fluctuate|swing|oscillate|bounce|go)(?:s|es)? (?:up and down )?"
+        r"(?:greatly|drastically|wildly)"
     ),
     "falls": (
         r"\b(?:drop(?:s|ped|ping)?|(?:goes|going|went) down|falls?|fell|plummet\w*|collaps\w+|degrad\w+|"
