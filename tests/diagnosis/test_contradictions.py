@@ -104,6 +104,10 @@ def diagnosed(log: str) -> Diagnosis:
         ("".join(f"step {i} loss {max(3.2 - i / 5, 2.6):.3f} lr {max(4 - i, 0)}e-5\n" for i in range(9)), "rate is 0"),
         # Names and numbers in turn, without a mark between them.
         ("".join(f"epoch {i} loss 0.{9 - i} dice_class0 0.95{i} dice_class2 0.000\n" for i in range(6)), "dice_class2"),
+        # A table with commas, in the middle of a text.
+        ("my log:\nepoch,loss,ppl\n0, 3.15, 23.3\n1, nan, nan\n2, nan, nan\n", "loss is NaN"),
+        # The error that a question is about comes first, its log after.
+        ("RuntimeError: CUDA out of memory.\nMy log:\n" + _both(*(3 - i / 9 for i in range(12)), apart=0.1), "crash"),
         # The only loss has a name of its own.
         ("".join(f"reporter: PIXEL LOSS: {4 * 9**i:.3f}\n" for i in range(8)), "diverges"),
     ],

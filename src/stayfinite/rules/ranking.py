@@ -105,7 +105,7 @@ def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
 def _named(rule: Rule, facts: Facts) -> Iterator[Clue]:
     """A clue if somebody says that it is this."""
     pattern = NAMED.get(rule.slug)
-    if pattern is None or not facts.written or facts.symptoms.healthy:
+    if pattern is None or not facts.written:
         return
     said = who_names(pattern, facts.written)
     if said is not None:

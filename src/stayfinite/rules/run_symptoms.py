@@ -42,11 +42,14 @@ from stayfinite.rules.scores import (
     unused_code,
     zero_score,
 )
+from stayfinite.rules.signs.named_causes import WRITTEN
 from stayfinite.rules.signs.nan_words import prints_not_finite, turned_not_finite
 from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_symptoms
 from stayfinite.rules.skipped_steps import longest_skips, never_updates, of_steps_taken
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 
+NEAR = 3
+"""Lines of a question around the error that it is about."""
 WENT_ON = 10
 """After this many measurements, a crash was not the end."""
 
@@ -72,7 +75,7 @@ _CRASH = lazy_regex(
     r"\bAssertion [`'\"]?.+ failed|"
     r"^Traceback \(most recent call last\)|CUDA error:|device-side assert|\bsegmentation fault|\bsegfault|core dumped|"
     r"^-{2,}> ?\d+ |^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b|"
-    r"^\s*Killed\s*$|\u5df2\u6740\u6b7b\s*$",
+    r"\bterminate called after throwing|^\s*Killed\s*$|\u5df2\u6740\u6b7b\s*$",
     re.IGNORECASE,
 )
 
@@ -121,6 +124,10 @@ def _borne_out(told: ReportedSymptom, seen: Symptoms) -> bool:
         return False
     if told.kind == "still":
         return last >= HARDLY_LOWER * first
+    if told.kind == "rate still":
+        return seen.lrs > FEW and seen.smallest_lr == seen.largest_lr
+    if told.kind == "explodes" and seen.norm_growth >= HIGHER:
+        return True
     high = told.kind == "explodes" and last >= max(LARGE, HARDLY_LOWER * first)
     return high or (told.kind in ("explodes", "loss rises") and last >= HIGHER * best)
 
@@ -316,7 +323,10 @@ def _losses_of_the_climb(seen: Measured) -> list[float]:
 def _went_on(run: RunSeries, crash: Message) -> bool:
     """Whether measurements follow a crash: it was caught, or the run was resumed."""
     last = max(crash.line, crash.last_line)
-    return sum(point.line > last for point in run.points) >= WENT_ON
+    quoted = not any(point.line < crash.line for point in run.points) and any(
+        WRITTEN.search(message.text) for message in run.messages if message.line <= last + NEAR
+    )  # a question names its error first, and shows its log then
+    return not quoted and sum(point.line > last for point in run.points) >= WENT_ON
 
 
 def _finite_or(value: float | None, other: float) -> float:

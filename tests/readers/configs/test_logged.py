@@ -69,6 +69,9 @@ MEASURED = [
     "  0%| 98/24128",
     '  File "/usr/lib/python3/site-packages/torch/nn/modules/module.py", line 1501, in _call_impl',
     "    return forward_call(*args, **kwargs)",
+    "without fp16 it works",
+    "I do not use fp16",
+    "with fp16 works, and so does it with bf16",
     "NOTE: overflow detected, setting loss scale to: 0.000244140625",
 ]
 
@@ -86,6 +89,14 @@ def test_settings_point_at_their_own_line():
     settings = read(LOGS["the arguments of transformers"][0])
     assert settings.find("fp16").where == "train.log:4"
     assert settings.find("optim").where == "train.log:8"
+
+
+def test_a_program_that_is_pasted_becomes_notes_and_the_line_of_a_traceback_does_not():
+    program = "for x, y in loader:\n    loss = model(x, y)\n    loss.backward()"
+    assert [text for _, text in read(f"my loop:\n{program}\nwhy?").notes] == [
+        line.strip() for line in program.split("\n")
+    ]
+    assert read('  File "train.py", line 3\n    loss.backward()\nValueError: no').notes == []
 
 
 def test_what_every_rank_repeats_is_told_once():

@@ -11,6 +11,9 @@ from stayfinite.rules.signs.named_causes import NAMED
 
 STATED = {
     "wrong-mode": "I found that model.eval() was never called in your validation",
+    "resume-state-missing": "the optimizer states were stripped from my checkpoint",
+    "lr-too-high": "with a higher learning rate my loop ends in an error",
+    "loader-too-slow": "I get almost zero gpu utilization",
     "no-zero-grad": "I forgot optimizer.zero_grad() in my loop",
     "params-not-in-optimizer": "I replaced the head after creating the optimizer",
     "accumulation-unscaled": "our loss is 8 times higher with gradient accumulation",

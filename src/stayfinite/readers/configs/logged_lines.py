@@ -77,9 +77,33 @@ _VERSION_WORDS = lazy_regex(
     r"cuda|flash-attn|xformers|unsloth|python)`?(?: version)?(?: |==|=| = |: |`: | v)v?(\d+\.\d[\w.+]*)",
     re.IGNORECASE,
 )
+_FORMATS = {
+    "fp16": "fp16", "float16": "fp16", "half precision": "fp16", "half-precision": "fp16",
+    "bf16": "bf16", "bfloat16": "bf16",
+}  # fmt: skip
+_FORMAT = "|".join(_FORMATS)
+_SPOKEN = lazy_regex(
+    r"(?<!without )(?<!not )(?<!n't )\b(?:with|in|using|uses?|used|enabl\w+|under|set|turn(?:ed)? on) "
+    r"(?:the |native |apex )?"
+    rf"(?:{_FORMAT})\b(?! (?:works?|is (?:fine|ok)|instead|off|disabled))|"
+    rf"(?<!without )(?<!no )\b(?:{_FORMAT}) (?:training|setting|mode|enabled)\b"
+)
+"""A format that somebody says to train in: `I train with fp16`."""
 _MOST_WIDTH = 2_000
 _CLUES = (
-    *("precision", "16-bits", "dtype", "loading", "checkpoint", "name_or_path", "models--", "huggingface.co"),
+    *(
+        "precision",
+        "16-bits",
+        "fp16",
+        "bf16",
+        "float16",
+        "dtype",
+        "loading",
+        "checkpoint",
+        "name_or_path",
+        "models--",
+        "huggingface.co",
+    ),
     *("gpu", "world", "devices", "nvidia", "cuda", "tesla", "geforce", "trainable", "version"),
     *("num", "total", "instantaneous", "accumulation", "max", "amp:", "=="),
 )
@@ -99,6 +123,8 @@ def told_in_line(text: str) -> Iterator[tuple[str, Any]]:
     precision = _PRECISION.search(text)
     if precision:
         yield from _precision(precision)
+    elif _SPOKEN.search(lower) and len(named := {_FORMATS[each] for each in re.findall(_FORMAT, lower)}) == 1:
+        yield named.pop(), True
     name = _model_name(text)
     if name:
         yield "model", name

@@ -26,6 +26,7 @@ RISES = (
     r"shoots? up|sky-?rocket\w*|diverg(?:es|ed|ing)|huge|astronomical\w*)\b"
 )
 """A remark that it climbed."""
+_AT_FIRST = r"\b(?:from|at|in|since) the (?:very )?(?:first|1st) (?:iteration|step|batch)\b"
 
 
 def went_bad(facts: Facts) -> tuple[str, str] | None:
@@ -95,7 +96,9 @@ def began_well(facts: Facts) -> str | None:
 
 def at_first_step(facts: Facts) -> bool:
     """Whether the very first step, before any update, was non-finite."""
-    first = facts.symptoms.first_bad
+    first, seen = facts.symptoms.first_bad, facts.symptoms
+    if first is None and seen.bad_losses and not seen.good_losses and facts.said(_AT_FIRST) is not None:
+        return True
     return (
         first is not None
         and facts.symptoms.good_before == 0

@@ -22,6 +22,7 @@ _WORDS = {
     "没有下降": "does not decrease", "不下降": "does not decrease", "不降": "does not decrease",
     "降不下去": "does not decrease", "下不去": "does not decrease", "不收敛": "does not converge",
     "无法收敛": "does not converge", "没有收敛": "does not converge", "难以收敛": "does not converge",
+    "为什么": "why", "为何": "why",
     "没有变化": "does not change", "没变化": "does not change", "不变": "does not change", "不动": "does not change",
     "并未更新": "is not updated", "未更新": "is not updated", "不更新": "is not updated", "没有更新": "is not updated",
     "不上升": "does not increase", "卡在": "stuck at",

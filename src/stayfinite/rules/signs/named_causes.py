@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from stayfinite.core.lazy_regex import lazy_regex
 
 WRITTEN = lazy_regex(
-    r"\b(?:I|I'm|my|we|our|you|your|[Ww]hy|[Hh]ow|[Hh]elp|[Pp]roblem|[Ii]ssue|[Bb]ug)\b|\?|[我吗为\uff1f]"
+    r"\b(?:I|I'm|[Mm]y|[Ww]e|[Oo]ur|you|your|[Ww]hy|[Hh]ow|[Hh]elp|[Pp]roblem|[Ii]ssue|[Bb]ug)\b|\?|[我吗为\uff1f]"
 )
 """Words of a person, not of a program."""
 IN_SCRIPT = lazy_regex(r"\.(?:py|ipynb):\d+$")
@@ -38,6 +38,20 @@ NAMED: Mapping[str, str] = {
         r"\b(?:incorrect|wrong) use of the (?:train\w*|eval\w*)\b.{0,24}\bmode\b|"
         r"\b(?:still|remains|stays|left) in (?:train\w*|eval\w*) mode\b|"
         r"\bdropout (?:is |seems |was )?(?:still )?(?:to be )?active\b"
+    ),
+    "resume-state-missing": (
+        r"\boptimi[sz]ers?(?: states?)? (?:were|was|is|are|got|get) (?:\w+ )?(?:stripped|lost|discarded|"
+        r"not (?:saved|restored|loaded))"
+    ),
+    "lr-too-high": (
+        r"\b(?:higher|larger|bigger)\b.{0,12}\b(?:lr|learning rate)\b.{0,60}\b(?:error|fail\w*|nan|diverg\w*|crash\w*|"
+        r"explod\w*|no sound)\b"
+    ),
+    "loader-too-slow": (
+        r"\b(?:low|zero|0 ?%|poor|no|little)\b.{0,12}\bgpu\b.{0,8}\butili[sz]ation|"
+        r"\bgpu\b.{0,8}\butili[sz]ation\b.{0,24}\b(?:low|zero|0 ?%)|"
+        r"\bdata (?:loading|process\w*|loader)\b.{0,24}\b(?:slow|bottleneck|too long)|"
+        r"\btime is too long for data\b|\bcompute 0 ?%"
     ),
     "no-zero-grad": rf"\b{_FORGOTTEN} (?:to )?(?:call\w* )?\W?(?:\w+\.)?zero_grad\b",
     "params-not-in-optimizer": (

@@ -151,7 +151,7 @@ _SENTENCE = lazy_regex(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 
 _DENIED = lazy_regex(
     r"\b(?:no longer|fixed(?! (?:at|as|to) )|solved|unless|whether|expected(?! (?:parameter|value))|"
-    r"should|would|could(?! not|n'?t| (?:this|that|it) be)|may|might|train until|"
+    r"should|would|could(?! not|n'?t| (?:this|that|it) be)|may(?! i )|might|train until|"
     r"will be(?! the)|ignor\w+|skipp\w+|"
     r"to (?:avoid|prevent)|(?:did not improve|not improved) (?:from|since|for)|early ?stop\w*|patience|not improved$)|"
     r"\b(?:if|when(?:ever)?(?! (?:I|we|training|trying|using)\b))\b"

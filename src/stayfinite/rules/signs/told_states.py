@@ -97,8 +97,10 @@ _STATES = {
         r"\b(?:decreas|decres|decay|drop|fall)\w* too (?:fast|quick|early|soon)\w*|"
         r"\bresets?\b|\bjump(?:s|ed)?\b|\b(?:not|n't) (?:correct|right|as expected)\b|\b(?:is|was) supposed to be\b"
     ),
-    "negative": r"\bbetween positive and negative\b|"
-    r"\b(?:is|becomes?|became|goes|turns?|gets?) (?:\w+ )?negative\b|\bnegative (?=loss)|(?<=loss )negative\b",
+    "negative": (
+        r"\bbetween positive and negative\b|\bnegative (?=loss)|(?<=loss )negative\b|\bas negative\b|"
+        r"\b(?:is|becomes?|became|goes|turns?|gets?) (?:\w+ )?negative\b"
+    ),
 }
 """NaN has a reader of its own."""
 _STATE = lazy_regex("|".join(f"(?P<{name}>{words})" for name, words in _STATES.items()), re.IGNORECASE)
@@ -122,6 +124,7 @@ _KINDS: dict[tuple[str, str], StateKind] = {
     ("gradient", "rises"): "explodes",
     ("score", "falls"): "score falls",
     ("loss", "negative"): "negative loss",
+    ("score", "negative"): "negative loss",
     ("kl", "negative"): "negative kl",
     ("kl", "grows"): "explodes",
     ("inside", "grows"): "explodes",

@@ -38,12 +38,12 @@ from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
 _NAMES = lazy_regex(
     r"(?:(?:Training|Train|Validation|Valid|Eval|Test)\s(?:Loss|Accuracy|Perplexity)|(?:Learning|Grad|"
     r"Gradient)\s(?:Rate|Norm)"
-    r"|[A-Za-z_][\w./%@()-]*)(?=\s|\||$)",
+    r"|[A-Za-z_][\w./%@()-]*)(?=[\s|,]|$)",
     re.IGNORECASE,
 )
 _CELL = lazy_regex(
-    rf"(?<![^\s|])(?:({NUMBER})(?:/(\d+))?|(\d+(?:\.\d+)?[GM]B?)|No log|N/?A|None|--?|\d+:\d\d(?::\d\d)?)"
-    r"(?:%|m?s)?(?=[\s|:]|$)"
+    rf"(?<![^\s|,])(?:({NUMBER})(?:/(\d+))?|(\d+(?:\.\d+)?[GM]B?)|No log|N/?A|None|--?|\d+:\d\d(?::\d\d)?)"
+    r"(?:%|m?s)?(?=[\s|:,]|$)"
 )
 _APART = lazy_regex(r"[^\s|](?:[^\s|]| (?=[^\s|]))*")
 """Names with a bar, a tab or two spaces between them."""
@@ -53,6 +53,8 @@ _GAPS = lazy_regex(r"\S(?:\s{2,}|\s*\|\s*)[A-Za-z_]\S*\s")
 _HEADS = lazy_regex(r"loss|gpu_mem", re.IGNORECASE)
 _ULTRALYTICS = {"box": "box_loss", "obj": "obj_loss", "cls": "cls_loss", "total": "loss"}
 """Column names of older releases."""
+_BETWEEN = " \t|,"
+"""What separates cells."""
 _PATIENCE = 50
 _WORST = 400
 
@@ -108,12 +110,12 @@ class Tables(Format):
 
     def _row(self, line: str, start: int) -> Reading | None:
         cells = list(_CELL.finditer(line, start))[: len(self._names)]
-        if len(cells) < 2 or cells[0][1] is None or line[start : cells[0].start()].strip(" \t|"):
+        if len(cells) < 2 or cells[0][1] is None or line[start : cells[0].start()].strip(_BETWEEN):
             return None
         for before, after in pairwise(cells):
-            if line[before.end() : after.start()].strip(" \t|"):
+            if line[before.end() : after.start()].strip(_BETWEEN):
                 return None
-        if self._whole and (len(cells) < len(self._names) or line[cells[-1].end() :].strip(" \t|")):
+        if self._whole and (len(cells) < len(self._names) or line[cells[-1].end() :].strip(_BETWEEN)):
             return None
         names = self._names if len(cells) == len(self._names) else self._aligned(cells)
         if not names:
@@ -149,7 +151,7 @@ def _headed(line: str, start: int) -> list[re.Match[str]]:
     ends = [start, *(match.end() for match in found)]
     starts = [*(match.start() for match in found), len(line)]
     between = [line[end:begin] for end, begin in zip(ends, starts, strict=True)]
-    return [] if any(text.strip(" \t|") for text in between) else found
+    return [] if any(text.strip(_BETWEEN) for text in between) else found
 
 
 _ROW = lazy_regex(rf"\s*+[|│]\s*+([A-Za-z][\w/.-]{{0,60}}+)\s*+[|│]\s*+({NUMBER})\s*+[|│]\s*$")
