@@ -48,6 +48,17 @@ def test_the_words_for_people_hold_cause_evidence_and_fix(tmp_path, capsys):
     assert "stayfinite explain SF103" in shown
 
 
+def test_the_symptom_of_the_first_line_is_not_listed_again_as_a_cause(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.3\nstep 2 loss 2.2\nstep 3 loss nan\n")
+    assert "nan-loss" in [each["cause"] for each in answer(capsys, log)[1]["findings"]]
+    main(["diagnose", str(log)])
+    said = capsys.readouterr().out
+    assert "nan-loss" not in said
+    assert "the loss is NaN or inf from step 3" in said
+    assert "less likely: SF" in said
+
+
 def test_a_log_from_a_pipe_is_read():
     command = [sys.executable, "-m", "stayfinite", "diagnose", "--json", "-"]
     done = subprocess.run(command, input=SICK, capture_output=True, text=True, check=False)

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from stayfinite.report.printable import printable_parts
+from stayfinite.rules.ranking import SYMPTOMS
 
 STYLES = {"sick": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
 SHOWN = 3
@@ -34,12 +35,12 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
     quiet = [finding for finding in diagnosis["findings"] if finding["severity"] == "info"]
     if verdict != "sick" and (possible := [finding for finding in quiet if not finding["code"].startswith(HARMLESS)]):
         quiet = [finding for finding in quiet if finding not in possible]
-        console.print(Text(f"Similar reports had: {_names(possible)}", style="dim"))
+        console.print(Text(f"Possible, from similar reports: {_names(possible)}", style="dim"))
     brief = []
     for index, finding in enumerate(loud):
         if everything or index == 0 or (index < SHOWN and finding["confidence"] >= WORTH_SHOWING):
             _show_finding(finding, console)
-        else:
+        elif finding["cause"] not in SYMPTOMS:  # the first line names those
             brief.append(finding)
     if brief:
         console.print(Text(f"\nless likely: {_names(brief)}", style="dim"))
@@ -56,7 +57,7 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
 
 
 def _names(findings: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{finding['code']} {finding['cause']} ({finding['confidence']:.2f})" for finding in findings)
+    return ", ".join(f"{finding['code']} {finding['cause']} ({finding['confidence']:.0%})" for finding in findings)
 
 
 def _show_differential(diagnosis: Mapping[str, Any], console: Console) -> None:
