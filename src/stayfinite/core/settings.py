@@ -10,6 +10,7 @@ from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
 
+_IN_SCRIPT = lazy_regex(r"\.(?:py|ipynb):\d+$")
 _SEPARATORS = lazy_regex(r"[\s\-./]+")
 _STEPS = lazy_regex(r"[./]+")
 _MOST_STEPS = 16
@@ -26,6 +27,11 @@ _OTHER_MEANING = lazy_regex(
 def plain_name(name: str) -> str:
     """Normalize a name for comparison: ``--model.Learning-Rate`` -> ``model_learning_rate``."""
     return _SEPARATORS.sub("_", name.strip().lstrip("-")).strip("_").lower()
+
+
+def in_script(where: str) -> bool:
+    """Whether this place is a line of a program: `train.py:12`."""
+    return _IN_SCRIPT.search(where) is not None
 
 
 @dataclass(frozen=True, slots=True)

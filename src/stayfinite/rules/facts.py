@@ -8,14 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from stayfinite.core.series import Message, RunSeries
-from stayfinite.core.settings import Settings
+from stayfinite.core.settings import Settings, in_script
 from stayfinite.rules.context import Context, understand
 from stayfinite.rules.haystack import Haystack
 from stayfinite.rules.reported_experiments import ReportedExperiment, reported_experiments
 from stayfinite.rules.run_symptoms import symptoms_of, with_told
-from stayfinite.rules.signs.named_causes import IN_SCRIPT, WRITTEN
 from stayfinite.rules.signs.post_training import Seen, signs_in
-from stayfinite.rules.signs.reported_symptoms import ReportedSymptom
+from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, by_a_person
 from stayfinite.rules.skipped_steps import of_steps_taken
 from stayfinite.rules.symptoms import Symptoms
 
@@ -99,13 +98,17 @@ class Facts:
         return found
 
     @cached_property
+    def lines(self) -> list[tuple[str, str]]:
+        """``(where, text)`` of all notes, settings and messages."""
+        return [*self.settings.texts(), *((message.where, message.text) for message in self.messages)]
+
+    @cached_property
     def written(self) -> list[tuple[str, str]]:
         """All lines but those of scripts, if a person wrote some of them; none of a program's own log."""
         if not self.runs:
             return []
-        lines = [*self.settings.texts(), *((message.where, message.text) for message in self.messages)]
-        lines = [(where, text) for where, text in lines if not IN_SCRIPT.search(where)]
-        return lines if any(WRITTEN.search(text) for _, text in lines) else []
+        lines = [(where, text) for where, text in self.lines if not in_script(where)]
+        return lines if any(by_a_person(text) for _, text in lines) else []
 
     def said(self, pattern: str) -> Message | None:
         """The first message that matches the pattern (case ignored)."""

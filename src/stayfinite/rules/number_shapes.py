@@ -49,7 +49,7 @@ def finite_of(values: Sequence[float]) -> list[float]:
 
 
 def growth(values: Sequence[float]) -> float:
-    """Ratio of the last values to the lowest before them."""
+    """Ratio of the last values to the lowest before them; never NaN."""
     finite = finite_of(values)
     if len(finite) < 2 or min(finite) <= 0:
         return 1.0

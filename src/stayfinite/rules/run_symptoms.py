@@ -42,9 +42,8 @@ from stayfinite.rules.scores import (
     unused_code,
     zero_score,
 )
-from stayfinite.rules.signs.named_causes import WRITTEN
 from stayfinite.rules.signs.nan_words import prints_not_finite, turned_not_finite
-from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, reported_symptoms
+from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, by_a_person, reported_symptoms
 from stayfinite.rules.skipped_steps import longest_skips, never_updates, of_steps_taken
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
 
@@ -324,7 +323,7 @@ def _went_on(run: RunSeries, crash: Message) -> bool:
     """Whether measurements follow a crash: it was caught, or the run was resumed."""
     last = max(crash.line, crash.last_line)
     quoted = not any(point.line < crash.line for point in run.points) and any(
-        WRITTEN.search(message.text) for message in run.messages if message.line <= last + NEAR
+        by_a_person(message.text) for message in run.messages if message.line <= last + NEAR
     )  # a question names its error first, and shows its log then
     return not quoted and sum(point.line > last for point in run.points) >= WENT_ON
 

@@ -127,7 +127,7 @@ def _raised(facts: Facts) -> Iterator[Clue]:
     helped = facts.mentioned(_MORE_CLASSES_WORK)
     if helped is not None:
         yield Clue(f"fine with more classes: {helped[1].strip()[:100]}", STRONG, helped[0])
-    lines = [*(text for _, text in facts.settings.texts()), *(message.text for message in facts.messages)]
+    lines = [text for _, text in facts.lines]
     given = {int(number) for line in lines for number in re.findall(_ASSIGNED, line)}
     if len(given) >= 2 and max(given) > 2 * len(given):
         some = ", ".join(map(str, sorted(given)[:3]))

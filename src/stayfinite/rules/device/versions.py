@@ -61,7 +61,7 @@ class Version:
 def named_versions(facts: Facts) -> list[Version]:
     """Every library version in the settings or the log, one per library."""
     found: dict[str, Version] = {}
-    for where, text in _lines(facts):
+    for where, text in facts.lines:
         for match in _VERSION.finditer(text):
             library = (
                 re.sub(r"[-_ ]", "", match.group(1).lower())
@@ -135,7 +135,7 @@ _CUDA = lazy_regex(
 def toolkit_too_old(facts: Facts) -> tuple[str, str] | None:
     """``(what, where)`` if the CUDA in use cannot compile for the GPU."""
     told = next(
-        ((where, text, found) for where, text in _lines(facts) if (found := _CUDA.search(text)) is not None), None
+        ((where, text, found) for where, text in facts.lines if (found := _CUDA.search(text)) is not None), None
     )
     if told is None:
         return None
@@ -158,9 +158,3 @@ def known_bad(versions: list[Version]) -> Iterator[tuple[Version, str]]:
             padded = (*version.numbers, 0, 0, 0)[:3]
             if version.library == library and version.numbers and first <= padded < fixed:
                 yield version, what
-
-
-def _lines(facts: Facts) -> Iterator[tuple[str, str]]:
-    yield from facts.settings.texts()
-    for message in facts.messages:
-        yield message.where, message.text

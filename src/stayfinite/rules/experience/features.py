@@ -24,7 +24,7 @@ _SHORTEST_STEM = 4
 
 def features(facts: Facts) -> set[str]:
     """All features. Facts give phrases, texts give single words."""
-    texts = [text for _, text in facts.settings.texts()] + [message.text for message in facts.messages]
+    texts = (text for _, text in facts.lines)
     return {*_shown(facts.symptoms), *_known(facts.context), *_tried(facts), *words(texts)}
 
 

@@ -44,7 +44,7 @@ def nothing_trainable(facts: Facts) -> tuple[str, str] | None:
 
 def loaded_frozen(facts: Facts) -> tuple[str, str] | None:
     """``(where, text)`` of an adapter that was loaded for inference."""
-    for where, text in [*facts.settings.texts(), *((message.where, message.text) for message in facts.messages)]:
+    for where, text in facts.lines:
         lowered = text.lower()
         if "is_trainable" in lowered and "true" in lowered.partition("is_trainable")[2]:
             return None

@@ -32,7 +32,7 @@ def classes_of(facts: Facts) -> float | None:
     told = finite(facts.settings.value(*CLASSES))
     if told is not None and told >= 2:
         return told
-    for text in (*(text for _, text in facts.settings.texts()), *(each.text for each in facts.messages)):
+    for _, text in facts.lines:
         found = _COUNTED.search(text)
         count = 0 if found is None else int(found.group(1) or found.group(2))
         if count >= 2:

@@ -32,9 +32,9 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.settings import in_script
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.optimization.loop_code import SCRIPT
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
 from stayfinite.rules.signs.numbers import finite
 
@@ -101,7 +101,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"{read[1].strip()[:160]}, which a softmax returns", PROOF, read[0])
     if not facts.runs:
         # In scripts, names were followed without a finding: a softmax in `predict`, a gate or a metric is fine.
-        lines = [(where, text) for where, text in lines if not SCRIPT.search(where)]
+        lines = [(where, text) for where, text in lines if not in_script(where)]
     names = {found.group(1) for _, text in lines for found in _NAMED.finditer(text)}
     crossed = any(_LOSS.search(text) for _, text in lines)
     fed = next(((where, text) for where, text in lines if _fed(text, names, crossed) or _WORDS.search(text)), None)

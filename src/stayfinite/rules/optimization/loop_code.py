@@ -15,7 +15,6 @@ ZERO = lazy_regex(
     r"\.zero_grads?\(|\.clear_grad\w*\(|\.grad(?:\.data)?\s*\*?=(?!=)|\.grad\b[\w.]*\.zero_\(|set_to_none"
 )
 LOOP = lazy_regex(r"^\s*(?:for|while)\b.{0,80}:")
-SCRIPT = lazy_regex(r"\.(?:py|ipynb):\d+$")
 CLIP = lazy_regex(r"clip_grad_(?:norm|value)_?\(|clip_gradients\(")
 UNSCALE = lazy_regex(r"\bunscale_\(")
 SCALE = lazy_regex(r"\bscaler\.scale\(")

@@ -34,11 +34,11 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.settings import in_script
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import (
     BACKWARD,
     LOOP,
-    SCRIPT,
     STEP,
     ZERO,
     calls,
@@ -63,7 +63,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         else:
             backward, step = calls(facts, BACKWARD)[0], calls(facts, STEP)[0]
             # A quoted line or two omit the obvious; a program does not.
-            program = any(SCRIPT.search(loop.where) for loop in calls(facts, LOOP))
+            program = any(in_script(loop.where) for loop in calls(facts, LOOP))
             whole = facts.settings.search(rf"{LOOP.pattern}|\bdef train\w*\(|\benumerate\(") is not None
             if whole:
                 text = f"backward ({backward.where}) and step without zero_grad"

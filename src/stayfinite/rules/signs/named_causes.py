@@ -10,13 +10,6 @@ from collections.abc import Iterable, Mapping
 
 from stayfinite.core.lazy_regex import lazy_regex
 
-WRITTEN = lazy_regex(
-    r"\b(?:I|I'm|[Mm]y|[Ww]e|[Oo]ur|you|your|[Ww]hy|[Hh]ow|[Hh]elp|[Pp]roblem|[Ii]ssue|[Bb]ug)\b|\?|[我吗为\uff1f]"
-)
-"""Words of a person, not of a program."""
-IN_SCRIPT = lazy_regex(r"\.(?:py|ipynb):\d+$")
-"""A place in a program, whose remarks are about itself."""
-
 _SENTENCE = lazy_regex(r"(?:[^.!?\n]|[.](?=\S))+[.!?]?")
 _OPEN = lazy_regex(
     r"^\W*(?:if|when(?:ever)?|unless|to (?:avoid|prevent)|make sure|do|does|can|could|should|shall|is it|are there|"

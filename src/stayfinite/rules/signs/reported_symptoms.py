@@ -193,6 +193,16 @@ LONGEST = 800
 """Longer texts are articles."""
 
 
+_PERSON = lazy_regex(
+    r"\b(?:I|I'm|[Mm]y|[Ww]e|[Oo]ur|you|your|[Ww]hy|[Hh]ow|[Hh]elp|[Pp]roblem|[Ii]ssue|[Bb]ug)\b|\?|[我吗为\uff1f]"
+)
+
+
+def by_a_person(text: str) -> bool:
+    """Whether these are words of a person, not of a program."""
+    return _PERSON.search(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class ReportedSymptom:
     """A sentence that reports a problem."""
