@@ -29,7 +29,23 @@ MISFITS = (
 )
 LOOP = "for x, y in loader:\n    loss = crit(model(x), y)\n    {}\n    loss.backward()\n    opt.step()\n"
 MEASURED = "train_loss = metrics.Mean()\nfor epoch in range(9):\n    {}\n    print(train_loss.result())\n"
+RATE = "def rate(step):\n    lr = 0.1\n    if step > {}:\n        lr = 0.01\n    elif step > {}:\n        lr = 0.001\n    return lr\n"
 PAIRS = {
+    "a-branch-that-hides-the-next": (
+        "lr-schedule-bug",
+        Example(RATE.format(500, 900)),
+        Example(RATE.format(900, 500)),
+    ),
+    "a-row-that-cannot-be-read": (
+        "bad-data-row",
+        Example('  File "data/own.py", line 30, in __getitem__\n    box = rows[:, 4]\nIndexError: too many indices\n'),
+        Example('  File "train.py", line 30, in main\n    box = out[:, 4]\nIndexError: too many indices\n'),
+    ),
+    "raw-pixels-behind-a-sigmoid": (
+        "unscaled-input",
+        Example("x = trainset.data.float()\nout = torch.sigmoid(model(x))\nloss = bce(out, x)\n" + NEVER),
+        Example("x = trainset.data.float() / 255\nout = torch.sigmoid(model(x))\nloss = bce(out, x)\n" + FALLS),
+    ),
     "a-back-end-that-differs": (
         "upstream-bug",
         Example("training on mps gives much worse results than on the cpu\n"),

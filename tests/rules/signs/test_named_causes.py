@@ -69,8 +69,24 @@ def test_a_cause_that_is_stated_is_found(slug: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "slug"),
+    [
+        ("our script goes on without running net.train() when it has validated", "wrong-mode"),
+        ("my second run loads the weights, but its scheduler starts over", "resume-state-missing"),
+        ("our chat model never learns to stop", "eos-never-learned"),
+        ("your collator does not append an EOS", "eos-never-learned"),
+        ("I think our encoder can look at the target tokens", "causal-leak"),
+    ],
+)
+def test_a_cause_is_found_in_other_words(text: str, slug: str) -> None:
+    assert judged(text)[:1] == [slug]
+
+
+@pytest.mark.parametrize(
     "text",
     [
+        "the model learned to stop in our first run",
+        "my scheduler starts with a warmup",
         "I put the model into eval mode and export it",
         "How do I avoid dead neurons?",
         "Do I have to call model.eval() before validation?",

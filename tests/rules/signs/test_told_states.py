@@ -148,6 +148,8 @@ def test_a_state_belongs_to_its_subject(sentence, kind):
         "root - INFO - => The MIoU of val does't improve.",
         "the learning rate decays until the end of training",
         "it always gives different accuracies",
+        "the initial loss of 41 is very high, and it drops to 2.9 in an hour",
+        "we predict all masks of an image at once",
     ],
 )
 def test_what_is_said_of_something_else_is_no_trouble(sentence):
@@ -178,6 +180,7 @@ def test_standing_still_where_it_was_meant_to_arrive_is_no_trouble():
         ("train_text_to_image.py", "the train loss does not decrease"),
         ("ArcFace", "the accuracy is always 0 in the first epochs"),
         ("darknet", "the loss is insanely high"),
+        ("MoCo v2", "the loss goes up in the first epoch"),
     ],
 )
 def test_what_a_loss_usually_does_is_no_complaint(lines):
@@ -192,6 +195,8 @@ def test_what_a_loss_usually_does_is_no_complaint(lines):
         (("a double DQN", "the loss explodes"), "explodes"),
         (("a double DQN", "the reward does not increase"), "still"),
         (("a classifier", "the loss keeps increasing"), "loss rises"),
+        (("the initial loss is very high",), "explodes"),
+        (("it classifies every tumor as background",), "same answers"),
         (("training accuracy improves", "the test accuracy stays at 11 %"), "still"),
     ],
 )

@@ -143,6 +143,7 @@ _REGRESSES = lazy_regex(
 _CLASSIFIES = lazy_regex(
     r"(?:cls|class|classifier|classification|ce|conf|obj|objectness|att|hm|heatmap)(?:[_ ]loss)?$", re.IGNORECASE
 )
+_IN_LOADER = r"\bin (?:__getitem__|pull_item|load_image|collate_fn|default_collate)\b"
 ORDINARY = 100.0
 """A loss term that never exceeded this did not explode."""
 
@@ -176,6 +177,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
     lone = refused is not None and not symptoms.trouble and not sick
     if lone and refused is not None and re.search(_MERE_WARNING, refused.text, re.IGNORECASE):
         yield Clue("a warning without consequences", REFUTED, refused.where)
+    if refused is None and symptoms.crash is not None and (inside := facts.said(_IN_LOADER)) is not None:
+        yield Clue(f"the error is raised where a row is read: {inside.text.strip()[:100]}", STRONG, inside.where)
     if refused is None and (not sick or symptoms.settles):
         return
     yield from impossible

@@ -40,6 +40,8 @@ from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
 _SHARE = (
     r"\b(?:background|majority|negatives?|one class|normal)\b[^.;\n]{0,50}\b9\d(?:\.\d+)? ?%|"
     r"\b9\d(?:\.\d+)? ?%[^.;\n]{0,30}\b(?:background|negatives?|one class|normal|zeros?)\b|"
+    r"\b(?:occup(?:y|ies)|covers?|makes? up|accounts? for|(?:is|are) (?:only|just))(?: (?:only|just|about|around|"
+    r"roughly|less|than|some))* ~?\d(?:\.\d+)? ?% of\b|"
     r"\b(?:im|un)balanced (?:data\w*|class\w*|labels?)|\bclass imbalance"
 )
 

@@ -40,7 +40,7 @@ from collections.abc import Iterator
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
 
 _REFUSAL = (
     r"all elements of input should be between 0 and 1|input_val >= zero && input_val <= one|"
@@ -65,6 +65,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     refusal = facts.said(_REFUSAL)
     if refusal:
         yield Clue(refusal.text.strip()[:200], PROOF, refusal.where)
+        squashed = facts.mentioned(r"\bsigmoid\b") if facts.mentioned(r"\bno (?:\w+ )?sigmoid") is None else None
+        if squashed is not None and facts.symptoms.crash is not None:
+            yield Clue(f"after a sigmoid only NaN is outside: {squashed[1].strip()[:80]}", AGAINST, squashed[0])
     unsafe = facts.said(r"bceloss are unsafe to autocast")
     if unsafe:
         yield Clue(unsafe.text.strip()[:200], STRONG + FAIR, unsafe.where)

@@ -43,6 +43,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_rate import departure
 from stayfinite.rules.plans import REMARKS, planned
@@ -66,6 +67,8 @@ _FALLS_TO_ZERO = (
     r"\b(?:goes|went|decay\w*|drop\w*|fall\w*|fell|decreas\w+|reduc\w+)\b[^.;\n]{0,16}\b(?:0|zero)\b"
     r"(?=.*\b(?:first|already|before|within|too|early|soon)\b)"
 )
+_BRANCH = lazy_regex(r"\s*(if|elif)\s+\(?(\w*(?:epoch|step|iter)\w*)\s*(>=?|<=?)\s*(\d+)\)?\s*:")
+_SETS_RATE = lazy_regex(r"\b(?:lr|learning_rate|rate)\b\s*[*/]?=")
 VANISHED = 1e-8
 """Ratio to the initial rate that no schedule should reach."""
 
@@ -108,6 +111,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     spent = facts.symptoms.contradicted("rate spent")
     if spent is not None:
         yield Clue(f"{spent.text}: its schedule is shorter than the run", STRONG + HINT)
+    never = _unreachable(facts)
+    if never is not None:
+        yield Clue(f"this branch of the schedule is never taken: {never[1].strip()}", STRONG + HINT, never[0])
     dead = facts.said(DEAD_RATE)
     if dead is not None:
         yield Clue(f"a rate of no effect: {dead.text.strip()}", STRONG + HINT, dead.where)
@@ -122,6 +128,24 @@ def judge(facts: Facts) -> Iterator[Clue]:
         )
         if facts.context.deepspeed is not None:
             yield Clue("DeepSpeed's config may define its own schedule", HINT, facts.context.deepspeed.where, risk=True)
+
+
+def _unreachable(facts: Facts) -> tuple[str, str] | None:
+    """``(where, text)`` of an `elif epoch >= 160` after `if epoch >= 120`, before a line that sets the rate."""
+    before: re.Match[str] | None = None
+    hidden: tuple[str, str] | None = None
+    for where, text in facts.lines:
+        found = _BRANCH.match(text)
+        if hidden is not None and _SETS_RATE.search(text):
+            return hidden
+        if found is None:
+            continue
+        hidden = None
+        if found[1] == "elif" and before is not None and found.group(2, 3) == before.group(2, 3):
+            covered = int(found[4]) - int(before[4])
+            hidden = (where, text) if (covered >= 0 if found[3][0] == ">" else covered <= 0) else None
+        before = found
+    return None
 
 
 def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:

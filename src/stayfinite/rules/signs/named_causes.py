@@ -26,7 +26,7 @@ _FORGOTTEN = r"(?:not|never|n't|without|forg[oe]t\w*|missing|omit\w*)"
 NAMED: Mapping[str, str] = {
     "wrong-mode": (
         r"\beval\(\)\W{0,2} ?(?:(?:was|is|were) )?(?:not|never) (?:called|used|set)|"
-        rf"\b{_FORGOTTEN} (?:to )?(?:(?:invok|call|us|set)\w* )?(?:any )?\W?(?:\w+\.)?(?:eval|train)\(\)|"
+        rf"\b{_FORGOTTEN} (?:to )?(?:(?:invok|call|us|set|runn)\w* )?(?:any )?\W?(?:\w+\.)?(?:eval|train)\(\)|"
         r"\b(?:should|needs? to|must|forg[oe]t\w*)\b.{0,40}\b(?:in)?to (?:train\w*|eval\w*) mode\b|"
         r"\b(?:incorrect|wrong) use of the (?:train\w*|eval\w*)\b.{0,24}\bmode\b|"
         r"\b(?:still|remains|stays|left) in (?:train\w*|eval\w*) mode\b|"
@@ -34,7 +34,9 @@ NAMED: Mapping[str, str] = {
     ),
     "resume-state-missing": (
         r"\boptimi[sz]ers?(?: states?)? (?:were|was|is|are|got|get) (?:\w+ )?(?:stripped|lost|discarded|"
-        r"not (?:saved|restored|loaded))"
+        r"not (?:saved|restored|loaded))|"
+        r"\b(?:lr|learning rate|scheduler|optimi[sz]er)\b[^.;\n]{0,20}\b(?:starts?|restarts?|begins?) (?:over|again|anew|"
+        r"from (?:the (?:beginning|start)|scratch|step 0|zero))"
     ),
     "lr-too-high": (
         r"\b(?:higher|larger|bigger)\b.{0,12}\b(?:lr|learning rate)\b.{0,60}\b(?:error|fail\w*|nan|diverg\w*|crash\w*|"
@@ -87,6 +89,8 @@ NAMED: Mapping[str, str] = {
         r"\bdata leak(?:age)? (?:in|between)\b"
     ),
     "eos-never-learned": (
+        r"\b(?:not|never|n't) learn\w* (?:when |how )?to (?:stop|end|(?:generate|emit|predict|produce|output) "
+        r"(?:an? |the )?\W?eos)\b|\b(?:not|never|n't|without) (?:append|postpend|add)\w*\b.{0,40}\beos\b|"
         r"\beos\b.{0,40}\b(?:masked|ignored|never (?:seen|learned|trained)|not (?:in|part of|included in) the labels?)|"
         r"\bpad(?:_token|ding)?\b.{0,16}\b(?:is|as|to|equals?|same as) (?:the )?eos\b.{0,60}\b(?:mask|ignor)\w*"
     ),
@@ -99,7 +103,8 @@ NAMED: Mapping[str, str] = {
         r"\b(?:same|identical) (?:random )?(?:seed|augment\w*|numbers?) (?:in|for) (?:every|each|all) workers?"
     ),
     "causal-leak": (
-        r"\b(?:sees?|look\w* (?:at|into)|attend\w* to|peek\w* (?:at|into)) (?:the )?future\b|"
+        r"\b(?:sees?|look\w* (?:at|into)|attend\w* to|peek\w* (?:at|into)) (?:the )?"
+        r"(?:future|target (?:sequence|token|sentence|word)s?)\b|"
         r"\bfuture (?:tokens?|frames?|information) leak|\b(?:without|no|missing) (?:a |the )?causal mask|"
         r"\bcausal mask\b.{0,20}\b(?:missing|wrong|not (?:used|applied))"
     ),

@@ -67,10 +67,12 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
         "same answers",
         (
             rf"^(?!.*\b(?:{_LOSS}|different|other|var(?:y|ies|ied))\b)(?=.*\b{_EVERY}\b)(?=.*\b(?:same|identical|constant)\b).*\b{_OUTPUT}\b|"
-            r"\bpredict(?:s|ed|ing)? (?:only|always|just|the same|one class|all)\b|"
+            r"\bpredict(?:s|ed|ing)? (?:only|always|just|the same|one class|"
+            r"all (?:the )?(?:same|0s?|zeros?|1s?|ones?|black|background|negatives?|positives?|class\b))\b|"
             r"\b(?:only|just|always) (?:predict|output|return|generat|produc)\w*+"
             r"(?! (?:the |a )?(?:\w+ )?(?:checkpoint|file|model|log)s?\b)|"
             r"\bonly (?:\w+ )?background\b|"
+            r"\b(?:predict|classif)\w* (?:every|each|all)(?:thing| (?:\w+ ){1,2})? ?as\b|"
             r"\bpredict(?:s|ed|ing)? (?:(?:\w+ ){1,3}everywhere|(?:the|a) (?:mean|average|constant|majority))\b|"
             r"\balways (?:answer|giv)\w*+(?! (?:me |us )?(?:a )?different)|"
             rf"\b{_OUTPUT}(?: of (?:the |my |our )?\w+)? (?:(?:is|are|were|was|become|becomes|look|looks|come out|"

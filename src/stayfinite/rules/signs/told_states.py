@@ -148,6 +148,12 @@ _OPENING = lazy_regex(
 )
 """Before a remark about the line above."""
 _LASTING = lazy_regex(r"\b(?:keep\w*|continu\w+|constant\w*|every|each|until|steadily|slowly|over time|leak\w*)\b")
+_HIGH_AT_FIRST = lazy_regex(
+    r"^(?=.*\b(?:drops?|falls?|fell|decreas\w+|(?:goes|went) down)(?: down)? to ~?\d)"
+    r".*\b(?:initial|first|starting)\b(?: \w+)? ?loss\b",
+    re.IGNORECASE,
+)
+"""A large loss that then falls."""
 _A_LITTLE = lazy_regex(r"\b(?:slight(?:ly)?|a (?:little|bit)|somewhat|marginally|recovers?)\b", re.IGNORECASE)
 _OF_EVALUATION = lazy_regex(
     r"\b(?:val|valid|validation|eval|evaluation|test|dev)[ _](?:\w+ )?loss\W*(?:\w+ )?$", re.IGNORECASE
@@ -205,6 +211,8 @@ def _says_nothing(sentence: str, subject: str, state: re.Match[str], distance: i
     if subject == "memory":
         return _LASTING.search(sentence) is None
     if name == "rises" and (_A_LITTLE.search(sentence) or _is_overfitting(sentence, state)):
+        return True
+    if name == "grows" and _HIGH_AT_FIRST.search(sentence):
         return True
     if name == "zero" and subject == "rate" and _AT_THE_END.match(sentence, state.end()):
         return True

@@ -26,6 +26,8 @@ _NEGATIVE = lazy_regex(
     r"si-?s[nd]r|neg(?:ative)?[-_ ]?s[nd]r|(?<![a-z])nll|log[-_ ]?likelihood|\belbo\b|\bcosine", re.IGNORECASE
 )
 """Losses that are below 0 when all is well."""
+_QUEUE = lazy_regex(r"\bmoco(?:[-_ ]?v?\d)?\b", re.IGNORECASE)
+"""A queue of negatives that fills up makes the task harder: the loss rises to ln of its length first."""
 _MARGIN = lazy_regex(
     r"\barc[-_ ]?face|\bcos[-_ ]?face|\bam[-_ ]?softmax|additive (?:angular )?margin|\bsphereface", re.IGNORECASE
 )
@@ -49,6 +51,8 @@ def usual_kinds(texts: Iterable[str], *, arrived: bool) -> set[UsualKind]:
     lines = list(texts)
     negative = any(_NEGATIVE.search(line) or _ASKED.search(line) for line in lines)
     found: set[UsualKind] = {"negative loss"} if negative else set()
+    if any(map(_QUEUE.search, lines)):
+        found.add("loss rises")
     if any(map(_MARGIN.search, lines)):
         found |= {"still", "low score"}
     if any(map(_SUMMED.search, lines)):
