@@ -35,6 +35,25 @@ def test_quiet_leaves_the_exit_code_and_errors(capsys):
     assert "no such file: nowhere.yaml" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rules", "--width", "9"], "--width takes a number of columns, at least 20; got '9'"),
+        (["--width"], "--width takes a number of columns, at least 20; got ''"),
+        (["rules", "--color=pink"], "--color takes auto, always or never; got 'pink'"),
+    ],
+)
+def test_a_wrong_width_or_color_is_refused(words, said, capsys):
+    assert main(words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_words_of_another_program_stay_its_own(capfd):
+    script = [sys.executable, "-c", "import sys; print(sys.argv[1:])"]
+    assert main(["--color", "never", "run", "--", *script, "--width", "3", "--color=pink"]) == 0
+    assert "['--width', '3', '--color=pink']" in capfd.readouterr().out
+
+
 def test_verbose_adds_the_traceback_of_an_error(capsys):
     assert main(["-v", "check", "nowhere.yaml"]) == 2
     assert "Traceback" in capsys.readouterr().err

@@ -215,5 +215,13 @@ def test_a_pipe_gets_whole_lines_without_blanks_at_their_ends(tmp_path):
     piped = subprocess.run(command, capture_output=True, text=True, env=environment, check=False).stdout.splitlines()
     assert max(map(len, piped)) > 100  # a fix is one line
     assert [line for line in piped if line != line.rstrip()] == []
-    narrow = subprocess.run(command, capture_output=True, text=True, env=environment | {"COLUMNS": "60"}, check=False)
-    assert max(map(len, narrow.stdout.splitlines())) <= 60
+    for words, variables in (([], {"COLUMNS": "60"}), (["--width", "60"], {})):
+        narrow = subprocess.run(
+            command + words, capture_output=True, text=True, env=environment | variables, check=False
+        )
+        assert max(map(len, narrow.stdout.splitlines())) <= 60
+    colored = subprocess.run(
+        [*command, "--color=always"], capture_output=True, text=True, env=environment, check=False
+    ).stdout
+    assert "\x1b[" in colored
+    assert max(map(len, colored.splitlines())) > 100

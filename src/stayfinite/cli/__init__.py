@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
@@ -54,6 +54,16 @@ COMMANDS = {name: what for group in GROUPS.values() for name, what in group.item
 """Each command and what it does; its module has the same name and a ``run(arguments) -> exit code``."""
 
 
+PASS_WORDS_ON = frozenset({"run", "doctor"})
+"""Commands whose words belong to another program."""
+COLORS: Mapping[str, Mapping[str, str | None]] = {
+    "auto": {},
+    "always": {"FORCE_COLOR": "1", "NO_COLOR": None},
+    "never": {"FORCE_COLOR": None, "NO_COLOR": "1"},
+}
+NARROWEST = 20
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command. Exit codes: 0 clean, 1 with findings, 2 on wrong use."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -63,6 +73,51 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[:1] in (["-v"], ["--verbose"]):
         with ending.told_in_full():
             return main(words[1:])
+    try:
+        words, look = _look(words)
+    except ValueError as error:
+        print(f"stayfinite: {error}", file=sys.stderr)
+        return 2
+    if look:
+        before = {name: os.environ.get(name) for name in look}
+        _set(look)
+        try:
+            return _run(words, typed=arguments is None)
+        finally:
+            _set(before)
+    return _run(words, typed=arguments is None)
+
+
+def _look(words: list[str]) -> tuple[list[str], dict[str, str | None]]:
+    """The words without `--width` and `--color`, and the environment variables that these mean."""
+    first = next((word for word in words if word in COMMANDS), "")
+    end = words.index(first) if first in PASS_WORDS_ON else words.index("--") if "--" in words else len(words)
+    kept: list[str] = []
+    found: dict[str, str | None] = {}
+    given = iter(words[:end])
+    for word in given:
+        name, equals, value = word.partition("=")
+        if name not in ("--width", "--color"):
+            kept.append(word)
+            continue
+        value = value if equals else next(given, "")
+        if name == "--width" and not (value.isdecimal() and int(value) >= NARROWEST):
+            raise ValueError(f"--width takes a number of columns, at least {NARROWEST}; got {value!r}")
+        if name == "--color" and value not in COLORS:
+            raise ValueError(f"--color takes auto, always or never; got {value!r}")
+        found |= {"COLUMNS": value} if name == "--width" else COLORS[value]
+    return kept + words[end:], found
+
+
+def _set(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _run(words: list[str], *, typed: bool) -> int:
     if not words:
         print(_usage(), file=sys.stderr)
         return 2
@@ -81,7 +136,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"stayfinite: no command {command!r}. {hint}", file=sys.stderr)
         return 2
     module = import_module(f"stayfinite.cli.{command}")
-    if command == "doctor" and arguments is None:
+    if command == "doctor" and typed:
         module.pin_hash_seed()
     if os.environ.get("NO_COLOR") and "tyro" in sys.modules:
         sys.modules["tyro"]._experimental_options["ansi_codes"] = False  # tyro ignores NO_COLOR
@@ -109,5 +164,5 @@ def _usage() -> str:
         "usage: stayfinite COMMAND [OPTIONS]\n\nKeep PyTorch training finite, and know why it was "
         f"not.\n\n{commands}\n\nstayfinite COMMAND --help explains a command.\n  -V, --version  print the version\n  "
         "-q, --quiet    print errors only: stayfinite -q check train.yaml\n  -v, --verbose  print the traceback of "
-        "an error"
+        "an error\n  --width N      wrap at N columns\n  --color WHEN   auto, always or never"
     )

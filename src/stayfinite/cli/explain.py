@@ -34,6 +34,6 @@ def run(arguments: Sequence[str]) -> int:
         shown = [tagged("rule", page) for page in pages]
         print(json.dumps(shown[0] if len(shown) == 1 else shown, indent=1, ensure_ascii=False))
     else:
-        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        colour = not os.environ.get("NO_COLOR") and (sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR")))
         print("\n\n".join(page_as_text(page, colour=colour) for page in pages))
     return 0

@@ -19,12 +19,13 @@ class StandardOutput(Console):
 
     def __init__(self) -> None:
         super().__init__()
-        if not self.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        self._on_screen = self.file.isatty()
+        if not self._on_screen and not os.environ.get("COLUMNS", "").isdigit():
             self.width = UNBROKEN
 
     def print(self, *objects: Any, **how: Any) -> None:
         """Print, without trailing blanks if not on a terminal."""
-        if self.is_terminal:
+        if self._on_screen:
             super().print(*objects, **how)
             return
         with self.capture() as captured:
