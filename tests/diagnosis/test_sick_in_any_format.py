@@ -83,7 +83,7 @@ def diagnosed(log: str) -> Diagnosis:
         ("0  100  0.0183\nWARNING: loss (=nan) is not correct\n", "the loss is NaN"),
         ("SILog is NAN, stopping training\n", "the loss is NaN"),
         ("".join(f"- epoch: {i}\n  loss: {'.nan' if i > 3 else 2 - i / 9}\n" for i in range(6)), "the loss is NaN"),
-        ("".join(f"it={10 * i} obj={1.2 * 7**i:.4g} lr=0.1\n" for i in range(12)), "obj grows"),
+        ("".join(f"it={10 * i} obj={1.2 * 7**i:.4g} lr=0.1\n" for i in range(12)), "the loss explodes"),
         ("Epoch [1][50/1749] lr: 2e-3, loss_rpn_cls: 188.2, s0.loss_cls: 22853.7, s0.acc: 87.7\n", "explodes"),
         ("~/modeling.py in forward(self, x)\n    397         head_mask,\n--> 399         past=past,\n", "crashed"),
     ],

@@ -64,12 +64,13 @@ EVEN = 0.1
 _OF_MODEL = lazy_regex(
     r"(?:^|[_/])(?:q_?values?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
 )
-ENORMOUS, ORDERS = 1e8, 1e3
+ENORMOUS, LARGE, ORDERS = 1e8, 1e4, 1e3
 _DISTANCE = lazy_regex(r"(?:^|[_/])(?:l[12]|r?mse|mae|loss|err(?:or)?)(?:$|[_/])")
 SETTLED, LEAP = 4, 50.0
 """Values of a distance before it leaps, and by how much."""
 DOUBLINGS = 6
 _COUNTS = lazy_regex(r"scale|token|sample|step|seen|flop|byte|mem|time|count|num|size|iter|epoch|fps|rate")
+_MAY_GROW = lazy_regex(r"reward|return|score|lr|elo|total|sum|kl|ppl|perplexity|temp|seed|pid|port|lines?|rows?|cost$")
 _VARIANCE = lazy_regex(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
 FAR_BELOW_MEAN = -10.0
 _LOSS_OF_EVALUATION = lazy_regex(rf"{_EVALUATED}[_/](?:ce_|cross_entropy_)?loss")
@@ -143,11 +144,19 @@ def _saturated(run: RunSeries, losses: Sequence[float]) -> str:
     for name, track in run.metrics.items():
         if not losses or not _OF_TRAINING.fullmatch(name):
             continue
-        right = track.values[-1] if max(track.values) <= 1 else track.values[-1] / 100
+        most = 1 if max(track.values) <= 1 else 100
+        ends = list(zip(losses[::-1], [value / most for value in track.values[::-1]], strict=False))[:SUMS]
         for words, costs in CLAMPS.items():
-            if right <= DOUBTFUL and any(abs(losses[-1] - cost * (1 - right)) <= NEAR_CLAMP * cost for cost in costs):
-                return f"the loss is {losses[-1]:.4g} at an accuracy of {right:.4g}: outputs are saturated ({words})"
+            if ends[0][1] <= DOUBTFUL and any(_all_cost(ends, cost) for cost in costs):
+                return (
+                    f"the loss is {losses[-1]:.4g} at an accuracy of {ends[0][1]:.4g}: outputs are saturated ({words})"
+                )
     return ""
+
+
+def _all_cost(ends: Sequence[tuple[float, float]], cost: float) -> bool:
+    """Whether each loss is the share of wrong answers times what one costs."""
+    return all(abs(loss - cost * (1 - right)) <= NEAR_CLAMP * loss for loss, right in ends)
 
 
 def _gulf(run: RunSeries) -> str:
@@ -222,9 +231,19 @@ def _exploding(run: RunSeries, points: Sequence[Point]) -> str:
         if grows and finite[0] > 0 and finite[-1] >= max(ENORMOUS, ORDERS * finite[0]):
             return f"{name} grows from {finite[0]:.3g} to {finite[-1]:.3g}"
     for name, track in run.metrics.items():
+        if not _COUNTS.search(name) and not _MAY_GROW.search(name) and (far := _runs_away(finite_of(track.values))):
+            return f"{name} grows from {far[0]:.3g} to {far[1]:.3g}"
         if _DISTANCE.search(name) and (leap := _leap(finite_of(track.values))):
             return f"{name} leaps from {leap[0]:.3g} to {leap[1]:.3g} and stays there"
     return ""
+
+
+def _runs_away(values: Sequence[float]) -> tuple[float, float] | None:
+    """The usual size and the last value of a number that rises to a thousand times all that it was."""
+    tail = values[-SETTLED:]
+    usual = median(values[: len(values) // 2]) if len(values) > 2 * SETTLED else 0.0
+    rises = all(before < after for before, after in pairwise(tail))
+    return (usual, tail[-1]) if usual > 0 and rises and tail[-1] >= max(LARGE, ORDERS * usual) else None
 
 
 def _leap(values: Sequence[float]) -> tuple[float, float] | None:

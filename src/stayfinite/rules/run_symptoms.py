@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries
+from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries, Track
 from stayfinite.rules.contradictions import USUAL_WITH, contradictions, sums_by_epoch
 from stayfinite.rules.measured import EVALUATION, Measured, measured
 from stayfinite.rules.number_shapes import (
@@ -98,7 +98,7 @@ _REWARDS = ("reward", "return", "epsilon", "score", "episode")
 def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()) -> Symptoms:
     """The symptoms of the sickest series, plus crashes of any of them and what the notes say."""
     crash = next((m for run in runs for m in run.messages if _CRASH.search(m.text) and not _went_on(run, m)), None)
-    recognised = sum(run.points_seen + sum(len(track.values) for track in run.metrics.values()) for run in runs)
+    recognised = sum(run.points_seen + sum(map(_tells, run.metrics.values())) for run in runs)
     each = [_symptoms(measured(run), crash, recognised) for run in runs]
     seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
     usual = {kind for kind, words in USUAL_WITH.items() if any(words.search(text) for _, text in notes)}
@@ -114,6 +114,11 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     if any(USUAL_WITH["negative loss"].search(name) for run in runs for name in run.metrics):
         usual_here.add("negative loss")
     return with_told(seen, [each for each in reported_symptoms(lines) if each.kind not in usual_here])
+
+
+def _tells(track: Track) -> int:
+    """How many values say something of a run: many that are all equal may be a setting."""
+    return len(track.values) if len(track.values) <= FEW or len({*track.values}) > 1 else 0
 
 
 def _borne_out(told: ReportedSymptom, seen: Symptoms) -> bool:
@@ -267,9 +272,12 @@ def _lost_at(run: RunSeries, names: Sequence[str]) -> float | None:
 
 
 def _printed(seen: Measured, finite: int) -> Message | None:
-    if finite > FEW:
-        return None
-    found = next((message for message in seen.run.messages if prints_not_finite(message.text)), None)
+    end = seen.points[-1].line if seen.points and finite > FEW else 0
+    # Behind the last line that was understood, NaN in line after line is no remark: the run went on like this.
+    after = [message for message in seen.run.messages if message.line > end and (not end or message.count > FEW)]
+    found = next((message for message in after if prints_not_finite(message.text)), None)
+    if end:
+        return found
     found = found or turned_not_finite(seen.run.messages)
     of_nothing = found is not None and not _PART.search(found.text) and _means_of_nothing(seen.run)
     return None if of_nothing else found

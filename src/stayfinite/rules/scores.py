@@ -171,7 +171,7 @@ def zero_score(run: RunSeries, losses: Sequence[float]) -> str:
     if len(losses) < 2 or losses[-1] >= FALLEN * losses[0]:
         return ""
     together: dict[str, list[float]] = {}
-    for name, track in run.metrics.items():
+    for name, track in evaluated(run).items():
         if not _SCORE.search(name) or "token" in name:
             continue
         of_values = losses[-1] >= OF_VALUES

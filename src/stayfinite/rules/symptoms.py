@@ -36,6 +36,9 @@ _SAID: dict[Kind, str] = {
 NAMED = 3
 """Metrics named in a sentence."""
 
+RUNAWAY = 1e4
+"""Growth of a gradient norm that is trouble without a loss beside it."""
+
 PRINTED = 1e-4
 """A log that prints rates below this prints no other rate as 0."""
 EARLY = 10
@@ -236,6 +239,8 @@ class Symptoms:
     def explodes(self) -> bool:
         """Loss or gradient norm grew out of proportion before it went bad or ended."""
         huge = self.largest_loss is not None and self.largest_loss >= HUGE_LOSS
+        if huge and self.points > EARLY // 2 and self.first_loss is not None and self.first_loss >= HUGE_LOSS / 2:
+            huge = False  # a sum over pixels or rows: it began as large
         return self.loss_growth >= 4.0 or self.norm_growth >= 30.0 or huge
 
     @property
@@ -281,6 +286,9 @@ class Symptoms:
                 and (self.bad > 0 or self.diverges or (self.points == 2 and not self.falls))
             ),
             "the loss diverges": self.diverges,
+            "the gradient norm explodes": self.largest_loss is None
+            and self.points > EARLY
+            and self.norm_growth >= RUNAWAY,
             "the loss swings": self.swings and not self.diverges,
             f"the loss stays at ln {self.chance}, chance level for {self.chance} classes": self.chance is not None,
             "reported: the loss or a score does not move" if self.said("still") else "the loss does not move": self.flat

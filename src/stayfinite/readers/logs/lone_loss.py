@@ -1,32 +1,90 @@
-"""A training whose only loss has a name of its own: `TD LOSS: 37.2`, `Mean training loss: 0.39`."""
+"""The training loss of a log that gives it a name of its own: `TD LOSS: 37.2`, `obj -> 0.39`."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.core.series import Point, RunSeries
-from stayfinite.readers.logs.names import is_loss_part
+from stayfinite.core.series import Point, RunSeries, Track
+from stayfinite.readers.logs.names import is_evaluation, is_loss_part
 
 _ONE_OF_MANY = lazy_regex(
     r"(?:^|[_/])(?:d|g|disc\w*|gen\w*|real|fake|adv\w*|policy|value|actor|critic|pi|vf?|q\d?|entropy|kld?|aux|reg)[_/]|"
     r"_(?:d|g|real|fake|best)$|loss[_/]\d+$"
 )
 """Losses of players, and terms that are not what is minimized."""
+_MEANS_LOSS = lazy_regex(
+    r"(?:^|[_/.])(?:objective|obj|xe|xent|ce|bce|mse|crit|criterion|cost|nll|l|j|tloss|l_total|loss(?:es)?[_./]total|"
+    r"verlust|perte|perdida|pérdida|perda|perdita|потери|损失|損失|손실)$"
+)
+"""Names of what is minimized."""
+_ELSE = lazy_regex(
+    r"acc|bleu|rouge|f1|iou|\bmap\b|auc|reward|return|score|recall|precision|psnr|ssim|r2|norm|grad|lr|rate|kl|entropy|"
+    r"scale|temp|time|step|epoch|^\.?$"
+)
+"""Numbers that are no loss, whatever they do."""
+FEW = 5
+"""Values from which on numbers tell what they are."""
+NEAR = 0.02
+"""How far a total may be from the sum of its parts, as printed."""
 
 
 def with_lone_loss(run: RunSeries) -> RunSeries:
-    """The same run with its only loss as its loss; unchanged if it has one, or several to choose from."""
-    named = [name for name in run.metrics if "loss" in name and is_loss_part(name)]
-    if len(named) != 1 or _ONE_OF_MANY.search(named[0]) or len(run.metrics[named[0]].values) < 2:
+    """The same run with one of its metrics as its loss; unchanged if it has a loss already or none can be told."""
+    if any(point.loss is not None for point in run.points):
         return run
-    if any(point.loss is not None or point.grad_norm is not None for point in run.points):
+    name = _loss_among(run.metrics)
+    if not name:
         return run
-    track = run.metrics[named[0]]
+    track = run.metrics[name]
     by_line = {point.line: point for point in run.points}
     for step, value, line in zip(track.steps, track.values, track.lines, strict=True):
         beside = by_line.get(line)
-        by_line[line] = Point(
-            line, step, value, None, *((beside.lr, beside.loss_scale, beside.epoch) if beside else (None, None, None))
-        )
+        rest = (beside.grad_norm, beside.lr, beside.loss_scale, beside.epoch) if beside else (None, None, None, None)
+        by_line[line] = Point(line, step if beside is None or beside.step is None else beside.step, value, *rest)
     other = run.with_points(by_line[line] for line in sorted(by_line))
-    other.metrics = {name: each for name, each in run.metrics.items() if name != named[0]}
+    other.metrics = {each: kept for each, kept in run.metrics.items() if each != name}
     return other
+
+
+def _loss_among(metrics: Mapping[str, Track]) -> str:
+    """The name of the training loss, or ""."""
+    trained = {name: track.values for name, track in metrics.items() if not is_evaluation(name) and track.values}
+    named = [name for name in trained if "loss" in name and is_loss_part(name)]
+    if len(named) == 1 and not _ONE_OF_MANY.search(named[0]) and len(trained[named[0]]) >= 2:
+        return named[0]
+    others = {name: values for name, values in trained.items() if not _ELSE.search(name)}
+    if total := _total({name: trained[name] for name in named} if named else others):
+        return total
+    meant = [name for name in trained if means_loss(name) and len(trained[name]) >= FEW]
+    if len(meant) == 1:
+        return meant[0]
+    lone = next(iter(others), "") if len(others) == 1 and not named else ""
+    return lone if lone and falls_at_first(trained[lone]) else ""
+
+
+def means_loss(name: str) -> bool:
+    """Whether a normalized name is that of something minimized: `objective`, `xent`, `train_loss`."""
+    return _MEANS_LOSS.search(name) is not None or is_loss_part(name)
+
+
+def _total(columns: Mapping[str, Sequence[float]]) -> str:
+    """The column that is the sum of at least two others on every line."""
+    rows = list(zip(*columns.values(), strict=False)) if len({len(each) for each in columns.values()}) == 1 else []
+    rows = [row for row in rows if all(map(math.isfinite, row)) and any(row)]
+    if len(columns) < 3 or len(rows) < FEW:
+        return ""
+    for place, name in enumerate(columns):
+        if all(abs(sum(row) - 2 * row[place]) <= NEAR * max(abs(row[place]), NEAR) for row in rows):
+            return name
+    return ""
+
+
+def falls_at_first(values: Sequence[float]) -> bool:
+    """Whether positive values begin high and fall, as a loss does; what follows does not matter."""
+    finite = [value for value in values if math.isfinite(value)]
+    head = finite[: max(2 * FEW, len(finite) // 2)]
+    half = len(head) // 2
+    return half >= 2 and min(head) >= 0 and median(head[half:]) < median(head[:half])

@@ -21,7 +21,7 @@ GRAD_NORMS = {
     "grad_norm", "gnorm", "gradnorm", "gradient_norm", "gradients_norm", "grad_norms", "total_grad_norm", "total_norm",
     "global_grad_norm", "grad_norm_total", "grad_norm_avg", "g_norm", "grad_2_norm", "grad_2.0_norm_total",
     "grad_2_norm_total", "grad_l2_norm", "norm", "grad", "grads_norm", "gradient_norm_total", "grad_norm_step",
-    "grad_norm_before_clip", "grad_total_norm",
+    "grad_norm_before_clip", "grad_total_norm", "gn", "|g|", "grad_l2",
 }  # fmt: skip
 RATES = {
     "lr", "learning_rate", "learningrate", "base_lr", "lr_abs", "current_lr", "cur_lr", "last_lr", "lr_0", "lr_group_0",
@@ -76,7 +76,7 @@ _TRAIN_PATHS = {
 _EVALUATION = lazy_regex(r"(?:^|[_/])(?:e?val|evaluation|valid|validation|valid_on|test|dev|vld)(?:$|[_/])")
 _BREAKS = lazy_regex(r"[\s\-]+")
 _SUREST = {"lr", "learning_rate", "grad_norm", "global_step", "num_updates", "epoch", "loss_scale"}
-_PART = lazy_regex(r"(?:^|[_/.])loss(?:es$|[_/])|loss$|(?:^|[_/.])(?:kld|nll)$")
+_PART = lazy_regex(r"(?:^|[_/.])loss(?:es$|(?:es)?[_/])|loss$|(?:^|[_/.])(?:kld|nll)$")
 _NO_PART = lazy_regex(
     r"(?:^|[_/.])(?:num|best|max|min|maximum|minimum|target|initial|final|threshold|expected|previous|last|"
     r"smoothing)[_/]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.logs.names import column_of, plain
+from stayfinite.readers.logs.names import column_of, is_loss_part, plain
 from stayfinite.readers.logs.numbers import NUMBER
 
 _SEPARATED = lazy_regex(
@@ -41,6 +41,10 @@ _QUALIFIES = {
     "reader", "ideal",
 }  # fmt: skip
 _LONGEST_NAME = 64
+_BEHIND = lazy_regex(
+    rf"(?<![\w.])({NUMBER})(?:[KMGT]i?B|m?s|%)?\s?([A-Za-z|][\w/.|]{{0,40}}(?: l2)?)(?=\s*(?:[,;|·\t-]|\s\s|$))"
+)
+"""A number and the name behind it, up to the end or what separates it from the next."""
 _WORD = lazy_regex(r"[^\s|,;]+")
 _IS_NAME, _IS_NUMBER = lazy_regex(r"[A-Za-z_][\w/@.+-]{0,63}"), lazy_regex(NUMBER)
 FEWEST = 3
@@ -126,8 +130,24 @@ def alternating_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
     return [(name[0], each.start(), each.end()) for name, each in zip(names, numbers, strict=True)]
 
 
+def named_behind(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+    """Every pair of a line that ends in numbers with their names behind: `step 40 | 2.31 loss, 0.92 gnorm`."""
+    if ":" in line[start:] or "=" in line[start:]:
+        return []
+    found = list(_BEHIND.finditer(line, start))
+    if len(found) < 2 or line[found[-1].end() :].strip() or not any(_is_vital(plain(each[2])) for each in found):
+        return []
+    return [(each[2], *each.span(1)) for each in found]
+
+
+def _is_vital(name: str) -> bool:
+    return column_of(name) in ("loss", "grad_norm") or is_loss_part(name)
+
+
 def all_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
     """Both kinds of pairs, in line order."""
+    if behind := named_behind(line, start):
+        return behind
     found = {pair[1]: pair for pair in separated_pairs(line, start)}
     bare = bare_pairs(line, start)
     for pair in [*bare, *(alternating_pairs(line, start) if bare else ())]:

@@ -9,6 +9,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import pairwise
+
 from stayfinite.core.lazy_regex import lazy_regex
 
 _DATE = r"(?:\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[-/]\d{1,2}[-/]\d{2,4}|(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} [ \d]\d)"
@@ -25,13 +28,28 @@ _RANKS = (
     r"|(?:[Rr]ank|RANK)[ :=]?(?P<word>\d{1,6})(?:\]|:|\s?\||,) ?"
 )
 _PREFIX = lazy_regex(rf"(?:{_STAMP}|{_GLOG}|{_RANKS}){{1,5}}")
+_COUNTED = lazy_regex(rf"(?:{_STAMP}|{_GLOG}){{0,3}}(\d{{1,9}}): ")
+_COUNTED_LINES = 6
+"""Lines that begin with ever higher numbers, from which on these are steps and no ranks."""
 _STARTS = frozenset("0123456789[(IWEFRrJFMASONDTL")
 
 
-def split_prefix(line: str) -> tuple[int, tuple[int, int] | None, bool]:
-    """Return the start of the line's own text, the span of its rank or None, and whether the rank is a process id."""
+def counts_up(lines: Iterable[str]) -> bool:
+    """Whether lines such as `300: D: 1.51` begin with their step: each rank would come more than once."""
+    numbers = [int(found[1]) for line in lines if (found := _COUNTED.match(line))]
+    return len(numbers) >= _COUNTED_LINES and all(before < after for before, after in pairwise(numbers))
+
+
+def split_prefix(line: str, *, counted: bool = False) -> tuple[int, tuple[int, int] | None, bool]:
+    """Return the start of the line's own text, the span of its rank or None, and whether the rank is a process id.
+
+    Arguments:
+        counted: a number and a colon at the start are the step.
+    """
     if line[:1] not in _STARTS:
         return 0, None, False
+    if counted and (step := _COUNTED.match(line)):
+        return step.start(1), None, False
     match = _PREFIX.match(line)
     if match is None:
         return 0, None, False

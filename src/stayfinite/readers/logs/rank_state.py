@@ -22,6 +22,7 @@ from stayfinite.readers.logs.reading import (
     TOTAL_EPOCHS,
     Reading,
 )
+from stayfinite.readers.logs.repeated import RepeatedLines
 from stayfinite.readers.logs.tracebacks import Traceback
 
 Values = list[float | None]
@@ -34,6 +35,7 @@ class RankState:
     def __init__(self, source: str) -> None:
         self.series = RunSeries(source)
         self.messages = Messages()
+        self.repeated = RepeatedLines()
         self.traceback = Traceback()
         self._kinds: Counter[str] = Counter()
         self._step: float | None = None

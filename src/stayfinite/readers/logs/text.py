@@ -8,14 +8,14 @@ and their numbers are converted together.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries
 from stayfinite.readers.logs.formats import FORMATS, Format
 from stayfinite.readers.logs.history import rows_of_history
 from stayfinite.readers.logs.messages import is_trouble
-from stayfinite.readers.logs.prefix import split_prefix
+from stayfinite.readers.logs.prefix import counts_up, split_prefix
 from stayfinite.readers.logs.rank_state import RankState
 from stayfinite.readers.logs.reading import RANK, Reading
 from stayfinite.readers.logs.shapes import Shape, ShapeBook
@@ -49,12 +49,16 @@ class TextReader:
         self._waiters = [format_ for format_ in self._formats if format_.waits]
         self._waiting = False
         self._book = ShapeBook()
+        self._counted: bool | None = None
+        """Whether lines begin with their step; unknown before the first ones."""
         self._shape: Shape | None = None
         self._run_lines: list[int] = []
         self._run: list[tuple[str, ...]] = []
 
-    def feed(self, lines: Iterable[str]) -> None:
+    def feed(self, lines: Sequence[str]) -> None:
         """Read lines without line ends; one that ends in a carriage return continues in the next."""
+        if self._counted is None and lines:
+            self._counted = counts_up(lines)
         fullmatch = _NOTHING if self._shape is None else self._shape.pattern.fullmatch
         number = self.lines
         add_line, add_groups = self._run_lines.append, self._run.append
@@ -96,7 +100,7 @@ class TextReader:
             series.lines = self.lines
             series.messages = state.messages.listed(self.source, series.rank)
             series.kind = state.kind
-        return [state.series for _, state in states]
+        return [state.repeated.measured(state.series) for _, state in states]
 
     def _split(self, line: str, number: int) -> None:
         """Separate a progress bar from text printed after it, and lists of a history into epochs."""
@@ -117,7 +121,7 @@ class TextReader:
             self._add_to_run(*found, number)
             return
         self._flush()
-        start, rank, by_process = split_prefix(line)
+        start, rank, by_process = split_prefix(line, counted=self._counted is True)
         state = self._state(0) if rank is None else self._named_rank(line[rank[0] : rank[1]], by_process)
         text = line[start:].rstrip()
         in_traceback = state.traceback.is_open
@@ -129,6 +133,8 @@ class TextReader:
             measures = _MEASURES.search(line, start)
             if measures and not self._waiting:
                 met = state.messages.known(text, number)
+                if met and state.repeated.add(text, number):
+                    return
                 if met == OFTEN and text[:1].isalnum() and len(line) < 512 and not is_trouble(text):
                     self._book.learn_message(line, start, rank, by_process)
                 if met:
@@ -137,13 +143,15 @@ class TextReader:
                 reading = self._understood(line, start)
                 if reading is not None:
                     reading.is_message = reading.is_message or _has_remark(reading, line)
-                    learned = self._book.learn(line, reading, rank, by_process)
+                    partly = not reading.has("loss", "grad_norm") and state.repeated.add(text, number, claimed=True)
+                    learned = None if partly else self._book.learn(line, reading, rank, by_process)
                     if learned is None:
                         self._take(reading, line, text, state, number)
                     else:
                         learned[0].message = text if reading.is_message else ""
                         self._add_to_run(*learned, number)
                     return
+            state.repeated.add(text, number)
         state.messages.add(text, number)
 
     def _understood(self, line: str, start: int) -> Reading | None:

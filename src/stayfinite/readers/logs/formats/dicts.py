@@ -76,6 +76,9 @@ class Dicts(Format):
         if "train_runtime" in names:
             reading.is_summary = True
         reading.is_point = reading.has("loss", "grad_norm", "lr", "loss_scale") and not evaluation
+        parts = [name for name, _, _ in reading.fields if is_loss_part(name)]
+        if len(parts) > 1 and not evaluation and not reading.has("loss") and reading.has("step", "epoch"):
+            reading.loss_is_sum = reading.is_point = True
         event = texts.get("event")
         if event is not None:
             reading.is_message = True

@@ -47,6 +47,8 @@ _CELL = lazy_regex(
 )
 _APART = lazy_regex(r"[^\s|](?:[^\s|]| (?=[^\s|]))*")
 """Names with a bar, a tab or two spaces between them."""
+_BARRED = lazy_regex(r"[^\s|](?:[^|]{0,38}[^\s|])?(?=\s*(?:\||$))")
+"""Names between bars."""
 _WORDS = lazy_regex(r"[A-Za-z_%@/.\d() -]{1,24}")
 _FIRST = lazy_regex(r"[\s|]*(?:global_?)?(?:steps?|epochs?|iter\w{0,8})\b", re.IGNORECASE)
 _GAPS = lazy_regex(r"\S(?:\s{2,}|\s*\|\s*)[A-Za-z_]\S*\s")
@@ -92,7 +94,7 @@ class Tables(Format):
         leads = _FIRST.match(line, start) is not None
         if not leads and not _GAPS.search(line, start):
             return
-        found = _headed(line, start)
+        found = list(_BARRED.finditer(line, start)) if line[start:].count("|") >= 2 else _headed(line, start)
         names = [plain(match[0]) for match in found]
         columns = [column_of(name) for name in names]
         whole = False
