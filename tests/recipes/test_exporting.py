@@ -129,7 +129,7 @@ def test_the_card_has_the_runs_own_figures(translated, tmp_path):
 
 @pytest.mark.slow
 def test_an_adapter_is_merged_and_answers_the_same_without_us(chatted, tmp_path):
-    from stayfinite.recipes.chat.generating import generate
+    from stayfinite.recipes.chat.evaluating import generate
     from stayfinite.recipes.chat.using import make_ready
 
     done = export(str(chatted), str(tmp_path / "out"), merge=True, say=silent)

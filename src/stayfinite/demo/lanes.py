@@ -1,9 +1,14 @@
 """The three ways to train: same model, optimizer, schedule and batches; only the differences are here."""
 
 import json
+import math
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
 
 import torch
 from torch import Tensor
@@ -12,9 +17,8 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from stayfinite.core.policy import Policy
 from stayfinite.demo.model import TinyT5
+from stayfinite.demo.result import Overflow, find_overflow
 from stayfinite.demo.task import Batch
-from stayfinite.demo.trainer_log import TrainerLog
-from stayfinite.demo.why import Overflow, find_overflow
 from stayfinite.guard.guard import Guard
 from stayfinite.report.terminal import Console
 
@@ -175,3 +179,80 @@ class GuardedLane(Lane):
 
     def close(self) -> None:
         self._guard.close()
+
+
+class TrainerLog:
+    """Averages the losses of `every` steps into one line, as the Trainer does, with its `logging_nan_inf_filter`.
+
+    A non-finite loss is replaced by the mean since the last line. Right after a line that mean is 0, so from the first
+    NaN on every line says 0.0.
+    """
+
+    def __init__(self, every: int, steps_an_epoch: float) -> None:
+        self.every = every
+        self.steps_an_epoch = steps_an_epoch
+        self.last_loss = math.nan
+        """The loss of the last line."""
+        self._sum = 0.0
+        self._step = 0
+
+    def add(self, loss: float, grad_norm: float, lr: float) -> str | None:
+        """Add one step; return the line if one is due."""
+        since = self._step % self.every
+        self._sum += loss if math.isfinite(loss) else self._sum / (1 + since)
+        self._step += 1
+        if self._step % self.every:
+            return None
+        self.last_loss = round(self._sum / self.every, 4)
+        self._sum = 0.0
+        epoch = round(self._step / self.steps_an_epoch, 2)
+        return str({"loss": self.last_loss, "grad_norm": grad_norm, "learning_rate": lr, "epoch": epoch})
+
+
+def race(lanes: Sequence[Lane], batches: Sequence[Batch], seconds: dict[str, float]) -> Iterator[Progress]:
+    """Train every lane on every batch and yield each step when it is done.
+
+    Lanes share nothing, so their results are independent. An error in one ends all and is raised here; leaving the loop
+    early ends them too. `seconds` receives the CPU time of each lane.
+    """
+    news: SimpleQueue[Progress | BaseException | None] = SimpleQueue()
+    stop = Event()
+    threads = [Thread(target=_run, args=(lane, batches, news, stop, seconds), name=lane.name) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    try:
+        running = len(threads)
+        while running:
+            each = news.get()
+            if isinstance(each, BaseException):
+                raise each
+            if each is None:
+                running -= 1
+            else:
+                yield each
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _run(
+    lane: Lane,
+    batches: Sequence[Batch],
+    news: "SimpleQueue[Progress | BaseException | None]",
+    stop: Event,
+    seconds: dict[str, float],
+) -> None:
+    try:
+        try:
+            for batch in batches:
+                if stop.is_set():
+                    break
+                news.put(lane.train(batch))
+        finally:
+            seconds[lane.name] = time.thread_time()
+            lane.close()
+    except BaseException as error:
+        news.put(error)
+    finally:
+        news.put(None)

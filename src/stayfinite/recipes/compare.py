@@ -23,22 +23,32 @@ from torch import Tensor
 
 from stayfinite.autopsy.steps.surroundings import device_in_words
 from stayfinite.core.policy import Policy
-from stayfinite.recipes.images.answers import prompt_for
 from stayfinite.recipes.images.assembling import assembled, base_of, build_base
 from stayfinite.recipes.images.batching import Batch, PairBatches, PairRows, Pixels, loader_of, with_weight
 from stayfinite.recipes.images.built_in import Task
-from stayfinite.recipes.images.data import pairs_for, table_for
-from stayfinite.recipes.images.epochs import EpochLog, memory_peak
+from stayfinite.recipes.images.data import Apart, pairs_for, table_for
 from stayfinite.recipes.images.evaluating import Scores, evaluate
-from stayfinite.recipes.images.folds import Apart
-from stayfinite.recipes.images.integrity import first_batch, look_at_batch, show_dry_run
-from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, ramp
-from stayfinite.recipes.images.models import Base, load_processor, load_trained, parameters_in_words
-from stayfinite.recipes.images.optimizing import rates_of, two_rates
+from stayfinite.recipes.images.integrity import anomalies, deterministic, first_batch, look_at_batch, show_dry_run
+from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, prompt_for, ramp
+from stayfinite.recipes.images.models import (
+    Base,
+    load_processor,
+    load_trained,
+    parameters_in_words,
+    rates_of,
+    two_rates,
+)
 from stayfinite.recipes.images.pairs import LABELS, Pair
-from stayfinite.recipes.images.records import Result, keep_result, read_class_weights, save_trained, write_meta
+from stayfinite.recipes.images.records import (
+    EpochLog,
+    Result,
+    keep_result,
+    memory_peak,
+    read_class_weights,
+    save_trained,
+    write_meta,
+)
 from stayfinite.recipes.images.refusals import refuse_impossible
-from stayfinite.recipes.images.switches import anomalies, deterministic
 from stayfinite.recipes.running.checking import look_before_start
 from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.launch import Launch

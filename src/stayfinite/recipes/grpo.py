@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.recovering.precision import PrecisionControl
-from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
+from stayfinite.recipes.chat.adapters import fingerprint, save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of, record_of
 from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.batching import Padding
@@ -37,12 +37,12 @@ from stayfinite.recipes.chat.evaluating import (
     scored_once,
     tokens_enough,
 )
-from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.policy.groups import (
     Portion,
     Sampled,
     StartWeights,
+    Steered,
     endless,
     in_words_of,
     portions_of,
@@ -59,7 +59,6 @@ from stayfinite.recipes.policy.refusals import (
     refuse_too_few,
 )
 from stayfinite.recipes.policy.starting import Start, start_of, without_dropout
-from stayfinite.recipes.policy.steered import Steered
 from stayfinite.recipes.running.checking import look_before_start
 from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.launch import Launch

@@ -26,15 +26,13 @@ from stayfinite.core.policy import Policy
 from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.recipes.diffusion import drawing, toy, trained
 from stayfinite.recipes.diffusion.drawing import Batch, GlobalBatches, Noise, NoisyRows, collate
-from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, most_frequent
+from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, batch_in_words, most_frequent, show
 from stayfinite.recipes.diffusion.losses import Objective, Weights
 from stayfinite.recipes.diffusion.model import MMDiT, Shape, Size, flops_of_row, measures_of
-from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, to_freeze
+from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, Prediction, Schedule, to_freeze
 from stayfinite.recipes.diffusion.refusals import refuse_impossible
 from stayfinite.recipes.diffusion.sampling import Sampler
-from stayfinite.recipes.diffusion.schedules import Prediction, Schedule
 from stayfinite.recipes.diffusion.supply import BadRows, Supply, read_supply
-from stayfinite.recipes.diffusion.telling import batch_in_words, show
 from stayfinite.recipes.diffusion.words import reader_for
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
@@ -288,7 +286,7 @@ def _train(config: Mmdit, place: Place, say: Callable[[str], None]) -> Result | 
 def main(arguments: Sequence[str]) -> None:
     """Train, `sample` from a trained model, or write the `toy` data."""
     if arguments and arguments[0] == "sample":
-        from stayfinite.recipes.diffusion.drawn import main as draw
+        from stayfinite.recipes.diffusion.trained import main as draw
 
         draw(arguments[1:])
     elif arguments and arguments[0] == "toy":

@@ -26,14 +26,12 @@ from stayfinite.inspection.inspection import Inspection
 from stayfinite.readers.data.beginnings import text_size
 from stayfinite.readers.data.hub_rows import is_hub
 from stayfinite.readers.data.opening import open_data
-from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
-from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, record_of, size_in_words
+from stayfinite.recipes.chat.adapters import fingerprint, save_adapter, take_adapter
+from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, quick_look, record_of, size_in_words
 from stayfinite.recipes.chat.bases import Bits, is_size
 from stayfinite.recipes.chat.batching import Padding, loader_of, rows_in_words, supervised
 from stayfinite.recipes.chat.data import examples_of, questions_of, task_of
 from stayfinite.recipes.chat.evaluating import TOLD, evaluate, in_words, scored_once, tokens_enough
-from stayfinite.recipes.chat.fingerprints import fingerprint
-from stayfinite.recipes.chat.looking import quick_look
 from stayfinite.recipes.chat.losses import loss_of
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.chat.refusals import refuse_impossible

@@ -7,20 +7,20 @@ import pytest
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.images.answers import prompt_for
+from stayfinite.recipes.images.assembling import is_size, write_base
 from stayfinite.recipes.images.batching import Batch, with_weight
-from stayfinite.recipes.images.losses import Comparison
+from stayfinite.recipes.images.losses import Comparison, prompt_for
 from stayfinite.recipes.images.models import (
     add_lora,
     choose_trained,
     load_model,
     load_processor,
     load_trained,
+    rates_of,
     save_model,
+    two_rates,
 )
-from stayfinite.recipes.images.optimizing import rates_of, two_rates
 from stayfinite.recipes.images.pairs import LABELS
-from stayfinite.recipes.images.tiny import is_size, write_base
 
 CPU = torch.device("cpu")
 QUESTION = "Which one is larger?"

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.diffusion.corpus import MEMORY, joined, read_corpus
-from stayfinite.recipes.diffusion.layout import Layout
+from stayfinite.recipes.diffusion.corpus import MEMORY, Layout, joined, read_corpus
 
 
 def write(directory: Path, name: str, ids: np.ndarray, latents: np.ndarray, **more: np.ndarray) -> None:

@@ -8,8 +8,7 @@ import torch
 
 from stayfinite.errors import NotReady, UsageError
 from stayfinite.recipes.diffusion.corpus import read_corpus
-from stayfinite.recipes.diffusion.supply import read_supply
-from stayfinite.recipes.diffusion.survey import scale_of, split_by_file, survey
+from stayfinite.recipes.diffusion.supply import read_supply, scale_of, split_by_file, survey
 from stayfinite.recipes.diffusion.toy import write_toy_set
 
 

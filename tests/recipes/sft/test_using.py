@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 from stayfinite.cli import main
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat import using
+from stayfinite.recipes.chat.adapters import fingerprint
 from stayfinite.recipes.chat.bases import Bits, load_base
 from stayfinite.recipes.chat.chatting import Chat, chat
-from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.questions import Question
 from stayfinite.recipes.chat.sampling import Datagen, datagen, right_ways
 from stayfinite.recipes.chat.testing import Examine, examine

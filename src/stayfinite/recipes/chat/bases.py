@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stderr, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -17,8 +20,8 @@ from typing import Any, Literal
 import torch
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.chat.converted import is_kept, keep, place_of
-from stayfinite.recipes.chat.tokenizers import load_tokenizer
+from stayfinite.recipes.chat.questions import CLOSE, OPEN
+from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.hub import is_built_here
 
 Bits = Literal["full", "8bit", "4bit"]
@@ -247,3 +250,100 @@ def _quantised(bits: Bits) -> Any:
     return kind(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=computing
     )
+
+
+PIECE = 1 << 20
+
+
+def place_of(file: Path, dtype: torch.dtype, cache_dir: str | None) -> Path:
+    """Where the plain model of a GGUF file is kept; another file, or another dtype, has another place."""
+    marked = hashlib.blake2b(digest_size=8)
+    size = file.stat().st_size
+    marked.update(f"{size} {dtype}".encode())
+    with file.open("rb") as opened:
+        marked.update(opened.read(PIECE))
+        opened.seek(max(0, size - PIECE))
+        marked.update(opened.read(PIECE))
+    cache = cache_dir or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "stayfinite" / "gguf" / f"{file.stem}-{marked.hexdigest()}"
+
+
+def is_kept(place: Path) -> bool:
+    """Whether a whole model lies there."""
+    return (place / "config.json").is_file() and (place / "model.safetensors").is_file()
+
+
+def keep(place: Path, save: Callable[[Path], None]) -> None:
+    """Keep a model, whole or not at all; where nothing can be written, the file is read again next time."""
+    with suppress(OSError):
+        write_whole(place, save)
+
+
+ROLES = ("system\n", "user\n", "assistant\n")
+START, END, PAD = "<|im_start|>", "<|im_end|>", "<|pad|>"
+TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int = 512) -> Any:
+    """A byte-level one, which no text can defeat; digits stand alone, so that numbers are spelled one way."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    # The words of the chat format stand in every row, so they get tokens of their own.
+    inner.train_from_iterator(chain(texts, ROLES * 1000), trainer)
+    kind: Any = PreTrainedTokenizerFast
+    tokenizer = kind(
+        tokenizer_object=inner, pad_token=PAD, bos_token=START, eos_token=END, clean_up_tokenization_spaces=False
+    )
+    # Said in one token each, and still seen when special tokens are left out of a text.
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in (OPEN, CLOSE)])
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def load_tokenizer(name: str | Path, **options: Any) -> Any:
+    """The tokenizer of a directory or of a hub's model.
+
+    Raises:
+        UsageError: there is none, or it has no end mark.
+    """
+    from transformers import AutoTokenizer
+
+    kind: Any = AutoTokenizer
+    try:
+        tokenizer = kind.from_pretrained(str(name), **options)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot load the tokenizer of {name}: {str(error).splitlines()[0]}",
+            fix="a directory with tokenizer.json, or a hub name (with network)",
+        ) from error
+    return ready(tokenizer, str(name))
+
+
+def ready(tokenizer: Any, name: str) -> Any:
+    """The tokenizer with an end mark and something to pad with.
+
+    Padding may be the end mark itself: labels are masked by place, never by token, so the end is still learned.
+    """
+    if tokenizer.eos_token_id is None:
+        raise UsageError(
+            f"the tokenizer of {name} has no eos_token: the model could not learn to stop",
+            fix="set eos_token in its tokenizer_config.json",
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.answers import found_in
 from stayfinite.recipes.chat.bases import Bits
-from stayfinite.recipes.chat.generating import generate
+from stayfinite.recipes.chat.evaluating import generate
+from stayfinite.recipes.chat.questions import found_in
 from stayfinite.recipes.chat.using import make_ready
 from stayfinite.recipes.running.place import PrecisionChoice
 from stayfinite.recipes.settings import read_settings, require

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.answers import wrapped
-from stayfinite.recipes.chat.questions import Question
+from stayfinite.recipes.chat.questions import Question, wrapped
 
 IGNORED = -100
 """Labels of the question and of padding: the loss passes over them."""

@@ -11,11 +11,19 @@ import torch
 import tyro
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.answers import OPEN, is_right, number_in, parsed
 from stayfinite.recipes.chat.bases import Bits
-from stayfinite.recipes.chat.built_in import Task, conversions
-from stayfinite.recipes.chat.generating import generate
-from stayfinite.recipes.chat.questions import Columns, Question, read_questions, write_questions
+from stayfinite.recipes.chat.data import Task, conversions
+from stayfinite.recipes.chat.evaluating import generate
+from stayfinite.recipes.chat.questions import (
+    OPEN,
+    Columns,
+    Question,
+    is_right,
+    number_in,
+    parsed,
+    read_questions,
+    write_questions,
+)
 from stayfinite.recipes.chat.using import make_ready
 from stayfinite.recipes.running.directories import require_writable
 from stayfinite.recipes.running.place import PrecisionChoice

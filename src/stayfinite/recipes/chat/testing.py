@@ -14,11 +14,10 @@ import tyro
 
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.answers import is_right, number_in, parsed
 from stayfinite.recipes.chat.bases import Bits
-from stayfinite.recipes.chat.built_in import Task, conversions
+from stayfinite.recipes.chat.data import Task, conversions
 from stayfinite.recipes.chat.evaluating import evaluate, in_words
-from stayfinite.recipes.chat.questions import Columns, Question, read_questions
+from stayfinite.recipes.chat.questions import Columns, Question, is_right, number_in, parsed, read_questions
 from stayfinite.recipes.chat.using import Ready, make_ready
 from stayfinite.recipes.running.directories import require_writable
 from stayfinite.recipes.running.place import PrecisionChoice

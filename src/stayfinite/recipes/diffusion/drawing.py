@@ -15,9 +15,8 @@ from torch.utils.data import Dataset, Sampler
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.diffusion.corpus import Corpus
-from stayfinite.recipes.diffusion.modes import TASKS, Mode, task_of
-from stayfinite.recipes.diffusion.schedules import Schedule, hidden
-from stayfinite.recipes.diffusion.survey import Scale
+from stayfinite.recipes.diffusion.modes import TASKS, Mode, Schedule, hidden, task_of
+from stayfinite.recipes.diffusion.supply import Scale
 
 Batch = dict[str, Tensor]
 SEED = 1_000_003

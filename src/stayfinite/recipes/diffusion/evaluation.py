@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from stayfinite.recipes.diffusion.corpus import Corpus
-from stayfinite.recipes.diffusion.drawing import NoisyRows, fixed_batches
+from stayfinite.recipes.diffusion.drawing import Batch, NoisyRows, fixed_batches
 from stayfinite.recipes.diffusion.losses import Objective
-from stayfinite.recipes.diffusion.modes import Mode, shares
+from stayfinite.recipes.diffusion.modes import TASKS, Mode, shares
 from stayfinite.recipes.diffusion.sampling import Sampler
-from stayfinite.recipes.diffusion.survey import Scale
+from stayfinite.recipes.diffusion.supply import Scale
+from stayfinite.recipes.diffusion.words import Reader
 from stayfinite.recipes.running.processes import Place
 
 ROWS = 64
@@ -184,3 +185,31 @@ def most_frequent(corpus: Corpus, indices: Sequence[int], vocabulary: int) -> Te
     for place in range(ids.shape[1]):
         counts[place] = torch.bincount(ids[mask[:, place], place], minlength=vocabulary)[:vocabulary].float()
     return counts.argmax(1)
+
+
+def batch_in_words(batch: Batch, corpus: Corpus, read: Reader) -> list[str]:
+    """Origin, task and text of each row."""
+    told = []
+    for index, task, time in zip(batch["row"], batch["task"], _times(batch), strict=True):
+        ids, mask = corpus.ids[int(index)], corpus.mask[int(index)]
+        told.append(
+            f"{corpus.where(int(index))}, {TASKS[int(task)]} at time {float(time):.2f}: {text_of(ids, mask, read)}"
+        )
+    return told
+
+
+def show(scores: Scores, corpus: Corpus, read: Reader, count: int, say: Callable[[str], None]) -> None:
+    """Print some texts sampled from latents, with the true ones where they differ."""
+    for index, written in scores.examples[:count]:
+        mask = corpus.mask[index]
+        own, truth = text_of(written, mask, read), text_of(corpus.ids[index], mask, read)
+        say(f"  {corpus.rows[index]}: {own[:100]}" + ("" if own == truth else f"\n    not {truth[:100]}"))
+
+
+def text_of(ids: Tensor, mask: Tensor, read: Reader) -> str:
+    """A row's text without padding."""
+    return read(ids[mask].tolist())
+
+
+def _times(batch: Batch) -> Tensor:
+    return batch["text_time"].maximum(batch["latent_time"])

@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stayfinite.recipes.diffusion.drawing import Batch
-from stayfinite.recipes.diffusion.modes import Mode, shares
-from stayfinite.recipes.diffusion.schedules import Prediction, Schedule, amounts, target
+from stayfinite.recipes.diffusion.modes import Mode, Prediction, Schedule, amounts, shares, target
 from stayfinite.state.parts import unwrapped
 
 

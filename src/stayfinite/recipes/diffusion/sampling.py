@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from stayfinite.recipes.diffusion.model import MMDiT
-from stayfinite.recipes.diffusion.schedules import Prediction, Schedule, amounts, both, hidden
+from stayfinite.recipes.diffusion.modes import Prediction, Schedule, amounts, both, hidden
 
 FARTHEST = 12.0
 """Clamp for intermediate samples, in standard deviations: a first estimate is divided by almost 0."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from stayfinite.recipes.images.decoding import decode
+from stayfinite.recipes.images.data import decode
 from stayfinite.recipes.images.pairs import Pair
 from stayfinite.recipes.running.sharing import Spare, share_of
 
@@ -43,7 +43,7 @@ class Pixels:
 
 
 class PairRows(Dataset[Batch]):
-    """Pairs with their pixels."""
+    """Pairs with their pixels. Torch collates them: images (B, 2, 3, H, W), labels, rows and counted (B,)."""
 
     def __init__(self, pairs: Sequence[Pair], pixels: Callable[[str], Tensor]) -> None:
         self.pairs = pairs
@@ -60,11 +60,6 @@ class PairRows(Dataset[Batch]):
             "rows": torch.tensor(index),
             "counted": torch.tensor(not isinstance(index, Spare)),
         }
-
-
-def stacked(rows: Sequence[Batch]) -> Batch:
-    """Collate rows: images (B, 2, 3, H, W), labels, rows and counted (B,)."""
-    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
 
 
 class PairBatches(Sampler[list[int]]):
@@ -90,10 +85,7 @@ class PairBatches(Sampler[list[int]]):
 
 def loader_of(rows: PairRows, batches: PairBatches, *, workers: int, pin: bool) -> DataLoader[Batch]:
     """A data loader over these batches."""
-    return DataLoader(
-        rows, batch_sampler=batches, collate_fn=stacked, num_workers=workers, pin_memory=pin,
-        persistent_workers=workers > 0,
-    )  # fmt: skip
+    return DataLoader(rows, batch_sampler=batches, num_workers=workers, pin_memory=pin, persistent_workers=workers > 0)
 
 
 def with_weight(batch: Batch, weight: float) -> Batch:

@@ -1,15 +1,19 @@
-"""Check the first batch before step 1; show the checks of a dry run."""
+"""Look for what is wrong: in the first batch, in a dry run, and in operators (anomalies, determinism)."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
+import torch
 from rich.console import Console
+from torch.utils.data import default_collate
 
-from stayfinite.errors import NotReady
+from stayfinite.errors import BadStep, NotReady
 from stayfinite.inspection.inspection import Inspection
-from stayfinite.recipes.images.batching import Batch, PairRows, stacked
+from stayfinite.recipes.images.batching import Batch, PairRows
 from stayfinite.recipes.images.pairs import LABELS, SIMILAR, Pair
 from stayfinite.report.inspection import show_inspection
 
@@ -31,7 +35,7 @@ def first_batch(rows: PairRows, size: int) -> Batch:
             break
     if not found:
         raise NotReady(f"cannot read any image of the first {min(len(rows), 4 * size)} pairs: {failed}")
-    return stacked(found)
+    return default_collate(found)
 
 
 def look_at_batch(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
@@ -72,3 +76,41 @@ def show_dry_run(found: Inspection, steps: int, say: Callable[[str], None]) -> N
     if wrong:
         raise NotReady(f"the dry run found {wrong[0].code} ({wrong[0].cause}): {wrong[0].title}", fix=wrong[0].fix)
     say(f"dry run: {steps:,} steps planned; nothing written")
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Use deterministic operators, or raise where there is none."""
+    if not wanted:
+        yield
+        return
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by cuBLAS
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.backends.cudnn.benchmark = before[1]
+
+
+@contextmanager
+def anomalies(wanted: bool, step: Callable[[], int]) -> Iterator[None]:
+    """Stop backward at the first operator that makes a NaN; torch prints its forward call.
+
+    Raises:
+        BadStep: a NaN was found.
+    """
+    with torch.autograd.set_detect_anomaly(wanted):
+        try:
+            yield
+        except RuntimeError as error:
+            if not wanted or "returned nan values" not in str(error):
+                raise
+            raise BadStep(
+                f"--detect-anomaly: {error} The warning above shows the forward lines",
+                step=step() + 1,
+                code="anomaly",
+                fix="without --detect-anomaly the step is refused and explained, and training continues",
+            ) from error

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.images.assembling import uses_lora
-from stayfinite.recipes.images.folds import refuse_missing_fold
-from stayfinite.recipes.images.tiny import PATCH, is_size
+from stayfinite.recipes.images.assembling import PATCH, is_size, uses_lora
+from stayfinite.recipes.images.data import refuse_missing_fold
 from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable

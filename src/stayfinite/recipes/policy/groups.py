@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.recipes.chat.answers import is_right, number_in, parsed
 from stayfinite.recipes.chat.batching import Padding, rows_in_words
-from stayfinite.recipes.chat.generating import generate_tokens, prompt_room
+from stayfinite.recipes.chat.evaluating import generate_tokens, prompt_room
 from stayfinite.recipes.chat.prompts import Example, Prompting
-from stayfinite.recipes.chat.questions import Question
+from stayfinite.recipes.chat.questions import Question, is_right, number_in, parsed
 from stayfinite.recipes.running.processes import Place
+from stayfinite.rl import Rung, Steering
 
 TINY = 1e-6
 """Rewards closer than this are equal."""
@@ -247,3 +247,39 @@ def in_words_of(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
     """Prompt, answer and advantage of each row."""
     worth = batch["advantages"].tolist()
     return [f"{text} (advantage {one:+.2f})" for text, one in zip(rows_in_words(tokenizer, batch), worth, strict=True)]
+
+
+PATIENCE = 5
+"""Steps to wait between two measures; much longer and no good snapshot is left."""
+
+WORDS = {
+    Rung.KL: "raised the KL coefficient to {kl:g}",
+    Rung.RATE: "cut the learning rate",
+    Rung.ROLL_BACK: "rolled back to known-good weights",
+}
+
+
+class Steered:
+    """Checks the signals between two samplings and acts, if enabled.
+
+    Arguments:
+        guard: of the training.
+        config: settings of the recipe.
+        say: receives what was done.
+    """
+
+    def __init__(self, guard: Any, config: Any, say: Callable[[str], None]) -> None:
+        self._kl, self._say = config.kl, say
+        self._steering = (
+            Steering(guard, kl=config.kl, patience=max(1, PATIENCE // config.updates)) if config.steer else None
+        )
+
+    @property
+    def kl(self) -> float:
+        return self._kl if self._steering is None else self._steering.kl
+
+    def follow(self) -> None:
+        """Call before sampling, so that answers never predate a rollback."""
+        rung = Rung.NOTHING if self._steering is None else self._steering.follow()
+        if rung:
+            self._say(f"steering: {WORDS[rung].format(kl=self.kl)}")

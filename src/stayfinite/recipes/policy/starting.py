@@ -13,8 +13,7 @@ from torch import nn
 
 from stayfinite.recipes.chat.adapters import adapter_in, read_record
 from stayfinite.recipes.chat.bases import is_size
-from stayfinite.recipes.chat.built_in import METRIC, conversions
-from stayfinite.recipes.chat.data import task_of
+from stayfinite.recipes.chat.data import METRIC, conversions, task_of
 from stayfinite.recipes.chat.questions import Question, write_questions
 from stayfinite.recipes.chat.using import base_named
 from stayfinite.recipes.running.processes import Place
