@@ -1,4 +1,4 @@
-"""Rows of a directory: tokens in memory, latents on disk."""
+"""Read tokens/NAME.npz and latents/NAME.npy, paired by name: tokens in memory, latents on disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ class Row:
     """None for a file that holds one row without a row dimension."""
 
     def __str__(self) -> str:
-        return f"{self.pair.name}" if self.number is None else f"{self.pair.name} row {self.number}"
+        return self.within(self.pair.name)
+
+    def within(self, file: str | Path) -> str:
+        """The row in a file, for messages."""
+        return f"{file}" if self.number is None else f"{file} row {self.number}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +77,7 @@ class Corpus:
 
     def where(self, index: int) -> str:
         """The latent's file and row, for messages."""
-        row = self.rows[index]
-        return f"{row.pair.latents}" if row.number is None else f"{row.pair.latents} row {row.number}"
+        return self.rows[index].within(self.rows[index].pair.latents)
 
 
 def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Corpus:

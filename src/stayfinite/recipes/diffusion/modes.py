@@ -1,4 +1,4 @@
-"""Training modes: which loss a row has, and which parameters are frozen."""
+"""What a row is trained on: its task, its noise, what the model predicts, and which parameters a mode freezes."""
 
 from __future__ import annotations
 

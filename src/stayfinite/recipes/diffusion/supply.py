@@ -1,4 +1,4 @@
-"""Read a directory, check it, split by file, normalize."""
+"""Read a directory, look at every row (broken, duplicated, absurdly large), split by file, normalize."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def read_supply(
     validation = looked.good(validation)
     healthy = looked.good(training)
     known = {looked.keys[index] for index in training}
-    new = not_in(looked.keys, validation, known)
+    new = [index for index in validation if looked.keys[index] not in known]
     if len(new) < len(validation):
         say(f"dropped {len(validation) - len(new):,} validation rows: their text and latent are in the training data")
     training = training if bad_rows == "keep" else healthy
@@ -162,16 +162,15 @@ def survey(corpus: Corpus) -> Survey:
         if wrong:
             bad[index] = f"{corpus.where(index)}: {wrong} of {latent.numel()} values are NaN or inf in float32"
         elif not mask.any():
-            bad[index] = f"{_tokens(corpus, index)}: no tokens, attention_mask is all 0"
+            row = corpus.rows[index]
+            bad[index] = f"{row.within(row.pair.tokens)}: no tokens, attention_mask is all 0"
         sizes[index] = latent.double().square().mean().sqrt()
     usual = sizes[sizes.isfinite() & (sizes > 0)]
     if len(usual):
         usually = float(usual.median())
         for index in (sizes.isfinite() & (sizes > ABSURD * usually)).nonzero().flatten().tolist():
-            bad.setdefault(
-                index,
-                f"{corpus.where(index)}: values of about {float(sizes[index]):.2g} (other rows {usually:.2g})",
-            )
+            size = f"values of about {float(sizes[index]):.2g} (other rows {usually:.2g})"
+            bad.setdefault(index, f"{corpus.where(index)}: {size}")
     return Survey(bad=bad, keys=keys)
 
 
@@ -198,13 +197,3 @@ def split_by_file(corpus: Corpus, share: float) -> tuple[list[int], list[int]]:
     for index, row in enumerate(corpus.rows):
         sides[row.pair.name in kept_back].append(index)
     return sides
-
-
-def not_in(keys: Sequence[bytes], indices: Sequence[int], other: set[bytes]) -> list[int]:
-    """The rows without a duplicate on the other side."""
-    return [index for index in indices if keys[index] not in other]
-
-
-def _tokens(corpus: Corpus, index: int) -> str:
-    row = corpus.rows[index]
-    return f"{row.pair.tokens}" if row.number is None else f"{row.pair.tokens} row {row.number}"

@@ -1,4 +1,4 @@
-"""A trained model on disk, with everything needed to sample from it."""
+"""A trained model on disk, and ``stayfinite train mmdit sample``: text from latents, latents from text, or pairs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from torch import Tensor
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.diffusion.corpus import Layout, open_latents, read_tokens
-from stayfinite.recipes.diffusion.evaluation import text_of
 from stayfinite.recipes.diffusion.model import MMDiT, Shape
 from stayfinite.recipes.diffusion.modes import Prediction, Schedule
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.supply import Scale
-from stayfinite.recipes.diffusion.words import reader_for, reader_of
+from stayfinite.recipes.diffusion.words import reader_for, reader_of, text_of
 from stayfinite.recipes.running.directories import require_writable
 from stayfinite.recipes.running.place import choose_device
 from stayfinite.recipes.settings import read_settings, require
@@ -44,18 +43,9 @@ class About:
     tokenizer: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "version": 1,
-            "shape": asdict(self.shape),
-            "layout": asdict(self.layout),
-            "schedule": self.schedule,
-            "prediction": self.prediction,
-            "mean": self.scale.mean.tolist(),
-            "spread": self.scale.spread.tolist(),
-            "lengths": list(self.lengths),
-            "words": self.words and list(self.words),
-            "tokenizer": self.tokenizer,
-        }
+        plain = asdict(self)
+        del plain["scale"]
+        return {"version": 1, **plain, "mean": self.scale.mean.tolist(), "spread": self.scale.spread.tolist()}
 
 
 def write_about(directory: Path, about: About) -> None:
@@ -72,13 +62,11 @@ def read_about(directory: Path) -> About:
         return About(
             shape=Shape(**held["shape"]),
             layout=Layout(array=tuple(held["layout"]["array"]), patch=held["layout"]["patch"]),
-            schedule=held["schedule"],
-            prediction=held["prediction"],
             scale=Scale(mean=torch.tensor(held["mean"]), spread=torch.tensor(held["spread"])),
             lengths=tuple(held["lengths"]),
             words=held["words"] and tuple(held["words"]),
-            tokenizer=held["tokenizer"],
-        )
+            **{name: held[name] for name in ("schedule", "prediction", "tokenizer")},
+        )  # fmt: skip
     except FileNotFoundError as error:
         raise UsageError(
             f"no model in {directory}: {ABOUT} is missing", fix="name the --output-dir of a run"

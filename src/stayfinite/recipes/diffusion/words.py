@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from stayfinite.errors import UsageError
 
 VOCABULARY = "vocab.json"
@@ -26,26 +28,20 @@ def reader_for(directory: Path, tokenizer: str | None) -> tuple[Reader, list[str
         loaded: Any = load_tokenizer(tokenizer)
         return (lambda ids: str(loaded.decode(list(ids)))), None
     path = directory / VOCABULARY
-    if not path.is_file():
-        return numbers, None
-    words = _read(path)
+    words = _read(path) if path.is_file() else None
     return reader_of(words), words
 
 
 def reader_of(words: Sequence[str] | None) -> Reader:
     """A decoder for a word list; for numbers if None."""
     if words is None:
-        return numbers
-
-    def read(ids: Sequence[int]) -> str:
-        return " ".join(words[index] if index < len(words) else f"<{index}>" for index in ids)
-
-    return read
+        return lambda ids: " ".join(map(str, ids))
+    return lambda ids: " ".join(words[index] if index < len(words) else f"<{index}>" for index in ids)
 
 
-def numbers(ids: Sequence[int]) -> str:
-    """The ids as text."""
-    return " ".join(map(str, ids))
+def text_of(ids: Tensor, mask: Tensor, read: Reader) -> str:
+    """A row's text without padding."""
+    return read(ids[mask].tolist())
 
 
 def _read(path: Path) -> list[str]:

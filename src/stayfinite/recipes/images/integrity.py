@@ -35,7 +35,8 @@ def first_batch(rows: PairRows, size: int) -> Batch:
             break
     if not found:
         raise NotReady(f"cannot read any image of the first {min(len(rows), 4 * size)} pairs: {failed}")
-    return default_collate(found)
+    batch: Batch = default_collate(found)
+    return batch
 
 
 def look_at_batch(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
