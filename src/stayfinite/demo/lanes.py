@@ -1,10 +1,11 @@
-"""The three ways to train: same model, optimizer, schedule and batches; only the differences are here."""
+"""The three ways to train, side by side: same model, optimizer, schedule and batches; only the differences are here."""
 
 import json
 import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -90,6 +91,17 @@ class Lane(ABC):
         with torch.autocast("cpu", dtype=torch.float16):
             return self.loss_of(batch)
 
+
+class UnguardedLane(Lane):
+    """A training that takes every step, and writes a log."""
+
+    def __init__(self, model: TinyT5, steps: int, log: Path) -> None:
+        super().__init__(model, steps)
+        self._file = log.open("w", encoding="utf-8")
+
+    def close(self) -> None:
+        self._file.close()
+
     def follow(self, loss: Tensor) -> tuple[float, float, float]:
         """Backward, clip, step, as in every tutorial. Returns loss, gradient norm and learning rate."""
         loss.backward()
@@ -101,36 +113,28 @@ class Lane(ABC):
         return loss.item(), grad_norm.item(), lr
 
 
-class Fp32Lane(Lane):
+class Fp32Lane(UnguardedLane):
     """Full precision, unguarded. Writes a line per step."""
 
     name, what = "fp32", "full precision"
-
-    def __init__(self, model: TinyT5, steps: int, log: Path) -> None:
-        super().__init__(model, steps)
-        self._file = log.open("w", encoding="utf-8")
 
     def take(self, batch: Batch) -> Progress:
         loss, grad_norm, lr = self.follow(self.loss_of(batch))
         self._file.write(json.dumps({"step": self.step, "loss": loss, "grad_norm": grad_norm, "lr": lr}) + "\n")
         return self.progress(loss, grad_norm, f"{loss:.4f}")
 
-    def close(self) -> None:
-        self._file.close()
-
 
 SETTINGS = "model: t5, tiny, random weights\nfp16: True\n"
 """Head of the wild log, as training programs print it: without it fp16 cannot be told from a high rate."""
 
 
-class WildLane(Lane):
+class WildLane(UnguardedLane):
     """fp16 as in bug reports: autocast, no loss scaler, every step taken, and a log that hides NaN."""
 
     name, what = "fp16", "as found in the wild"
 
     def __init__(self, model: TinyT5, steps: int, log: Path, steps_an_epoch: float) -> None:
-        super().__init__(model, steps)
-        self._file = log.open("w", encoding="utf-8")
+        super().__init__(model, steps, log)
         self._file.write(SETTINGS)
         self.every = max(1, min(10, steps // 4))
         """Steps between log lines."""
@@ -142,9 +146,6 @@ class WildLane(Lane):
         if line is not None:
             self._file.write(line + "\n")
         return self.progress(loss, grad_norm, str(self._log.last_loss), line)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class GuardedLane(Lane):
@@ -244,14 +245,12 @@ def _run(
     seconds: dict[str, float],
 ) -> None:
     try:
-        try:
+        with closing(lane):
             for batch in batches:
                 if stop.is_set():
                     break
                 news.put(lane.train(batch))
-        finally:
             seconds[lane.name] = time.thread_time()
-            lane.close()
     except BaseException as error:
         news.put(error)
     finally:

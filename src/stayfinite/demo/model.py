@@ -196,7 +196,14 @@ GAIN = 200.0
 
 @torch.no_grad()
 def plant_outlier(model: TinyT5, character: str) -> None:
-    """Make one feed-forward neuron of the last encoder block respond enormously to the last byte of `character`."""
+    """Make one feed-forward neuron of the last encoder block respond enormously to the last byte of `character`.
+
+    So it is in models pre-trained in bf16, which reaches 3e38: the feed-forward layers of T5 checkpoints have a few
+    neurons that respond to a few tokens with enormous values; the product of `wo` then exceeds 65,504, the largest fp16
+    number, and fine-tuning in fp16 gives inf, then NaN. A randomly initialized model has no such neuron and grows none
+    in seconds. Only weights are planted. They are ordinary fp32 numbers, and fp32 and bf16 train with them undisturbed;
+    the overflow comes from fp16 arithmetic alone.
+    """
     embedding = model.shared.weight
     embedding[:, FEATURE] = RESTING
     embedding[MARKS + character.encode()[-1], FEATURE] = RAISED

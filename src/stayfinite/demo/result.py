@@ -1,4 +1,4 @@
-"""Result of the demo."""
+"""Result of the demo, and why a step was refused: its batch run again in fp32 and fp16, module by module."""
 
 import math
 from collections.abc import Callable

@@ -46,7 +46,7 @@ def run_demo(*, out: Path, steps: int = 250, seed: int = 0, console: Console | N
             guarded = GuardedLane(copy.deepcopy(model), steps, out / "guarded", screen)
             wild = WildLane(copy.deepcopy(model), steps, out / "fp16.log", len(task.train) / ROWS)
             lanes: list[Lane] = [Fp32Lane(copy.deepcopy(model), steps, out / "fp32.jsonl"), wild, guarded]
-            screen.lanes([(lane.name, lane.what) for lane in lanes])
+
             shown: dict[str, str] = {}
             for progress in race(lanes, batches, seconds):
                 shown[progress.lane] = progress.shown
@@ -56,15 +56,10 @@ def run_demo(*, out: Path, steps: int = 250, seed: int = 0, console: Console | N
     marks = guarded.overflow.characters if guarded.overflow else ()
     marked = {step for step, batch in enumerate(batches, 1) if marks and _contains(batch, marks)}
     result = DemoResult(
-        seed=seed,
-        steps=steps,
-        seconds=time.perf_counter() - began,
-        lanes=results,
-        overflow=guarded.overflow,
+        seed=seed, steps=steps, seconds=time.perf_counter() - began, lanes=results, overflow=guarded.overflow,
         refused_with_character=len(marked & set(guarded.refused)),
-        accepted_with_character=len(marked - set(guarded.refused)),
-        out=out,
-    )
+        accepted_with_character=len(marked - set(guarded.refused)), out=out,
+    )  # fmt: skip
     draw_result(console, result)
     return result
 
@@ -83,17 +78,11 @@ def _judge(lane: Lane, task: Task, steps: int, logged_loss: str, seconds: float)
     with torch.no_grad():
         held_out_loss = lane.loss_of(collate(task.held_out)).item()
     return LaneResult(
-        name=lane.name,
-        what=lane.what,
-        logged_loss=logged_loss,
-        held_out_loss=held_out_loss,
-        exact=_exact(lane.model, task.held_out),
-        exact_items=_exact(lane.model, task.held_out_items),
-        steps=steps,
-        refused=len(lane.refused),
+        name=lane.name, what=lane.what, logged_loss=logged_loss, held_out_loss=held_out_loss, steps=steps,
+        exact=_exact(lane.model, task.held_out), exact_items=_exact(lane.model, task.held_out_items),
+        refused=len(lane.refused), seconds=seconds,
         non_finite_weights=1 - weights.isfinite().float().mean().item(),
-        seconds=seconds,
-    )
+    )  # fmt: skip
 
 
 def _exact(model: TinyT5, pairs: list[Pair]) -> float:

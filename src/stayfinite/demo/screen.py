@@ -20,6 +20,7 @@ LOWEST, HIGHEST = math.log(0.01), math.log(6.0)
 CURVE = 24
 """Width of a loss curve, in characters."""
 STYLES = {"fp32": "cyan", "fp16": "red", "guarded": "green"}
+"""Colors of the lanes, in drawing order."""
 
 
 class Screen:
@@ -28,7 +29,7 @@ class Screen:
     def __init__(self, console: Console, steps: int) -> None:
         self._console = console
         self._steps = steps
-        self._what: dict[str, str] = {}
+
         self._last: dict[str, Progress] = {}
         self._losses: defaultdict[str, list[float]] = defaultdict(list)
         self._line = ""
@@ -46,10 +47,6 @@ class Screen:
     ) -> None:
         if self._live:
             self._live.stop()
-
-    def lanes(self, lanes: Sequence[tuple[str, str]]) -> None:
-        """Name the lanes with their descriptions, in drawing order."""
-        self._what = dict(lanes)
 
     def print(self, line: Any) -> None:
         """Print a line above the live part; used as the guard's console."""
@@ -73,19 +70,11 @@ class Screen:
         table = Table(box=None, pad_edge=False)
         for heading in ("", "loss curve", "step", "logged loss", "grad_norm", "refused"):
             table.add_column(heading, justify="right" if heading not in ("", "loss curve") else "left")
-        for name in self._what:
+        for name, style in STYLES.items():
             last = self._last.get(name)
-            if last is None:
-                table.add_row(Text(name, STYLES.get(name, "")), " " * CURVE, f"0/{self._steps}", "", "", "")
-                continue
-            table.add_row(
-                Text(name, STYLES.get(name, "")),
-                Text(curve(self._losses[name], self._steps), STYLES.get(name, "")),
-                f"{last.step}/{self._steps}",
-                last.shown,
-                f"{last.grad_norm:.3g}",
-                str(last.refused),
-            )
+            cells = ("", "", "") if last is None else (last.shown, f"{last.grad_norm:.3g}", str(last.refused))
+            drawn = Text(curve(self._losses[name], self._steps), style)
+            table.add_row(Text(name, style), drawn, f"{len(self._losses[name])}/{self._steps}", *cells)
         return Group(table, Text(f"fp16's log: {self._line}", style="dim", no_wrap=True, overflow="ellipsis"))
 
 
@@ -110,7 +99,7 @@ def draw_result(console: Console, result: DemoResult) -> None:
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for lane in result.lanes:
-        table.add_column(Text(f"{lane.name}\n{lane.what}", STYLES.get(lane.name, "")), justify="right")
+        table.add_column(Text(f"{lane.name}\n{lane.what}", STYLES[lane.name]), justify="right")
     for heading, cell in ROWS:
         table.add_row(heading, *(cell(lane) for lane in result.lanes))
     console.print(table)

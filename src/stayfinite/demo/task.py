@@ -99,6 +99,7 @@ PAD, END, UNKNOWN = 0, 1, 2
 START = PAD
 """The decoder starts from the pad id, as T5's does."""
 MARKS = 3
+"""ByT5's encoding: ids below this are special, the id of a byte is its value plus 3."""
 VOCABULARY = MARKS + 256
 
 

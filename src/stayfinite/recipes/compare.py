@@ -23,6 +23,7 @@ from torch import Tensor
 
 from stayfinite.autopsy.steps.surroundings import device_in_words
 from stayfinite.core.policy import Policy
+from stayfinite.recipes.images import models, records
 from stayfinite.recipes.images.assembling import assembled, base_of, build_base
 from stayfinite.recipes.images.batching import Batch, PairBatches, PairRows, Pixels, loader_of, with_weight
 from stayfinite.recipes.images.built_in import Task
@@ -30,24 +31,8 @@ from stayfinite.recipes.images.data import Apart, pairs_for, table_for
 from stayfinite.recipes.images.evaluating import Scores, evaluate
 from stayfinite.recipes.images.integrity import anomalies, deterministic, first_batch, look_at_batch, show_dry_run
 from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, prompt_for, ramp
-from stayfinite.recipes.images.models import (
-    Base,
-    load_processor,
-    load_trained,
-    parameters_in_words,
-    rates_of,
-    two_rates,
-)
 from stayfinite.recipes.images.pairs import LABELS, Pair
-from stayfinite.recipes.images.records import (
-    EpochLog,
-    Result,
-    keep_result,
-    memory_peak,
-    read_class_weights,
-    save_trained,
-    write_meta,
-)
+from stayfinite.recipes.images.records import Result
 from stayfinite.recipes.images.refusals import refuse_impossible
 from stayfinite.recipes.running.checking import look_before_start
 from stayfinite.recipes.running.directories import write_whole
@@ -95,7 +80,7 @@ class Compare(Common):
     # -- model
     model: str = "tiny"
     """A LLaVA built here (tiny, small), a directory, or a hub name (llava-hf/llava-1.5-7b-hf)."""
-    base: Base = "fp32"
+    base: models.Base = "fp32"
     """How the frozen weights under LoRA are stored; 8bit and 4bit need bitsandbytes."""
     tuning: Literal["auto", "lora", "full"] = "auto"
     """Train adapters, or the whole language model. Auto: the whole of one built here."""
@@ -208,12 +193,12 @@ def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tenso
     """Model and forward pass of a run, for ``stayfinite replay RUN/incidents/0001``."""
     config = settings_of(Compare, read_launch(run_dir, "compare"))
     output = Path(run_dir)
-    processor = load_processor(str(output / "processor"))
+    processor = models.load_processor(str(output / "processor"))
     device = torch.device("cpu")
     model = assembled(replace(config, output_dir=str(output)), device)
     plan_again(model, output)
     prompt = prompt_for(processor, config.question, config.answers)
-    return model, Comparison(model, prompt, read_class_weights(output), device).loss
+    return model, Comparison(model, prompt, records.read_class_weights(output), device).loss
 
 
 def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
@@ -232,14 +217,14 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     # -- model on its device, prompt, then the optimizer ---------------------------------------------------------------
     if not launch.resuming:
         place.by_first(lambda: build_base(config))
-    processor = load_processor(base_of(config), cache_dir=config.cache_dir)
+    processor = models.load_processor(base_of(config), cache_dir=config.cache_dir)
     model = assembled(config, device)
     prompt = prompt_for(processor, config.question, config.answers)
-    say(f"model: {parameters_in_words(model)}\nprompt: {prompt}")
+    say(f"model: {models.parameters_in_words(model)}\nprompt: {prompt}")
     pixels = Pixels(processor.image_processor, megabytes=config.cache_megabytes)
     rows, held_out = PairRows(pairs.training, pixels), PairRows(pairs.validation, pixels)
     comparison = Comparison(model, prompt, weights, device)
-    optimizer = two_rates(
+    optimizer = models.two_rates(
         model, lr=config.learning_rate, projector_lr=config.projector_learning_rate, weight_decay=config.weight_decay,
         device=device,
     )  # fmt: skip
@@ -272,10 +257,12 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     launch.record(steps, pairs.training, pairs.validation)
     if place.first:
         write_whole(output / "processor", processor.save_pretrained)
-        write_meta(output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps)
+        records.write_meta(
+            output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps
+        )
 
     # -- the loop ------------------------------------------------------------------------------------------------------
-    epochs = EpochLog(output)
+    epochs = records.EpochLog(output)
     of_epoch = steps_of(len(loader), config.accumulation, 1)
     last = -(-steps // of_epoch)
     policy = Policy(
@@ -298,11 +285,11 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
             )
 
         def save(into: Path) -> None:
-            save_trained(model, processor, config, prompt, into)
+            records.save_trained(model, processor, config, prompt, into)
 
         if resumed := loop.resume():
             epochs.recall(resumed)
-        memory_peak(device)
+        records.memory_peak(device)
         for epoch in range(1, last + 1):
             began, before = time.monotonic(), loop.taken
             for group in grouped(loop.guard.batches(loader), config.accumulation) if before < steps else ():
@@ -321,10 +308,10 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
                 loop.judge(f"epoch {epoch}", scores.numbers(), str(scores), save)
                 if place.first:
                     write_whole(output / "last", save)
-                    rate, projector_rate = rates_of(optimizer)
+                    rate, projector_rate = models.rates_of(optimizer)
                     epochs.write(
                         epoch, loop.taken, lr=rate, projector_lr=projector_rate, **scores.numbers(),
-                        memory_peak_mib=memory_peak(device), seconds=time.monotonic() - began,
+                        memory_peak_mib=records.memory_peak(device), seconds=time.monotonic() - began,
                     )  # fmt: skip
                     for wrong in scores.unreadable:
                         say(f"  not evaluated: {wrong}")
@@ -333,11 +320,11 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
 
         # -- result ----------------------------------------------------------------------------------------------------
         loop.finish(checkpoint=False)
-        load_trained(model, loop.best.directory)
+        models.load_trained(model, loop.best.directory)
         scores = ask()
     result = Result(scores=scores, **loop.numbers())
     if place.first:
-        keep_result(result, loop.best, loop.logbook.rate, say)
+        records.keep_result(result, loop.best, loop.logbook.rate, say)
     say(f"{scores}. Saved the best model to {loop.best.directory}.")
     return result
 

@@ -1,10 +1,10 @@
-"""The adapter: put on a base, saved, and loaded again only where it fits."""
+"""The adapter: put on a base, saved, and loaded again only where it fits, by a fingerprint of the base."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,13 @@ def attach(base: Any, *, rank: int, alpha: float, dropout: float, head: bool = F
 
     targets: str | list[str] = "all-linear"
     if head:
-        targets = sorted({name.rpartition(".")[2] for name in _linear_names(base)})
+        linear = (name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear))
+        targets = sorted({name.rpartition(".")[2] for name in linear})
     kind: Any = LoraConfig
-    return get_peft_model(
-        base,
-        kind(
-            r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, task_type="CAUSAL_LM", bias="none"
-        ),
+    settings = kind(
+        r=rank, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, task_type="CAUSAL_LM", bias="none"
     )
+    return get_peft_model(base, settings)
 
 
 def prepare_quantised(base: Any) -> Any:
@@ -198,10 +197,6 @@ def _check_shapes(base: Any, weights: Mapping[str, Tensor], place: Path) -> None
         if module is None or (wanted is not None and wanted != given):
             found = "is not in this base" if module is None else f"has {wanted}, the adapter {given}"
             raise UsageError(f"{place} does not fit: {target} {found}", fix=NAME_IT)
-
-
-def _linear_names(model: Any) -> Sequence[str]:
-    return [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
 
 
 def _needs_peft() -> None:

@@ -1,4 +1,4 @@
-"""Base and adapter of a run, as its settings ask for them."""
+"""Base and adapter of a run, as its settings ask for them, and a quick look at whether they learn at all."""
 
 from __future__ import annotations
 

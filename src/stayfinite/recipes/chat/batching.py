@@ -1,21 +1,23 @@
-"""Rows of tokens into batches: in a new order each epoch, shared out among processes, padded to the longest."""
+"""Rows of tokens into batches: of like length, shared out among processes, padded to the longest."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader
 
 from stayfinite.recipes.chat.prompts import IGNORED, Example, decoded
-from stayfinite.recipes.running.sharing import Examples, share_of
+from stayfinite.recipes.running.sharing import Examples
+from stayfinite.recipes.seq2seq.batching import LengthBuckets
 
 
-class SharedBatches(Sampler[list[int]]):
+def shared_batches(
+    lengths: Sequence[int], size: int, *, rank: int = 0, count: int = 1, seed: int = 0, spread: int = 16
+) -> LengthBuckets:
     """Batches in a new random order each epoch. Every process draws the same order and takes its own share of each.
 
     Arguments:
@@ -26,26 +28,8 @@ class SharedBatches(Sampler[list[int]]):
         seed: for the order.
         spread: how many batches are sorted together; more means less padding and less chance.
     """
-
-    def __init__(
-        self, lengths: Sequence[int], size: int, *, rank: int = 0, count: int = 1, seed: int = 0, spread: int = 16
-    ) -> None:
-        self._lengths = torch.tensor(lengths)
-        self._size = size
-        self._rank, self._count, self._spread = rank, count, spread
-        self.generator = torch.Generator().manual_seed(seed)
-        """The guard keeps its state, so that an epoch that was cut off is the same when it is joined again."""
-
-    def __len__(self) -> int:
-        return math.ceil(len(self._lengths) / self._size)
-
-    def __iter__(self) -> Iterator[list[int]]:
-        order = torch.randperm(len(self._lengths), generator=self.generator)
-        batches: list[Tensor] = []
-        for pool in order.split(self._size * self._spread):
-            batches += pool[self._lengths[pool].argsort(stable=True)].split(self._size)
-        for index in torch.randperm(len(batches), generator=self.generator).tolist():
-            yield share_of(batches[index].tolist(), self._rank, self._count)
+    sides = [(length, 0) for length in lengths]
+    return LengthBuckets(sides, size, spread=spread, seed=seed, rank=rank, ranks=count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,19 +44,16 @@ class Padding:
         # A process for which a batch has no row computes one of the others, which then counts for nothing.
         idle = {"counted": torch.tensor([not each.spare for each in examples])}
         width = -(-max(example.length for example in examples) // self.multiple) * self.multiple
+
+        def filled(rows: Iterable[list[int]], fill: int) -> Tensor:
+            return torch.tensor([row + [fill] * (width - len(row)) for row in rows])
+
         return {
-            "input_ids": torch.tensor(
-                [self._fill(each.prompt + each.completion, width, self.pad) for each in examples]
-            ),
-            "attention_mask": torch.tensor([self._fill([1] * each.length, width, 0) for each in examples]),
-            "labels": torch.tensor(
-                [self._fill([IGNORED] * len(each.prompt) + each.completion, width, IGNORED) for each in examples]
-            ),
+            "input_ids": filled((each.prompt + each.completion for each in examples), self.pad),
+            "attention_mask": filled(([1] * each.length for each in examples), 0),
+            "labels": filled(([IGNORED] * len(each.prompt) + each.completion for each in examples), IGNORED),
             **(idle if any(each.spare for each in examples) else {}),
         }
-
-    def _fill(self, row: list[int], width: int, fill: int) -> list[int]:
-        return row + [fill] * (width - len(row))
 
 
 def supervised(batch: Mapping[str, Tensor]) -> Tensor:
@@ -91,7 +72,7 @@ def loader_of(
     examples: Sequence[Example], pad: int, *, size: int, rank: int = 0, count: int = 1, seed: int = 0, pin: bool = False
 ) -> DataLoader[Any]:
     """A loader over the examples, for one of so many processes; ``size`` rows of all of them in a batch."""
-    sampler = SharedBatches([each.length for each in examples], size, rank=rank, count=count, seed=seed)
+    sampler = shared_batches([each.length for each in examples], size, rank=rank, count=count, seed=seed)
     return DataLoader(
         Examples(examples, lambda row: replace(row, spare=True)), batch_sampler=sampler,
         collate_fn=Padding(pad=pad, multiple=8 if pin else 1),  # a CPU gains nothing by round lengths

@@ -1,8 +1,7 @@
-"""The questions of a run, as its settings ask for them, and their rows of tokens."""
+"""The questions of a run and their rows of tokens: read, or built in (unit conversions, generated)."""
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any, Literal, cast
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.bases import is_size
 from stayfinite.recipes.chat.prompts import Example, Prompting
-from stayfinite.recipes.chat.questions import Columns, Question, overlap, read_questions, split
+from stayfinite.recipes.chat.questions import Columns, Question, drawn_for, overlap, read_questions, split
 
 
 def questions_of(config: Any, say: Callable[[str], None]) -> tuple[list[Question], list[Question]]:
@@ -155,17 +154,14 @@ def conversions(task: Task, count: int, *, held_out: bool, seed: int = 0) -> lis
     for _ in range(50 * count):
         if len(found) == count:
             break
-        question = _question(chance, form, pairs, numbers)
-        if question is not None:
+        if (question := _question(chance, form, pairs, numbers)) is not None:
             found.setdefault(question.text, question)
     return list(found.values())
 
 
 def is_held_out(number: str) -> bool:
     """Whether only held-out questions have this number. 4.7, 47 and 470 are one: their digits decide."""
-    digits = number.replace(".", "").strip("0")
-    drawn = int.from_bytes(hashlib.blake2b(digits.encode(), digest_size=8).digest(), "big")
-    return drawn / 2**64 < HELD_OUT
+    return drawn_for(number.replace(".", "").strip("0")) < HELD_OUT
 
 
 def _pairs(task: Task) -> Iterator[Conversion]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +15,16 @@ import torch
 from stayfinite.recipes.chat.batching import Padding, supervised
 from stayfinite.recipes.chat.losses import is_packable, loss_of, within_window
 from stayfinite.recipes.chat.prompts import Example, Prompting
-from stayfinite.recipes.chat.questions import Question, Scores, is_right, number_in, parsed, score
+from stayfinite.recipes.chat.questions import Question, Scores, answer_to, is_right, score
+from stayfinite.recipes.models import evaluated
 from stayfinite.recipes.running.portions import in_portions
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import write_record
 
 TOLD = ("accuracy", "answer_rate", "loss")
 """Scores for loggers."""
+LOSS_ROWS = 32
+"""Rows of a batch whose loss is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +40,7 @@ class Evaluation:
         """The figures. ``merit`` orders models: accuracy, then answer rate, then loss."""
         # The loss is squeezed below what one answer more or less can count.
         merit = self.scores.accuracy + 1e-4 * self.scores.answer_rate + 1e-8 / (1 + self.loss)
-        return {
-            "accuracy": self.scores.accuracy,
-            "answer_rate": self.scores.answer_rate,
-            "questions": self.scores.questions,
-            "loss": self.loss,
-            "merit": merit,
-        }
+        return {**asdict(self.scores), "loss": self.loss, "merit": merit}
 
 
 def evaluate(
@@ -74,13 +71,15 @@ def evaluate(
             progress=progress,
         )  # fmt: skip
 
-    every = [question.text for question in questions]
-    with kept_random(next(model.parameters()).device):
+    every, device = [question.text for question in questions], next(model.parameters()).device
+    with kept_random(device):
         texts = ask(every) if place is None else place.shared_out(every, ask, size=len)
-        loss = held_out_loss(model, prompting, questions, limit=limit, autocast=autocast, place=place)
+        rows = prompting.examples(questions, limit)
+        pad = int(prompting.tokenizer.pad_token_id)
+        loss = held_out_loss(model, rows, pad, autocast=autocast, place=place or Place(device=device))
     for question, text in list(zip(questions, texts, strict=True))[:samples]:
-        given = parsed(text, numeric=number_in(question.answer) is not None)
-        verdict = "right" if is_right(given, question.answer) else f"not {question.answer}"
+        right = is_right(answer_to(question.answer, text), question.answer)
+        verdict = "right" if right else f"not {question.answer}"
         shown = " ".join(text.split())
         say(f"  {question.text[:100]}\n    {shown[:160] or '(nothing)'}  [{verdict}]")
     return Evaluation(scores=score(texts, [question.answer for question in questions]), loss=loss, texts=texts)
@@ -102,33 +101,18 @@ def scored_once(path: Path, place: Place, ask: Callable[[], dict[str, Any]]) -> 
 
 
 def held_out_loss(
-    model: Any,
-    prompting: Prompting,
-    questions: Sequence[Question],
-    *,
-    limit: int,
-    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    batch_size: int = 32,
-    place: Place | None = None,
+    model: Any, rows: Sequence[Example], pad: int, *, autocast: Callable[[], AbstractContextManager[Any]], place: Place
 ) -> float:
     """Mean cross-entropy over the tokens of the right answers; of several processes each computes its part."""
-    compute = loss_of(model, next(model.parameters()).device)
-    padding = Padding(pad=int(prompting.tokenizer.pad_token_id))
-    rows = sorted(prompting.examples(questions, limit), key=lambda row: row.length)
-    rows = rows if place is None else rows[place.rank :: place.count]
-    training = model.training
-    model.eval()
+    compute, padding = loss_of(model, next(model.parameters()).device), Padding(pad=pad)
+    own = sorted(rows, key=lambda row: row.length)[place.rank :: place.count]
     total, tokens = 0.0, 0.0
-    try:
-        with torch.no_grad(), autocast():
-            for start in range(0, len(rows), batch_size):
-                batch = padding(rows[start : start + batch_size])
-                count = int(supervised(batch))
-                total, tokens = total + float(compute(batch)) * count, tokens + count
-    finally:
-        model.train(training)
-    if place is not None:
-        total, tokens = place.total([total, tokens])
+    with evaluated(model), torch.no_grad(), autocast():
+        for start in range(0, len(own), LOSS_ROWS):
+            batch = padding(own[start : start + LOSS_ROWS])
+            count = int(supervised(batch))
+            total, tokens = total + float(compute(batch)) * count, tokens + count
+    total, tokens = place.total([total, tokens])
     return total / max(1, tokens)
 
 
@@ -180,25 +164,18 @@ def generate_tokens(
         progress: is told how many questions are done, of how many.
     """
     device = next(model.parameters()).device
-    training, cached = model.training, model.config.use_cache
-    # Gradient checkpointing switches the cache off; generating without it is quadratic.
-    model.eval()
-    model.config.use_cache = True
     room = prompt_room(model, new_tokens, limit)
     rows = [prompting.prompt(question, room) for question in questions]
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
     pad = int(prompting.tokenizer.pad_token_id)
     options: dict[str, Any] = {"max_new_tokens": new_tokens, "pad_token_id": pad, "eos_token_id": prompting.end}
-    options |= (
-        {"do_sample": True, "temperature": temperature, "top_p": 1.0, "top_k": 0}
-        if temperature
-        else {"do_sample": False}
-    )
+    options |= {"do_sample": bool(temperature)}
+    options |= {"temperature": temperature, "top_p": 1.0, "top_k": 0} if temperature else {}
     options |= {"num_return_sequences": samples} if samples > 1 else {}
     written: list[list[list[int]]] = [[] for _ in rows]
     shared = _shared(model, rows, new_tokens) if device.type == "cpu" else 0
-    with torch.inference_mode(), autocast():
-        begun = _read(model, rows[0][:shared]) if shared else None
+    begun: Any = None
+    """What the model keeps of the tokens that all rows begin with."""
 
     def write(chosen: Sequence[int]) -> None:
         width = max(len(rows[row]) for row in chosen)
@@ -208,18 +185,32 @@ def generate_tokens(
         ids = torch.tensor([[*first, *[pad] * gap, *own] for first, gap, own in parts], device=device)
         mask = torch.tensor([[1] * shared + [0] * gap + [1] * len(own) for _, gap, own in parts], device=device)
         with torch.inference_mode(), autocast():
-            known = {} if begun is None else {"past_key_values": _repeated(begun, len(chosen) * samples)}
+            known = {}
+            if begun is not None:
+                known["past_key_values"] = copy.deepcopy(begun)  # generating goes on writing into it
+                known["past_key_values"].batch_repeat_interleave(len(chosen) * samples)
             output = model.generate(input_ids=ids, attention_mask=mask, use_cache=True, **known, **options)
         said = [_up_to(row, prompting.end) for row in output[:, width:].tolist()]
         for position, row in enumerate(chosen):
             written[row] = said[position * samples : (position + 1) * samples]
 
-    try:
+    with evaluated(model), _with_cache(model.config):
+        if shared:
+            with torch.inference_mode(), autocast():
+                beginning = torch.tensor([rows[0][:shared]], device=device)
+                begun = model(input_ids=beginning, use_cache=True, logits_to_keep=1).past_key_values
         in_portions(order, batch_size, write, progress)
-    finally:
-        model.train(training)
-        model.config.use_cache = cached
     return [row for rows_of_one in written for row in rows_of_one]
+
+
+@contextmanager
+def _with_cache(config: Any) -> Iterator[None]:
+    """Gradient checkpointing switches the cache off; generating without it is quadratic."""
+    cached, config.use_cache = config.use_cache, True
+    try:
+        yield
+    finally:
+        config.use_cache = cached
 
 
 def _shared(model: Any, rows: Sequence[list[int]], new_tokens: int) -> int:
@@ -229,19 +220,6 @@ def _shared(model: Any, rows: Sequence[list[int]], new_tokens: int) -> int:
     places = min(map(len, rows)) - 1  # the last token of a question is its own: it predicts
     shared = next((place for place in range(places) if len({row[place] for row in rows}) > 1), places)
     return shared if shared >= WORTH and within_window(model.config, max(map(len, rows)) + new_tokens) else 0
-
-
-def _read(model: Any, beginning: list[int]) -> Any:
-    """What the model keeps of these tokens."""
-    ids = torch.tensor([beginning], device=next(model.parameters()).device)
-    return model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
-
-
-def _repeated(cache: Any, count: int) -> Any:
-    """The same for so many rows; generating goes on writing into it."""
-    many = copy.deepcopy(cache)
-    many.batch_repeat_interleave(count)
-    return many
 
 
 def _up_to(row: list[int], end: int) -> list[int]:

@@ -105,6 +105,11 @@ def within_window(config: Any, length: int) -> bool:
 def packed(batch: Mapping[str, Tensor], config: Any) -> Packed | None:
     """A batch padded on the right as one row; None where that saves nothing worth it.
 
+    The system text and the frame of a chat are the same tokens in every row, and more than half of a short one. A batch
+    of such rows becomes ``shared, own of row 0, own of row 1, ...``: each token has the position that it has in its
+    row, and attends to what is shared and to its own row. What they share is computed once, and nothing is padded. Loss
+    and gradients are those of the batch, but for rounding.
+
     Arguments:
         config: of the model.
     """

@@ -1,4 +1,4 @@
-"""Questions with their answers: read from files, looked at row by row."""
+"""Questions with their answers: read from files, looked at row by row; answers in their tags, found and judged."""
 
 from __future__ import annotations
 
@@ -83,14 +83,18 @@ def split(questions: Sequence[Question], share: float) -> tuple[list[Question], 
     training: list[Question] = []
     validation: list[Question] = []
     for question in questions:
-        drawn = int.from_bytes(key_of(question.text), "big") / 2**64
-        (validation if drawn < share else training).append(question)
+        (validation if drawn_for(question.text) < share else training).append(question)
     return training, validation
 
 
 def key_of(text: str) -> bytes:
     """What tells a question from others, whatever its case and its spaces."""
     return hashlib.blake2b(" ".join(text.lower().split()).encode("utf-8", "replace"), digest_size=8).digest()
+
+
+def drawn_for(text: str) -> float:
+    """A number from 0 to below 1 that belongs to a text, whatever its case and its spaces."""
+    return int.from_bytes(key_of(text), "big") / 2**64
 
 
 def overlap(training: Iterable[Question], validation: Iterable[Question]) -> list[Question]:
@@ -124,30 +128,26 @@ def questions_in(chunk: Chunk, columns: Columns, refuse: Callable[[UsageError], 
     shape = None
     if columns.question is None and columns.answer is None and not _usual(names):
         shape = shape_of(chunk.columns)
-    asked: Sequence[Any]
-    said: Sequence[Any]
     known: dict[int, str] = {}
     if shape is not None:
         asked, said, wrong = sides(shape, chunk.columns, chunk.lines)
         known = {broken.line: broken.why for broken in wrong}
         question, answer = shape.source[0], shape.target or "the last answer"
     else:
-        question = _required(names, columns.question, QUESTION_NAMES, "question", chunk.path)
-        answer = _required(names, columns.answer, ANSWER_NAMES, "answer", chunk.path)
+        question = _column(names, columns.question, QUESTION_NAMES, "question", chunk.path)
+        answer = _column(names, columns.answer, ANSWER_NAMES, "answer", chunk.path)
         asked, said = chunk.columns[question], chunk.columns[answer]
-    reasoning = _column(names, columns.reasoning, REASONING_NAMES, "reasoning", chunk.path)
-    ways = chunk.columns[reasoning] if reasoning is not None else [None] * len(chunk.lines)
+    reasoning = _column(names, columns.reasoning, REASONING_NAMES, "reasoning", chunk.path, required=False)
+    ways = chunk.columns[reasoning] if reasoning else [None] * len(chunk.lines)
     for line, one, two, way in zip(chunk.lines, asked, said, ways, strict=True):
         where = f"{chunk.path}:{line}"
         try:
             if line in known:
                 raise UsageError(f"{where}: {known[line]}", fix="repair or remove that row")
             yield Question(
-                text=_text(one, where, question),
-                answer=_answer(two, where, answer),
+                text=_text(one, where, question), answer=_answer(two, where, answer), where=where,
                 reasoning="" if way is None else str(way).strip(),
-                where=where,
-            )
+            )  # fmt: skip
         except UsageError as error:
             refuse(error)
 
@@ -158,23 +158,18 @@ def _usual(names: Sequence[str]) -> bool:
     return "question" in lower and bool(lower.intersection(ANSWER_NAMES))
 
 
-def _required(names: Sequence[str], asked: str | None, usual: Sequence[str], what: str, path: Path) -> str:
-    found = _column(names, asked, usual, what, path)
-    assert found is not None
-    return found
-
-
-def _column(names: Sequence[str], asked: str | None, usual: Sequence[str], what: str, path: Path) -> str | None:
+def _column(
+    names: Sequence[str], asked: str | None, usual: Sequence[str], what: str, path: Path, *, required: bool = True
+) -> str:
+    """The column that was asked for, or one with a usual name; empty where it is missing and not required."""
     if asked is not None:
         if asked not in names:
             raise UsageError(f"{path} has no column {asked!r}", fix=f"it has {', '.join(names)}: --{what} NAME")
         return asked
     lower = {name.lower(): name for name in reversed(names)}
-    for name in usual:
-        if name in lower:
-            return lower[name]
-    if what == "reasoning":
-        return None
+    found = next((lower[name] for name in usual if name in lower), "")
+    if found or not required:
+        return found
     raise UsageError(
         f"{path} has no column for the {what}: it has {', '.join(names)}",
         fix=f"--{what} NAME, or call it {usual[0]!r}; the first row of a table holds the names",
@@ -255,6 +250,11 @@ def parsed(text: str, *, numeric: bool) -> str | None:
     return inside
 
 
+def answer_to(right: str, text: str) -> str | None:
+    """The answer that a generated text gives to a question whose right answer this is."""
+    return parsed(text, numeric=number_in(right) is not None)
+
+
 def is_right(given: str | None, right: str) -> bool:
     """Within the tolerance for numbers, equal but for spaces and case for texts; no answer is never right."""
     if given is None:
@@ -285,12 +285,7 @@ class Scores:
 
 def score(texts: Sequence[str], rights: Sequence[str]) -> Scores:
     """Hold generated texts against the right answers."""
-    if not rights:
-        return Scores(accuracy=float("nan"), answer_rate=float("nan"), questions=0)
-    given = [parsed(text, numeric=number_in(right) is not None) for text, right in zip(texts, rights, strict=True)]
-    right = sum(is_right(one, other) for one, other in zip(given, rights, strict=True))
-    return Scores(
-        accuracy=right / len(rights),
-        answer_rate=sum(one is not None for one in given) / len(rights),
-        questions=len(rights),
-    )
+    given = [answer_to(right, text) for text, right in zip(texts, rights, strict=True)]
+    correct, answered = map(is_right, given, rights), (one is not None for one in given)
+    accuracy, rate = (sum(each) / len(rights) if rights else math.nan for each in (correct, answered))
+    return Scores(accuracy=accuracy, answer_rate=rate, questions=len(rights))

@@ -18,9 +18,8 @@ from stayfinite.recipes.chat.questions import (
     OPEN,
     Columns,
     Question,
+    answer_to,
     is_right,
-    number_in,
-    parsed,
     read_questions,
     write_questions,
 )
@@ -100,7 +99,7 @@ def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Questio
     for number, question in enumerate(questions):
         ways = texts[number * config.samples : (number + 1) * config.samples]
         good = right_ways(question, ways)
-        right += sum(is_right(_answer(text, question), question.answer) for text in ways)
+        right += sum(is_right(answer_to(question.answer, text), question.answer) for text in ways)
         solved += bool(good)
         kept += good[: config.keep]
     say(
@@ -122,7 +121,8 @@ def right_ways(question: Question, texts: Sequence[str]) -> list[Question]:
 
     The answer that is trained on is the right one, not the model's, which may be a few per cent off.
     """
-    ways = {text.rpartition(OPEN)[0].strip() for text in texts if is_right(_answer(text, question), question.answer)}
+    good = (text for text in texts if is_right(answer_to(question.answer, text), question.answer))
+    ways = {text.rpartition(OPEN)[0].strip() for text in good}
     # One that had answered before its last answer would teach to answer twice.
     once = sorted((way for way in ways if OPEN not in way), key=lambda way: (len(way), way))
     return [replace(question, reasoning=way) for way in once]
@@ -131,7 +131,3 @@ def right_ways(question: Question, texts: Sequence[str]) -> list[Question]:
 def main(arguments: Sequence[str]) -> None:
     """Run with these flags."""
     datagen(read_settings(Datagen, arguments, "stayfinite sft datagen"))
-
-
-def _answer(text: str, question: Question) -> str | None:
-    return parsed(text, numeric=number_in(question.answer) is not None)

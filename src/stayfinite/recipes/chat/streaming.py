@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
-from stayfinite.recipes.chat.batching import Padding, SharedBatches
+from stayfinite.recipes.chat.batching import Padding, shared_batches
 from stayfinite.recipes.chat.data import refuse_none
 from stayfinite.recipes.chat.prompts import Example, Prompting
 from stayfinite.recipes.chat.questions import Columns, Question, key_of, questions_in, read_questions, split
@@ -70,7 +70,7 @@ class QuestionPool:
         asked = [question for question in rows if key_of(question.text) not in self.held]
         examples = fitting(self.prompting, asked, self.limit, PassedOver(tell=self.tell).row)
         seed = chance.getrandbits(62)
-        order = SharedBatches([row.length for row in examples], self.batch_size, seed=seed, spread=SPREAD)
+        order = shared_batches([row.length for row in examples], self.batch_size, seed=seed, spread=SPREAD)
         for batch in order if examples else ():
             yield self.padding([examples[number] for number in batch])
 

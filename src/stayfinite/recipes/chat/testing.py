@@ -17,7 +17,7 @@ from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.data import Task, conversions
 from stayfinite.recipes.chat.evaluating import evaluate, in_words
-from stayfinite.recipes.chat.questions import Columns, Question, is_right, number_in, parsed, read_questions
+from stayfinite.recipes.chat.questions import Columns, Question, answer_to, is_right, read_questions
 from stayfinite.recipes.chat.using import Ready, make_ready
 from stayfinite.recipes.running.directories import require_writable
 from stayfinite.recipes.running.place import PrecisionChoice
@@ -93,7 +93,7 @@ def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, An
 def main(arguments: Sequence[str]) -> None:
     """Run with these flags."""
     config = read_settings(Examine, arguments, "stayfinite sft test")
-    figures = examine(config, _silent if config.json else print)
+    figures = examine(config, (lambda _: None) if config.json else print)
     if config.json:
         sys.stdout.write(json.dumps(tagged("chat_test", figures), indent=1) + "\n")
 
@@ -107,7 +107,7 @@ def _built_in(config: Examine, ready: Ready) -> list[Question]:
 def _write(path: Path, questions: Sequence[Question], texts: Sequence[str]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for question, text in zip(questions, texts, strict=True):
-            given = parsed(text, numeric=number_in(question.answer) is not None)
+            given = answer_to(question.answer, text)
             row = {
                 "question": question.text, "answer": question.answer, "said": text, "given": given,
                 "right": is_right(given, question.answer),
@@ -123,7 +123,3 @@ def _progress(*, quiet: bool) -> Callable[[int, int], None] | None:
         sys.stderr.write(f"\r{done} of {of}" + ("\n" if done == of else ""))
 
     return told
-
-
-def _silent(_: str) -> None:
-    return

@@ -13,7 +13,7 @@ from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat.adapters import adapter_in, load_adapter, read_record
 from stayfinite.recipes.chat.bases import Bits, is_size, load_base
 from stayfinite.recipes.chat.prompts import Prompting
-from stayfinite.recipes.running.place import PrecisionChoice, choose_device
+from stayfinite.recipes.running.place import PrecisionChoice, choose_device, choose_precision
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 NEW_TOKENS, LENGTH = 128, 512
@@ -71,20 +71,14 @@ def make_ready(
     model = loaded.model
     if adapter is not None and not without_adapter:
         model = load_adapter(model, adapter)
-    chosen = precision
-    if chosen == "auto":
-        half = place.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        chosen = "bf16" if half else "fp32"
+    dtype = DTYPES[choose_precision(precision, place, lambda _: None)]
     # The check that adapter and base fit was made in full precision.
-    model = (model.to(place, DTYPES[chosen]) if stored == "full" else _rest_in(model, DTYPES[chosen])).eval()
+    model = (model.to(place, dtype) if stored == "full" else _rest_in(model, dtype)).eval()
     said = str(record.get("system", "")) if system is None else system
     return Ready(
-        model=model,
-        prompting=Prompting(tokenizer=loaded.tokenizer, system=said),
-        new_tokens=new_tokens or int(record.get("new_tokens", NEW_TOKENS)),
-        limit=int(record.get("max_length", LENGTH)),
-        task=record.get("task"),
-    )
+        model=model, prompting=Prompting(tokenizer=loaded.tokenizer, system=said), task=record.get("task"),
+        new_tokens=new_tokens or int(record.get("new_tokens", NEW_TOKENS)), limit=int(record.get("max_length", LENGTH)),
+    )  # fmt: skip
 
 
 def _bits_of(record: dict[str, Any], adapter: str) -> Bits:

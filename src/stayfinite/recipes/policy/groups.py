@@ -1,4 +1,4 @@
-"""Sample groups of answers to a question, reward them, and batch them."""
+"""Sample groups of answers to a question, reward them, batch them, and correct a run whose signals show trouble."""
 
 from __future__ import annotations
 
