@@ -7,8 +7,7 @@ import torch
 from quick_ones import quick_ones
 from stayfinite.demo.lanes import TrainerLog
 from stayfinite.demo.result import find_overflow
-from stayfinite.demo.run import make_model, quick_fp16, run_demo
-from stayfinite.demo.screen import curve
+from stayfinite.demo.run import curve, make_model, quick_fp16, run_demo
 from stayfinite.demo.task import BULLET, as_item, character_at, collate, decode, encode, make_task
 from stayfinite.diagnosis.diagnose import diagnose
 

@@ -33,40 +33,30 @@ class Overflow:
 @torch.no_grad()
 def find_overflow(model: TinyT5, batch: Batch, step: int) -> Overflow | None:
     """Prove that fp16's range made this batch non-finite; None if it did not."""
-    in_fp32 = _first_output(model, batch, torch.float32, lambda out: bool((out.abs() > FP16_MAX).any()))
-    in_fp16 = _first_output(model, batch, torch.float16, lambda out: not bool(out.isfinite().all()))
-    if in_fp32.module is None or in_fp32.module != in_fp16.module or not in_fp32.loss.isfinite():
+    loss, module, output = _first_output(model, batch, torch.float32, lambda out: bool((out.abs() > FP16_MAX).any()))
+    _, in_fp16, _ = _first_output(model, batch, torch.float16, lambda out: not bool(out.isfinite().all()))
+    if module is None or module != in_fp16 or not loss.isfinite():
         return None
-    beyond = (in_fp32.output.abs() > FP16_MAX).any(-1)  # [B, S]
-    source = batch["source"]
+    beyond = (output.abs() > FP16_MAX).any(-1)  # [B, S]
     characters: list[str] = []
-    if in_fp32.module.startswith("encoder."):
-        characters = [character_at(source[row], place) for row, place in beyond.nonzero().tolist()]
+    if module.startswith("encoder."):
+        characters = [character_at(batch["source"][row], place) for row, place in beyond.nonzero().tolist()]
     return Overflow(
-        step=step,
-        module=in_fp32.module,
-        peak=in_fp32.output.abs().max().item(),
-        rows=tuple(beyond.any(-1).nonzero().flatten().tolist()),
-        characters=tuple(dict.fromkeys(characters)),
-        fp32_loss=in_fp32.loss.item(),
-    )
+        step=step, module=module, peak=output.abs().max().item(), fp32_loss=loss.item(),
+        rows=tuple(beyond.any(-1).nonzero().flatten().tolist()), characters=tuple(dict.fromkeys(characters)),
+    )  # fmt: skip
 
 
-@dataclass(slots=True)
-class _World:
-    loss: Tensor
-    output: Tensor
-    module: str | None = None
-
-
-def _first_output(model: TinyT5, batch: Batch, dtype: torch.dtype, wanted: Callable[[Tensor], bool]) -> _World:
-    """One forward pass in `dtype`; return the first module output, in execution order, that is `wanted`."""
-    world = _World(loss=torch.empty(0), output=torch.empty(0))
+def _first_output(
+    model: TinyT5, batch: Batch, dtype: torch.dtype, wanted: Callable[[Tensor], bool]
+) -> tuple[Tensor, str | None, Tensor]:
+    """One forward pass in `dtype`: its loss, and the first module, in execution order, whose output is `wanted`."""
+    found: list[tuple[str, Tensor]] = []
 
     def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
         def hook(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
-            if world.module is None and wanted(output):
-                world.module, world.output = name, output.float()
+            if not found and wanted(output):
+                found.append((name, output.float()))
 
         return hook
 
@@ -74,11 +64,11 @@ def _first_output(model: TinyT5, batch: Batch, dtype: torch.dtype, wanted: Calla
     hooks = [module.register_forward_hook(watch(name)) for name, module in leaves]
     try:
         with torch.autocast("cpu", dtype=torch.float16, enabled=dtype is torch.float16):
-            world.loss = model(batch["source"], batch["target"])
+            loss: Tensor = model(batch["source"], batch["target"])
     finally:
         for hook in hooks:
             hook.remove()
-    return world
+    return (loss, *found[0]) if found else (loss, None, torch.empty(0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

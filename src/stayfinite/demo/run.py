@@ -1,26 +1,133 @@
-"""Run the demo from start to end."""
+"""Run the demo from start to end, and draw it: three live lines while the lanes run, and the table at the end."""
 
 import copy
+import math
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
-from stayfinite.demo.lanes import Fp32Lane, GuardedLane, Lane, WildLane, race
+from stayfinite.demo.lanes import Fp32Lane, GuardedLane, Lane, Progress, WildLane, race
 from stayfinite.demo.model import TinyT5, plant_outlier
 from stayfinite.demo.result import DemoResult, LaneResult
-from stayfinite.demo.screen import Screen, draw_result
 from stayfinite.demo.task import BULLET, Batch, Pair, Task, collate, decode, make_task
 from stayfinite.guard.telling.showing import shown_runs
 from stayfinite.report.page.data import page_data
 from stayfinite.report.page.file import write_page
 
+LEVELS = "▁▂▃▄▅▆▇█"
+LOWEST, HIGHEST = math.log(0.01), math.log(6.0)
+CURVE = 24
+"""Width of a loss curve, in characters."""
+STYLES = {"fp32": "cyan", "fp16": "red", "guarded": "green"}
+"""Colors of the lanes, in drawing order."""
+
+
+class Screen:
+    """The live part. Without a terminal it prints a line per lane at each quarter instead."""
+
+    def __init__(self, console: Console, steps: int) -> None:
+        self._console = console
+        self._steps = steps
+
+        self._last: dict[str, Progress] = {}
+        self._losses: defaultdict[str, list[float]] = defaultdict(list)
+        self._line = ""
+        self._live = console.is_terminal
+
+    def live(self) -> AbstractContextManager[Any]:
+        """Draw within this context, on a terminal."""
+        if not self._live:
+            return nullcontext()
+        return Live(console=self._console, get_renderable=self._picture, refresh_per_second=8)
+
+    def print(self, line: Any) -> None:
+        """Print a line above the live part; used as the guard's console."""
+        # Full lines are in events.jsonl; here each is one row, so the live part stays visible.
+        text = Text(str(line), style="yellow", no_wrap=self._live, overflow="ellipsis" if self._live else None)
+        self._console.print(text, soft_wrap=not self._live)
+
+    def show(self, progress: Progress) -> None:
+        """Show one step."""
+        self._last[progress.lane] = progress
+        self._losses[progress.lane].append(progress.loss)
+        self._line = progress.line or self._line
+        if not self._live and progress.step % max(1, self._steps // 4) == 0:
+            self._console.print(
+                f"{progress.lane:>8} step {progress.step}/{self._steps}  loss {progress.shown}  "
+                f"grad_norm {progress.grad_norm:.3g}  refused {progress.refused}"
+            )
+
+    def _picture(self) -> Group:
+        table = Table(box=None, pad_edge=False)
+        for heading in ("", "loss curve", "step", "logged loss", "grad_norm", "refused"):
+            table.add_column(heading, justify="right" if heading not in ("", "loss curve") else "left")
+        for name, style in STYLES.items():
+            last = self._last.get(name)
+            cells = ("", "", "") if last is None else (last.shown, f"{last.grad_norm:.3g}", str(last.refused))
+            drawn = Text(curve(self._losses[name], self._steps), style)
+            table.add_row(Text(name, style), drawn, f"{len(self._losses[name])}/{self._steps}", *cells)
+        return Group(table, Text(f"fp16's log: {self._line}", style="dim", no_wrap=True, overflow="ellipsis"))
+
+
+def curve(losses: Sequence[float], steps: int) -> str:
+    """Loss over the steps as blocks on a log scale; `x` if no loss was finite, blank if none yet."""
+    width = min(CURVE, steps)
+    drawn = ""
+    for place in range(width):
+        part = losses[place * steps // width : (place + 1) * steps // width]
+        finite = [loss for loss in part if math.isfinite(loss)]
+        if finite:
+            height = (math.log(max(sum(finite) / len(finite), 1e-9)) - LOWEST) / (HIGHEST - LOWEST)
+            drawn += LEVELS[max(0, min(len(LEVELS) - 1, int(height * len(LEVELS))))]
+        else:
+            drawn += "x" if part else " "
+    return drawn
+
+
+def draw_result(console: Console, result: DemoResult) -> None:
+    """Print the lanes as a table, why the guard refused, and where the files are."""
+    title = f"one model, {result.steps} batches, three trainings, {result.seconds:.0f} s"
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for lane in result.lanes:
+        table.add_column(Text(f"{lane.name}\n{lane.what}", STYLES[lane.name]), justify="right")
+    for heading, cell in MEASURES:
+        table.add_row(heading, *(cell(lane) for lane in result.lanes))
+    console.print(table)
+    console.print(Text.assemble(("guarded ", "green"), result.why()))
+    console.print(
+        Text(
+            f"saved to {result.out}: report.html shows all three; fp32.jsonl, fp16.log, guarded/ (run.json, "
+            "steps.jsonl, events.jsonl, layers.npz, incidents)"
+        ),
+        soft_wrap=True,
+    )
+
+
+MEASURES: tuple[tuple[str, Callable[[LaneResult], str]], ...] = (
+    ("logged loss", lambda lane: lane.logged_loss),
+    ("held-out loss", lambda lane: f"{lane.held_out_loss:.3f}"),
+    ("held-out exact", lambda lane: f"{lane.exact:.0%}"),
+    (f"  after {BULLET!r}", lambda lane: f"{lane.exact_items:.0%}"),
+    ("steps refused", lambda lane: f"{lane.refused} of {lane.steps}"),
+    ("NaN or inf weights", lambda lane: f"{lane.non_finite_weights:.1%}"),
+    ("processor time", lambda lane: f"{lane.seconds:.1f} s"),
+)
+"""Rows of the table."""
+
+
 ROWS = 12
+"""Rows of a batch."""
 REPORT = "report.html"
 
 
@@ -42,7 +149,8 @@ def run_demo(*, out: Path, steps: int = 250, seed: int = 0, console: Console | N
     model = make_model(seed)
     seconds: dict[str, float] = {}
     with quick_fp16():
-        with Screen(console, steps) as screen:
+        screen = Screen(console, steps)
+        with screen.live():
             guarded = GuardedLane(copy.deepcopy(model), steps, out / "guarded", screen)
             wild = WildLane(copy.deepcopy(model), steps, out / "fp16.log", len(task.train) / ROWS)
             lanes: list[Lane] = [Fp32Lane(copy.deepcopy(model), steps, out / "fp32.jsonl"), wild, guarded]

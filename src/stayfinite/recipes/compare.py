@@ -25,11 +25,21 @@ from stayfinite.autopsy.steps.surroundings import device_in_words
 from stayfinite.core.policy import Policy
 from stayfinite.recipes.images import models, records
 from stayfinite.recipes.images.assembling import assembled, base_of, build_base
-from stayfinite.recipes.images.batching import Batch, PairBatches, PairRows, Pixels, loader_of, with_weight
-from stayfinite.recipes.images.built_in import Task
-from stayfinite.recipes.images.data import Apart, pairs_for, table_for
+from stayfinite.recipes.images.batching import (
+    Batch,
+    PairBatches,
+    PairRows,
+    Pixels,
+    anomalies,
+    deterministic,
+    first_batch,
+    loader_of,
+    look_at_batch,
+    show_dry_run,
+    with_weight,
+)
+from stayfinite.recipes.images.data import Apart, Task, pairs_for, table_for
 from stayfinite.recipes.images.evaluating import Scores, evaluate
-from stayfinite.recipes.images.integrity import anomalies, deterministic, first_batch, look_at_batch, show_dry_run
 from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, prompt_for, ramp
 from stayfinite.recipes.images.pairs import LABELS, Pair
 from stayfinite.recipes.images.records import Result

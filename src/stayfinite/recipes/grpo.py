@@ -27,13 +27,12 @@ from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.recipes.chat.adapters import fingerprint, save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of, record_of
 from stayfinite.recipes.chat.bases import Bits
-from stayfinite.recipes.chat.batching import Padding
 from stayfinite.recipes.chat.data import questions_of
 from stayfinite.recipes.chat.evaluating import TOLD, evaluate, in_words, kept_random, scored_once, tokens_enough
-from stayfinite.recipes.chat.prompts import Prompting
+from stayfinite.recipes.chat.prompts import Padding, Prompting
 from stayfinite.recipes.policy import groups, refusals
 from stayfinite.recipes.policy.losses import PolicyLoss
-from stayfinite.recipes.policy.starting import Start, start_of, without_dropout
+from stayfinite.recipes.policy.starting import start_of, without_dropout
 from stayfinite.recipes.running.checking import look_before_start
 from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.launch import Launch
@@ -203,8 +202,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
     output, device = launch.output, place.device
 
     # -- start and data ----------------------------------------------------------------------------------------------
-    start = start_of(config, place, say)
-    settings = start.settings
+    settings, named = start_of(config, place, say)
     torch.manual_seed(config.seed)
     training, validation = place.together(lambda: questions_of(settings, say))
     place.require_alike("questions", [*training, *validation])
@@ -220,7 +218,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
     without_dropout(model)
     begun = groups.StartWeights(model)
     reference = begun if config.kl else None
-    record = record_of(settings, start.base, mark, new_tokens)
+    record = record_of(settings, named, mark, new_tokens)
 
     # -- questions, optimizer, schedule ------------------------------------------------------------------------------
     compute_loss = _loss_of(config, model, device)
@@ -353,8 +351,8 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
     """Model and forward pass of a run, for ``stayfinite replay``."""
     config: Grpo = settings_of(Grpo, read_launch(run_dir, "grpo") | {"output_dir": str(run_dir)})
     alone = Place(device=torch.device("cpu"))
-    start: Start = start_of(config, alone, lambda _: None)
-    model = adapted(start.settings, base_of(start.settings, alone, ()), alone.device, "fp32")
+    settings, _ = start_of(config, alone, lambda _: None)
+    model = adapted(settings, base_of(settings, alone, ()), alone.device, "fp32")
     without_dropout(model)
     plan_again(model, Path(run_dir))
     return model, _loss_of(config, model, alone.device)

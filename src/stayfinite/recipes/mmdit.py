@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,7 +33,7 @@ from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, Prediction,
 from stayfinite.recipes.diffusion.refusals import refuse_impossible
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.supply import BadRows, Supply, read_supply
-from stayfinite.recipes.diffusion.words import reader_for
+from stayfinite.recipes.diffusion.trained import reader_for
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
@@ -331,8 +331,7 @@ def _about(config: Mmdit, supply: Supply, words: list[str] | None) -> trained.Ab
     layout = supply.corpus.layout
     shape = Shape(
         vocabulary=config.vocab_size or known, length=supply.corpus.ids.shape[1], positions=layout.positions,
-        channels=layout.channels, width=measures.width, depth=measures.depth, heads=measures.heads,
-        dropout=config.dropout,
+        channels=layout.channels, dropout=config.dropout, **asdict(measures),
     )  # fmt: skip
     return trained.About(
         shape=shape, layout=layout, schedule=config.noise_schedule, prediction=config.prediction, scale=supply.scale,

@@ -221,6 +221,24 @@ def require(
             _refuse(config, name, *SHARES[ends])
 
 
+USUAL: Mapping[int, Sequence[str]] = {
+    1: (
+        "epochs", "steps", "max_steps", "batch_size", "accumulation", "rank", "rows", "held_out", "eval_epochs",
+        "eval_steps", "eval_rows", "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints",
+        "shuffle_rows", "tensor_parallel",
+    ),
+    0: ("warmup_steps", "weight_decay", "samples", "patience", "seed", "workers"),
+}  # fmt: skip
+"""Settings that mean the same in every recipe, by minimum."""
+
+
+def require_usual(config: Any) -> None:
+    """Refuse numbers out of range in settings that recipes share; see :func:`require`."""
+    shared = {least: [name for name in names if hasattr(config, name)] for least, names in USUAL.items()}
+    rates = [name for name in ("learning_rate", "alpha", "minutes") if hasattr(config, name)]
+    require(config, above_zero=rates, at_least=shared)
+
+
 def _refuse(config: Any, name: str, words: str, holds: Callable[[float], bool]) -> None:
     value = getattr(config, name)
     # An int is always finite, even if too large for a float.

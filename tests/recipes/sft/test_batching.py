@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from stayfinite.recipes.chat.batching import Padding, loader_of, shared_batches, supervised
 from stayfinite.recipes.chat.losses import loss_of
-from stayfinite.recipes.chat.prompts import IGNORED, Example
+from stayfinite.recipes.chat.prompts import IGNORED, Example, Padding, loader_of, shared_batches, supervised
 from stayfinite.recipes.running.sharing import weights_in_step
 
 

@@ -12,10 +12,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from quick_ones import diagonal
 from stayfinite.recipes.chat.adapters import attach, spare_memory
 from stayfinite.recipes.chat.bases import train_tokenizer
-from stayfinite.recipes.chat.batching import Padding
 from stayfinite.recipes.chat.evaluating import generate_tokens
 from stayfinite.recipes.chat.losses import PACKABLE, loss_of, packed
-from stayfinite.recipes.chat.prompts import Example, Prompting
+from stayfinite.recipes.chat.prompts import Example, Padding, Prompting
 
 CPU = torch.device("cpu")
 SHAPE = {

@@ -1,4 +1,4 @@
-"""Base and adapter of a run, as its settings ask for them, and a quick look at whether they learn at all."""
+"""Base and adapter of a run, as its settings ask for them."""
 
 from __future__ import annotations
 
@@ -10,24 +10,13 @@ from typing import Any
 import torch
 
 from stayfinite.core.policy import Precision
-from stayfinite.guard.recovering.precision import PrecisionControl
-from stayfinite.inspection.inspection import Inspection
-from stayfinite.inspection.preflight import inspect_training
-from stayfinite.readers.data.opening import open_data
 from stayfinite.recipes.chat.adapters import attach, load_adapter, prepare_quantised, spare_memory
 from stayfinite.recipes.chat.bases import Base, build_base, is_size, load_base, train_tokenizer
-from stayfinite.recipes.chat.batching import Padding
-from stayfinite.recipes.chat.data import examples_of, questions_of, task_of
-from stayfinite.recipes.chat.losses import loss_of
-from stayfinite.recipes.chat.prompts import Example, Prompting
+from stayfinite.recipes.chat.data import task_of
+from stayfinite.recipes.chat.prompts import Example
 from stayfinite.recipes.chat.questions import Question
-from stayfinite.recipes.chat.streaming import streamed_questions
 from stayfinite.recipes.running.directories import write_whole
-from stayfinite.recipes.running.optimizing import optimizer_for
-from stayfinite.recipes.running.place import choose_precision
-from stayfinite.recipes.running.planned import before_plan
-from stayfinite.recipes.running.processes import Place, place_of_process
-from stayfinite.recipes.streaming.choosing import opened, streams
+from stayfinite.recipes.running.processes import Place
 
 KEPT_BYTES = 160
 """Bytes of activations for each token, layer and hidden unit, about: some forty numbers in fp32."""
@@ -114,43 +103,3 @@ def size_in_words(model: Any, examples: Sequence[Example]) -> str:
         f"training {trained:,} parameters, {trained / (trained + frozen):.2%} of {trained + frozen:,}; {learned:,} "
         f"of {tokens:,} tokens supervised ({learned / tokens:.1%})"
     )
-
-
-ENOUGH = 256
-"""Built-in questions that a quick look makes."""
-
-
-def quick_look(config: Any, steps: int = 10) -> Inspection:
-    """Build everything as the training would, and look at one batch and ten steps on it. Nothing is kept.
-
-    Arguments:
-        config: the settings; their ``output_dir`` is one that may be thrown away.
-    """
-    with place_of_process(config.device) as place:
-        torch.manual_seed(config.seed)
-        files = opened(config.train, open_data)
-        if streams(config.stream, files):
-            training = streamed_questions(config, files, None, _silent).training
-        else:
-            training, _ = questions_of(config, _silent)
-        training = training[: max(ENOUGH, config.batch_size)]
-        precision = choose_precision(
-            before_plan(config.precision), place.device, _silent, lambda: "fp16 is for inference only"
-        )
-        base = base_of(config, place, training)
-        prompting = Prompting(tokenizer=base.tokenizer, system=config.system)
-        examples = examples_of(config, prompting, training, _silent)
-        model = adapted(config, base, place.device, precision)
-        optimizer = optimizer_for(model, lr=config.learning_rate, weight_decay=config.weight_decay, device=place.device)
-        batch = Padding(pad=int(base.tokenizer.pad_token_id))(examples[: config.batch_size])
-        control, forward = PrecisionControl(precision, place.device), loss_of(model, place.device)
-
-        def in_precision(batch: Any) -> Any:
-            with control.autocast():
-                return forward(batch)
-
-        return inspect_training(model, optimizer, batch, in_precision, steps=steps)
-
-
-def _silent(_: str) -> None:
-    return

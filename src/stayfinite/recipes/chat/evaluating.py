@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 
-from stayfinite.recipes.chat.batching import Padding, supervised
 from stayfinite.recipes.chat.losses import is_packable, loss_of, within_window
-from stayfinite.recipes.chat.prompts import Example, Prompting
+from stayfinite.recipes.chat.prompts import Example, Padding, Prompting, supervised
 from stayfinite.recipes.chat.questions import Question, Scores, answer_to, is_right, score
 from stayfinite.recipes.models import evaluated
 from stayfinite.recipes.running.portions import in_portions

@@ -276,12 +276,6 @@ class Scores:
     """Share of the questions with an answer that can be read."""
     questions: int
 
-    def __str__(self) -> str:
-        return (
-            f"accuracy {self.accuracy:.3f}, answer rate {self.answer_rate:.3f} "
-            f"({self.questions:,} question{'' if self.questions == 1 else 's'})"
-        )
-
 
 def score(texts: Sequence[str], rights: Sequence[str]) -> Scores:
     """Hold generated texts against the right answers."""

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
-from stayfinite.recipes.chat.batching import Padding, shared_batches
 from stayfinite.recipes.chat.data import refuse_none
-from stayfinite.recipes.chat.prompts import Example, Prompting
+from stayfinite.recipes.chat.prompts import Example, Padding, Prompting, shared_batches
 from stayfinite.recipes.chat.questions import Columns, Question, key_of, questions_in, read_questions, split
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.streaming.files import require_same_files

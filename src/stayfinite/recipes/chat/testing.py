@@ -20,6 +20,7 @@ from stayfinite.recipes.chat.evaluating import evaluate, in_words
 from stayfinite.recipes.chat.questions import Columns, Question, answer_to, is_right, read_questions
 from stayfinite.recipes.chat.using import Ready, make_ready
 from stayfinite.recipes.running.directories import require_writable
+from stayfinite.recipes.running.logbook import Progress
 from stayfinite.recipes.running.place import PrecisionChoice
 from stayfinite.recipes.settings import read_settings, require
 
@@ -76,7 +77,7 @@ def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, An
     torch.manual_seed(0)
     found = evaluate(
         ready.model, ready.prompting, questions, new_tokens=ready.new_tokens, limit=ready.limit,
-        batch_size=config.batch_size, samples=config.samples, say=say, progress=_progress(quiet=config.json),
+        batch_size=config.batch_size, samples=config.samples, say=say, progress=Progress(say, "questions asked"),
     )  # fmt: skip
     if config.output is not None:
         _write(Path(config.output), questions, found.texts)
@@ -113,13 +114,3 @@ def _write(path: Path, questions: Sequence[Question], texts: Sequence[str]) -> N
                 "right": is_right(given, question.answer),
             }  # fmt: skip
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def _progress(*, quiet: bool) -> Callable[[int, int], None] | None:
-    if quiet or not sys.stderr.isatty():
-        return None
-
-    def told(done: int, of: int) -> None:
-        sys.stderr.write(f"\r{done} of {of}" + ("\n" if done == of else ""))
-
-    return told

@@ -8,12 +8,12 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from stayfinite.errors import UsageError
@@ -52,6 +52,8 @@ class Corpus:
     """(rows, positions, channels) if they fit in memory."""
     cut: int = 0
     """Number of truncated texts."""
+    own: int = 0
+    """Number of rows of the first directory, which come first."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -80,8 +82,8 @@ class Corpus:
         return self.rows[index].within(self.rows[index].pair.latents)
 
 
-def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Corpus:
-    """Read the tokens of every file, and the shapes of the latents.
+def read_corpus(*directories: Path, patch: int, length: int | None = None) -> Corpus:
+    """Read the tokens of every file of one or more directories, and the shapes of the latents.
 
     Arguments:
         patch: see Layout.
@@ -94,7 +96,8 @@ def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Co
     ids: list[np.ndarray[Any, Any]] = []
     masks: list[np.ndarray[Any, Any]] = []
     shapes: dict[tuple[int, ...], Path] = {}
-    for pair in find_pairs(directory):
+    pairs = [find_pairs(directory) for directory in directories]
+    for pair in chain(*pairs):
         its_ids, its_mask, several = read_tokens(pair.tokens)
         array = open_latents(pair.latents)
         if several and (array.ndim < 2 or array.shape[0] != len(its_ids)):
@@ -117,6 +120,7 @@ def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Co
         longest = min(longest, length)
     on_disk = Corpus(
         rows=rows,
+        own=sum(map(len, ids[: len(pairs[0])])),
         ids=torch.from_numpy(np.concatenate([_fit(each, longest) for each in ids]).astype(np.int64)),
         mask=torch.from_numpy(np.concatenate([_fit(each, longest) for each in masks])),
         layout=_layout(*next(iter(shapes.items())), patch),
@@ -125,26 +129,6 @@ def read_corpus(directory: Path, *, patch: int, length: int | None = None) -> Co
     if 4 * len(rows) * math.prod(on_disk.layout.array) > MEMORY:
         return on_disk
     return replace(on_disk, latents=torch.stack([on_disk.latent(index) for index in range(len(rows))]))
-
-
-def joined(first: Corpus, second: Corpus) -> Corpus:
-    """Rows of two directories, the first one's first. Raises UsageError if their latents have different shapes."""
-    if first.layout != second.layout:
-        raise UsageError(
-            f"latents of {second.rows[0].pair.latents} have shape {list(second.layout.array)}, those of "
-            f"{first.rows[0].pair.latents} {list(first.layout.array)}",
-            fix="training and validation need the same latent shape",
-        )
-    longest = max(first.ids.shape[1], second.ids.shape[1])
-    ids, masks = (
-        torch.cat([F.pad(each, (0, longest - each.shape[1])) for each in both])
-        for both in ((first.ids, second.ids), (first.mask, second.mask))
-    )
-    held = [each.latents for each in (first, second) if each.latents is not None]
-    return Corpus(
-        rows=[*first.rows, *second.rows], ids=ids, mask=masks, layout=first.layout,
-        latents=torch.cat(held) if len(held) == 2 else None, cut=first.cut + second.cut,
-    )  # fmt: skip
 
 
 def _layout(array: tuple[int, ...], path: Path, patch: int) -> Layout:

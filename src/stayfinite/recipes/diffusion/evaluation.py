@@ -16,7 +16,7 @@ from stayfinite.recipes.diffusion.losses import Objective
 from stayfinite.recipes.diffusion.modes import TASKS
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.supply import Scale
-from stayfinite.recipes.diffusion.words import Reader, text_of
+from stayfinite.recipes.diffusion.trained import Reader, text_of
 from stayfinite.recipes.models import evaluated
 from stayfinite.recipes.running.processes import Place
 

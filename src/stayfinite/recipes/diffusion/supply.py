@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from stayfinite.errors import NotReady, UsageError
-from stayfinite.recipes.diffusion.corpus import Corpus, joined, read_corpus
+from stayfinite.recipes.diffusion.corpus import Corpus, read_corpus
 
 BadRows = Literal["stop", "skip", "keep"]
 """What to do with unusable rows."""
@@ -61,7 +61,7 @@ def read_supply(
         UsageError: a file is missing, unreadable or inconsistent.
         NotReady: rows cannot be trained on.
     """
-    corpus = read_corpus(data, patch=patch, length=length)
+    corpus = read_corpus(data, *([] if val is None else [val]), patch=patch, length=length)
     if val is None:
         training, validation = split_by_file(corpus, val_share)
         if not validation:
@@ -70,9 +70,7 @@ def read_supply(
                 fix="split the rows into several files, or give --val",
             )
     else:
-        own = len(corpus)
-        corpus = joined(corpus, read_corpus(val, patch=patch, length=length))
-        training, validation = list(range(own)), list(range(own, len(corpus)))
+        training, validation = list(range(corpus.own)), list(range(corpus.own, len(corpus)))
     if corpus.cut:
         say(f"{corpus.cut:,} of {len(corpus):,} texts are truncated to {corpus.ids.shape[1]} tokens")
     looked = survey(corpus)

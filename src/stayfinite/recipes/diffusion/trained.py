@@ -20,7 +20,6 @@ from stayfinite.recipes.diffusion.model import MMDiT, Shape
 from stayfinite.recipes.diffusion.modes import Prediction, Schedule
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.supply import Scale
-from stayfinite.recipes.diffusion.words import reader_for, reader_of, text_of
 from stayfinite.recipes.running.directories import require_writable
 from stayfinite.recipes.running.place import choose_device
 from stayfinite.recipes.settings import read_settings, require
@@ -195,18 +194,14 @@ def draw(config: Draw, say: Callable[[str], None] = print) -> tuple[Tensor, Tens
 def _texts(sampler: Sampler, latents: Tensor, about: About, config: Draw) -> tuple[Tensor, Tensor]:
     """Texts for latents, of the given length or the one the model is most confident in."""
     lengths = sorted({config.length} if config.length is not None else set(about.lengths))
-    best: tuple[Tensor, Tensor, Tensor] | None = None
+    tried: list[tuple[Tensor, Tensor, Tensor]] = []
     for length in lengths:
         mask = _mask([length] * len(latents), about.shape.length)
         ids = sampler.text_from(latents, mask, config.seed).cpu()
-        sure = sampler.sureness(ids, mask, latents).cpu()
-        if best is None:
-            best = ids, mask, sure
-        else:
-            better = (sure > best[2])[:, None]
-            best = torch.where(better, ids, best[0]), torch.where(better, mask, best[1]), sure.maximum(best[2])
-    assert best is not None
-    return best[0], best[1]
+        tried.append((ids, mask, sampler.sureness(ids, mask, latents).cpu()))
+    texts, masks, sure = (torch.stack(each) for each in zip(*tried, strict=True))
+    best, rows = sure.argmax(0), torch.arange(len(latents))
+    return texts[best, rows], masks[best, rows]
 
 
 def _given_latents(path: Path, about: About) -> Tensor:
@@ -247,3 +242,51 @@ def _write(path: Path, ids: Tensor, mask: Tensor, latents: Tensor, say: Callable
     np.savez(path.with_suffix(".npz"), input_ids=ids.numpy(), attention_mask=mask.long().numpy())
     np.save(path.with_suffix(".npy"), latents.numpy())
     say(f"saved to {path.with_suffix('.npz')} and {path.with_suffix('.npy')}")
+
+
+VOCABULARY = "vocab.json"
+Reader = Callable[[Sequence[int]], str]
+
+
+def reader_for(directory: Path, tokenizer: str | None) -> tuple[Reader, list[str] | None]:
+    """A decoder for the ids of a dataset, and its word list if any.
+
+    Arguments:
+        directory: of the data; may hold ``vocab.json``, a list of words or a mapping of words to ids.
+        tokenizer: a directory or hub name to use instead.
+    """
+    if tokenizer is not None:
+        from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
+
+        loaded: Any = load_tokenizer(tokenizer)
+        return (lambda ids: str(loaded.decode(list(ids)))), None
+    path = directory / VOCABULARY
+    words = _read(path) if path.is_file() else None
+    return reader_of(words), words
+
+
+def reader_of(words: Sequence[str] | None) -> Reader:
+    """A decoder for a word list; for numbers if None."""
+    if words is None:
+        return lambda ids: " ".join(map(str, ids))
+    return lambda ids: " ".join(words[index] if index < len(words) else f"<{index}>" for index in ids)
+
+
+def text_of(ids: Tensor, mask: Tensor, read: Reader) -> str:
+    """A row's text without padding."""
+    return read(ids[mask].tolist())
+
+
+def _read(path: Path) -> list[str]:
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {path}: {error}", fix='a list of words, ["<pad>", "a", ...]') from error
+    if isinstance(held, dict) and all(isinstance(value, int) and value >= 0 for value in held.values()):
+        words = [f"<{index}>" for index in range(max(held.values(), default=-1) + 1)]
+        for word, index in held.items():
+            words[index] = word
+        return words
+    if not isinstance(held, list):
+        raise UsageError(f"{path}: expected a list of words, or words and their ids", fix='["<pad>", "a", ...]')
+    return [str(word) for word in held]

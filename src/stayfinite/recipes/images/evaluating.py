@@ -104,15 +104,9 @@ def score(logits: Tensor, labels: Tensor, unreadable: tuple[str, ...] = ()) -> S
     finite = logits.isfinite().all(-1)
     answers = torch.where(finite, logits.nan_to_num().argmax(-1), -1)
     right = answers == labels
-    confusion = torch.zeros(3, 3, dtype=torch.long)
-    known = finite.flatten()
-    confusion.index_put_(
-        (labels.flatten()[known], answers.flatten()[known]), torch.ones(1, dtype=torch.long), accumulate=True
-    )
-    per_class = {}
-    for number, name in enumerate(LABELS):
-        chosen = labels == number
-        per_class[name] = float(right[chosen].float().mean()) if bool(chosen.any()) else float("nan")
+    confusion = torch.bincount((3 * labels + answers)[finite], minlength=9).view(3, 3)
+    # The mean of nothing is NaN.
+    per_class = {name: float(right[labels == number].float().mean()) for number, name in enumerate(LABELS)}
     swap = torch.tensor([*SWAPPED, -2])  # no answer never matches
     return Scores(
         accuracy=float(right.float().mean()), per_class=per_class,

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stayfinite.recipes.chat.batching import Padding, rows_in_words
 from stayfinite.recipes.chat.evaluating import generate_tokens, prompt_room
-from stayfinite.recipes.chat.prompts import Example, Prompting
+from stayfinite.recipes.chat.prompts import Example, Padding, Prompting, rows_in_words
 from stayfinite.recipes.chat.questions import Question, is_right, number_in, parsed
 from stayfinite.recipes.running.processes import Place
 from stayfinite.rl import Rung, Steering
@@ -106,22 +104,14 @@ def sample_groups(
     room = prompt_room(model, new_tokens, limit)
     prompts = [prompting.prompt(question.text, room) for question in questions for _ in range(size)]
     texts = [str(text) for text in prompting.tokenizer.batch_decode(said, skip_special_tokens=True)]
-    ended = [row[-1] == prompting.end for row in said]
+    cut = [row[-1] != prompting.end for row in said]
     rights = [question.answer for question in questions for _ in range(size)]
-    rewards = torch.tensor(
-        [
-            reward_of(text, right, ended=done, readable=readable)
-            for text, right, done in zip(texts, rights, ended, strict=True)
-        ]
-    )
+    earned = zip(texts, rights, cut, strict=True)
+    rewards = torch.tensor([reward_of(text, right, ended=not cut, readable=readable) for text, right, cut in earned])
     return Sampled(
-        examples=[Example(prompt, row) for prompt, row in zip(prompts, said, strict=True)],
-        texts=texts,
-        rewards=rewards,
-        advantages=advantages_of(rewards, size),
-        size=size,
-        cut=[not done for done in ended],
-    )
+        examples=[Example(*row) for row in zip(prompts, said, strict=True)], texts=texts, rewards=rewards,
+        advantages=advantages_of(rewards, size), size=size, cut=cut,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,16 +161,13 @@ def portions_of(
             "cut_off": float(sum(sampled.cut[row] for row in own)),
         }
         answers, counted, *sums = place.total([total, sum(weight[row] for row in own), *of_rank.values()])
-        found.append(
-            Portion(
-                batches=[
-                    padding([sampled.examples[row] for row in piece]) | {"advantages": sampled.advantages[piece]}
-                    for piece in pieces
-                ],
-                shares=[place.count * sum(weight[row] for row in piece) / counted for piece in pieces],
-                signals={name: each / answers for name, each in zip(of_rank, sums, strict=True)},
-            )
-        )
+        batches = [
+            padding([sampled.examples[row] for row in piece]) | {"advantages": sampled.advantages[piece]}
+            for piece in pieces
+        ]
+        shares = [place.count * sum(weight[row] for row in piece) / counted for piece in pieces]
+        signals = {name: each / answers for name, each in zip(of_rank, sums, strict=True)}
+        found.append(Portion(batches=batches, shares=shares, signals=signals))
     return found
 
 
@@ -209,9 +196,7 @@ def scored(
 
 def endless(batches: Callable[[], Any], over: Callable[[], bool]) -> Iterator[Any]:
     """Batches of epoch after epoch, until it is over."""
-    for _ in count():
-        if over():
-            return
+    while not over():
         for batch in batches():
             yield batch
             if over():
