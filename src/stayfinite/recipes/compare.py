@@ -234,10 +234,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     pixels = Pixels(processor.image_processor, megabytes=config.cache_megabytes)
     rows, held_out = PairRows(pairs.training, pixels), PairRows(pairs.validation, pixels)
     comparison = Comparison(model, prompt, weights, device)
-    optimizer = models.two_rates(
-        model, lr=config.learning_rate, projector_lr=config.projector_learning_rate, weight_decay=config.weight_decay,
-        device=device,
-    )  # fmt: skip
+    optimizer = models.two_rates(model, config, device)
     batches = PairBatches(len(rows), whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
     loader = loader_of(rows, batches, workers=config.workers, pin=device.type == "cuda")
     steps = steps_of(len(loader), config.accumulation, config.epochs)

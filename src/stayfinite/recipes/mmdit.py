@@ -308,11 +308,7 @@ def _data(config: Mmdit, output: Path, say: Callable[[str], None]) -> tuple[Path
     data = output / "data" if config.data is None else Path(config.data)
     if config.data is None and not (data / "vocab.json").exists():  # written last
         toy.write_toy_set(data, seed=config.seed)
-    supply = read_supply(
-        data, None if config.val is None else Path(config.val), val_share=config.val_share, patch=config.patch,
-        length=config.max_length, bad_rows=config.bad_rows, say=say,
-    )  # fmt: skip
-    return data, supply
+    return data, read_supply(config, data, say)
 
 
 def _about(config: Mmdit, supply: Supply, words: list[str] | None) -> trained.About:

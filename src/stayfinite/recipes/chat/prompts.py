@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.questions import Question, wrapped
+from stayfinite.recipes.chat.questions import Question, raise_it, wrapped
 from stayfinite.recipes.running.sharing import Examples
 from stayfinite.recipes.seq2seq.batching import LengthBuckets
 
@@ -69,8 +69,13 @@ class Prompting:
         """The end mark, which the model is taught to say."""
         return int(self.tokenizer.eos_token_id)
 
-    def examples(self, questions: Sequence[Question], limit: int) -> list[Example]:
+    def examples(
+        self, questions: Sequence[Question], limit: int, refuse: Callable[[UsageError], None] = raise_it
+    ) -> list[Example]:
         """Rows of training within so many tokens each. A question is cut where it must be, an answer never.
+
+        Arguments:
+            refuse: is given what is wrong with a row, which is then left out.
 
         Raises:
             UsageError: an answer leaves no room for a question; the message names the row.
@@ -78,8 +83,13 @@ class Prompting:
         if not questions:
             return []
         prompts = self._prompts([question.text for question in questions])
-        rows = zip(questions, prompts, self._completions(questions), strict=True)
-        return [self._example(*row, limit) for row in rows]
+        found: list[Example] = []
+        for row in zip(questions, prompts, self._completions(questions), strict=True):
+            try:
+                found.append(self._example(*row, limit))
+            except UsageError as error:
+                refuse(error)
+        return found
 
     def _example(self, question: Question, prompt: list[int], completion: list[int], limit: int) -> Example:
         fitting = self._cut(question.text, prompt, limit - len(completion))

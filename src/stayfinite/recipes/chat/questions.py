@@ -66,7 +66,7 @@ def read_questions(
                 raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="fix or remove the row")
             if chunk.lines:
                 format_ = format_ or told(source, chunk.columns)
-                found += questions_in(chunk, columns, _raise)
+                found += questions_in(chunk, columns, raise_it)
         if format_:
             say(f"{source.path.name}: {format_}, {len(found) - before:,} rows")
     if not found:
@@ -74,7 +74,8 @@ def read_questions(
     return found
 
 
-def _raise(error: UsageError) -> None:
+def raise_it(error: UsageError) -> None:
+    """Refuse a row by ending with its error."""
     raise error
 
 

@@ -85,10 +85,7 @@ def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Questio
     else:
         questions = conversions(config.task, config.rows, held_out=False, seed=config.seed)
     questions = questions[: config.rows]
-    ready = make_ready(
-        config.adapter, config.model, device=config.device, precision=config.precision, bits=config.bits,
-        new_tokens=config.new_tokens, system=config.system,
-    )  # fmt: skip
+    ready = make_ready(config, config.model)
     torch.manual_seed(config.seed)
     texts = generate(
         ready.model, ready.prompting, [question.text for question in questions], new_tokens=config.new_tokens,

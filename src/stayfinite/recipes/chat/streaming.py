@@ -77,16 +77,7 @@ class QuestionPool:
 def fitting(prompting: Prompting, questions: Sequence[Question], limit: int, tell: Say) -> list[Example]:
     """The questions as rows of training; those whose answer leaves no room for them are passed over, and told."""
     short = [replace(question, text=question.text[:LONGEST]) for question in questions]
-    try:
-        return prompting.examples(short, limit)
-    except UsageError:
-        rows: list[Example] = []
-        for question in short:
-            try:
-                rows += prompting.examples([question], limit)
-            except UsageError as error:
-                tell(error.message)
-        return rows
+    return prompting.examples(short, limit, refuse=lambda error: tell(error.message))
 
 
 def sampled_examples(

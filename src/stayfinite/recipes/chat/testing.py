@@ -69,10 +69,7 @@ def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, An
     if config.output is not None:
         require_writable(config.output, "--output")
     given = read_questions(config.data, Columns(question=config.question, answer=config.answer)) if config.data else []
-    ready = make_ready(
-        config.adapter, config.base, device=config.device, precision=config.precision, bits=config.bits,
-        new_tokens=config.new_tokens, system=config.system, without_adapter=config.without_adapter,
-    )  # fmt: skip
+    ready = make_ready(config, config.base, without_adapter=config.without_adapter)
     questions = (given or _built_in(config, ready))[: config.rows]
     torch.manual_seed(0)
     found = evaluate(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from stayfinite.errors import UsageError
@@ -276,20 +277,15 @@ class Layout:
 
     def to_positions(self, latent: Tensor) -> Tensor:
         """(..., *array) -> (..., positions, channels)."""
+        if len(self.array) == 3:
+            return F.pixel_unshuffle(latent, self.patch).flatten(-2).mT.contiguous()
         ahead = latent.shape[: latent.ndim - len(self.array)]
-        if len(self.array) != 3:
-            return latent.reshape(*ahead, self.positions, self.channels)
-        channels, height, width = self.array
-        p = self.patch
-        cut = latent.reshape(-1, channels, height // p, p, width // p, p)  # (B, C, h, p, w, p)
-        return cut.permute(0, 2, 4, 1, 3, 5).reshape(*ahead, self.positions, self.channels)
+        return latent.reshape(*ahead, self.positions, self.channels)
 
     def to_array(self, positions: Tensor) -> Tensor:
         """(..., positions, channels) -> (..., *array)."""
-        ahead = positions.shape[:-2]
-        if len(self.array) != 3:
-            return positions.reshape(*ahead, *self.array)
-        channels, height, width = self.array
-        p = self.patch
-        cut = positions.reshape(-1, height // p, width // p, channels, p, p)  # (B, h, w, C, p, p)
-        return cut.permute(0, 3, 1, 4, 2, 5).reshape(*ahead, channels, height, width)
+        if len(self.array) == 3:
+            _, height, width = self.array
+            grid = positions.mT.unflatten(-1, (height // self.patch, width // self.patch))
+            return F.pixel_shuffle(grid, self.patch).contiguous()
+        return positions.reshape(*positions.shape[:-2], *self.array)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -39,31 +39,22 @@ class Supply:
         return tuple(int(ordered[round(share * (len(ordered) - 1) / 20)]) for share in range(21))
 
 
-def read_supply(
-    data: Path,
-    val: Path | None,
-    *,
-    val_share: float,
-    patch: int,
-    length: int | None,
-    bad_rows: BadRows,
-    say: Callable[[str], None],
-) -> Supply:
+def read_supply(config: Any, data: Path, say: Callable[[str], None]) -> Supply:
     """Read, check every row, split.
 
     Arguments:
+        config: has ``val``, a directory (default: a share of the files, ``val_share``), ``patch``, ``max_length``
+            (tokens per text), and ``bad_rows``: `stop` refuses to start, `skip` drops them, `keep` trains on them.
         data: training directory.
-        val: validation directory; default: a share of the files.
-        length: maximum tokens per text.
-        bad_rows: `stop` refuses to start, `skip` drops them, `keep` trains on them.
 
     Raises:
         UsageError: a file is missing, unreadable or inconsistent.
         NotReady: rows cannot be trained on.
     """
-    corpus = read_corpus(data, *([] if val is None else [val]), patch=patch, length=length)
-    if val is None:
-        training, validation = split_by_file(corpus, val_share)
+    directories = [data] if config.val is None else [data, Path(config.val)]
+    corpus = read_corpus(*directories, patch=config.patch, length=config.max_length)
+    if config.val is None:
+        training, validation = split_by_file(corpus, config.val_share)
         if not validation:
             raise UsageError(
                 f"{data} holds one pair of files; training and validation need different files",
@@ -74,14 +65,14 @@ def read_supply(
     if corpus.cut:
         say(f"{corpus.cut:,} of {len(corpus):,} texts are truncated to {corpus.ids.shape[1]} tokens")
     looked = survey(corpus)
-    _judge(looked.bad, bad_rows, say)
+    _judge(looked.bad, config.bad_rows, say)
     validation = looked.good(validation)
     healthy = looked.good(training)
     known = {looked.keys[index] for index in training}
     new = [index for index in validation if looked.keys[index] not in known]
     if len(new) < len(validation):
         say(f"dropped {len(validation) - len(new):,} validation rows: their text and latent are in the training data")
-    training = training if bad_rows == "keep" else healthy
+    training = training if config.bad_rows == "keep" else healthy
     for rows, what in ((healthy, "training"), (new, "validation")):
         if not rows:
             raise UsageError(f"no rows left for {what}", fix="more files, or --val with other data")

@@ -155,21 +155,17 @@ def _not_loaded(what: str, name: str, error: Exception) -> UsageError:
     )
 
 
-def two_rates(
-    model: nn.Module, *, lr: float, projector_lr: float, weight_decay: float, device: torch.device
-) -> Optimizer:
+def two_rates(model: nn.Module, config: Any, device: torch.device) -> Optimizer:
     """AdamW over the trained parameters, those of the projector last. Norms and biases are not decayed."""
-    groups: dict[tuple[float, float, bool], list[nn.Parameter]] = {
-        (rate, decay, projector): [] for projector, rate in ((False, lr), (True, projector_lr))
-        for decay in (weight_decay, 0.0)
-    }  # fmt: skip
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            projector = PROJECTOR in name
-            decay = weight_decay if parameter.ndim >= 2 else 0.0
-            groups[projector_lr if projector else lr, decay, projector].append(parameter)
-    listed = [{"params": own, "lr": rate, "weight_decay": decay} for (rate, decay, _), own in groups.items() if own]
-    return torch.optim.AdamW(listed, betas=(0.9, 0.98), fused=device.type in ("cuda", "cpu"))
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    groups = []
+    for of_projector, rate in ((False, config.learning_rate), (True, config.projector_learning_rate)):
+        own = [parameter for name, parameter in trained if (PROJECTOR in name) == of_projector]
+        matrices, others = ([p for p in own if (p.ndim >= 2) == matrix] for matrix in (True, False))
+        groups.append({"params": matrices, "lr": rate, "weight_decay": config.weight_decay})
+        groups.append({"params": others, "lr": rate, "weight_decay": 0.0})
+    present = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(present, betas=(0.9, 0.98), fused=device.type in ("cuda", "cpu"))
 
 
 def rates_of(optimizer: Optimizer) -> tuple[float, float]:
