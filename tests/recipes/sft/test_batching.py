@@ -95,3 +95,8 @@ def test_every_supervised_token_counts_the_same_whatever_batch_it_is_in() -> Non
 def test_a_step_without_a_supervised_token_is_no_division_by_zero() -> None:
     (share,) = weights_in_step([torch.tensor(0)], 1)
     assert float(share) == 0.0
+
+
+def test_no_rows_make_no_batch() -> None:
+    assert list(shared_batches([], 8)) == []
+    assert len(shared_batches([], 8)) == 0

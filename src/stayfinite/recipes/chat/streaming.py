@@ -70,7 +70,7 @@ class QuestionPool:
         examples = fitting(self.prompting, asked, self.limit, PassedOver(tell=self.tell).row)
         seed = chance.getrandbits(62)
         order = shared_batches([row.length for row in examples], self.batch_size, seed=seed, spread=SPREAD)
-        for batch in order if examples else ():
+        for batch in order:
             yield self.padding([examples[number] for number in batch])
 
 
