@@ -49,7 +49,7 @@ class Base:
 
     def save(self, into: Path) -> None:
         """Write both, so that `load_base` finds them."""
-        with quiet_transformers():
+        with quiet_transformers(advice=True):
             self.tokenizer.save_pretrained(str(into))
             self.model.save_pretrained(str(into))
 
@@ -186,7 +186,7 @@ def _requantised(base: Base, bits: Bits, device: torch.device | None) -> Base:
 
 def _loaded(load: Callable[[], Any], name: str) -> Any:
     try:
-        with quiet_transformers():
+        with quiet_transformers(advice=True):
             return load()
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
