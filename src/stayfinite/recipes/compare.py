@@ -23,21 +23,8 @@ from torch import Tensor
 
 from stayfinite.autopsy.steps.surroundings import device_in_words
 from stayfinite.core.policy import Policy
-from stayfinite.recipes.images import models, records
+from stayfinite.recipes.images import batching, models, records
 from stayfinite.recipes.images.assembling import assembled, base_of, build_base
-from stayfinite.recipes.images.batching import (
-    Batch,
-    PairBatches,
-    PairRows,
-    Pixels,
-    anomalies,
-    deterministic,
-    first_batch,
-    loader_of,
-    look_at_batch,
-    show_dry_run,
-    with_weight,
-)
 from stayfinite.recipes.images.data import Apart, Task, pairs_for, table_for
 from stayfinite.recipes.images.evaluating import Scores, evaluate
 from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, prompt_for, ramp
@@ -190,7 +177,7 @@ def main(arguments: Sequence[str]) -> None:
 def train(config: Compare, say: Callable[[str], None] = print) -> Result:
     """Train, evaluate, keep the best model; with ``dry_run``, stop before the first step."""
     refuse_impossible(config)
-    with place_of_process(config.device) as place, deterministic(config.deterministic):
+    with place_of_process(config.device) as place, batching.deterministic(config.deterministic):
         if not config.dry_run:
             return _train(config, place, place.voice(say))
         with tempfile.TemporaryDirectory() as aside:
@@ -199,7 +186,7 @@ def train(config: Compare, say: Callable[[str], None] = print) -> Result:
             return result
 
 
-def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tensor]]:
+def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[batching.Batch], Tensor]]:
     """Model and forward pass of a run, for ``stayfinite replay RUN/incidents/0001``."""
     config = settings_of(Compare, read_launch(run_dir, "compare"))
     output = Path(run_dir)
@@ -231,20 +218,20 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     model = assembled(config, device)
     prompt = prompt_for(processor, config.question, config.answers)
     say(f"model: {models.parameters_in_words(model)}\nprompt: {prompt}")
-    pixels = Pixels(processor.image_processor, megabytes=config.cache_megabytes)
-    rows, held_out = PairRows(pairs.training, pixels), PairRows(pairs.validation, pixels)
+    pixels = batching.Pixels(processor.image_processor, megabytes=config.cache_megabytes)
+    rows, held_out = batching.PairRows(pairs.training, pixels), batching.PairRows(pairs.validation, pixels)
     comparison = Comparison(model, prompt, weights, device)
     optimizer = models.two_rates(model, config, device)
-    batches = PairBatches(len(rows), whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
-    loader = loader_of(rows, batches, workers=config.workers, pin=device.type == "cuda")
+    batches = batching.PairBatches(len(rows), whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
+    loader = batching.loader_of(rows, batches, workers=config.workers, pin=device.type == "cuda")
     steps = steps_of(len(loader), config.accumulation, config.epochs)
     steps = min(steps, config.max_steps or steps)
     scheduler = schedule_for(optimizer, config.schedule, warmup=warmup_of(config, steps), steps=steps)
 
     # -- look before the first step ------------------------------------------------------------------------------------
     output.mkdir(parents=True, exist_ok=True)
-    example = with_weight(first_batch(rows, config.batch_size), config.consistency)
-    for odd in look_at_batch(example, pairs.training):
+    example = batching.with_weight(batching.first_batch(rows, config.batch_size), config.consistency)
+    for odd in batching.look_at_batch(example, pairs.training):
         say(f"check: warning: {odd}")
     asked = "bf16" if config.base == "bf16" and config.precision == "auto" else config.precision
     precision, scaler = launch.settle(asked, model, optimizer, example, comparison.loss)
@@ -256,7 +243,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
         )  # fmt: skip
         if config.dry_run:
             assert found is not None
-            show_dry_run(found, steps, say)
+            batching.show_dry_run(found, steps, say)
 
     place.by_first(look)
     if config.dry_run:
@@ -284,7 +271,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
         launch, team, optimizer, scheduler, scaler, forward=trained.loss, metric=config.metric, unit="pairs",
         describe=lambda batch: _in_words(batch, pairs.training), policy=policy, steps=steps,
         max_norm=config.max_grad_norm or None,
-    ) as loop, anomalies(config.detect_anomaly, lambda: loop.taken):  # fmt: skip
+    ) as loop, batching.anomalies(config.detect_anomaly, lambda: loop.taken):  # fmt: skip
 
         def ask() -> Scores:
             return evaluate(
@@ -302,8 +289,9 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
             for group in grouped(loop.guard.batches(loader), config.accumulation) if before < steps else ():
                 weight = ramp(loop.taken, weight=config.consistency, over=rising)
                 shares = weights_in_step([batch["counted"].sum() for batch in group], place.count)
+                weighted = [batching.with_weight(batch, weight) for batch in group]
                 loop.step(
-                    [with_weight(batch, weight) for batch in group], shares, lambda batch: batch["counted"].sum(),
+                    weighted, shares, lambda batch: batch["counted"].sum(),
                     signals=lambda share: {"parts": {name: part * share for name, part in trained.parts.items()}},
                 )  # fmt: skip
                 if loop.taken == steps:
@@ -346,5 +334,5 @@ def settled(config: Compare) -> Compare:
     return replace(config, question=QUESTIONS[config.built_in], **BUILT_IN)
 
 
-def _in_words(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
+def _in_words(batch: batching.Batch, pairs: Sequence[Pair]) -> list[str]:
     return [str(pairs[row]) for row in batch["rows"].tolist()]

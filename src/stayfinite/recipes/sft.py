@@ -261,6 +261,11 @@ def _train(
     first_batch = Padding(pad=base.tokenizer.pad_token_id)(examples[: config.batch_size])
     if is_planned(config.precision):
         precision = launch.settle(config.precision, model, optimizer, first_batch, loss_of(model, device))[0]
+    if look_only:  # at the learning rate itself, before the schedule begins with less
+        return look_before_start(
+            model, optimizer, first_batch, loss_of(model, device), precision=precision, scaler=None, then="warn",
+            directory=output, say=say,
+        )  # fmt: skip
     per_epoch = steps_of(batches, config.accumulation, 1)
     steps = min(per_epoch * config.epochs, config.max_steps or per_epoch * config.epochs)
     if stream is not None:
@@ -270,11 +275,6 @@ def _train(
     # -- the check ---------------------------------------------------------------------------------------------------
     launch.record(steps, training, validation, None if stream is None else files)
     place.wait()
-    if look_only:
-        return look_before_start(
-            model, optimizer, first_batch, loss_of(model, device), precision=precision, scaler=None, then="warn",
-            directory=output, say=say,
-        )  # fmt: skip
     launch.look(model, optimizer, first_batch, loss_of(model, device), precision=precision, again=True)
 
     # -- the loop ----------------------------------------------------------------------------------------------------
