@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 import recipe_job
-from stayfinite.recipes.chat.generating import generate_tokens
+from stayfinite.recipes.chat.evaluating import generate_tokens
 from stayfinite.recipes.policy import groups
 
 

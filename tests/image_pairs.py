@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.recipes.compare import Compare
-from stayfinite.recipes.images.built_in import draw_pairs
+from stayfinite.recipes.images.data import draw_pairs
 
 
 def small_table(directory: Path, *, images: int = 40, pairs: int = 30) -> Path:

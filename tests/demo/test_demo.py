@@ -5,13 +5,10 @@ import pytest
 import torch
 
 from quick_ones import quick_ones
-from stayfinite.demo.alphabet import character_at, decode, encode
-from stayfinite.demo.arithmetic import quick_fp16
-from stayfinite.demo.run import make_model, run_demo
-from stayfinite.demo.screen import curve
-from stayfinite.demo.task import BULLET, as_item, collate, make_task
-from stayfinite.demo.trainer_log import TrainerLog
-from stayfinite.demo.why import find_overflow
+from stayfinite.demo.lanes import TrainerLog
+from stayfinite.demo.result import find_overflow
+from stayfinite.demo.run import curve, make_model, quick_fp16, run_demo
+from stayfinite.demo.task import BULLET, as_item, character_at, collate, decode, encode, make_task
 from stayfinite.diagnosis.diagnose import diagnose
 
 STEPS = 12

@@ -129,14 +129,15 @@ def test_the_card_has_the_runs_own_figures(translated, tmp_path):
 
 @pytest.mark.slow
 def test_an_adapter_is_merged_and_answers_the_same_without_us(chatted, tmp_path):
-    from stayfinite.recipes.chat.generating import generate
+    from stayfinite.recipes.chat.chatting import Chat
+    from stayfinite.recipes.chat.evaluating import generate
     from stayfinite.recipes.chat.using import make_ready
 
     done = export(str(chatted), str(tmp_path / "out"), merge=True, say=silent)
     assert done.kind == "merged model"
     assert "adapter_config.json" not in done.files
     questions = ["How many g is 2 kg?", "How many m is 7 km?"]
-    ready = make_ready(str(chatted / "best"), None, device="cpu", precision="fp32")
+    ready = make_ready(Chat(adapter=str(chatted / "best"), device="cpu", precision="fp32"), None)
     expected = generate(
         ready.model, ready.prompting, questions, new_tokens=ready.new_tokens, limit=ready.limit, batch_size=1
     )

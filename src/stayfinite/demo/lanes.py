@@ -1,9 +1,15 @@
-"""The three ways to train: same model, optimizer, schedule and batches; only the differences are here."""
+"""The three ways to train, side by side: same model, optimizer, schedule and batches; only the differences are here."""
 
 import json
+import math
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
 
 import torch
 from torch import Tensor
@@ -12,9 +18,8 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from stayfinite.core.policy import Policy
 from stayfinite.demo.model import TinyT5
+from stayfinite.demo.result import Overflow, find_overflow
 from stayfinite.demo.task import Batch
-from stayfinite.demo.trainer_log import TrainerLog
-from stayfinite.demo.why import Overflow, find_overflow
 from stayfinite.guard.guard import Guard
 from stayfinite.report.terminal import Console
 
@@ -86,6 +91,17 @@ class Lane(ABC):
         with torch.autocast("cpu", dtype=torch.float16):
             return self.loss_of(batch)
 
+
+class UnguardedLane(Lane):
+    """A training that takes every step, and writes a log."""
+
+    def __init__(self, model: TinyT5, steps: int, log: Path) -> None:
+        super().__init__(model, steps)
+        self._file = log.open("w", encoding="utf-8")
+
+    def close(self) -> None:
+        self._file.close()
+
     def follow(self, loss: Tensor) -> tuple[float, float, float]:
         """Backward, clip, step, as in every tutorial. Returns loss, gradient norm and learning rate."""
         loss.backward()
@@ -97,36 +113,28 @@ class Lane(ABC):
         return loss.item(), grad_norm.item(), lr
 
 
-class Fp32Lane(Lane):
+class Fp32Lane(UnguardedLane):
     """Full precision, unguarded. Writes a line per step."""
 
     name, what = "fp32", "full precision"
-
-    def __init__(self, model: TinyT5, steps: int, log: Path) -> None:
-        super().__init__(model, steps)
-        self._file = log.open("w", encoding="utf-8")
 
     def take(self, batch: Batch) -> Progress:
         loss, grad_norm, lr = self.follow(self.loss_of(batch))
         self._file.write(json.dumps({"step": self.step, "loss": loss, "grad_norm": grad_norm, "lr": lr}) + "\n")
         return self.progress(loss, grad_norm, f"{loss:.4f}")
 
-    def close(self) -> None:
-        self._file.close()
-
 
 SETTINGS = "model: t5, tiny, random weights\nfp16: True\n"
 """Head of the wild log, as training programs print it: without it fp16 cannot be told from a high rate."""
 
 
-class WildLane(Lane):
+class WildLane(UnguardedLane):
     """fp16 as in bug reports: autocast, no loss scaler, every step taken, and a log that hides NaN."""
 
     name, what = "fp16", "as found in the wild"
 
     def __init__(self, model: TinyT5, steps: int, log: Path, steps_an_epoch: float) -> None:
-        super().__init__(model, steps)
-        self._file = log.open("w", encoding="utf-8")
+        super().__init__(model, steps, log)
         self._file.write(SETTINGS)
         self.every = max(1, min(10, steps // 4))
         """Steps between log lines."""
@@ -138,9 +146,6 @@ class WildLane(Lane):
         if line is not None:
             self._file.write(line + "\n")
         return self.progress(loss, grad_norm, str(self._log.last_loss), line)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class GuardedLane(Lane):
@@ -175,3 +180,78 @@ class GuardedLane(Lane):
 
     def close(self) -> None:
         self._guard.close()
+
+
+class TrainerLog:
+    """Averages the losses of `every` steps into one line, as the Trainer does, with its `logging_nan_inf_filter`.
+
+    A non-finite loss is replaced by the mean since the last line. Right after a line that mean is 0, so from the first
+    NaN on every line says 0.0.
+    """
+
+    def __init__(self, every: int, steps_an_epoch: float) -> None:
+        self.every = every
+        self.steps_an_epoch = steps_an_epoch
+        self.last_loss = math.nan
+        """The loss of the last line."""
+        self._sum = 0.0
+        self._step = 0
+
+    def add(self, loss: float, grad_norm: float, lr: float) -> str | None:
+        """Add one step; return the line if one is due."""
+        since = self._step % self.every
+        self._sum += loss if math.isfinite(loss) else self._sum / (1 + since)
+        self._step += 1
+        if self._step % self.every:
+            return None
+        self.last_loss = round(self._sum / self.every, 4)
+        self._sum = 0.0
+        epoch = round(self._step / self.steps_an_epoch, 2)
+        return str({"loss": self.last_loss, "grad_norm": grad_norm, "learning_rate": lr, "epoch": epoch})
+
+
+def race(lanes: Sequence[Lane], batches: Sequence[Batch], seconds: dict[str, float]) -> Iterator[Progress]:
+    """Train every lane on every batch and yield each step when it is done.
+
+    Lanes share nothing, so their results are independent. An error in one ends all and is raised here; leaving the loop
+    early ends them too. `seconds` receives the CPU time of each lane.
+    """
+    news: SimpleQueue[Progress | BaseException | None] = SimpleQueue()
+    stop = Event()
+    threads = [Thread(target=_run, args=(lane, batches, news, stop, seconds), name=lane.name) for lane in lanes]
+    for thread in threads:
+        thread.start()
+    try:
+        running = len(threads)
+        while running:
+            each = news.get()
+            if isinstance(each, BaseException):
+                raise each
+            if each is None:
+                running -= 1
+            else:
+                yield each
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _run(
+    lane: Lane,
+    batches: Sequence[Batch],
+    news: "SimpleQueue[Progress | BaseException | None]",
+    stop: Event,
+    seconds: dict[str, float],
+) -> None:
+    try:
+        with closing(lane):
+            for batch in batches:
+                if stop.is_set():
+                    break
+                news.put(lane.train(batch))
+            seconds[lane.name] = time.thread_time()
+    except BaseException as error:
+        news.put(error)
+    finally:
+        news.put(None)

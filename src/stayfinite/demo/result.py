@@ -1,11 +1,74 @@
-"""Result of the demo."""
+"""Result of the demo, and why a step was refused: its batch run again in fp32 and fp16, module by module."""
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from stayfinite.demo.why import FP16_MAX, Overflow
+import torch
+from torch import Tensor, nn
+
+from stayfinite.demo.model import TinyT5
+from stayfinite.demo.task import Batch, character_at
+
+FP16_MAX = torch.finfo(torch.float16).max
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overflow:
+    """The first module that is non-finite in fp16, with an output that fits fp32."""
+
+    step: int
+    module: str
+    peak: float
+    """Largest magnitude of its output in fp32."""
+    rows: tuple[int, ...]
+    """Batch rows beyond fp16, counted from 0."""
+    characters: tuple[str, ...]
+    """Source characters at those positions; empty for a module that does not see the source."""
+    fp32_loss: float
+
+
+@torch.no_grad()
+def find_overflow(model: TinyT5, batch: Batch, step: int) -> Overflow | None:
+    """Prove that fp16's range made this batch non-finite; None if it did not."""
+    loss, module, output = _first_output(model, batch, torch.float32, lambda out: bool((out.abs() > FP16_MAX).any()))
+    _, in_fp16, _ = _first_output(model, batch, torch.float16, lambda out: not bool(out.isfinite().all()))
+    if module is None or module != in_fp16 or not loss.isfinite():
+        return None
+    beyond = (output.abs() > FP16_MAX).any(-1)  # [B, S]
+    characters: list[str] = []
+    if module.startswith("encoder."):
+        characters = [character_at(batch["source"][row], place) for row, place in beyond.nonzero().tolist()]
+    return Overflow(
+        step=step, module=module, peak=output.abs().max().item(), fp32_loss=loss.item(),
+        rows=tuple(beyond.any(-1).nonzero().flatten().tolist()), characters=tuple(dict.fromkeys(characters)),
+    )  # fmt: skip
+
+
+def _first_output(
+    model: TinyT5, batch: Batch, dtype: torch.dtype, wanted: Callable[[Tensor], bool]
+) -> tuple[Tensor, str | None, Tensor]:
+    """One forward pass in `dtype`: its loss, and the first module, in execution order, whose output is `wanted`."""
+    found: list[tuple[str, Tensor]] = []
+
+    def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...], Tensor], None]:
+        def hook(_module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            if not found and wanted(output):
+                found.append((name, output.float()))
+
+        return hook
+
+    leaves = ((name, module) for name, module in model.named_modules() if not any(module.children()))
+    hooks = [module.register_forward_hook(watch(name)) for name, module in leaves]
+    try:
+        with torch.autocast("cpu", dtype=torch.float16, enabled=dtype is torch.float16):
+            loss: Tensor = model(batch["source"], batch["target"])
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return (loss, *found[0]) if found else (loss, None, torch.empty(0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

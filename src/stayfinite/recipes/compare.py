@@ -23,22 +23,14 @@ from torch import Tensor
 
 from stayfinite.autopsy.steps.surroundings import device_in_words
 from stayfinite.core.policy import Policy
-from stayfinite.recipes.images.answers import prompt_for
+from stayfinite.recipes.images import batching, models, records
 from stayfinite.recipes.images.assembling import assembled, base_of, build_base
-from stayfinite.recipes.images.batching import Batch, PairBatches, PairRows, Pixels, loader_of, with_weight
-from stayfinite.recipes.images.built_in import Task
-from stayfinite.recipes.images.data import pairs_for, table_for
-from stayfinite.recipes.images.epochs import EpochLog, memory_peak
+from stayfinite.recipes.images.data import Apart, Task, pairs_for, table_for
 from stayfinite.recipes.images.evaluating import Scores, evaluate
-from stayfinite.recipes.images.folds import Apart
-from stayfinite.recipes.images.integrity import first_batch, look_at_batch, show_dry_run
-from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, ramp
-from stayfinite.recipes.images.models import Base, load_processor, load_trained, parameters_in_words
-from stayfinite.recipes.images.optimizing import rates_of, two_rates
+from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, prompt_for, ramp
 from stayfinite.recipes.images.pairs import LABELS, Pair
-from stayfinite.recipes.images.records import Result, keep_result, read_class_weights, save_trained, write_meta
+from stayfinite.recipes.images.records import Result
 from stayfinite.recipes.images.refusals import refuse_impossible
-from stayfinite.recipes.images.switches import anomalies, deterministic
 from stayfinite.recipes.running.checking import look_before_start
 from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.launch import Launch
@@ -85,7 +77,7 @@ class Compare(Common):
     # -- model
     model: str = "tiny"
     """A LLaVA built here (tiny, small), a directory, or a hub name (llava-hf/llava-1.5-7b-hf)."""
-    base: Base = "fp32"
+    base: models.Base = "fp32"
     """How the frozen weights under LoRA are stored; 8bit and 4bit need bitsandbytes."""
     tuning: Literal["auto", "lora", "full"] = "auto"
     """Train adapters, or the whole language model. Auto: the whole of one built here."""
@@ -185,7 +177,7 @@ def main(arguments: Sequence[str]) -> None:
 def train(config: Compare, say: Callable[[str], None] = print) -> Result:
     """Train, evaluate, keep the best model; with ``dry_run``, stop before the first step."""
     refuse_impossible(config)
-    with place_of_process(config.device) as place, deterministic(config.deterministic):
+    with place_of_process(config.device) as place, batching.deterministic(config.deterministic):
         if not config.dry_run:
             return _train(config, place, place.voice(say))
         with tempfile.TemporaryDirectory() as aside:
@@ -194,16 +186,16 @@ def train(config: Compare, say: Callable[[str], None] = print) -> Result:
             return result
 
 
-def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[Batch], Tensor]]:
+def build(run_dir: str | os.PathLike[str]) -> tuple[Any, Callable[[batching.Batch], Tensor]]:
     """Model and forward pass of a run, for ``stayfinite replay RUN/incidents/0001``."""
     config = settings_of(Compare, read_launch(run_dir, "compare"))
     output = Path(run_dir)
-    processor = load_processor(str(output / "processor"))
+    processor = models.load_processor(str(output / "processor"))
     device = torch.device("cpu")
     model = assembled(replace(config, output_dir=str(output)), device)
     plan_again(model, output)
     prompt = prompt_for(processor, config.question, config.answers)
-    return model, Comparison(model, prompt, read_class_weights(output), device).loss
+    return model, Comparison(model, prompt, records.read_class_weights(output), device).loss
 
 
 def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
@@ -222,27 +214,24 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     # -- model on its device, prompt, then the optimizer ---------------------------------------------------------------
     if not launch.resuming:
         place.by_first(lambda: build_base(config))
-    processor = load_processor(base_of(config), cache_dir=config.cache_dir)
+    processor = models.load_processor(base_of(config), cache_dir=config.cache_dir)
     model = assembled(config, device)
     prompt = prompt_for(processor, config.question, config.answers)
-    say(f"model: {parameters_in_words(model)}\nprompt: {prompt}")
-    pixels = Pixels(processor.image_processor, megabytes=config.cache_megabytes)
-    rows, held_out = PairRows(pairs.training, pixels), PairRows(pairs.validation, pixels)
+    say(f"model: {models.parameters_in_words(model)}\nprompt: {prompt}")
+    pixels = batching.Pixels(processor.image_processor, megabytes=config.cache_megabytes)
+    rows, held_out = batching.PairRows(pairs.training, pixels), batching.PairRows(pairs.validation, pixels)
     comparison = Comparison(model, prompt, weights, device)
-    optimizer = two_rates(
-        model, lr=config.learning_rate, projector_lr=config.projector_learning_rate, weight_decay=config.weight_decay,
-        device=device,
-    )  # fmt: skip
-    batches = PairBatches(len(rows), whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
-    loader = loader_of(rows, batches, workers=config.workers, pin=device.type == "cuda")
+    optimizer = models.two_rates(model, config, device)
+    batches = batching.PairBatches(len(rows), whole_batch, seed=config.seed, rank=place.rank, ranks=place.count)
+    loader = batching.loader_of(rows, batches, workers=config.workers, pin=device.type == "cuda")
     steps = steps_of(len(loader), config.accumulation, config.epochs)
     steps = min(steps, config.max_steps or steps)
     scheduler = schedule_for(optimizer, config.schedule, warmup=warmup_of(config, steps), steps=steps)
 
     # -- look before the first step ------------------------------------------------------------------------------------
     output.mkdir(parents=True, exist_ok=True)
-    example = with_weight(first_batch(rows, config.batch_size), config.consistency)
-    for odd in look_at_batch(example, pairs.training):
+    example = batching.with_weight(batching.first_batch(rows, config.batch_size), config.consistency)
+    for odd in batching.look_at_batch(example, pairs.training):
         say(f"check: warning: {odd}")
     asked = "bf16" if config.base == "bf16" and config.precision == "auto" else config.precision
     precision, scaler = launch.settle(asked, model, optimizer, example, comparison.loss)
@@ -254,7 +243,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
         )  # fmt: skip
         if config.dry_run:
             assert found is not None
-            show_dry_run(found, steps, say)
+            batching.show_dry_run(found, steps, say)
 
     place.by_first(look)
     if config.dry_run:
@@ -262,10 +251,12 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     launch.record(steps, pairs.training, pairs.validation)
     if place.first:
         write_whole(output / "processor", processor.save_pretrained)
-        write_meta(output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps)
+        records.write_meta(
+            output, config, pairs, weights, prompt, model, device=device, precision=precision, steps=steps
+        )
 
     # -- the loop ------------------------------------------------------------------------------------------------------
-    epochs = EpochLog(output)
+    epochs = records.EpochLog(output)
     of_epoch = steps_of(len(loader), config.accumulation, 1)
     last = -(-steps // of_epoch)
     policy = Policy(
@@ -280,7 +271,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
         launch, team, optimizer, scheduler, scaler, forward=trained.loss, metric=config.metric, unit="pairs",
         describe=lambda batch: _in_words(batch, pairs.training), policy=policy, steps=steps,
         max_norm=config.max_grad_norm or None,
-    ) as loop, anomalies(config.detect_anomaly, lambda: loop.taken):  # fmt: skip
+    ) as loop, batching.anomalies(config.detect_anomaly, lambda: loop.taken):  # fmt: skip
 
         def ask() -> Scores:
             return evaluate(
@@ -288,18 +279,19 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
             )
 
         def save(into: Path) -> None:
-            save_trained(model, processor, config, prompt, into)
+            records.save_trained(model, processor, config, prompt, into)
 
         if resumed := loop.resume():
             epochs.recall(resumed)
-        memory_peak(device)
+        records.memory_peak(device)
         for epoch in range(1, last + 1):
             began, before = time.monotonic(), loop.taken
             for group in grouped(loop.guard.batches(loader), config.accumulation) if before < steps else ():
                 weight = ramp(loop.taken, weight=config.consistency, over=rising)
                 shares = weights_in_step([batch["counted"].sum() for batch in group], place.count)
+                weighted = [batching.with_weight(batch, weight) for batch in group]
                 loop.step(
-                    [with_weight(batch, weight) for batch in group], shares, lambda batch: batch["counted"].sum(),
+                    weighted, shares, lambda batch: batch["counted"].sum(),
                     signals=lambda share: {"parts": {name: part * share for name, part in trained.parts.items()}},
                 )  # fmt: skip
                 if loop.taken == steps:
@@ -311,10 +303,10 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
                 loop.judge(f"epoch {epoch}", scores.numbers(), str(scores), save)
                 if place.first:
                     write_whole(output / "last", save)
-                    rate, projector_rate = rates_of(optimizer)
+                    rate, projector_rate = models.rates_of(optimizer)
                     epochs.write(
                         epoch, loop.taken, lr=rate, projector_lr=projector_rate, **scores.numbers(),
-                        memory_peak_mib=memory_peak(device), seconds=time.monotonic() - began,
+                        memory_peak_mib=records.memory_peak(device), seconds=time.monotonic() - began,
                     )  # fmt: skip
                     for wrong in scores.unreadable:
                         say(f"  not evaluated: {wrong}")
@@ -323,11 +315,11 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
 
         # -- result ----------------------------------------------------------------------------------------------------
         loop.finish(checkpoint=False)
-        load_trained(model, loop.best.directory)
+        models.load_trained(model, loop.best.directory)
         scores = ask()
     result = Result(scores=scores, **loop.numbers())
     if place.first:
-        keep_result(result, loop.best, loop.logbook.rate, say)
+        records.keep_result(result, loop.best, loop.logbook.rate, say)
     say(f"{scores}. Saved the best model to {loop.best.directory}.")
     return result
 
@@ -342,5 +334,5 @@ def settled(config: Compare) -> Compare:
     return replace(config, question=QUESTIONS[config.built_in], **BUILT_IN)
 
 
-def _in_words(batch: Batch, pairs: Sequence[Pair]) -> list[str]:
+def _in_words(batch: batching.Batch, pairs: Sequence[Pair]) -> list[str]:
     return [str(pairs[row]) for row in batch["rows"].tolist()]

@@ -24,42 +24,15 @@ from torch.utils.data import DataLoader
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.recovering.precision import PrecisionControl
-from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
+from stayfinite.recipes.chat.adapters import fingerprint, save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of, record_of
 from stayfinite.recipes.chat.bases import Bits
-from stayfinite.recipes.chat.batching import Padding
 from stayfinite.recipes.chat.data import questions_of
-from stayfinite.recipes.chat.evaluating import (
-    TOLD,
-    evaluate,
-    in_words,
-    kept_random,
-    scored_once,
-    tokens_enough,
-)
-from stayfinite.recipes.chat.fingerprints import fingerprint
-from stayfinite.recipes.chat.prompts import Prompting
-from stayfinite.recipes.policy.groups import (
-    Portion,
-    Sampled,
-    StartWeights,
-    endless,
-    in_words_of,
-    portions_of,
-    sample_groups,
-    scored,
-    share_of_questions,
-    shown,
-)
+from stayfinite.recipes.chat.evaluating import TOLD, evaluate, in_words, kept_random, scored_once, tokens_enough
+from stayfinite.recipes.chat.prompts import Padding, Prompting
+from stayfinite.recipes.policy import groups, refusals
 from stayfinite.recipes.policy.losses import PolicyLoss
-from stayfinite.recipes.policy.refusals import (
-    refuse_equal_rewards,
-    refuse_fewer_than,
-    refuse_impossible,
-    refuse_too_few,
-)
-from stayfinite.recipes.policy.starting import Start, start_of, without_dropout
-from stayfinite.recipes.policy.steered import Steered
+from stayfinite.recipes.policy.starting import start_of, without_dropout
 from stayfinite.recipes.running.checking import look_before_start
 from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.launch import Launch
@@ -218,9 +191,9 @@ class Result(Outcome):
 
 def train(config: Grpo, say: Callable[[str], None] = print) -> Result:
     """Train an adapter from rewards, evaluate it before and after, keep the best."""
-    refuse_impossible(config)
+    refusals.refuse_impossible(config)
     with place_of_process(config.device) as place:
-        refuse_fewer_than(place.count, config.prompts)
+        refusals.refuse_fewer_than(place.count, config.prompts)
         return _train(config, place, place.voice(say))
 
 
@@ -229,12 +202,11 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
     output, device = launch.output, place.device
 
     # -- start and data ----------------------------------------------------------------------------------------------
-    start = start_of(config, place, say)
-    settings = start.settings
+    settings, named = start_of(config, place, say)
     torch.manual_seed(config.seed)
     training, validation = place.together(lambda: questions_of(settings, say))
     place.require_alike("questions", [*training, *validation])
-    refuse_too_few(len(training), config.prompts * config.updates)
+    refusals.refuse_too_few(len(training), config.prompts * config.updates)
 
     # -- model -------------------------------------------------------------------------------------------------------
     precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only")
@@ -244,9 +216,9 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
     mark = fingerprint(base.model)
     model = adapted(settings, base, device, precision)
     without_dropout(model)
-    begun = StartWeights(model)
+    begun = groups.StartWeights(model)
     reference = begun if config.kl else None
-    record = record_of(settings, start.base, mark, new_tokens)
+    record = record_of(settings, named, mark, new_tokens)
 
     # -- questions, optimizer, schedule ------------------------------------------------------------------------------
     compute_loss = _loss_of(config, model, device)
@@ -268,22 +240,22 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
         keep_frozen=False,  # the base is loaded anew every time
     )
 
-    def sample(questions: Sequence[Any], autocast: Any) -> Sampled:
-        return sample_groups(
+    def sample(questions: Sequence[Any], autocast: Any) -> groups.Sampled:
+        return groups.sample_groups(
             model, prompting, questions, size=config.group_size, temperature=config.temperature, new_tokens=new_tokens,
             limit=settings.max_length, readable=config.answer_reward, autocast=autocast,
             batch_size=max(1, (4096 if device.type == "cuda" else 512) // config.group_size),
         )  # fmt: skip
 
-    def portions(sampled: Sampled, steps: int, autocast: Any, kl: float, ranks: Place) -> list[Portion]:
+    def portions(sampled: groups.Sampled, steps: int, autocast: Any, kl: float, ranks: Place) -> list[groups.Portion]:
         """Training data of each step, all scored before the first step."""
-        found = portions_of(
+        found = groups.portions_of(
             sampled, padding, steps=steps, rows=config.batch_size, keep_equal=bool(config.kl),
             length_normalized=config.length_normalized, place=ranks,
         )  # fmt: skip
         score = compute_loss.score  # not through DDP: ranks may have different numbers of batches
         return [
-            replace(each, batches=[scored(batch, score, autocast, reference, kl) for batch in each.batches])
+            replace(each, batches=[groups.scored(batch, score, autocast, reference, kl) for batch in each.batches])
             for each in found
         ]
 
@@ -292,7 +264,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
         with kept_random(device):
             autocast = PrecisionControl(precision, device).autocast
             first = sample(training[: config.prompts], autocast)
-            refuse_equal_rewards(first, config, say)
+            refusals.refuse_equal_rewards(first, config, say)
             batch = portions(first, 1, autocast, config.kl, Place(device=device))[0].batches[0]
         look_before_start(
             model, optimizer, batch, compute_loss, precision=precision, scaler=None, then=config.check,
@@ -308,7 +280,7 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
     policy_loss = _loss_of(config, team.trained, device)
     with guarded(
         launch, team, optimizer, scheduler, forward=policy_loss, policy=policy, steps=config.steps, metric="merit",
-        describe=lambda batch: in_words_of(base.tokenizer, batch), max_norm=config.max_grad_norm,
+        describe=lambda batch: groups.in_words_of(base.tokenizer, batch), max_norm=config.max_grad_norm,
     ) as loop:  # fmt: skip
         guard, best = loop.guard, loop.best
 
@@ -334,16 +306,16 @@ def _train(config: Grpo, place: Place, say: Callable[[str], None]) -> Result:
         say(f"start: {in_words(before)}")
         loop.resume()
         over = partial(loop.over, config.steps)
-        steered = Steered(guard, config, say)
+        steered = groups.Steered(guard, config, say)
         judge()  # the start is the one to beat
         loop.record_end()
-        for questions in endless(lambda: guard.batches(loader), over):
+        for questions in groups.endless(lambda: guard.batches(loader), over):
             steered.follow()
-            sampled = sample(share_of_questions(questions, config.updates, place), guard.autocast)
+            sampled = sample(groups.share_of_questions(questions, config.updates, place), guard.autocast)
             for portion in portions(sampled, config.updates, guard.autocast, steered.kl, place):
                 loop.step(
                     portion.batches, portion.shares, lambda batch: batch["attention_mask"].sum(),
-                    signals=partial(_signals, policy_loss, portion), parts=shown(portion), weight=1.0,
+                    signals=partial(_signals, policy_loss, portion), parts=groups.shown(portion), weight=1.0,
                 )  # fmt: skip
                 if loop.taken % config.eval_steps == 0:
                     judge()
@@ -379,8 +351,8 @@ def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Te
     """Model and forward pass of a run, for ``stayfinite replay``."""
     config: Grpo = settings_of(Grpo, read_launch(run_dir, "grpo") | {"output_dir": str(run_dir)})
     alone = Place(device=torch.device("cpu"))
-    start: Start = start_of(config, alone, lambda _: None)
-    model = adapted(start.settings, base_of(start.settings, alone, ()), alone.device, "fp32")
+    settings, _ = start_of(config, alone, lambda _: None)
+    model = adapted(settings, base_of(settings, alone, ()), alone.device, "fp32")
     without_dropout(model)
     plan_again(model, Path(run_dir))
     return model, _loss_of(config, model, alone.device)
@@ -396,5 +368,5 @@ def _loss_of(config: Grpo, model: Any, device: torch.device) -> PolicyLoss:
     )  # fmt: skip
 
 
-def _signals(loss: PolicyLoss, portion: Portion, _: float) -> dict[str, Any]:
+def _signals(loss: PolicyLoss, portion: groups.Portion, _: float) -> dict[str, Any]:
     return {"signals": {**loss.signals(), **portion.signals}}

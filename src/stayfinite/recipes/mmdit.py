@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,17 +25,15 @@ from torch.utils.data import DataLoader
 from stayfinite.core.policy import Policy
 from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.recipes.diffusion import drawing, toy, trained
-from stayfinite.recipes.diffusion.drawing import Batch, GlobalBatches, Noise, NoisyRows, collate
-from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, most_frequent
+from stayfinite.recipes.diffusion.drawing import Batch, GlobalBatches, Noise, NoisyRows
+from stayfinite.recipes.diffusion.evaluation import Examiner, Scores, batch_in_words, most_frequent, show
 from stayfinite.recipes.diffusion.losses import Objective, Weights
 from stayfinite.recipes.diffusion.model import MMDiT, Shape, Size, flops_of_row, measures_of
-from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, to_freeze
+from stayfinite.recipes.diffusion.modes import Freeze, Frozen, Mode, Prediction, Schedule, to_freeze
 from stayfinite.recipes.diffusion.refusals import refuse_impossible
 from stayfinite.recipes.diffusion.sampling import Sampler
-from stayfinite.recipes.diffusion.schedules import Prediction, Schedule
 from stayfinite.recipes.diffusion.supply import BadRows, Supply, read_supply
-from stayfinite.recipes.diffusion.telling import batch_in_words, show
-from stayfinite.recipes.diffusion.words import reader_for
+from stayfinite.recipes.diffusion.trained import reader_for
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
@@ -186,9 +184,7 @@ def _train(config: Mmdit, place: Place, say: Callable[[str], None]) -> Result | 
     rows = NoisyRows(supply.corpus, supply.scale, noise, strict=config.bad_rows != "keep")
     refuse_idle(len(supply.training), whole_batch, place.count)
     order = GlobalBatches(supply.training, whole_batch, rank=place.rank, count=place.count, seed=config.seed)
-    loader = DataLoader(
-        rows, batch_sampler=order, collate_fn=collate, num_workers=config.workers, pin_memory=device.type == "cuda"
-    )
+    loader = DataLoader(rows, batch_sampler=order, num_workers=config.workers, pin_memory=device.type == "cuda")
 
     # -- model -------------------------------------------------------------------------------------------------------
     about = _about(config, supply, words)
@@ -216,9 +212,8 @@ def _train(config: Mmdit, place: Place, say: Callable[[str], None]) -> Result | 
     team = Team(model, optimizer, place, shard=config.shard)
     cost = flops_of_row(about.shape) * whole_batch
     examiner = Examiner(
-        corpus=supply.corpus, scale=supply.scale, rows=rows, mode=config.mode, objective=judged,
+        corpus=supply.corpus, scale=supply.scale, rows=rows, objective=judged, place=place,
         frequent=most_frequent(supply.corpus, supply.training, about.shape.vocabulary),
-        weights=(config.text_weight, config.latent_weight), place=place,
     )  # fmt: skip
     policy = Policy(
         precision=precision, checkpoint_steps=config.checkpoint_steps, keep_checkpoints=config.keep_checkpoints
@@ -233,13 +228,10 @@ def _train(config: Mmdit, place: Place, say: Callable[[str], None]) -> Result | 
             autocast=loop.guard.autocast,
         )  # fmt: skip
 
-        def examine(chosen: Sequence[int]) -> Scores:
-            return examiner.examine(sampler, chosen, chosen, loop.guard.autocast)
-
         def evaluate() -> None:
             with loop.evaluating():
                 frozen.check(loop.taken)
-                scores = examine(supply.validation[: config.eval_rows])
+                scores = examiner.examine(sampler, supply.validation[: config.eval_rows])
                 save = partial(trained.save, model, about)
                 loop.judge(f"step {loop.taken}", scores.to_json(), str(scores), save)
                 show(scores, supply.corpus, read, config.samples, say)
@@ -273,7 +265,7 @@ def _train(config: Mmdit, place: Place, say: Callable[[str], None]) -> Result | 
 
     # -- result ------------------------------------------------------------------------------------------------------
     trained.load_weights(model, loop.best.directory)
-    scores = examine(supply.validation)
+    scores = examiner.examine(sampler, supply.validation)
     if not place.first:
         return None
     logbook = loop.logbook
@@ -288,9 +280,7 @@ def _train(config: Mmdit, place: Place, say: Callable[[str], None]) -> Result | 
 def main(arguments: Sequence[str]) -> None:
     """Train, `sample` from a trained model, or write the `toy` data."""
     if arguments and arguments[0] == "sample":
-        from stayfinite.recipes.diffusion.drawn import main as draw
-
-        draw(arguments[1:])
+        trained.main(arguments[1:])
     elif arguments and arguments[0] == "toy":
         toy.main(arguments[1:])
     else:
@@ -318,11 +308,7 @@ def _data(config: Mmdit, output: Path, say: Callable[[str], None]) -> tuple[Path
     data = output / "data" if config.data is None else Path(config.data)
     if config.data is None and not (data / "vocab.json").exists():  # written last
         toy.write_toy_set(data, seed=config.seed)
-    supply = read_supply(
-        data, None if config.val is None else Path(config.val), val_share=config.val_share, patch=config.patch,
-        length=config.max_length, bad_rows=config.bad_rows, say=say,
-    )  # fmt: skip
-    return data, supply
+    return data, read_supply(config, data, say)
 
 
 def _about(config: Mmdit, supply: Supply, words: list[str] | None) -> trained.About:
@@ -341,8 +327,7 @@ def _about(config: Mmdit, supply: Supply, words: list[str] | None) -> trained.Ab
     layout = supply.corpus.layout
     shape = Shape(
         vocabulary=config.vocab_size or known, length=supply.corpus.ids.shape[1], positions=layout.positions,
-        channels=layout.channels, width=measures.width, depth=measures.depth, heads=measures.heads,
-        dropout=config.dropout,
+        channels=layout.channels, dropout=config.dropout, **asdict(measures),
     )  # fmt: skip
     return trained.About(
         shape=shape, layout=layout, schedule=config.noise_schedule, prediction=config.prediction, scale=supply.scale,

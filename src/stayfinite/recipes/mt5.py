@@ -133,7 +133,7 @@ class Mt5(Large):
     """Warmup steps; by default a tenth of all, at most 1000."""
     warmup_ratio: float | None = None
     """Instead of --warmup-steps: share of the steps."""
-    precision: PlannedPrecision = "auto"
+    precision: Annotated[PlannedPrecision, tyro.conf.arg(aliases=["--mixed-precision"])] = "auto"
     """Compute precision: auto, fp32 (or no), fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses
     what the GPU supports, and fp16 only if proved safe."""
     gradient_checkpointing: bool = False
@@ -144,9 +144,9 @@ class Mt5(Large):
     """Steps between evaluations; by default one per epoch."""
     eval_blocks: int = 1000
     """Most blocks per evaluation."""
-    checkpoint_steps: int | None = None
+    checkpoint_steps: Annotated[int | None, tyro.conf.arg(aliases=["--save-steps"])] = None
     """Steps between checkpoints; by default one per epoch, at least every 500 steps."""
-    keep_checkpoints: int = 2
+    keep_checkpoints: Annotated[int, tyro.conf.arg(aliases=["--save-total-limit"])] = 2
     """Good checkpoints to keep."""
     samples: int = 2
     """Blocks whose gaps are filled and shown per evaluation."""

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import difflib
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING
+from dataclasses import MISSING, fields
 from functools import partial
 from operator import gt, le, lt
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
 from stayfinite.errors import UsageError
 from stayfinite.flags import parsed
-from stayfinite.recipes.expected import expected
-from stayfinite.recipes.names import names_of, renamed
 from stayfinite.recipes.running.once import is_first, print_once
 
 Kind = TypeVar("Kind")
@@ -37,7 +34,8 @@ def read_settings(
     """
     path, flags = _config_of(list(arguments))
     given = [] if path is None else list(_as_flags(kind, _mapping(path), path))
-    asked_for = [*given, *_known_flags(kind, flags)]
+    _refuse_wrong_kinds(kind, flags)
+    asked_for = [*given, *flags]
     about = f"{_paragraphs(kind.__doc__ or '')}\n\n{HINT}"
     ask = partial(parsed, kind, asked_for, prog, description=about)
     try:
@@ -68,27 +66,19 @@ def _paragraphs(text: str) -> str:
     return "\n\n".join(" ".join(each.split()) for each in text.strip().split("\n\n"))
 
 
-def _known_flags(kind: type[Any], flags: Sequence[str]) -> Iterator[str]:
-    """The flags by their present names.
-
-    Raises:
-        UsageError: a value of the wrong kind.
-    """
+def _refuse_wrong_kinds(kind: type[Any], flags: Sequence[str]) -> None:
+    """Raise UsageError for a value of the wrong kind."""
     names, hints = names_of(kind), get_type_hints(kind)
     name, typed = None, ""
     for word in flags:
         flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
         if flag:
             key, typed = flag[2:].replace("-", "_"), flag
-            if (now := renamed(key, names)) is not None:
-                _tell(f"{flag} is now {_flag(now)}; both work")
-                key, typed, word = now, _flag(now), f"{_flag(now)}{equals}{value}"
             name = names.get(key)
         if name is not None and (equals or not flag):
             if hints[name] is not bool and (words := expected(hints[name], value)):
                 raise UsageError(f"{typed} {value}: expected {words}", fix=_leave_out(kind, name, typed))
             name = name if get_origin(hints[name]) is tuple else None  # one value only
-        yield word
 
 
 def _flag(name: str) -> str:
@@ -99,12 +89,6 @@ def _leave_out(kind: type[Any], name: str, flag: str = "") -> str:
     default = kind.__dataclass_fields__[name].default
     usual = "" if default in (None, MISSING, (), "") else f"; {default} is usual"
     return f"leave {flag or _flag(name)} out{usual}"
-
-
-def _tell(line: str) -> None:
-    """Print on stderr, under torchrun on rank 0 only."""
-    if is_first():
-        sys.stderr.write(f"{line}\n")
 
 
 def _mapping(path: str) -> Mapping[str, Any]:
@@ -123,6 +107,48 @@ def _mapping(path: str) -> Mapping[str, Any]:
     return read
 
 
+def names_of(kind: type[Any]) -> dict[str, str]:
+    """Every name of a setting, aliases included, with its field."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {field.name: field.name for field in fields(kind)}
+    for name in list(found):
+        for note in getattr(hints[name], "__metadata__", ()):
+            for alias in getattr(note, "aliases", None) or ():
+                found[alias.lstrip("-").replace("-", "_")] = name
+    return found
+
+
+NUMBERS: dict[Any, tuple[str, Callable[[str], Any]]] = {int: ("a whole number", int), float: ("a number", float)}
+
+
+def expected(hint: Any, value: Any) -> str:
+    """What a setting of this type expects; empty if the value fits.
+
+    Arguments:
+        value: the text after a flag, or what a YAML file has.
+    """
+    if get_origin(hint) is tuple:
+        each = get_args(hint)[0]
+        found = (expected(each, one) for one in (value if isinstance(value, list | tuple) else [value]))
+        return next(filter(None, found), "")
+    kinds = get_args(hint) if NoneType in get_args(hint) else (hint,)
+    if value is None or (NoneType in kinds and value == "None"):
+        return ""
+    (kind,) = (each for each in kinds if each is not NoneType)
+    if get_origin(kind) is Literal:
+        choices = [str(each) for each in get_args(kind)]
+        return "" if str(value) in choices else f"{', '.join(choices[:-1])} or {choices[-1]}"
+    if kind is bool:
+        return "" if str(value) in ("True", "False") else "True or False"
+    if kind in NUMBERS:
+        words, read = NUMBERS[kind]
+        try:
+            read(str(value))
+        except ValueError:
+            return words
+    return "one value" if isinstance(value, list | dict) else ""
+
+
 YAML_WORDS = {False: ("off", "no", "false"), True: ("on", "yes", "true")}
 """Words that YAML reads as false or true."""
 
@@ -132,9 +158,6 @@ def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterato
     names, hints = names_of(kind), get_type_hints(kind)
     for name, value in mapping.items():
         key = str(name).replace("-", "_")
-        if (now := renamed(key, names)) is not None:
-            _tell(f"{path}: {name} is now {now}; both work")
-            key = now
         if key not in names:
             close, known = difflib.get_close_matches(key, names, n=1), dict.fromkeys(names.values())
             raise UsageError(
@@ -196,6 +219,24 @@ def require(
     for ends, names in shares.items():
         for name in names:
             _refuse(config, name, *SHARES[ends])
+
+
+USUAL: Mapping[int, Sequence[str]] = {
+    1: (
+        "epochs", "steps", "max_steps", "batch_size", "accumulation", "rank", "rows", "held_out", "eval_epochs",
+        "eval_steps", "eval_rows", "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints",
+        "shuffle_rows", "tensor_parallel",
+    ),
+    0: ("warmup_steps", "weight_decay", "samples", "patience", "seed", "workers"),
+}  # fmt: skip
+"""Settings that mean the same in every recipe, by minimum."""
+
+
+def require_usual(config: Any) -> None:
+    """Refuse numbers out of range in settings that recipes share; see :func:`require`."""
+    shared = {least: [name for name in names if hasattr(config, name)] for least, names in USUAL.items()}
+    rates = [name for name in ("learning_rate", "alpha", "minutes") if hasattr(config, name)]
+    require(config, above_zero=rates, at_least=shared)
 
 
 def _refuse(config: Any, name: str, words: str, holds: Callable[[float], bool]) -> None:

@@ -26,18 +26,16 @@ from stayfinite.inspection.inspection import Inspection
 from stayfinite.readers.data.beginnings import text_size
 from stayfinite.readers.data.hub_rows import is_hub
 from stayfinite.readers.data.opening import open_data
-from stayfinite.recipes.chat.adapters import save_adapter, take_adapter
+from stayfinite.recipes.chat.adapters import fingerprint, save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, record_of, size_in_words
 from stayfinite.recipes.chat.bases import Bits, is_size
-from stayfinite.recipes.chat.batching import Padding, loader_of, rows_in_words, supervised
 from stayfinite.recipes.chat.data import examples_of, questions_of, task_of
 from stayfinite.recipes.chat.evaluating import TOLD, evaluate, in_words, scored_once, tokens_enough
-from stayfinite.recipes.chat.fingerprints import fingerprint
-from stayfinite.recipes.chat.looking import quick_look
 from stayfinite.recipes.chat.losses import loss_of
-from stayfinite.recipes.chat.prompts import Prompting
+from stayfinite.recipes.chat.prompts import Padding, Prompting, loader_of, rows_in_words, supervised
 from stayfinite.recipes.chat.refusals import refuse_impossible
 from stayfinite.recipes.chat.streaming import sampled_examples, streamed_questions
+from stayfinite.recipes.running.checking import look_before_start
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.logbook import Progress
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
@@ -181,6 +179,8 @@ def settled(config: Sft) -> Sft:
     return replace(config, task=task, **BUILT_IN[task])
 
 
+ENOUGH = 256
+"""Questions for a quick look."""
 TALKATIVE = 96
 """Tokens that a model which was trained elsewhere may say before its answer; one that knows when to stop does."""
 
@@ -202,10 +202,14 @@ def train(config: Sft, say: Callable[[str], None] = print, *, dataset: Any = Non
     config = replace(config, train=given(config.train, dataset))
     refuse_impossible(config)
     with place_of_process(config.device, config.tensor_parallel) as place:
-        return _train(config, place, place.voice(say), dataset)
+        result = _train(config, place, place.voice(say), dataset)
+        assert isinstance(result, Result)
+        return result
 
 
-def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) -> Result:
+def _train(
+    config: Sft, place: Place, say: Callable[[str], None], dataset: Any, *, look_only: bool = False
+) -> Result | Inspection | None:
     launch = Launch.of("sft", config, place, say, FIXED, PER_RANK)
     output, device, whole_batch = launch.output, place.device, config.batch_size * launch.in_batch
 
@@ -219,6 +223,8 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
         training, validation = place.together(lambda: questions_of(config, say))
         refuse_idle(len(training), whole_batch, place.row_ranks)
     place.require_alike("questions", [*training, *validation])
+    if look_only:
+        training, validation = training[: max(ENOUGH, config.batch_size)], validation[:ENOUGH]
 
     # -- base and adapter --------------------------------------------------------------------------------------------
     precision = choose_precision(before_plan(config.precision), device, say, lambda: "fp16 is for inference only")
@@ -255,6 +261,11 @@ def _train(config: Sft, place: Place, say: Callable[[str], None], dataset: Any) 
     first_batch = Padding(pad=base.tokenizer.pad_token_id)(examples[: config.batch_size])
     if is_planned(config.precision):
         precision = launch.settle(config.precision, model, optimizer, first_batch, loss_of(model, device))[0]
+    if look_only:  # at the learning rate itself, before the schedule begins with less
+        return look_before_start(
+            model, optimizer, first_batch, loss_of(model, device), precision=precision, scaler=None, then="warn",
+            directory=output, say=say,
+        )  # fmt: skip
     per_epoch = steps_of(batches, config.accumulation, 1)
     steps = min(per_epoch * config.epochs, config.max_steps or per_epoch * config.epochs)
     if stream is not None:
@@ -349,10 +360,13 @@ def main(arguments: Sequence[str]) -> None:
 def quick(arguments: Sequence[str]) -> Inspection:
     """One forward and backward pass and ten steps, with everything that is looked at; for ``check --quick sft``."""
     asked = read_settings(Sft, arguments, "stayfinite check --quick sft", settled)
-    with TemporaryDirectory() as place:
-        config = replace(asked, output_dir=place)  # whatever lies in --output-dir, nothing is written there
+    with TemporaryDirectory() as aside:
+        config = replace(asked, output_dir=aside)  # whatever lies in --output-dir, nothing is written there
         refuse_impossible(config)
-        return quick_look(config)
+        with place_of_process(config.device) as place:
+            found = _train(config, place, lambda _: None, None, look_only=True)
+    assert isinstance(found, Inspection)
+    return found
 
 
 def build(run_dir: str | Path) -> tuple[Any, Callable[[Mapping[str, Tensor]], Tensor]]:

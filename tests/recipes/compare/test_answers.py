@@ -8,10 +8,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import LlavaProcessor, PreTrainedTokenizerFast
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.images.answers import prompt_for
+from stayfinite.recipes.images.assembling import write_base
+from stayfinite.recipes.images.losses import prompt_for
 from stayfinite.recipes.images.models import load_processor
 from stayfinite.recipes.images.pairs import LABELS
-from stayfinite.recipes.images.tiny import write_base
 
 QUESTION = "Which one is larger?"
 

@@ -8,7 +8,7 @@ import pytest
 from image_pairs import small_settings, small_table
 from stayfinite.errors import LoaderFailed, NotReady, UsageError
 from stayfinite.recipes.compare import train
-from stayfinite.recipes.images.folds import split
+from stayfinite.recipes.images.data import split
 from stayfinite.recipes.images.pairs import read_pairs
 
 

@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from stayfinite.recipes.compare import Compare, settled, train
-from stayfinite.recipes.images.built_in import Task, draw_pairs
-from stayfinite.recipes.images.folds import split
+from stayfinite.recipes.images.data import Task, draw_pairs, split
 from stayfinite.recipes.images.pairs import SIMILAR, read_pairs, sort_out
 
 

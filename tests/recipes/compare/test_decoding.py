@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.images.decoding import decode, find_unreadable, without
+from stayfinite.recipes.images.data import decode, find_unreadable, without
 from stayfinite.recipes.images.pairs import FIRST, Pair
 
 

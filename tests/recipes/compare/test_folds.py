@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.images.folds import apart_from, split
+from stayfinite.recipes.images.data import apart_from, split
 from stayfinite.recipes.images.pairs import SIMILAR, Pair
 
 NAMES = [f"{number:02}.png" for number in range(16)]

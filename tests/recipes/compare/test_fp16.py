@@ -11,8 +11,8 @@ from image_pairs import small_settings
 from stayfinite.cli.replay import run as replay
 from stayfinite.errors import NotReady
 from stayfinite.recipes.compare import Compare, train
+from stayfinite.recipes.images.assembling import write_base
 from stayfinite.recipes.images.models import load_model, load_processor, save_model
-from stayfinite.recipes.images.tiny import write_base
 
 
 def _silent(_: str) -> None:

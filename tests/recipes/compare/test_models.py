@@ -7,20 +7,21 @@ import pytest
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.images.answers import prompt_for
+from stayfinite.recipes.compare import Compare
+from stayfinite.recipes.images.assembling import is_size, write_base
 from stayfinite.recipes.images.batching import Batch, with_weight
-from stayfinite.recipes.images.losses import Comparison
+from stayfinite.recipes.images.losses import Comparison, prompt_for
 from stayfinite.recipes.images.models import (
     add_lora,
     choose_trained,
     load_model,
     load_processor,
     load_trained,
+    rates_of,
     save_model,
+    two_rates,
 )
-from stayfinite.recipes.images.optimizing import rates_of, two_rates
 from stayfinite.recipes.images.pairs import LABELS
-from stayfinite.recipes.images.tiny import is_size, write_base
 
 CPU = torch.device("cpu")
 QUESTION = "Which one is larger?"
@@ -108,7 +109,7 @@ def test_under_lora_a_vision_tower_that_is_trained_gets_gradients_wherever_it_is
 @pytest.mark.parametrize("make", [_plain, _adapted, _with_vision])
 def test_what_was_saved_answers_alike_in_a_fresh_model(base: str, tmp_path: Path, make: Any) -> None:
     model = make(base)
-    optimizer = two_rates(model, lr=1e-2, projector_lr=1e-2, weight_decay=0.0, device=CPU)
+    optimizer = two_rates(model, Compare(learning_rate=1e-2, projector_learning_rate=1e-2, weight_decay=0.0), CPU)
     comparison = _comparison(model, base)
     for _ in range(2):
         comparison.loss(_batch()).backward()
@@ -124,7 +125,7 @@ def test_what_was_saved_answers_alike_in_a_fresh_model(base: str, tmp_path: Path
 
 def test_the_projector_has_a_rate_of_its_own_and_every_parameter_one_group(base: str) -> None:
     model = _adapted(base)
-    optimizer = two_rates(model, lr=1e-4, projector_lr=2e-5, weight_decay=0.1, device=CPU)
+    optimizer = two_rates(model, Compare(learning_rate=1e-4, projector_learning_rate=2e-5, weight_decay=0.1), CPU)
     named = {id(p): name for name, p in model.named_parameters()}
     rates = {named[id(p)]: group["lr"] for group in optimizer.param_groups for p in group["params"]}
     assert len(rates) == sum(len(group["params"]) for group in optimizer.param_groups)

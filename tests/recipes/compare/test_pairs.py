@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.images.decoding import decode
+from stayfinite.recipes.images.data import decode
 from stayfinite.recipes.images.pairs import FIRST, LABELS, SECOND, SIMILAR, SWAPPED, read_pairs, sort_out
 
 

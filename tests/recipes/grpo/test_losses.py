@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from stayfinite.recipes.chat.adapters import attach
-from stayfinite.recipes.chat.bases import build_base
-from stayfinite.recipes.chat.batching import Padding
-from stayfinite.recipes.chat.prompts import IGNORED, Example, Prompting
+from stayfinite.recipes.chat.bases import build_base, train_tokenizer
+from stayfinite.recipes.chat.prompts import IGNORED, Example, Padding, Prompting
 from stayfinite.recipes.chat.questions import Question
-from stayfinite.recipes.chat.tokenizers import train_tokenizer
 from stayfinite.recipes.policy.groups import Sampled, StartWeights, advantages_of, portions_of, sample_groups, scored
 from stayfinite.recipes.policy.losses import PolicyLoss, log_probabilities, policy_loss
 from stayfinite.recipes.running.processes import Place

@@ -9,7 +9,7 @@ from torch import nn
 
 from stayfinite import Guard, Policy
 from stayfinite.recipes.grpo import Grpo
-from stayfinite.recipes.policy.steered import Steered
+from stayfinite.recipes.policy.groups import Steered
 
 
 def run_away(place: Path, config: Grpo) -> tuple[Steered, list[str]]:

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.diffusion.corpus import MEMORY, joined, read_corpus
-from stayfinite.recipes.diffusion.layout import Layout
+from stayfinite.recipes.diffusion.corpus import MEMORY, Layout, read_corpus
 
 
 def write(directory: Path, name: str, ids: np.ndarray, latents: np.ndarray, **more: np.ndarray) -> None:
@@ -152,7 +151,8 @@ def test_an_empty_directory_is_refused(tmp_path):
 def test_two_directories_become_one_corpus(healthy, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     write(other, "c", some(2, 9), np.ones((2, 4, 6, 6), dtype=np.float32))
-    both = joined(read_corpus(healthy, patch=2), read_corpus(other, patch=2))
+    both = read_corpus(healthy, other, patch=2)
+    assert both.own == 5
     assert both.ids.shape == (7, 9)
     assert torch.equal(both.latent(6), torch.ones(9, 16))
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.data import default_collate
 
-from stayfinite.recipes.diffusion.drawing import Noise, collate
+from stayfinite.recipes.diffusion.drawing import Noise
 from stayfinite.recipes.diffusion.losses import Objective, Weights, masked_cross_entropy, smooth_bound
 from stayfinite.recipes.diffusion.model import MMDiT, Shape
 
@@ -17,7 +18,7 @@ def batch(mode: str, rows: int = 6, **more):
     generator = torch.Generator().manual_seed(7)
     latents = torch.randn(rows, 4, 3, generator=generator)
     ids = torch.randint(11, (rows, 6), generator=generator)
-    return collate([noise.draw(ids[row], mask, latents[row], 100 + row, row) for row in range(rows)])
+    return default_collate([noise.draw(ids[row], mask, latents[row], 100 + row, row) for row in range(rows)])
 
 
 def objective(mode: str, model=None, **weights) -> Objective:

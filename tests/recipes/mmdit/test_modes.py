@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.utils.data import default_collate
 
 from stayfinite.errors import StateError, TrainingStopped
-from stayfinite.recipes.diffusion.drawing import Noise, collate
+from stayfinite.recipes.diffusion.drawing import Noise
 from stayfinite.recipes.diffusion.losses import Objective, Weights
 from stayfinite.recipes.diffusion.model import MMDiT, Shape
 from stayfinite.recipes.diffusion.modes import Frozen, to_freeze
@@ -26,7 +27,7 @@ def loss_of(built: MMDiT, mode: str) -> torch.Tensor:
         noise.draw(torch.arange(6), torch.ones(6, dtype=torch.bool), torch.randn(4, 3), seed, seed) for seed in range(6)
     ]
     compute = Objective(built, mode=mode, schedule="cosine", prediction="v", weights=Weights())  # type: ignore[arg-type]
-    return compute(collate(rows))
+    return compute(default_collate(rows))
 
 
 @pytest.mark.parametrize("mode", ["l2t", "t2l"])

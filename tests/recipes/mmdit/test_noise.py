@@ -8,8 +8,7 @@ import torch
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.diffusion.drawing import GlobalBatches, Key, Noise
-from stayfinite.recipes.diffusion.modes import TASKS, shares, task_of
-from stayfinite.recipes.diffusion.schedules import amounts, both, hidden, kept, target
+from stayfinite.recipes.diffusion.modes import TASKS, amounts, both, hidden, kept, shares, target, task_of
 
 SCHEDULES = ("linear", "cosine", "sigmoid")
 

@@ -6,11 +6,11 @@ import torch
 
 from mmdit_runs import run, write_data
 from stayfinite.errors import UsageError
-from stayfinite.recipes.diffusion.drawn import Draw, draw
 from stayfinite.recipes.diffusion.evaluation import _Correlation
 from stayfinite.recipes.diffusion.model import MMDiT, Shape
+from stayfinite.recipes.diffusion.modes import amounts, target
 from stayfinite.recipes.diffusion.sampling import Sampler
-from stayfinite.recipes.diffusion.schedules import amounts, target
+from stayfinite.recipes.diffusion.trained import Draw, draw
 from stayfinite.recipes.mmdit import main
 
 SHAPE = Shape(vocabulary=11, length=6, positions=4, channels=3, width=16, depth=1, heads=2)

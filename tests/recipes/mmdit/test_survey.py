@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,9 @@ import torch
 
 from stayfinite.errors import NotReady, UsageError
 from stayfinite.recipes.diffusion.corpus import read_corpus
-from stayfinite.recipes.diffusion.supply import read_supply
-from stayfinite.recipes.diffusion.survey import scale_of, split_by_file, survey
+from stayfinite.recipes.diffusion.supply import read_supply, scale_of, split_by_file, survey
 from stayfinite.recipes.diffusion.toy import write_toy_set
+from stayfinite.recipes.mmdit import Mmdit
 
 
 @pytest.fixture
@@ -27,8 +28,8 @@ def change(data: Path, file: str, row: int, value: float) -> None:
 
 
 def supply(data: Path, said: list[str] | None = None, **more: object):
-    settings = {"val_share": 0.2, "patch": 3, "length": None, "bad_rows": "stop"} | more
-    return read_supply(data, None, say=(said if said is not None else []).append, **settings)  # type: ignore[arg-type]
+    config = replace(Mmdit(val_share=0.2, patch=3), **more)  # type: ignore[arg-type]
+    return read_supply(config, data, (said if said is not None else []).append)
 
 
 def test_a_healthy_set_has_no_bad_row(data):

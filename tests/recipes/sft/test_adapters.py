@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from stayfinite.errors import PoisonedState, UsageError
 from stayfinite.recipes.chat.adapters import (
     attach,
+    fingerprint,
     holds_trained,
     is_fresh,
     load_adapter,
@@ -19,9 +20,7 @@ from stayfinite.recipes.chat.adapters import (
     take_adapter,
     weights_of,
 )
-from stayfinite.recipes.chat.bases import Base, build_base
-from stayfinite.recipes.chat.fingerprints import fingerprint
-from stayfinite.recipes.chat.tokenizers import train_tokenizer
+from stayfinite.recipes.chat.bases import Base, build_base, train_tokenizer
 
 WEIGHTS = "adapter_model.safetensors"
 

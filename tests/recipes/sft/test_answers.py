@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from stayfinite.recipes.chat.answers import found_in, is_right, number_in, parsed, score, wrapped
+from stayfinite.recipes.chat.questions import found_in, is_right, number_in, parsed, score, wrapped
 
 
 def test_what_is_wrapped_is_found_again() -> None:

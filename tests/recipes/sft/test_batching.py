@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from stayfinite.recipes.chat.batching import Padding, SharedBatches, loader_of, supervised
 from stayfinite.recipes.chat.losses import loss_of
-from stayfinite.recipes.chat.prompts import IGNORED, Example
+from stayfinite.recipes.chat.prompts import IGNORED, Example, Padding, loader_of, shared_batches, supervised
 from stayfinite.recipes.running.sharing import weights_in_step
 
 
@@ -17,7 +16,7 @@ def rows(count: int) -> list[Example]:
 
 
 def test_every_row_comes_once_an_epoch_in_a_new_order() -> None:
-    batches = SharedBatches([row.length for row in rows(50)], 8)
+    batches = shared_batches([row.length for row in rows(50)], 8)
     one, two = list(batches), list(batches)
     assert len(one) == len(batches) == 7
     assert sorted(chain(*one)) == sorted(chain(*two)) == list(range(50))
@@ -27,13 +26,13 @@ def test_every_row_comes_once_an_epoch_in_a_new_order() -> None:
 @pytest.mark.parametrize("count", [2, 3])
 def test_processes_share_the_batches_of_one_with_all_their_rows(count: int) -> None:
     lengths = [row.length for row in rows(48)]
-    whole = list(SharedBatches(lengths, 4 * count, seed=3))
-    shares = [list(SharedBatches(lengths, 4 * count, rank=rank, count=count, seed=3)) for rank in range(count)]
+    whole = list(shared_batches(lengths, 4 * count, seed=3))
+    shares = [list(shared_batches(lengths, 4 * count, rank=rank, count=count, seed=3)) for rank in range(count)]
     assert all(sorted(batch) == sorted(chain(*share)) for batch, *share in zip(whole, *shares, strict=True))
 
 
 def test_no_process_is_left_without_a_row() -> None:
-    shares = [list(SharedBatches([4] * 13, 12, rank=rank, count=3)) for rank in range(3)]
+    shares = [list(shared_batches([4] * 13, 12, rank=rank, count=3)) for rank in range(3)]
     assert len({len(share) for share in shares}) == 1
     assert all(batch for share in shares for batch in share)
     assert {row for share in shares for batch in share for row in batch} == set(range(13))
@@ -96,3 +95,8 @@ def test_every_supervised_token_counts_the_same_whatever_batch_it_is_in() -> Non
 def test_a_step_without_a_supervised_token_is_no_division_by_zero() -> None:
     (share,) = weights_in_step([torch.tensor(0)], 1)
     assert float(share) == 0.0
+
+
+def test_no_rows_make_no_batch() -> None:
+    assert list(shared_batches([], 8)) == []
+    assert len(shared_batches([], 8)) == 0

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stayfinite.recipes.chat.built_in import METRIC, UNITS, WORDINGS, conversions, is_held_out, plain
+from stayfinite.recipes.chat.data import METRIC, UNITS, WORDINGS, conversions, is_held_out, plain
 
 TASKS: Any = pytest.mark.parametrize("task", ["metric", "units"])
 NUMBER = re.compile(r"\d+(?:\.\d+)?")

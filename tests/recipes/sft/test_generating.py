@@ -7,12 +7,10 @@ import torch
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.adapters import attach, spare_memory
-from stayfinite.recipes.chat.bases import build_base
-from stayfinite.recipes.chat.evaluating import evaluate
-from stayfinite.recipes.chat.generating import generate
+from stayfinite.recipes.chat.bases import build_base, train_tokenizer
+from stayfinite.recipes.chat.evaluating import evaluate, generate
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.chat.questions import Question
-from stayfinite.recipes.chat.tokenizers import train_tokenizer
 
 QUESTIONS = [
     "Express 413 knots in metres per second.",

@@ -11,12 +11,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from quick_ones import diagonal
 from stayfinite.recipes.chat.adapters import attach, spare_memory
-from stayfinite.recipes.chat.batching import Padding
-from stayfinite.recipes.chat.generating import generate_tokens
-from stayfinite.recipes.chat.losses import loss_of
-from stayfinite.recipes.chat.packing import PACKABLE, packed
-from stayfinite.recipes.chat.prompts import Example, Prompting
-from stayfinite.recipes.chat.tokenizers import train_tokenizer
+from stayfinite.recipes.chat.bases import train_tokenizer
+from stayfinite.recipes.chat.evaluating import generate_tokens
+from stayfinite.recipes.chat.losses import PACKABLE, loss_of, packed
+from stayfinite.recipes.chat.prompts import Example, Padding, Prompting
 
 CPU = torch.device("cpu")
 SHAPE = {
@@ -174,7 +172,7 @@ def test_answers_are_the_same_where_the_beginning_of_all_questions_is_read_once(
         return generate_tokens(model, prompting, questions, new_tokens=8, batch_size=2, **sampling)
 
     found, read = said(), sum(rows * tokens for rows, tokens in seen)
-    monkeypatch.setattr("stayfinite.recipes.chat.generating.is_packable", lambda _: False)
+    monkeypatch.setattr("stayfinite.recipes.chat.evaluating.is_packable", lambda _: False)
     assert found == said()
     assert len({tuple(answer) for answer in found}) > 1
     assert read < sum(rows * tokens for rows, tokens in seen)

@@ -12,12 +12,10 @@ import torch
 from stayfinite import Guard, Policy
 from stayfinite.errors import NotReady
 from stayfinite.recipes.chat.adapters import attach
-from stayfinite.recipes.chat.bases import build_base
-from stayfinite.recipes.chat.batching import Padding, rows_in_words
+from stayfinite.recipes.chat.bases import build_base, train_tokenizer
 from stayfinite.recipes.chat.losses import loss_of
-from stayfinite.recipes.chat.prompts import IGNORED, Prompting
+from stayfinite.recipes.chat.prompts import IGNORED, Padding, Prompting, rows_in_words
 from stayfinite.recipes.chat.questions import Question
-from stayfinite.recipes.chat.tokenizers import train_tokenizer
 from stayfinite.recipes.running.checking import look_before_start, scaler_for
 from stayfinite.recipes.running.optimizing import optimizer_for
 

@@ -5,11 +5,9 @@ import random
 import pytest
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.answers import found_in
-from stayfinite.recipes.chat.batching import Padding, supervised
-from stayfinite.recipes.chat.prompts import IGNORED, Prompting, decoded
-from stayfinite.recipes.chat.questions import Question
-from stayfinite.recipes.chat.tokenizers import train_tokenizer
+from stayfinite.recipes.chat.bases import train_tokenizer
+from stayfinite.recipes.chat.prompts import IGNORED, Padding, Prompting, decoded, supervised
+from stayfinite.recipes.chat.questions import Question, found_in
 
 TEXTS = ["How many m are 3 km?", "Convert 47 mm to cm.", "How many kg are 5 g?"]
 

@@ -19,7 +19,7 @@ from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.readers.data.hub_rows import dataset_source
 from stayfinite.readers.data.opening import open_data
 from stayfinite.recipes.chat.adapters import read_weights
-from stayfinite.recipes.chat.built_in import conversions
+from stayfinite.recipes.chat.data import conversions
 from stayfinite.recipes.chat.prompts import Prompting
 from stayfinite.recipes.chat.questions import Columns, Question, key_of
 from stayfinite.recipes.chat.streaming import QuestionReader, streamed_questions

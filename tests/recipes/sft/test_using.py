@@ -11,9 +11,9 @@ from jsonschema import Draft202012Validator
 from stayfinite.cli import main
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat import using
+from stayfinite.recipes.chat.adapters import fingerprint
 from stayfinite.recipes.chat.bases import Bits, load_base
 from stayfinite.recipes.chat.chatting import Chat, chat
-from stayfinite.recipes.chat.fingerprints import fingerprint
 from stayfinite.recipes.chat.questions import Question
 from stayfinite.recipes.chat.sampling import Datagen, datagen, right_ways
 from stayfinite.recipes.chat.testing import Examine, examine
@@ -77,8 +77,10 @@ def test_the_base_is_stored_as_in_the_training_unless_something_else_is_asked_fo
     )
     adapter = str(tmp_path / "best")
     quantised = {"8bit": "Linear8bitLt", "4bit": "Linear4bit"}[bits]
-    assert quantised in stored_in(make_ready(adapter, None, device="cpu", precision="auto").model)
-    assert quantised not in stored_in(make_ready(adapter, None, device="cpu", precision="auto", bits="full").model)
+    assert quantised in stored_in(make_ready(Chat(adapter=adapter, device="cpu", precision="auto"), None).model)
+    assert quantised not in stored_in(
+        make_ready(Chat(adapter=adapter, device="cpu", precision="auto", bits="full"), None).model
+    )
     expected = json.loads((tmp_path / "result.json").read_text())["scores"]["loss"]
     settings = {"adapter": adapter, "rows": 8, "device": "cpu"}
     same = examine(Examine(**settings), lambda _: None)["loss"]
@@ -92,7 +94,7 @@ def test_a_base_is_quantised_where_that_is_asked_for(run: Path) -> None:
     chat(Chat(adapter=str(run / "best"), ask="Convert 3 km to m.", bits="4bit", device="cpu"), [], said.append)
     assert len(said) == 2
     assert "Linear4bit" in stored_in(
-        make_ready(str(run / "best"), None, device="cpu", precision="fp32", bits="4bit").model
+        make_ready(Chat(adapter=str(run / "best"), device="cpu", precision="fp32", bits="4bit"), None).model
     )
 
 
@@ -105,8 +107,10 @@ def test_where_the_base_of_the_training_cannot_be_stored_so_the_way_without_is_n
     record.write_text(json.dumps(known | {"base": known["base"] | {"bits": "4bit"}}))
     monkeypatch.setattr(using, "find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match=r"trained on a base in 4bit.*(?s:.)*--bits full"):
-        make_ready(str(record.parent), None, device="cpu", precision="auto")
-    assert make_ready(str(record.parent), None, device="cpu", precision="auto", bits="full").task == "metric"
+        make_ready(Chat(adapter=str(record.parent), device="cpu", precision="auto"), None)
+    assert (
+        make_ready(Chat(adapter=str(record.parent), device="cpu", precision="auto", bits="full"), None).task == "metric"
+    )
 
 
 def test_the_command_prints_json_and_nothing_else(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,9 +154,9 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
 def test_an_adapter_that_was_taken_from_its_run_asks_for_its_base(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "best", tmp_path / "alone")
     with pytest.raises(UsageError, match="which is missing") as caught:
-        make_ready(str(tmp_path / "alone"), None, device="cpu", precision="fp32")
+        make_ready(Chat(adapter=str(tmp_path / "alone"), device="cpu", precision="fp32"), None)
     assert "--base" in caught.value.fix
-    make_ready(str(tmp_path / "alone"), str(run / "base"), device="cpu", precision="fp32")
+    make_ready(Chat(adapter=str(tmp_path / "alone"), device="cpu", precision="fp32"), str(run / "base"))
 
 
 def test_chat_answers_line_by_line_until_an_empty_one(run: Path) -> None:
@@ -168,7 +172,7 @@ def test_an_empty_question_is_wrong_use(run: Path, capsys: pytest.CaptureFixture
 
 
 def test_the_prompt_of_use_is_the_prompt_of_training(run: Path) -> None:
-    ready = make_ready(str(run / "best"), None, device="cpu", precision="fp32")
+    ready = make_ready(Chat(adapter=str(run / "best"), device="cpu", precision="fp32"), None)
     record = json.loads((run / "best" / "sft.json").read_text())
     assert (ready.prompting.system, ready.limit, ready.new_tokens) == (
         record["system"], record["max_length"], record["new_tokens"],

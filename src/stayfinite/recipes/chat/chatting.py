@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.answers import found_in
 from stayfinite.recipes.chat.bases import Bits
-from stayfinite.recipes.chat.generating import generate
+from stayfinite.recipes.chat.evaluating import generate
+from stayfinite.recipes.chat.questions import found_in
 from stayfinite.recipes.chat.using import make_ready
 from stayfinite.recipes.running.place import PrecisionChoice
 from stayfinite.recipes.settings import read_settings, require
@@ -48,10 +48,7 @@ def chat(config: Chat, lines: Iterable[str], say: Callable[[str], None] = print)
     require(config, at_least={0: ("temperature",), 1: ("new_tokens",)})
     if config.ask is not None and not config.ask.strip():
         raise UsageError("--ask: the question is empty", fix='--ask "Convert 3 km to m."')
-    ready = make_ready(
-        config.adapter, config.base, device=config.device, precision=config.precision, bits=config.bits,
-        new_tokens=config.new_tokens, system=config.system,
-    )  # fmt: skip
+    ready = make_ready(config, config.base)
     torch.manual_seed(config.seed)
     for line in [config.ask] if config.ask is not None else lines:
         question = line.strip()

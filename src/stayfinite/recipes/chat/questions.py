@@ -1,10 +1,11 @@
-"""Questions with their answers: read from files, looked at row by row."""
+"""Questions with their answers: read from files, looked at row by row; answers in their tags, found and judged."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,6 @@ from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Chunk
 from stayfinite.readers.data.opening import open_data, told
 from stayfinite.readers.data.shapes import shape_of, sides
-from stayfinite.recipes.chat.answers import CLOSE, OPEN, bare
 
 QUESTION_NAMES = ("question", "prompt", "instruction", "input", "query", "problem")
 ANSWER_NAMES = ("answer", "response", "output", "completion", "target", "solution")
@@ -66,7 +66,7 @@ def read_questions(
                 raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="fix or remove the row")
             if chunk.lines:
                 format_ = format_ or told(source, chunk.columns)
-                found += questions_in(chunk, columns, _raise)
+                found += questions_in(chunk, columns, raise_it)
         if format_:
             say(f"{source.path.name}: {format_}, {len(found) - before:,} rows")
     if not found:
@@ -74,7 +74,8 @@ def read_questions(
     return found
 
 
-def _raise(error: UsageError) -> None:
+def raise_it(error: UsageError) -> None:
+    """Refuse a row by ending with its error."""
     raise error
 
 
@@ -83,14 +84,18 @@ def split(questions: Sequence[Question], share: float) -> tuple[list[Question], 
     training: list[Question] = []
     validation: list[Question] = []
     for question in questions:
-        drawn = int.from_bytes(key_of(question.text), "big") / 2**64
-        (validation if drawn < share else training).append(question)
+        (validation if drawn_for(question.text) < share else training).append(question)
     return training, validation
 
 
 def key_of(text: str) -> bytes:
     """What tells a question from others, whatever its case and its spaces."""
     return hashlib.blake2b(" ".join(text.lower().split()).encode("utf-8", "replace"), digest_size=8).digest()
+
+
+def drawn_for(text: str) -> float:
+    """A number from 0 to below 1 that belongs to a text, whatever its case and its spaces."""
+    return int.from_bytes(key_of(text), "big") / 2**64
 
 
 def overlap(training: Iterable[Question], validation: Iterable[Question]) -> list[Question]:
@@ -124,30 +129,26 @@ def questions_in(chunk: Chunk, columns: Columns, refuse: Callable[[UsageError], 
     shape = None
     if columns.question is None and columns.answer is None and not _usual(names):
         shape = shape_of(chunk.columns)
-    asked: Sequence[Any]
-    said: Sequence[Any]
     known: dict[int, str] = {}
     if shape is not None:
         asked, said, wrong = sides(shape, chunk.columns, chunk.lines)
         known = {broken.line: broken.why for broken in wrong}
         question, answer = shape.source[0], shape.target or "the last answer"
     else:
-        question = _required(names, columns.question, QUESTION_NAMES, "question", chunk.path)
-        answer = _required(names, columns.answer, ANSWER_NAMES, "answer", chunk.path)
+        question = _column(names, columns.question, QUESTION_NAMES, "question", chunk.path)
+        answer = _column(names, columns.answer, ANSWER_NAMES, "answer", chunk.path)
         asked, said = chunk.columns[question], chunk.columns[answer]
-    reasoning = _column(names, columns.reasoning, REASONING_NAMES, "reasoning", chunk.path)
-    ways = chunk.columns[reasoning] if reasoning is not None else [None] * len(chunk.lines)
+    reasoning = _column(names, columns.reasoning, REASONING_NAMES, "reasoning", chunk.path, required=False)
+    ways = chunk.columns[reasoning] if reasoning else [None] * len(chunk.lines)
     for line, one, two, way in zip(chunk.lines, asked, said, ways, strict=True):
         where = f"{chunk.path}:{line}"
         try:
             if line in known:
                 raise UsageError(f"{where}: {known[line]}", fix="repair or remove that row")
             yield Question(
-                text=_text(one, where, question),
-                answer=_answer(two, where, answer),
+                text=_text(one, where, question), answer=_answer(two, where, answer), where=where,
                 reasoning="" if way is None else str(way).strip(),
-                where=where,
-            )
+            )  # fmt: skip
         except UsageError as error:
             refuse(error)
 
@@ -158,23 +159,18 @@ def _usual(names: Sequence[str]) -> bool:
     return "question" in lower and bool(lower.intersection(ANSWER_NAMES))
 
 
-def _required(names: Sequence[str], asked: str | None, usual: Sequence[str], what: str, path: Path) -> str:
-    found = _column(names, asked, usual, what, path)
-    assert found is not None
-    return found
-
-
-def _column(names: Sequence[str], asked: str | None, usual: Sequence[str], what: str, path: Path) -> str | None:
+def _column(
+    names: Sequence[str], asked: str | None, usual: Sequence[str], what: str, path: Path, *, required: bool = True
+) -> str:
+    """The column that was asked for, or one with a usual name; empty where it is missing and not required."""
     if asked is not None:
         if asked not in names:
             raise UsageError(f"{path} has no column {asked!r}", fix=f"it has {', '.join(names)}: --{what} NAME")
         return asked
     lower = {name.lower(): name for name in reversed(names)}
-    for name in usual:
-        if name in lower:
-            return lower[name]
-    if what == "reasoning":
-        return None
+    found = next((lower[name] for name in usual if name in lower), "")
+    if found or not required:
+        return found
     raise UsageError(
         f"{path} has no column for the {what}: it has {', '.join(names)}",
         fix=f"--{what} NAME, or call it {usual[0]!r}; the first row of a table holds the names",
@@ -211,3 +207,80 @@ def _text(value: Any, where: str, column: str) -> str:
     if not text:
         raise UsageError(f"{where}: {column} is empty", fix="fix or remove the row")
     return text
+
+
+OPEN, CLOSE = "<answer>", "</answer>"
+TOLERANCE = 0.05
+"""A number counts as right within this relative error."""
+_TAGGED = re.compile(re.escape(OPEN) + r"(.*?)" + re.escape(CLOSE), re.DOTALL)
+_NUMBER = re.compile(r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
+
+
+def wrapped(answer: str) -> str:
+    """The answer in its tags."""
+    return f"{OPEN}{answer}{CLOSE}"
+
+
+def bare(answer: str) -> str:
+    """An answer without the tags that it may have been given already."""
+    whole = _TAGGED.fullmatch(answer.strip())
+    return whole[1].strip() if whole else answer
+
+
+def found_in(text: str) -> str | None:
+    """What stands in the last complete pair of tags; None where there is none, or nothing in it."""
+    tagged = _TAGGED.findall(text)
+    inside = str(tagged[-1]).strip() if tagged else ""
+    return inside or None
+
+
+def number_in(text: str) -> float | None:
+    """The number that a text is: `1,200`, `-3.5`, `4e3`; None where it is none, or not finite."""
+    stripped = text.strip()
+    if not _NUMBER.fullmatch(stripped):
+        return None
+    value = float(stripped.replace(",", ""))
+    return value if math.isfinite(value) else None
+
+
+def parsed(text: str, *, numeric: bool) -> str | None:
+    """The answer that a generated text gives: in its tags, and a number where one is asked for."""
+    inside = found_in(text)
+    if inside is None or (numeric and number_in(inside) is None):
+        return None
+    return inside
+
+
+def answer_to(right: str, text: str) -> str | None:
+    """The answer that a generated text gives to a question whose right answer this is."""
+    return parsed(text, numeric=number_in(right) is not None)
+
+
+def is_right(given: str | None, right: str) -> bool:
+    """Within the tolerance for numbers, equal but for spaces and case for texts; no answer is never right."""
+    if given is None:
+        return False
+    expected = number_in(right)
+    if expected is None:
+        return " ".join(given.casefold().split()) == " ".join(right.casefold().split())
+    value = number_in(given)
+    return value is not None and abs(value - expected) <= (TOLERANCE + 1e-9) * abs(expected)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scores:
+    """How many answers were right, and how many there were."""
+
+    accuracy: float
+    """Share of the questions that were answered rightly; one without an answer is a miss."""
+    answer_rate: float
+    """Share of the questions with an answer that can be read."""
+    questions: int
+
+
+def score(texts: Sequence[str], rights: Sequence[str]) -> Scores:
+    """Hold generated texts against the right answers."""
+    given = [answer_to(right, text) for text, right in zip(texts, rights, strict=True)]
+    correct, answered = map(is_right, given, rights), (one is not None for one in given)
+    accuracy, rate = (sum(each) / len(rights) if rights else math.nan for each in (correct, answered))
+    return Scores(accuracy=accuracy, answer_rate=rate, questions=len(rights))

@@ -11,7 +11,7 @@ from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.timing import refuse_untimed
-from stayfinite.recipes.settings import require
+from stayfinite.recipes.settings import require, require_usual
 
 
 def refuse_impossible(config: Any) -> None:
@@ -21,18 +21,9 @@ def refuse_impossible(config: Any) -> None:
         UsageError: a value is outside what it may be, or a trained adapter would be written over.
     """
     refuse_fp16(config)
+    require_usual(config)
     require(
-        config,
-        above_zero=("learning_rate", "max_grad_norm", "alpha", "minutes"),
-        at_least={
-            1: (
-                "rank", "epochs", "batch_size", "accumulation", "rows", "held_out", "eval_epochs", "eval_rows",
-                "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints", "max_steps", "shuffle_rows",
-                "tensor_parallel",
-            ),
-            0: ("warmup_steps", "weight_decay", "samples", "patience", "seed", "workers"),
-            8: ("max_length",),
-        },
+        config, above_zero=("max_grad_norm",), at_least={8: ("max_length",)},
         shares={"[0, 1)": ("dropout", "val_share", "warmup_ratio")},
     )  # fmt: skip
     refuse_unshardable(config, bits=config.bits != "full", precision=is_planned(config.precision))

@@ -11,11 +11,18 @@ import torch
 import tyro
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.answers import OPEN, is_right, number_in, parsed
 from stayfinite.recipes.chat.bases import Bits
-from stayfinite.recipes.chat.built_in import Task, conversions
-from stayfinite.recipes.chat.generating import generate
-from stayfinite.recipes.chat.questions import Columns, Question, read_questions, write_questions
+from stayfinite.recipes.chat.data import Task, conversions
+from stayfinite.recipes.chat.evaluating import generate
+from stayfinite.recipes.chat.questions import (
+    OPEN,
+    Columns,
+    Question,
+    answer_to,
+    is_right,
+    read_questions,
+    write_questions,
+)
 from stayfinite.recipes.chat.using import make_ready
 from stayfinite.recipes.running.directories import require_writable
 from stayfinite.recipes.running.place import PrecisionChoice
@@ -78,10 +85,7 @@ def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Questio
     else:
         questions = conversions(config.task, config.rows, held_out=False, seed=config.seed)
     questions = questions[: config.rows]
-    ready = make_ready(
-        config.adapter, config.model, device=config.device, precision=config.precision, bits=config.bits,
-        new_tokens=config.new_tokens, system=config.system,
-    )  # fmt: skip
+    ready = make_ready(config, config.model)
     torch.manual_seed(config.seed)
     texts = generate(
         ready.model, ready.prompting, [question.text for question in questions], new_tokens=config.new_tokens,
@@ -92,7 +96,7 @@ def datagen(config: Datagen, say: Callable[[str], None] = print) -> list[Questio
     for number, question in enumerate(questions):
         ways = texts[number * config.samples : (number + 1) * config.samples]
         good = right_ways(question, ways)
-        right += sum(is_right(_answer(text, question), question.answer) for text in ways)
+        right += sum(is_right(answer_to(question.answer, text), question.answer) for text in ways)
         solved += bool(good)
         kept += good[: config.keep]
     say(
@@ -114,7 +118,8 @@ def right_ways(question: Question, texts: Sequence[str]) -> list[Question]:
 
     The answer that is trained on is the right one, not the model's, which may be a few per cent off.
     """
-    ways = {text.rpartition(OPEN)[0].strip() for text in texts if is_right(_answer(text, question), question.answer)}
+    good = (text for text in texts if is_right(answer_to(question.answer, text), question.answer))
+    ways = {text.rpartition(OPEN)[0].strip() for text in good}
     # One that had answered before its last answer would teach to answer twice.
     once = sorted((way for way in ways if OPEN not in way), key=lambda way: (len(way), way))
     return [replace(question, reasoning=way) for way in once]
@@ -123,7 +128,3 @@ def right_ways(question: Question, texts: Sequence[str]) -> list[Question]:
 def main(arguments: Sequence[str]) -> None:
     """Run with these flags."""
     datagen(read_settings(Datagen, arguments, "stayfinite sft datagen"))
-
-
-def _answer(text: str, question: Question) -> str | None:
-    return parsed(text, numeric=number_in(question.answer) is not None)

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
-from stayfinite.recipes.chat.batching import Padding, SharedBatches
 from stayfinite.recipes.chat.data import refuse_none
-from stayfinite.recipes.chat.prompts import Example, Prompting
+from stayfinite.recipes.chat.prompts import Example, Padding, Prompting, shared_batches
 from stayfinite.recipes.chat.questions import Columns, Question, key_of, questions_in, read_questions, split
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.streaming.files import require_same_files
@@ -70,24 +69,15 @@ class QuestionPool:
         asked = [question for question in rows if key_of(question.text) not in self.held]
         examples = fitting(self.prompting, asked, self.limit, PassedOver(tell=self.tell).row)
         seed = chance.getrandbits(62)
-        order = SharedBatches([row.length for row in examples], self.batch_size, seed=seed, spread=SPREAD)
-        for batch in order if examples else ():
+        order = shared_batches([row.length for row in examples], self.batch_size, seed=seed, spread=SPREAD)
+        for batch in order:
             yield self.padding([examples[number] for number in batch])
 
 
 def fitting(prompting: Prompting, questions: Sequence[Question], limit: int, tell: Say) -> list[Example]:
     """The questions as rows of training; those whose answer leaves no room for them are passed over, and told."""
     short = [replace(question, text=question.text[:LONGEST]) for question in questions]
-    try:
-        return prompting.examples(short, limit)
-    except UsageError:
-        rows: list[Example] = []
-        for question in short:
-            try:
-                rows += prompting.examples([question], limit)
-            except UsageError as error:
-                tell(error.message)
-        return rows
+    return prompting.examples(short, limit, refuse=lambda error: tell(error.message))
 
 
 def sampled_examples(

@@ -14,13 +14,13 @@ import tyro
 
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.answers import is_right, number_in, parsed
 from stayfinite.recipes.chat.bases import Bits
-from stayfinite.recipes.chat.built_in import Task, conversions
+from stayfinite.recipes.chat.data import Task, conversions
 from stayfinite.recipes.chat.evaluating import evaluate, in_words
-from stayfinite.recipes.chat.questions import Columns, Question, read_questions
+from stayfinite.recipes.chat.questions import Columns, Question, answer_to, is_right, read_questions
 from stayfinite.recipes.chat.using import Ready, make_ready
 from stayfinite.recipes.running.directories import require_writable
+from stayfinite.recipes.running.logbook import Progress
 from stayfinite.recipes.running.place import PrecisionChoice
 from stayfinite.recipes.settings import read_settings, require
 
@@ -69,15 +69,12 @@ def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, An
     if config.output is not None:
         require_writable(config.output, "--output")
     given = read_questions(config.data, Columns(question=config.question, answer=config.answer)) if config.data else []
-    ready = make_ready(
-        config.adapter, config.base, device=config.device, precision=config.precision, bits=config.bits,
-        new_tokens=config.new_tokens, system=config.system, without_adapter=config.without_adapter,
-    )  # fmt: skip
+    ready = make_ready(config, config.base, without_adapter=config.without_adapter)
     questions = (given or _built_in(config, ready))[: config.rows]
     torch.manual_seed(0)
     found = evaluate(
         ready.model, ready.prompting, questions, new_tokens=ready.new_tokens, limit=ready.limit,
-        batch_size=config.batch_size, samples=config.samples, say=say, progress=_progress(quiet=config.json),
+        batch_size=config.batch_size, samples=config.samples, say=say, progress=Progress(say, "questions asked"),
     )  # fmt: skip
     if config.output is not None:
         _write(Path(config.output), questions, found.texts)
@@ -94,7 +91,7 @@ def examine(config: Examine, say: Callable[[str], None] = print) -> dict[str, An
 def main(arguments: Sequence[str]) -> None:
     """Run with these flags."""
     config = read_settings(Examine, arguments, "stayfinite sft test")
-    figures = examine(config, _silent if config.json else print)
+    figures = examine(config, (lambda _: None) if config.json else print)
     if config.json:
         sys.stdout.write(json.dumps(tagged("chat_test", figures), indent=1) + "\n")
 
@@ -108,23 +105,9 @@ def _built_in(config: Examine, ready: Ready) -> list[Question]:
 def _write(path: Path, questions: Sequence[Question], texts: Sequence[str]) -> None:
     with path.open("w", encoding="utf-8") as file:
         for question, text in zip(questions, texts, strict=True):
-            given = parsed(text, numeric=number_in(question.answer) is not None)
+            given = answer_to(question.answer, text)
             row = {
                 "question": question.text, "answer": question.answer, "said": text, "given": given,
                 "right": is_right(given, question.answer),
             }  # fmt: skip
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-
-def _progress(*, quiet: bool) -> Callable[[int, int], None] | None:
-    if quiet or not sys.stderr.isatty():
-        return None
-
-    def told(done: int, of: int) -> None:
-        sys.stderr.write(f"\r{done} of {of}" + ("\n" if done == of else ""))
-
-    return told
-
-
-def _silent(_: str) -> None:
-    return

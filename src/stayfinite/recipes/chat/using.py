@@ -13,7 +13,7 @@ from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat.adapters import adapter_in, load_adapter, read_record
 from stayfinite.recipes.chat.bases import Bits, is_size, load_base
 from stayfinite.recipes.chat.prompts import Prompting
-from stayfinite.recipes.running.place import PrecisionChoice, choose_device
+from stayfinite.recipes.running.place import choose_device, choose_precision
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 NEW_TOKENS, LENGTH = 128, 512
@@ -32,59 +32,43 @@ class Ready:
     """The built-in task that it was trained on."""
 
 
-def make_ready(
-    adapter: str | None,
-    base: str | None,
-    *,
-    device: str,
-    precision: PrecisionChoice,
-    bits: Bits | None = None,
-    new_tokens: int | None = None,
-    system: str | None = None,
-    without_adapter: bool = False,
-) -> Ready:
+def make_ready(config: Any, base: str | None, *, without_adapter: bool = False) -> Ready:
     """Load what is to be asked.
 
     Arguments:
-        adapter: a run of `sft train`, or its adapter.
+        config: says which adapter (a run of `sft train`, or its adapter), on which device and in which precision (auto
+            is bf16 on a card that has it, else fp32); and where it has them, in how many bits the base is stored, most
+            tokens of an answer, and what is said before every question: by default all as in the adapter's training.
         base: what to put it on; by default what it was trained on. Without an adapter, the model itself.
-        precision: of the weights; auto is bf16 on a card that has it, else fp32.
-        bits: how the base is stored; by default as in the adapter's training, which knows no other base.
-        system: said before every question; by default as in the training.
         without_adapter: load the base alone, with the format of the adapter's training.
 
     Raises:
         UsageError: nothing was named, or the two do not fit.
     """
-    if adapter is None and base is None:
+    if config.adapter is None and base is None:
         raise UsageError("no adapter and no model named", fix="--adapter runs/sft/best")
     if base is not None and is_size(base):
         raise UsageError(
             f"{base} has random weights: there is nothing to ask",
             fix="--adapter runs/sft/best, a directory, or a hub name",
         )
-    adapter = None if adapter is None else str(adapter_in(adapter))
+    adapter = None if config.adapter is None else str(adapter_in(config.adapter))
     record = {} if adapter is None else read_record(adapter)
-    place = choose_device(device)
-    stored = _bits_of(record, str(adapter)) if bits is None else bits
+    place = choose_device(config.device)
+    stored = _bits_of(record, str(adapter)) if config.bits is None else config.bits
     loaded = load_base(base or base_named(record, str(adapter)), bits=stored, device=place)
     model = loaded.model
     if adapter is not None and not without_adapter:
         model = load_adapter(model, adapter)
-    chosen = precision
-    if chosen == "auto":
-        half = place.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        chosen = "bf16" if half else "fp32"
+    dtype = DTYPES[choose_precision(config.precision, place, lambda _: None)]
     # The check that adapter and base fit was made in full precision.
-    model = (model.to(place, DTYPES[chosen]) if stored == "full" else _rest_in(model, DTYPES[chosen])).eval()
-    said = str(record.get("system", "")) if system is None else system
+    model = (model.to(place, dtype) if stored == "full" else _rest_in(model, dtype)).eval()
+    said = str(record.get("system", "")) if config.system is None else config.system
     return Ready(
-        model=model,
-        prompting=Prompting(tokenizer=loaded.tokenizer, system=said),
-        new_tokens=new_tokens or int(record.get("new_tokens", NEW_TOKENS)),
+        model=model, prompting=Prompting(tokenizer=loaded.tokenizer, system=said), task=record.get("task"),
+        new_tokens=config.new_tokens or int(record.get("new_tokens", NEW_TOKENS)),
         limit=int(record.get("max_length", LENGTH)),
-        task=record.get("task"),
-    )
+    )  # fmt: skip
 
 
 def _bits_of(record: dict[str, Any], adapter: str) -> Bits:

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset, Sampler, default_collate
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.diffusion.corpus import Corpus
-from stayfinite.recipes.diffusion.modes import TASKS, Mode, task_of
-from stayfinite.recipes.diffusion.schedules import Schedule, hidden
-from stayfinite.recipes.diffusion.survey import Scale
+from stayfinite.recipes.diffusion.modes import TASKS, Mode, Schedule, hidden, task_of
+from stayfinite.recipes.diffusion.supply import Scale
 
 Batch = dict[str, Tensor]
 SEED = 1_000_003
@@ -141,11 +140,6 @@ class GlobalBatches(Sampler[list[Key]]):
             yield [Key(order[place], seeds[place], place) for place in own]
 
 
-def collate(rows: Sequence[Batch]) -> Batch:
-    """Stack rows into a batch, (B, ...) each."""
-    return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
-
-
 def fixed_batches(rows: NoisyRows, indices: Sequence[int], size: int, *, first: int = 0) -> Iterator[Batch]:
     """The rows in order, each with the same noise at every evaluation.
 
@@ -155,7 +149,9 @@ def fixed_batches(rows: NoisyRows, indices: Sequence[int], size: int, *, first: 
     for start in range(0, len(indices), size):
         chosen = indices[start : start + size]
         places = range(first + start, first + start + len(chosen))
-        yield collate([rows[Key(index, SEED + place, place)] for place, index in zip(places, chosen, strict=True)])
+        yield default_collate(
+            [rows[Key(index, SEED + place, place)] for place, index in zip(places, chosen, strict=True)]
+        )
 
 
 def tokens_in(batch: Batch) -> Tensor:

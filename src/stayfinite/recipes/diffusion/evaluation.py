@@ -1,23 +1,23 @@
-"""Evaluate on held-out rows: losses at fixed noise, sampled texts and latents."""
+"""Evaluate on held-out rows: losses at fixed noise, sampled texts and latents; rows as text."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from stayfinite.recipes.diffusion.corpus import Corpus
-from stayfinite.recipes.diffusion.drawing import NoisyRows, fixed_batches
+from stayfinite.recipes.diffusion.drawing import Batch, NoisyRows, fixed_batches
 from stayfinite.recipes.diffusion.losses import Objective
-from stayfinite.recipes.diffusion.modes import Mode, shares
+from stayfinite.recipes.diffusion.modes import TASKS
 from stayfinite.recipes.diffusion.sampling import Sampler
-from stayfinite.recipes.diffusion.survey import Scale
+from stayfinite.recipes.diffusion.supply import Scale
+from stayfinite.recipes.diffusion.trained import Reader, text_of
+from stayfinite.recipes.models import evaluated
 from stayfinite.recipes.running.processes import Place
 
 ROWS = 64
@@ -65,37 +65,28 @@ class Examiner:
     corpus: Corpus
     scale: Scale
     rows: NoisyRows
-    mode: Mode
     frequent: Tensor
     """(L) most frequent token at each place of the training texts."""
     objective: Objective
-    weights: tuple[float, float]
     place: Place
     """Rank of this process. Ranks share the rows, and all get the total scores."""
 
-    def examine(
-        self,
-        sampler: Sampler,
-        losses: Sequence[int],
-        drawn: Sequence[int],
-        autocast: Callable[[], AbstractContextManager[Any]],
-    ) -> Scores:
-        """Compute losses and sample the other modality. Uses no random numbers of training.
+    def examine(self, sampler: Sampler, indices: Sequence[int]) -> Scores:
+        """Compute losses, sample texts from latents and latents from texts. Uses no random numbers of training.
 
         Arguments:
             sampler: of the evaluated model.
-            losses: rows for the losses.
-            drawn: rows whose text is sampled from their latent, and their latent from their text.
+            indices: the rows.
         """
-        text_share, latent_share = shares(self.mode)
-        text, latent = self._losses(sampler, losses, autocast)
-        total = (self.weights[0] * text if text_share else 0.0) + (self.weights[1] * latent if latent_share else 0.0)
-        accuracy = chance = correlation = math.nan
+        text_share, latent_share = self.objective.shares
+        text, latent = self._losses(sampler, indices)
+        weights = self.objective.weights
+        total = (weights.text * text if text_share else 0.0) + (weights.latent * latent if latent_share else 0.0)
         examples: list[tuple[int, Tensor]] = []
         right, guessed, tokens, alike = 0, 0, 0, _Correlation(self.corpus.layout.channels)
         place = self.place
-        for start in range(0, len(drawn), ROWS)[place.rank :: place.count]:
-            chosen = list(drawn[start : start + ROWS])
+        for start in range(0, len(indices), ROWS)[place.rank :: place.count]:
+            chosen = list(indices[start : start + ROWS])
             ids, mask = self.corpus.ids[chosen], self.corpus.mask[chosen]
             truth = torch.stack([self.scale.normalize(self.corpus.latent(index)) for index in chosen])
             if text_share:
@@ -109,40 +100,31 @@ class Examiner:
         right, guessed, tokens = map(int, place.total([right, guessed, tokens]))
         alike.add_up(place)
         examples = sorted((each for part in place.gathered(examples) for each in part), key=lambda each: each[0])
-        if tokens:
-            accuracy, chance = right / tokens, guessed / tokens
-        if latent_share and len(drawn):
-            correlation = alike.value
         return Scores(
             loss=total, text_loss=text if text_share else math.nan, latent_loss=latent if latent_share else math.nan,
-            token_accuracy=accuracy, token_chance=chance, latent_correlation=correlation, examples=tuple(examples),
+            token_accuracy=right / tokens if tokens else math.nan, latent_correlation=alike.value,
+            token_chance=guessed / tokens if tokens else math.nan, examples=tuple(examples),
         )  # fmt: skip
 
     @torch.no_grad()
-    def _losses(
-        self, sampler: Sampler, indices: Sequence[int], autocast: Callable[[], AbstractContextManager[Any]]
-    ) -> tuple[float, float]:
+    def _losses(self, sampler: Sampler, indices: Sequence[int]) -> tuple[float, float]:
         """Mean text and latent loss over the rows that have them.
 
         If no row happens to have a loss that the mode trains, repeat with other noise: a mean of nothing is NaN, and no
         model would be the best.
         """
-        training = sampler.model.training
-        sampler.model.eval()
         sums, counts = torch.zeros(2, dtype=torch.float64), torch.zeros(2)
-        wanted = torch.tensor(shares(self.mode)) > 0
-        try:
+        wanted = torch.tensor(self.objective.shares) > 0
+        with evaluated(sampler.model):
             for turn in range(MOST_TURNS):
                 batches = fixed_batches(self.rows, indices, ROWS, first=turn * len(indices))
                 for batch in islice(batches, self.place.rank, None, self.place.count):
-                    with autocast():
+                    with sampler.autocast():
                         text, latent = self.objective.rows(batch)
                     sums += torch.stack([text.sum(), latent.sum()]).cpu().double()
                     counts += torch.stack([batch["has_text_loss"].sum(), batch["has_latent_loss"].sum()])
                 if bool((torch.tensor(self.place.total(counts.tolist())) > 0)[wanted].all()):
                     break
-        finally:
-            sampler.model.train(training)
         means = torch.tensor(self.place.total(sums.tolist())) / torch.tensor(self.place.total(counts.tolist()))
         return float(means[0]), float(means[1])
 
@@ -184,3 +166,21 @@ def most_frequent(corpus: Corpus, indices: Sequence[int], vocabulary: int) -> Te
     for place in range(ids.shape[1]):
         counts[place] = torch.bincount(ids[mask[:, place], place], minlength=vocabulary)[:vocabulary].float()
     return counts.argmax(1)
+
+
+def batch_in_words(batch: Batch, corpus: Corpus, read: Reader) -> list[str]:
+    """Origin, task and text of each row."""
+    times = batch["text_time"].maximum(batch["latent_time"])
+    return [
+        f"{corpus.where(index)}, {TASKS[task]} at time {time:.2f}: "
+        f"{text_of(corpus.ids[index], corpus.mask[index], read)}"
+        for index, task, time in zip(batch["row"].tolist(), batch["task"].tolist(), times.tolist(), strict=True)
+    ]
+
+
+def show(scores: Scores, corpus: Corpus, read: Reader, count: int, say: Callable[[str], None]) -> None:
+    """Print some texts sampled from latents, with the true ones where they differ."""
+    for index, written in scores.examples[:count]:
+        mask = corpus.mask[index]
+        own, truth = text_of(written, mask, read), text_of(corpus.ids[index], mask, read)
+        say(f"  {corpus.rows[index]}: {own[:100]}" + ("" if own == truth else f"\n    not {truth[:100]}"))

@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stayfinite.recipes.diffusion.drawing import Batch
-from stayfinite.recipes.diffusion.modes import Mode, shares
-from stayfinite.recipes.diffusion.schedules import Prediction, Schedule, amounts, target
+from stayfinite.recipes.diffusion.modes import Mode, Prediction, Schedule, amounts, shares, target
 from stayfinite.state.parts import unwrapped
 
 
@@ -83,21 +82,19 @@ class Objective:
         self._model, self._latest = model, latest
         inner: Any = unwrapped(model)
         self._hidden_token = int(inner.hidden_token)
-        self._schedule, self._prediction, self._weights = schedule, prediction, weights
-        self._shares = shares(mode)
+        self._schedule, self._prediction, self.weights = schedule, prediction, weights
+        self.shares = shares(mode)
 
     def __call__(self, batch: Batch) -> Tensor:
         """Weighted sum of the losses of a batch."""
         text, latent = self.rows(batch)
-        weights, (text_share, latent_share) = self._weights, self._shares
         parts: dict[str, Tensor] = {}
         total = text.new_zeros(())
-        if text_share:
-            parts["text"] = smooth_bound(text, weights.bound).sum() / (text_share * len(text))
-            total = total + weights.text * parts["text"]
-        if latent_share:
-            parts["latent"] = smooth_bound(latent, weights.bound).sum() / (latent_share * len(latent))
-            total = total + weights.latent * parts["latent"]
+        weights = {"text": self.weights.text, "latent": self.weights.latent}
+        for (name, weight), losses, share in zip(weights.items(), (text, latent), self.shares, strict=True):
+            if share:
+                parts[name] = smooth_bound(losses, self.weights.bound).sum() / (share * len(losses))
+                total = total + weight * parts[name]
         self._latest({name: part.detach() for name, part in parts.items()})
         return total
 

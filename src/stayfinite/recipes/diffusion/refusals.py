@@ -8,23 +8,17 @@ from stayfinite.errors import UsageError
 from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable
-from stayfinite.recipes.settings import require
+from stayfinite.recipes.settings import require, require_usual
 
 
 def refuse_impossible(config: Any) -> None:
     """Raise UsageError if a setting, or a combination, is invalid."""
+    require_usual(config)
     require(
-        config,
-        above_zero=("learning_rate", "max_grad_norm"),
+        config, above_zero=("max_grad_norm",),
         at_least={
-            1: (
-                "steps", "batch_size", "accumulation", "eval_steps", "eval_rows", "sample_steps", "logging_steps",
-                "checkpoint_steps", "keep_checkpoints", "max_length", "vocab_size", "patch",
-            ),
-            0: (
-                "warmup_steps", "weight_decay", "text_weight", "latent_weight", "loss_bound", "workers", "samples",
-                "seed",
-            ),
+            1: ("sample_steps", "max_length", "vocab_size", "patch"),
+            0: ("text_weight", "latent_weight", "loss_bound"),
         },
         shares={"(0, 1)": ("val_share",), "[0, 1)": ("dropout", "warmup_ratio")},
     )  # fmt: skip

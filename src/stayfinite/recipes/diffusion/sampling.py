@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from stayfinite.recipes.diffusion.model import MMDiT
-from stayfinite.recipes.diffusion.schedules import Prediction, Schedule, amounts, both, hidden
+from stayfinite.recipes.diffusion.modes import Prediction, Schedule, amounts, both, hidden
+from stayfinite.recipes.models import evaluated
 
 FARTHEST = 12.0
 """Clamp for intermediate samples, in standard deviations: a first estimate is divided by almost 0."""
@@ -67,21 +68,16 @@ class Sampler:
         text_given, latent_given = ids is not None, latent is not None
         text = torch.full(mask.shape, model.hidden_token, device=device) if ids is None else ids.to(device)
         pixels = torch.randn(shape, generator=chance).to(device) if latent is None else latent.to(device).float()
-        training = model.training
-        model.eval()
-        try:
+        with evaluated(model):
             for step in range(self.steps, 0, -1):
                 now, then = (torch.full((rows,), at / self.steps, device=device) for at in (step, step - 1))
                 with self.autocast():
-                    logits, said = model(
-                        text, mask, pixels, now * (not text_given), now * (not latent_given)
-                    )  # a given modality is at time 0
+                    # A given modality is at time 0.
+                    logits, said = model(text, mask, pixels, now * (not text_given), now * (not latent_given))
                 if not text_given:
                     text = self._uncover(text, mask, logits, step, chance)
                 if not latent_given:
                     pixels = self._less_noisy(pixels, said, now, then, last=step == 1)
-        finally:
-            model.train(training)
         return torch.where(mask, text, 0), pixels
 
     def _less_noisy(self, noisy: Tensor, said: Tensor, now: Tensor, then: Tensor, *, last: bool) -> Tensor:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.images.batching import Batch, PairRows, stacked
+from stayfinite.recipes.images.batching import Batch, PairRows
 from stayfinite.recipes.images.losses import Comparison
 from stayfinite.recipes.images.pairs import LABELS, SWAPPED
+from stayfinite.recipes.models import evaluated
 from stayfinite.recipes.running.processes import Place
 
 Asked = tuple[list[list[float]], list[int]] | str
@@ -69,8 +71,8 @@ def evaluate(
     rows: PairRows,
     *,
     batch_size: int,
-    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    place: Place | None = None,
+    autocast: Callable[[], AbstractContextManager[Any]],
+    place: Place,
 ) -> Scores:
     """Evaluate every pair. Restores the model's mode and draws no random numbers.
 
@@ -84,13 +86,8 @@ def evaluate(
             found += _asked(comparison, rows, chosen[start : start + batch_size], autocast)
         return found
 
-    training = model.training
-    model.eval()
-    try:
-        every = range(len(rows))
-        asked = ask(list(every)) if place is None else place.shared_out(every, ask, size=lambda _: 1)
-    finally:
-        model.train(training)
+    with evaluated(model):
+        asked = place.shared_out(range(len(rows)), ask, size=lambda _: 1)
     readable = [each for each in asked if not isinstance(each, str)]
     unreadable = tuple(dict.fromkeys(each for each in asked if isinstance(each, str)))
     if not readable:
@@ -107,15 +104,9 @@ def score(logits: Tensor, labels: Tensor, unreadable: tuple[str, ...] = ()) -> S
     finite = logits.isfinite().all(-1)
     answers = torch.where(finite, logits.nan_to_num().argmax(-1), -1)
     right = answers == labels
-    confusion = torch.zeros(3, 3, dtype=torch.long)
-    known = finite.flatten()
-    confusion.index_put_(
-        (labels.flatten()[known], answers.flatten()[known]), torch.ones(1, dtype=torch.long), accumulate=True
-    )
-    per_class = {}
-    for number, name in enumerate(LABELS):
-        chosen = labels == number
-        per_class[name] = float(right[chosen].float().mean()) if bool(chosen.any()) else float("nan")
+    confusion = torch.bincount((3 * labels + answers)[finite], minlength=9).view(3, 3)
+    # The mean of nothing is NaN.
+    per_class = {name: float(right[labels == number].float().mean()) for number, name in enumerate(LABELS)}
     swap = torch.tensor([*SWAPPED, -2])  # no answer never matches
     return Scores(
         accuracy=float(right.float().mean()), per_class=per_class,
@@ -137,7 +128,7 @@ def _asked(
     batch = [each for each in found if not isinstance(each, str)]
     if not batch:
         return [each for each in found if isinstance(each, str)]
-    together = stacked(batch)
+    together = default_collate(batch)
     with autocast():
         logits = comparison.logits(together)
     answered = zip(

@@ -1,15 +1,16 @@
-"""Load a model in fp32, bf16, 8 or 4 bits, choose its trained part, save it."""
+"""Load a model in fp32, bf16, 8 or 4 bits, choose its trained part and their learning rates, save it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.recipes.models import quantized
 from stayfinite.recipes.running.quiet import quiet_transformers
 
 Base = Literal["fp32", "bf16", "8bit", "4bit"]
@@ -44,7 +45,9 @@ def load_model(name: str, *, base: Base, device: torch.device, cache_dir: str | 
 
     options: dict[str, Any] = {"dtype": torch.bfloat16 if base == "bf16" else torch.float32, "cache_dir": cache_dir}
     if base in ("8bit", "4bit"):
-        options |= {"quantization_config": _quantized(base), "device_map": {"": device}}
+        # The projector is trained and the head decides the answer: do not quantize them.
+        kept = [f".*{part}" for part in (PROJECTOR, "lm_head", VISION)]
+        options |= {"quantization_config": quantized(base, f"--base {base}", kept), "device_map": {"": device}}
     try:
         with quiet_transformers():
             model: Any = AutoModelForImageTextToText.from_pretrained(name, **options)
@@ -144,25 +147,6 @@ def _part(model: nn.Module, name: str) -> nn.Module | None:
     return next((module for path, module in model.named_modules() if path.rpartition(".")[2] == name), None)
 
 
-def _quantized(base: Base) -> Any:
-    try:
-        import bitsandbytes  # noqa: F401
-    except ImportError:
-        raise MissingExtra.of("bitsandbytes", extra="quant", what_for=f"--base {base}") from None
-    from transformers import BitsAndBytesConfig
-
-    # The projector is trained and the head decides the answer: do not quantize them.
-    kind: Any = BitsAndBytesConfig
-    kept = [f".*{part}" for part in (PROJECTOR, "lm_head", VISION)]
-    if base == "8bit":
-        return kind(load_in_8bit=True, llm_int8_skip_modules=kept)
-    compute = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
-    return kind(
-        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute,
-        llm_int8_skip_modules=kept,
-    )  # fmt: skip
-
-
 def _not_loaded(what: str, name: str, error: Exception) -> UsageError:
     first = next(iter(str(error).splitlines()), type(error).__name__)
     return UsageError(
@@ -171,8 +155,20 @@ def _not_loaded(what: str, name: str, error: Exception) -> UsageError:
     )
 
 
-def parts_of(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, bool]]:
-    """Trained parameters, with whether they belong to the projector."""
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            yield name, parameter, PROJECTOR in name
+def two_rates(model: nn.Module, config: Any, device: torch.device) -> Optimizer:
+    """AdamW over the trained parameters, those of the projector last. Norms and biases are not decayed."""
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    groups = []
+    for of_projector, rate in ((False, config.learning_rate), (True, config.projector_learning_rate)):
+        own = [parameter for name, parameter in trained if (PROJECTOR in name) == of_projector]
+        matrices, others = ([p for p in own if (p.ndim >= 2) == matrix] for matrix in (True, False))
+        groups.append({"params": matrices, "lr": rate, "weight_decay": config.weight_decay})
+        groups.append({"params": others, "lr": rate, "weight_decay": 0.0})
+    present = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(present, betas=(0.9, 0.98), fused=device.type in ("cuda", "cpu"))
+
+
+def rates_of(optimizer: Optimizer) -> tuple[float, float]:
+    """Current learning rates: language model, projector."""
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    return rates[0], rates[-1]

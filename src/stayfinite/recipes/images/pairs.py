@@ -1,15 +1,16 @@
-"""Read pairs of images from a table: img1, img2, score1, score2, label."""
+"""Read pairs of images: a table, an ImageFolder with metadata, preferences, or two folders."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.readers.data.tar_rows import has_member
-from stayfinite.recipes.images.rows import read_rows
+from stayfinite.readers.data.opening import open_data, told
+from stayfinite.readers.data.tar_rows import TAR, has_member
 
 LABELS = ("First", "Second", "Similar")
 """Class names, by number."""
@@ -38,14 +39,9 @@ class Pair:
         return (self.first, self.second) if self.first <= self.second else (self.second, self.first)
 
     @property
-    def turned(self) -> Pair:
-        """The pair with its images in key order, equal for a pair and its swap."""
-        if (self.first, self.second) == self.key:
-            return self
-        return replace(
-            self, first=self.second, second=self.first, score1=self.score2, score2=self.score1,
-            label=SWAPPED[self.label],
-        )  # fmt: skip
+    def label_of_key(self) -> int:
+        """The label with the images in key order, equal for a pair and its swap."""
+        return self.label if self.first <= self.second else SWAPPED[self.label]
 
     def __str__(self) -> str:
         return f"{self.first} | {self.second}: {LABELS[self.label]}"
@@ -103,7 +99,7 @@ def sort_out(pairs: Sequence[Pair]) -> Sorted:
     """Each pair once, in any order; contradictory ones are dropped."""
     labels: dict[tuple[str, str], set[int]] = {}
     for pair in pairs:
-        labels.setdefault(pair.key, set()).add(pair.turned.label)
+        labels.setdefault(pair.key, set()).add(pair.label_of_key)
     kept: dict[tuple[str, str], Pair] = {}
     torn = []
     for pair in pairs:
@@ -132,29 +128,27 @@ def _pair(row: Mapping[str, str], where: str, directory: Path, margin: float) ->
     for name in ("img1", "img2"):
         if not row[name]:
             raise UsageError(f"{where}: {name} is empty", fix="name an image, or remove the line")
-    score1, score2 = (_number(row.get(name, ""), name, where) for name in ("score1", "score2"))
+
+    def read(name: str, kind: Callable[[str], Any], wanted: str) -> Any:
+        text = row.get(name, "")
+        try:
+            return kind(text) if text else None
+        except ValueError:
+            raise UsageError(f"{where}: {name} is {text!r}, expected {wanted}", fix="fix the line") from None
+
+    scores = (read(name, float, "a number") for name in ("score1", "score2"))
+    score1, score2 = (score if score is not None and math.isfinite(score) else None for score in scores)
     return Pair(
         first=str(directory / row["img1"]), second=str(directory / row["img2"]), score1=score1, score2=score2,
-        label=_label(row.get("label", ""), score1, score2, where, margin), fold=_fold(row.get("fold", ""), where),
-        where=where,
+        label=_label(row.get("label", ""), score1, score2, where, margin), where=where,
+        fold=read("fold", lambda text: int(text.removesuffix(".0")), "a whole number"),
     )  # fmt: skip
-
-
-def _number(text: str, name: str, where: str) -> float | None:
-    if not text:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        raise UsageError(f"{where}: {name} is {text!r}, expected a number", fix="fix the line") from None
-    return value if math.isfinite(value) else None
 
 
 def _label(text: str, score1: float | None, score2: float | None, where: str, margin: float) -> int:
     if text:
-        by_name = {name.lower(): number for number, name in enumerate(LABELS)}
-        by_name |= {str(number): number for number in range(len(LABELS))}
-        known = by_name.get(text.lower().removesuffix(".0"))
+        names = {known: number for number, name in enumerate(LABELS) for known in (name.lower(), str(number))}
+        known = names.get(text.lower().removesuffix(".0"))
         if known is None:
             raise UsageError(
                 f"{where}: the label is {text!r}, expected one of {', '.join(LABELS)}, or 0, 1, 2", fix="fix the line"
@@ -167,15 +161,6 @@ def _label(text: str, score1: float | None, score2: float | None, where: str, ma
     return FIRST if score1 > score2 else SECOND
 
 
-def _fold(text: str, where: str) -> int | None:
-    if not text:
-        return None
-    try:
-        return int(text.removesuffix(".0"))
-    except ValueError:
-        raise UsageError(f"{where}: the fold is {text!r}, expected a whole number", fix="fix the line") from None
-
-
 def _check_files(pairs: Sequence[Pair]) -> None:
     wanted = {name: pair.where for pair in reversed(pairs) for name in (pair.second, pair.first)}
     missing = [name for name in wanted if not Path(name).is_file() and not has_member(name)]
@@ -186,3 +171,119 @@ def _check_files(pairs: Sequence[Pair]) -> None:
             f"{len(missing):,} of {len(wanted):,} images are missing: {shown}{'; ...' * (len(missing) > 3)}",
             fix="paths in the table are relative to its directory, or to --image-dir",
         )
+
+
+METADATA = ("metadata.csv", "metadata.tsv", "metadata.jsonl", "metadata.parquet")
+"""Metadata files of a `datasets` ImageFolder."""
+BETTER, WORSE = "chosen", "rejected"
+FILE_NAME = "file_name"
+EXPECTED = (
+    "a table with img1,img2 and label or score1,score2; or chosen,rejected; or a directory with metadata.csv, with "
+    "chosen/ and rejected/, or with WebDataset .tar files"
+)
+PICTURES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Rows with normalized names: img1, img2, score1, score2, label, fold."""
+
+    rows: Sequence[tuple[str, Mapping[str, str]]]
+    """File and line of each row, and its values."""
+    format: str
+    directory: Path
+    """Directory that image names are relative to by default."""
+
+
+def read_rows(path: str) -> Rows:
+    """The rows of a table or directory.
+
+    Raises:
+        UsageError: not found, a broken row, or a missing column; names the line.
+    """
+    place = Path(path)
+    if place.is_dir():
+        found = next((place / name for name in METADATA if (place / name).is_file()), None)
+        if found is not None:
+            read = _table(found)
+            return Rows(rows=read.rows, format=f"ImageFolder with {found.name}, {read.format}", directory=place)
+        if (place / BETTER).is_dir() and (place / WORSE).is_dir():
+            return Rows(rows=_folders(place), format=f"ImageFolder pairs, {BETTER}/ and {WORSE}/", directory=place)
+        if any(place.rglob(f"*{TAR}")):
+            return _table(place)
+        raise UsageError(
+            f"{path} holds no pairs: expected metadata.csv, {BETTER}/ and {WORSE}/, or .tar files", fix=EXPECTED
+        )
+    if not place.is_file():
+        raise UsageError(f"{path}: no such file", fix=EXPECTED)
+    return _table(place)
+
+
+def _table(path: Path) -> Rows:
+    rows: list[tuple[str, Mapping[str, str]]] = []
+    format_ = kind = ""
+    sources = open_data([path])
+    for source, chunk in ((each, chunk) for each in sources for chunk in each.chunks()):
+        for broken in chunk.broken:
+            raise UsageError(f"{chunk.path}:{broken.line}: {broken.why}", fix="fix or remove the line")
+        if not chunk.columns:
+            continue
+        names = {name.strip().lower(): name for name in reversed(list(chunk.columns))}
+        taken = _taken(chunk.path, list(reversed(names)))
+        if not chunk.lines:
+            continue
+        format_ = format_ or told(source, {} if BETTER in names else chunk.columns)
+        preferred = taken["img1"] == BETTER
+        kind = "preference rows" if preferred else "image pairs"
+        fixed = {"label": "First"} if preferred else {}
+        for number, line in enumerate(chunk.lines):
+            values = {name: _written(chunk.columns[names[column]][number]) for name, column in taken.items()}
+            rows.append((f"{chunk.path}:{line}", values | fixed))
+    # Names in a tar already include its path, relative to the working directory.
+    directory = Path() if sources[0].kind == "tar" else path.parent
+    return Rows(rows=rows, format=f"{format_}, {kind}", directory=directory)
+
+
+def _taken(path: Path, names: Sequence[str]) -> dict[str, str]:
+    """Map our names to the table's columns."""
+    files = [name for name in names if name.endswith(FILE_NAME)]
+    taken = {name: name for name in ("img1", "img2", "label", "score1", "score2", "fold") if name in names}
+    if "img1" not in taken and {BETTER, WORSE} <= {*names}:
+        return {name: name for name in ("fold",) if name in names} | {"img1": BETTER, "img2": WORSE}
+    if "img1" not in taken and len(files) == 2:
+        taken |= {"img1": files[0], "img2": files[1]}
+    missing = [name for name in ("img1", "img2") if name not in taken]
+    if "label" not in taken and not {"score1", "score2"} <= taken.keys():
+        missing.append("label (or score1 and score2)")
+    if missing:
+        raise UsageError(
+            f"{path}: no column {', '.join(missing)}; it has {', '.join(names) or 'none'}",
+            fix="name the columns img1,img2,score1,score2,label in the header",
+        )
+    return taken
+
+
+def _folders(place: Path) -> list[tuple[str, Mapping[str, str]]]:
+    """Images with the same name in two folders."""
+    better, worse = ({file.stem: file for file in _pictures(place / name)} for name in (BETTER, WORSE))
+    alone = sorted(better.keys() ^ worse.keys())
+    if alone:
+        file = better.get(alone[0]) or worse[alone[0]]
+        more = f" and {len(alone) - 1} more" if alone[1:] else ""
+        raise UsageError(
+            f"{file} has no partner with the same name in the other folder{more}",
+            fix=f"use one name in {place / BETTER} and {place / WORSE}, or remove it",
+        )
+    both = ((better[name], worse[name]) for name in sorted(better))
+    return [
+        (str(one), {"img1": str(one.relative_to(place)), "img2": str(other.relative_to(place)), "label": "First"})
+        for one, other in both
+    ]
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix.lower() in PICTURES)
+
+
+def _written(value: Any) -> str:
+    return "" if value is None else str(value).strip()

@@ -1,9 +1,11 @@
-"""Records of a comparison: what was trained, and the result."""
+"""Records of a comparison: what was trained, a line per epoch, and the result."""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,13 @@ import torch
 
 from stayfinite.autopsy.steps.surroundings import device_in_words, versions
 from stayfinite.errors import MissingExtra
-from stayfinite.recipes.images.answers import Prompt
+from stayfinite.recipes.images.data import Split
 from stayfinite.recipes.images.evaluating import Scores
-from stayfinite.recipes.images.folds import Split
+from stayfinite.recipes.images.losses import Prompt
 from stayfinite.recipes.images.models import parameters_in_words, save_model
 from stayfinite.recipes.images.pairs import LABELS
 from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.records import Outcome, write_result
+from stayfinite.recipes.running.records import Outcome, write_record, write_result
 
 META = "run_meta.json"
 
@@ -35,7 +37,7 @@ def write_meta(
         "class_weights": list(weights), "prompt": prompt.text,
         "answers": dict(zip(prompt.words, prompt.answers, strict=True)), "parameters": parameters_in_words(model),
     }  # fmt: skip
-    _write(output / META, record)
+    write_record(output / META, record)
 
 
 def read_class_weights(output: Path) -> list[float]:
@@ -51,11 +53,7 @@ def save_trained(model: Any, processor: Any, config: Any, prompt: Prompt, into: 
         "version": 1, "model": config.model, "question": config.question, "prompt": prompt.text,
         "answers": dict(zip(LABELS, prompt.answers, strict=True)),
     }  # fmt: skip
-    _write(into / "compare.json", record)
-
-
-def _write(path: Path, record: Mapping[str, Any]) -> None:
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
+    write_record(into / "compare.json", record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,34 +80,103 @@ def keep_result(result: Result, best: Best, rate: float, say: Callable[[str], No
         },
     )  # fmt: skip
     try:
-        _save_confusion(
-            scores.confusion, result.directory / "confusion.png",
-            title=f"accuracy {scores.accuracy:.1%}, {scores.swap_consistency:.1%} consistent under the swap",
-        )  # fmt: skip
-    except MissingExtra as error:
-        say(f"no confusion.png: {error}")
-
-
-def _save_confusion(confusion: Sequence[Sequence[int]], out: Path, *, title: str) -> None:
-    """Draw the matrix: rows are true classes, columns answers, colors shares of the row."""
-    try:
-        from matplotlib.figure import Figure
+        _save_confusion(scores, result.directory / "confusion.png")
     except ImportError:
-        raise MissingExtra.of("matplotlib", extra="report", what_for="drawing the confusion matrix") from None
-    shares = [[count / max(1, sum(row)) for count in row] for row in confusion]
+        missing = MissingExtra.of("matplotlib", extra="report", what_for="drawing the confusion matrix")
+        say(f"no confusion.png: {missing}")
+
+
+def _save_confusion(scores: Scores, out: Path) -> None:
+    """Draw the matrix: rows are true classes, columns answers, colors shares of the row."""
+    from matplotlib.figure import Figure
+
+    shares = [[count / max(1, sum(row)) for count in row] for row in scores.confusion]
     figure = Figure(figsize=(5.2, 4.4), layout="constrained")
     axis = figure.subplots()
     image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    for y, row in enumerate(confusion):
+    for y, row in enumerate(scores.confusion):
         for x, count in enumerate(row):
-            axis.text(
-                x, y, f"{count:,}\n{shares[y][x]:.0%}", ha="center", va="center",
-                color="white" if shares[y][x] > 0.55 else "black",
-            )  # fmt: skip
-    axis.set_xticks(range(len(LABELS)), LABELS)
-    axis.set_yticks(range(len(LABELS)), LABELS)
-    axis.set_xlabel("answered")
-    axis.set_ylabel("is")
+            ink = "white" if shares[y][x] > 0.55 else "black"
+            axis.text(x, y, f"{count:,}\n{shares[y][x]:.0%}", ha="center", va="center", color=ink)
+    axis.set(xticks=range(len(LABELS)), xticklabels=LABELS, xlabel="answered")
+    axis.set(yticks=range(len(LABELS)), yticklabels=LABELS, ylabel="is")
+    title = f"accuracy {scores.accuracy:.1%}, {scores.swap_consistency:.1%} consistent under the swap"
     axis.set_title(title, fontsize="medium")
     figure.colorbar(image, ax=axis, label="share of the row", shrink=0.85)
     figure.savefig(out, dpi=150)
+
+
+NAME = "training_log.csv"
+
+
+class EpochLog:
+    """One line per epoch, computed from steps.jsonl, so that a kill loses nothing."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._rows: list[dict[str, Any]] = []
+
+    def recall(self, step: int) -> None:
+        """Restore the lines up to this step."""
+        path = self._directory / NAME
+        if path.exists():
+            with path.open(encoding="utf-8", newline="") as file:
+                self._rows = [row for row in csv.DictReader(file) if int(row["step"]) <= step]
+
+    def has(self, epoch: int) -> bool:
+        return any(int(row["epoch"]) == epoch for row in self._rows)
+
+    def write(self, epoch: int, step: int, **numbers: float | None) -> None:
+        """Write the line of an epoch, replacing an earlier one."""
+        self._rows = [row for row in self._rows if int(row["epoch"]) < epoch]
+        begun = int(self._rows[-1]["step"]) if self._rows else 0
+        row: dict[str, Any] = {"epoch": epoch, "step": step, **self._steps(begun, step), **numbers}
+        self._rows.append({name: _plain(value) for name, value in row.items()})
+        aside = self._directory / f"{NAME}.new"
+        with aside.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, fieldnames=list(self._rows[-1]))
+            writer.writeheader()
+            writer.writerows(self._rows)
+        aside.replace(self._directory / NAME)
+
+    def _steps(self, after: int, last: int) -> dict[str, Any]:
+        """Means over an epoch's steps. Refused steps are counted but not averaged."""
+        steps: dict[int, dict[str, Any]] = {}
+        with (self._directory / "steps.jsonl").open(encoding="utf-8") as file:
+            for line in file:
+                record = json.loads(line)
+                if after < record["step"] <= last:
+                    steps[record["step"]] = record  # a step repeated after a kill counts once
+        taken = [record for record in steps.values() if record["decision"] in ("accept", "clip", "bound")]
+        parts = [record.get("parts") or {} for record in taken]
+        return {
+            "train_loss": _mean([record["loss"] for record in taken]),
+            "answer_loss": _mean([part.get("answer") for part in parts]),
+            "consistency_loss": _mean([part.get("consistency") for part in parts]),
+            "grad_norm": _mean([record["grad_norm"] for record in taken]),
+            "clipped": sum(record["decision"] == "clip" for record in taken),
+            "refused": len(steps) - len(taken),
+            "loss_scale": next((record["loss_scale"] for record in reversed(taken)), None),
+        }
+
+
+def memory_peak(device: torch.device) -> float:
+    """Peak memory in MiB: since the last call on CUDA, of the process elsewhere."""
+    if device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated(device) / 2**20
+        torch.cuda.reset_peak_memory_stats(device)
+        return peak
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+def _mean(values: list[Any]) -> float:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else float("nan")
+
+
+def _plain(value: Any) -> Any:
+    if not isinstance(value, float):
+        return value
+    return f"{value:.6g}" if math.isfinite(value) else ""

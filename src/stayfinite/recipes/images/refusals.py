@@ -5,29 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.images.assembling import uses_lora
-from stayfinite.recipes.images.folds import refuse_missing_fold
-from stayfinite.recipes.images.tiny import PATCH, is_size
+from stayfinite.recipes.images.assembling import PATCH, is_size, uses_lora
+from stayfinite.recipes.images.data import refuse_missing_fold
 from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable
-from stayfinite.recipes.settings import require
+from stayfinite.recipes.settings import require, require_usual
 
 
 def refuse_impossible(config: Any) -> None:
     """Raise UsageError if a setting, or a combination, is invalid."""
+    require_usual(config)
     require(
-        config,
-        above_zero=("learning_rate", "projector_learning_rate", "lora_alpha"),
+        config, above_zero=("projector_learning_rate", "lora_alpha"),
         at_least={
-            1: (
-                "epochs", "batch_size", "accumulation", "lora_rank", "image_size", "max_steps", "logging_steps",
-                "checkpoint_steps", "keep_checkpoints",
-            ),
-            0: (
-                "consistency", "max_grad_norm", "warmup_steps", "margin", "weight_decay", "workers", "patience",
-                "look_at_images", "cache_megabytes", "seed",
-            ),
+            1: ("lora_rank", "image_size"),
+            0: ("consistency", "max_grad_norm", "margin", "look_at_images", "cache_megabytes"),
         },
         shares={"[0, 1]": ("consistency_ramp", "warmup_ratio"), "[0, 1)": ("lora_dropout",)},
     )  # fmt: skip

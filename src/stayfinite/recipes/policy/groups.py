@@ -1,22 +1,20 @@
-"""Sample groups of answers to a question, reward them, and batch them."""
+"""Sample groups of answers to a question, reward them, batch them, and correct a run whose signals show trouble."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stayfinite.recipes.chat.answers import is_right, number_in, parsed
-from stayfinite.recipes.chat.batching import Padding, rows_in_words
-from stayfinite.recipes.chat.generating import generate_tokens, prompt_room
-from stayfinite.recipes.chat.prompts import Example, Prompting
-from stayfinite.recipes.chat.questions import Question
+from stayfinite.recipes.chat.evaluating import generate_tokens, prompt_room
+from stayfinite.recipes.chat.prompts import Example, Padding, Prompting, rows_in_words
+from stayfinite.recipes.chat.questions import Question, is_right, number_in, parsed
 from stayfinite.recipes.running.processes import Place
+from stayfinite.rl import Rung, Steering
 
 TINY = 1e-6
 """Rewards closer than this are equal."""
@@ -106,22 +104,14 @@ def sample_groups(
     room = prompt_room(model, new_tokens, limit)
     prompts = [prompting.prompt(question.text, room) for question in questions for _ in range(size)]
     texts = [str(text) for text in prompting.tokenizer.batch_decode(said, skip_special_tokens=True)]
-    ended = [row[-1] == prompting.end for row in said]
+    cut = [row[-1] != prompting.end for row in said]
     rights = [question.answer for question in questions for _ in range(size)]
-    rewards = torch.tensor(
-        [
-            reward_of(text, right, ended=done, readable=readable)
-            for text, right, done in zip(texts, rights, ended, strict=True)
-        ]
-    )
+    earned = zip(texts, rights, cut, strict=True)
+    rewards = torch.tensor([reward_of(text, right, ended=not cut, readable=readable) for text, right, cut in earned])
     return Sampled(
-        examples=[Example(prompt, row) for prompt, row in zip(prompts, said, strict=True)],
-        texts=texts,
-        rewards=rewards,
-        advantages=advantages_of(rewards, size),
-        size=size,
-        cut=[not done for done in ended],
-    )
+        examples=[Example(*row) for row in zip(prompts, said, strict=True)], texts=texts, rewards=rewards,
+        advantages=advantages_of(rewards, size), size=size, cut=cut,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,16 +161,13 @@ def portions_of(
             "cut_off": float(sum(sampled.cut[row] for row in own)),
         }
         answers, counted, *sums = place.total([total, sum(weight[row] for row in own), *of_rank.values()])
-        found.append(
-            Portion(
-                batches=[
-                    padding([sampled.examples[row] for row in piece]) | {"advantages": sampled.advantages[piece]}
-                    for piece in pieces
-                ],
-                shares=[place.count * sum(weight[row] for row in piece) / counted for piece in pieces],
-                signals={name: each / answers for name, each in zip(of_rank, sums, strict=True)},
-            )
-        )
+        batches = [
+            padding([sampled.examples[row] for row in piece]) | {"advantages": sampled.advantages[piece]}
+            for piece in pieces
+        ]
+        shares = [place.count * sum(weight[row] for row in piece) / counted for piece in pieces]
+        signals = {name: each / answers for name, each in zip(of_rank, sums, strict=True)}
+        found.append(Portion(batches=batches, shares=shares, signals=signals))
     return found
 
 
@@ -209,9 +196,7 @@ def scored(
 
 def endless(batches: Callable[[], Any], over: Callable[[], bool]) -> Iterator[Any]:
     """Batches of epoch after epoch, until it is over."""
-    for _ in count():
-        if over():
-            return
+    while not over():
         for batch in batches():
             yield batch
             if over():
@@ -247,3 +232,39 @@ def in_words_of(tokenizer: Any, batch: Mapping[str, Tensor]) -> list[str]:
     """Prompt, answer and advantage of each row."""
     worth = batch["advantages"].tolist()
     return [f"{text} (advantage {one:+.2f})" for text, one in zip(rows_in_words(tokenizer, batch), worth, strict=True)]
+
+
+PATIENCE = 5
+"""Steps to wait between two measures; much longer and no good snapshot is left."""
+
+WORDS = {
+    Rung.KL: "raised the KL coefficient to {kl:g}",
+    Rung.RATE: "cut the learning rate",
+    Rung.ROLL_BACK: "rolled back to known-good weights",
+}
+
+
+class Steered:
+    """Checks the signals between two samplings and acts, if enabled.
+
+    Arguments:
+        guard: of the training.
+        config: settings of the recipe.
+        say: receives what was done.
+    """
+
+    def __init__(self, guard: Any, config: Any, say: Callable[[str], None]) -> None:
+        self._kl, self._say = config.kl, say
+        self._steering = (
+            Steering(guard, kl=config.kl, patience=max(1, PATIENCE // config.updates)) if config.steer else None
+        )
+
+    @property
+    def kl(self) -> float:
+        return self._kl if self._steering is None else self._steering.kl
+
+    def follow(self) -> None:
+        """Call before sampling, so that answers never predate a rollback."""
+        rung = Rung.NOTHING if self._steering is None else self._steering.follow()
+        if rung:
+            self._say(f"steering: {WORDS[rung].format(kl=self.kl)}")

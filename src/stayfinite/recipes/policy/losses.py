@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -73,19 +73,6 @@ def distance(new: Tensor, reference: Tensor) -> Tensor:
     return apart.exp() - apart - 1.0
 
 
-def scores_of(
-    model: Any, device: torch.device, temperature: float
-) -> Callable[[Mapping[str, Tensor]], tuple[Tensor, Tensor]]:
-    """``score(batch) -> log-probabilities (B, T), mask (B, T)`` of the answers in a batch."""
-    predict = predictions_of(model, device)
-
-    def score(batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        logits, labels = predict(batch)
-        return log_probabilities(logits, labels, temperature), labels != IGNORED
-
-    return score
-
-
 class PolicyLoss:
     """``forward(batch) -> loss`` of a batch of sampled answers; keeps what its signals need.
 
@@ -105,10 +92,15 @@ class PolicyLoss:
         length_normalized: bool,
         group_size: int | None = None,
     ) -> None:
-        self.score = scores_of(model, device, temperature)
-        self._device = device
+        self._predict = predictions_of(model, device)
+        self._device, self._temperature = device, temperature
         self._clip, self._kl, self._length_normalized, self._group_size = clip, kl, length_normalized, group_size
         self._last: dict[str, Tensor] = {}
+
+    def score(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Log-probabilities (B, T) of the answers in a batch, and their mask (B, T)."""
+        logits, labels = self._predict(batch)
+        return log_probabilities(logits, labels, self._temperature), labels != IGNORED
 
     def __call__(self, batch: Mapping[str, Tensor]) -> Tensor:
         new, mask = self.score(batch)

@@ -9,23 +9,17 @@ from stayfinite.errors import NotReady, UsageError
 from stayfinite.recipes.chat.refusals import refuse_fp16, refuse_written_over
 from stayfinite.recipes.policy.groups import Sampled
 from stayfinite.recipes.running.timing import refuse_untimed
-from stayfinite.recipes.settings import require
+from stayfinite.recipes.settings import require, require_usual
 
 
 def refuse_impossible(config: Any) -> None:
     """Raise UsageError for a value out of range, or if a trained adapter would be overwritten."""
     refuse_fp16(config)
+    require_usual(config)
     require(
-        config,
-        above_zero=("learning_rate", "max_grad_norm", "alpha", "minutes", "temperature"),
+        config, above_zero=("max_grad_norm", "temperature"),
         at_least={
-            2: ("group_size",),
-            1: (
-                "rank", "steps", "prompts", "updates", "batch_size", "rows", "held_out", "eval_steps", "eval_rows",
-                "new_tokens", "logging_steps", "checkpoint_steps", "keep_checkpoints", "sft_rows",
-            ),
-            0: ("warmup_steps", "weight_decay", "samples", "patience", "seed", "kl", "answer_reward"),
-            8: ("max_length",),
+            2: ("group_size",), 1: ("prompts", "updates", "sft_rows"), 0: ("kl", "answer_reward"), 8: ("max_length",),
         },
         shares={"[0, 1)": ("val_share", "warmup_ratio", "answer_reward"), "(0, 1)": ("clip",)},
     )  # fmt: skip

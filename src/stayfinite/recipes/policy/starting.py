@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ from torch import nn
 
 from stayfinite.recipes.chat.adapters import adapter_in, read_record
 from stayfinite.recipes.chat.bases import is_size
-from stayfinite.recipes.chat.built_in import METRIC, conversions
-from stayfinite.recipes.chat.data import task_of
+from stayfinite.recipes.chat.data import METRIC, conversions, task_of
 from stayfinite.recipes.chat.questions import Question, write_questions
 from stayfinite.recipes.chat.using import base_named
 from stayfinite.recipes.running.processes import Place
@@ -28,18 +27,10 @@ TINY = "tiny"
 """Built if no model is named."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """Where it begins."""
+def start_of(config: Any, place: Place, say: Callable[[str], None]) -> tuple[Sft, str]:
+    """Find or make the start: data, base and adapter as settings of a fine-tuning, and the base's name to record.
 
-    settings: Sft
-    """Data, base and adapter, as settings of a fine-tuning."""
-    base: str
-    """Base name to record in the trained adapter."""
-
-
-def start_of(config: Any, place: Place, say: Callable[[str], None]) -> Start:
-    """Find or make the start. Call on every rank.
+    Call on every rank.
 
     Arguments:
         config: settings of the recipe. Names shared with fine-tuning mean the same.
@@ -51,7 +42,7 @@ def start_of(config: Any, place: Place, say: Callable[[str], None]) -> Start:
     given = {name: value for name, value in shared.items() if value is not None}
     if config.start is None and config.model is not None and not is_size(config.model):
         settings = Sft(**given)
-        return Start(settings=replace(settings, task=task_of(settings)), base=config.model)
+        return replace(settings, task=task_of(settings)), config.model
     adapter = adapter_in(config.start or _fine_tuned(config, place, say))
     record = read_record(adapter)
     base = base_named(record, str(adapter))
@@ -64,8 +55,7 @@ def start_of(config: Any, place: Place, say: Callable[[str], None]) -> Start:
         known: Any = "metric" if config.start is None else record.get("task")
         settings = replace(settings, task=known or task_of(settings))
     beside = str(record["base"]["model"]).startswith("../")  # kept by the run, and named relative to it
-    named = os.path.relpath(base, Path(config.output_dir) / BEST) if beside else base
-    return Start(settings=settings, base=named)
+    return settings, os.path.relpath(base, Path(config.output_dir) / BEST) if beside else base
 
 
 def without_dropout(model: nn.Module) -> None:

@@ -96,6 +96,8 @@ class LengthBuckets(Sampler[list[int]]):
         return _rounded(length, MULTIPLE)
 
     def _drawn(self, generator: torch.Generator) -> list[list[int]]:
+        if not self._sides:
+            return []  # a split of nothing is one empty part
         batches = list(self._batches(torch.randperm(len(self._sides), generator=generator)))
         return [batches[index] for index in torch.randperm(len(batches), generator=generator).tolist()]
 
