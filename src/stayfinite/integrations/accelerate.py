@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from stayfinite.core.policy import Policy
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.integrations.loop import LoopGuard
-from stayfinite.integrations.loop_seams import Seams
+from stayfinite.integrations.loop import LoopGuard, Seams
 from stayfinite.integrations.places import DEFAULT, Default, free_place
 from stayfinite.integrations.shadowing import Shadow
 from stayfinite.report.terminal import Console
@@ -35,7 +34,7 @@ except ImportError as error:
     raise MissingExtra.of("accelerate", extra="hf", what_for="stayfinite.integrations.accelerate") from error
 
 if TYPE_CHECKING:
-    from stayfinite.integrations.deepspeed.accelerated import AcceleratedEngine
+    from stayfinite.integrations.deepspeed.guard import AcceleratedEngine
 
 __all__ = ["StayFinite", "accelerate_guard"]
 
@@ -158,7 +157,7 @@ def _engine_guard(
     checkpointing: bool = True,  # noqa: ARG001  its checkpoints always carry the memory, and load without one
     **settings: Any,
 ) -> AcceleratedEngine:
-    from stayfinite.integrations.deepspeed.accelerated import AcceleratedEngine
+    from stayfinite.integrations.deepspeed.guard import AcceleratedEngine
 
     return AcceleratedEngine(accelerator, engine, optimizer, run_dir=_place(accelerator, run_dir), **settings)
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from stayfinite.core.policy import Policy
 from stayfinite.errors import UsageError
-from stayfinite.integrations.loop import LoopGuard
-from stayfinite.integrations.loop_seams import Seams
+from stayfinite.integrations.loop import LoopGuard, Seams
 from stayfinite.integrations.places import DEFAULT, Default, free_place
 from stayfinite.integrations.shadowing import Shadow
 from stayfinite.report.terminal import Console

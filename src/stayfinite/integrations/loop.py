@@ -10,19 +10,66 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.gates.reader import is_unscaled
 from stayfinite.integrations.combined import Schedules
-from stayfinite.integrations.framework_guard import warn_of_unseen_loss
-from stayfinite.integrations.loop_seams import Seams
-from stayfinite.integrations.model_calls import PassGuard
+from stayfinite.integrations.framework_guard import PassGuard, warn_of_unseen_loss
 from stayfinite.report.terminal import Console
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seams:
+    """Hook points of a framework's loop."""
+
+    owner: object
+    """Object with ``backward`` and the clipping methods."""
+
+    called: nn.Module
+    """The model as the loop calls it."""
+
+    clips: tuple[str, ...]
+    """Names of its clipping methods."""
+
+    log: str
+    """Name of its method that logs a mapping of metrics."""
+
+    loss: str
+    """Name of the first argument of ``backward``."""
+
+    metrics: str
+    """Name of the first argument of the log method."""
+
+    optimizer: Any
+    """The optimizer that the loop steps."""
+
+    raw: Optimizer
+    """The torch optimizer inside."""
+
+    scaler: GradScaler | None
+
+    autocast: Callable[[], AbstractContextManager[Any]]
+    """Autocast of the model."""
+
+    bare: Callable[[], AbstractContextManager[Any]]
+    """Context in which the caller controls the precision."""
+
+    share: Callable[[], float]
+    """Divisor of the loss in ``backward``."""
+
+    steps_now: Callable[[], bool]
+    """Whether ``optimizer.step`` will step, or continue accumulating."""
+
+    tell_skipped: Callable[[bool], None]
+    """Reports to the framework whether the step was skipped."""
 
 
 class LoopGuard(PassGuard):

@@ -3,17 +3,48 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from stayfinite.autopsy.steps.batch_parts import batch_items, with_changed
-from stayfinite.autopsy.steps.function_mode import FunctionChange
-from stayfinite.autopsy.steps.threads import of_this_step
+
+
+def of_this_step() -> Callable[[], bool]:
+    """Return a test whether the current thread belongs to the caller's step: its own, or one of autograd's."""
+    owner = threading.get_ident()
+
+    def mine() -> bool:
+        here = threading.get_ident()
+        if here == owner:
+            return True
+        # Autograd's threads are unknown to Python, or dummies.
+        return not any(t.ident == here and not isinstance(t, threading._DummyThread) for t in threading.enumerate())
+
+    return mine
+
+
+class FunctionChange(TorchFunctionMode):
+    """Every torch function goes through ``call``."""
+
+    def __init__(self) -> None:
+        TorchFunctionMode.__init__(self)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function, or a replacement."""
+        return func(*args, **kwargs)
+
 
 HALVES = (torch.float16, torch.bfloat16)
 

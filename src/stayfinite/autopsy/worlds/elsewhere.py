@@ -21,9 +21,8 @@ from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import FlopCounterMode
 
 from stayfinite.autopsy.steps.batch_parts import with_changed
-from stayfinite.autopsy.steps.changes import eager, no_dropout
+from stayfinite.autopsy.steps.changes import eager, no_dropout, of_this_step
 from stayfinite.autopsy.steps.step import Step, untouched
-from stayfinite.autopsy.steps.threads import of_this_step
 from stayfinite.autopsy.steps.trace import Trace
 from stayfinite.autopsy.tracing.looking import can_be_bad
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.steps.function_mode import FunctionChange
+from stayfinite.autopsy.steps.changes import FunctionChange
 from stayfinite.autopsy.tracing.events import Place
 from stayfinite.autopsy.tracing.frames import places
 

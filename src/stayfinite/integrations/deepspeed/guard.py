@@ -13,8 +13,7 @@ from torch import Tensor
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
 from stayfinite.errors import MissingExtra
-from stayfinite.integrations.framework_guard import warn_of_unseen_loss
-from stayfinite.integrations.model_calls import PassGuard
+from stayfinite.integrations.framework_guard import PassGuard, warn_of_unseen_loss
 from stayfinite.integrations.shadowing import Shadow
 from stayfinite.report.terminal import Console
 from stayfinite.state.finite import finite_flag, is_finite
@@ -26,8 +25,13 @@ except ImportError as error:
     raise MissingExtra.of("deepspeed", extra="deepspeed", what_for="stayfinite.integrations.deepspeed") from error
 
 from stayfinite.integrations.deepspeed.asking import asking_for, scaler_of
-from stayfinite.integrations.deepspeed.checks import check_engine, inner_optimizer, keeps_weights_apart
-from stayfinite.integrations.deepspeed.masters import masters_of, tensors_of
+from stayfinite.integrations.deepspeed.masters import (
+    check_engine,
+    inner_optimizer,
+    keeps_weights_apart,
+    masters_of,
+    tensors_of,
+)
 
 MARK = "_stayfinite"
 """Attribute of an engine that holds its guard."""
@@ -200,3 +204,33 @@ def _fitting(engine: Any, policy: Policy, *, explain: bool) -> Policy:
         policy = replace(policy, autopsy_seconds=0)
     # A rank has only a shard of the weights, which cannot be restored from outside the engine.
     return replace(policy, snapshots=False) if keeps_weights_apart(engine) else policy
+
+
+class AcceleratedEngine(StayFinite):
+    """Guard of an engine in a loop that uses accelerate.
+
+    Arguments:
+        accelerator: its ``log`` gets the guard's figures, its ``end_training`` closes the guard.
+        engine: the model as returned by ``prepare``.
+        optimizer: as returned by ``prepare``; it reports skipped steps to the loop.
+        settings: those of :class:`StayFinite`.
+    """
+
+    def __init__(self, accelerator: Any, engine: Any, optimizer: Any, **settings: Any) -> None:
+        super().__init__(engine, **settings)
+        tell_of_skips(optimizer)
+        self._shadows.put(accelerator, "log", self._log)
+        self._shadows.put(accelerator, "end_training", self._end_training)
+
+    def _log(self, original: Any, values: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        return original({**self.figures(), **values}, *args, **kwargs)
+
+    def _end_training(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self.close()
+        return original(*args, **kwargs)
+
+
+def tell_of_skips(optimizer: Any) -> None:
+    """Make accelerate's wrapper ask its optimizer whether a step was skipped; it checks for support only once."""
+    if hasattr(optimizer, "__has_overflow__") and hasattr(optimizer.optimizer, "overflow"):
+        optimizer.__has_overflow__ = True

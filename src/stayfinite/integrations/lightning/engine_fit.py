@@ -11,9 +11,8 @@ from torch import Tensor
 from stayfinite.core.policy import Policy
 from stayfinite.errors import OptimizerError, UsageError
 from stayfinite.integrations.deepspeed import StayFinite, deepspeed_guard
-from stayfinite.integrations.deepspeed.checks import check_engine
-from stayfinite.integrations.lightning.fit import GuardedFit
-from stayfinite.integrations.lightning.guarded_optimizer import GuardedOptimizer
+from stayfinite.integrations.deepspeed.masters import check_engine
+from stayfinite.integrations.lightning.fit import GuardedFit, GuardedOptimizer
 from stayfinite.report.terminal import Console
 
 

@@ -18,12 +18,10 @@ from stayfinite.core.policy import Policy
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.framework_guard import NotGuarded
 from stayfinite.integrations.transformers.logs import TrueLogs
-from stayfinite.integrations.transformers.own_signals import OwnSignals
+from stayfinite.integrations.transformers.own_signals import OwnSignals, TrainerReference
 from stayfinite.integrations.transformers.patches import Patches
-from stayfinite.integrations.transformers.precision import change_precision, precision_of
-from stayfinite.integrations.transformers.reference import TrainerReference
 from stayfinite.integrations.transformers.rerun import Rerun, prepares_in_its_own_way
-from stayfinite.integrations.transformers.seams import layers_of, plain_optimizer
+from stayfinite.integrations.transformers.seams import change_precision, layers_of, plain_optimizer, precision_of
 from stayfinite.report.terminal import Console
 from stayfinite.rl import Steering
 

@@ -11,13 +11,12 @@ from transformers import Trainer
 
 from stayfinite.core.policy import Policy
 from stayfinite.integrations.deepspeed import deepspeed_guard
-from stayfinite.integrations.deepspeed.accelerated import tell_of_skips
+from stayfinite.integrations.deepspeed.guard import tell_of_skips
 from stayfinite.integrations.deepspeed.masters import weights_of
 from stayfinite.integrations.transformers.attachment import MARK, Attachment
 from stayfinite.integrations.transformers.logs import TrueLogs
-from stayfinite.integrations.transformers.own_signals import OwnSignals
+from stayfinite.integrations.transformers.own_signals import OwnSignals, TrainerReference
 from stayfinite.integrations.transformers.patches import Patches
-from stayfinite.integrations.transformers.reference import TrainerReference
 from stayfinite.report.terminal import Console
 
 
