@@ -34,14 +34,12 @@ def origin_record(origin: Origin) -> dict[str, Any]:
         "leaf": origin.leaf or None,
         "called_from": None if user is None else f"{user.file}:{user.line}",
     }
-    look = None if origin.event is None else origin.event.close_look
-    if look is not None:
+    if (look := origin.look) is not None:
         record["inputs"] = [
             {"shape": list(i.shape), "dtype": i.dtype, "least": i.least, "largest": i.largest, "name": i.name or None}
             for i in look.inputs
         ]
-        if look.output is not None:
-            record["first_bad"] = look.output.first_bad
+        record["first_bad"] = look.output.first_bad
     return record
 
 

@@ -9,6 +9,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from stayfinite.core.decision import Decision
+from stayfinite.core.policy import Policy
 from stayfinite.errors import OrderError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.shadowing import Shadows
@@ -35,6 +37,12 @@ def warn_of_unseen_loss(call: str) -> None:
         NotGuarded,
         stacklevel=3,
     )
+
+
+def explaining(policy: Policy | None, *, explain: bool) -> Policy:
+    """The policy, or the usual one; without autopsies unless bad steps are to be explained."""
+    policy = policy or Policy()
+    return policy if explain else replace(policy, autopsy_seconds=0)
 
 
 class FrameworkGuard:
@@ -199,7 +207,7 @@ class PassGuard(FrameworkGuard, ABC):
     _again_now = False
 
     def __init__(self, called: nn.Module, forward: Callable[[Any], Tensor] | None, **driven: Any) -> None:
-        self._forward, self._calls = forward, ModelCalls(called)
+        self._called, self._forward, self._calls = called, forward, ModelCalls(called)
         super().__init__(DrivenGuard(**driven, forward=self._again), driven["run_dir"])
         self._hooks += [
             called.register_forward_pre_hook(self._before_forward, with_kwargs=True),

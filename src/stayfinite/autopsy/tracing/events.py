@@ -67,8 +67,8 @@ class Event:
 class CloseLook:
     """Summary of an operator's inputs and output."""
 
-    inputs: list[TensorLook] = field(default_factory=list)
-    output: TensorLook | None = None
+    inputs: list[TensorLook]
+    output: TensorLook
 
 
 @dataclass(slots=True)
@@ -92,3 +92,15 @@ class TensorLook:
     """Name of a leaf: a parameter, a buffer or a batch item."""
     at_bad: list[float] = field(default_factory=list)
     """Values of an input at the output's first bad positions; empty if the shapes do not fit."""
+
+    @property
+    def extremes(self) -> list[float]:
+        """Smallest and largest finite value, if there is any."""
+        return [value for value in (self.least, self.largest) if value is not None]
+
+
+NO_EVENT = Event(-1, "", "forward", "", "", None, None, -1, "", (), (), Health.FINITE)
+"""Stands for the operator that nobody knows."""
+
+NOTHING_SEEN = CloseLook([], TensorLook((), "", None, None, 0, 0, 0))
+"""Stands for a look that nobody took."""

@@ -72,7 +72,7 @@ def moved_to(step: Step, device: torch.device, *, dropout: bool = True) -> Step:
 
 def draws_numbers(trace: Trace) -> bool:
     """Whether it uses random numbers besides dropout, which would differ on another device."""
-    names = set() if trace.tracer is None else {(e.operator, e.overload) for e in trace.tracer.events}
+    names = {(e.operator, e.overload) for e in trace.tracer.events}
     return any(
         _is_random(operator, overload) and not any(word in operator for word in OF_DROPOUT)
         for operator, overload in names
