@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.integrations.framework_guard import explaining
 from stayfinite.integrations.loop import LoopGuard
 from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
-from stayfinite.integrations.shadowing import Shadow
 from stayfinite.report.terminal import Console
 from stayfinite.state.parts import unwrapped
 
@@ -94,8 +94,8 @@ class StayFinite(LoopGuard):
             policy=explaining(policy, explain=explain), run_dir=_place(accelerator, run_dir), forward=forward,
             console=console,
         )  # fmt: skip
-        self._shadows.put(accelerator, "save_state", self._save_state)
-        self._shadows.put(accelerator, "end_training", self._end_training)
+        self._stand_ins.put(accelerator, "save_state", self._save_state)
+        self._stand_ins.put(accelerator, "end_training", self._end_training)
         if checkpointing:
             accelerator.register_for_checkpointing(self)
 
@@ -124,7 +124,7 @@ class StayFinite(LoopGuard):
         original = getattr(inner, "_original_forward", None)
         if original is None:
             return nullcontext()
-        return Shadow(inner, "forward", lambda _, *args, **kwargs: convert_to_fp32(original(*args, **kwargs)))
+        return StandIns().put(inner, "forward", lambda _, *args, **kwargs: convert_to_fp32(original(*args, **kwargs)))
 
     def _save_state(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._between_steps()

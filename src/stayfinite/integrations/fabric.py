@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import UsageError
 from stayfinite.integrations.framework_guard import explaining
 from stayfinite.integrations.loop import LoopGuard
 from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
-from stayfinite.integrations.shadowing import Shadow
 from stayfinite.report.terminal import Console
 
 
@@ -86,7 +86,7 @@ class FabricGuard(LoopGuard):
                 args, kwargs = precision.convert_input((args, kwargs))
             return precision.convert_output(model._forward_module(*args, **kwargs))
 
-        return Shadow(model, "forward", forward)
+        return StandIns().put(model, "forward", forward)
 
     def _clip_gradients(self, original: Any, module: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         norm = kwargs.get("max_norm")

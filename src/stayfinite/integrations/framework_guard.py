@@ -17,13 +17,12 @@ from typing import Any, Literal, Self
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import OrderError
 from stayfinite.guard.driven import DrivenGuard
-from stayfinite.integrations.shadowing import Shadows
 
 
 class NotGuarded(UserWarning):
@@ -55,8 +54,7 @@ class FrameworkGuard:
         self._decision: Decision | None = None
         self._stepped = self._closed = False
         self._joined = dist.is_available() and dist.is_initialized()
-        self._shadows = Shadows()
-        self._hooks: list[RemovableHandle] = []
+        self._stand_ins = StandIns()
         # The loop does not close the guard: write what is open at process exit.
         atexit.register(self._at_exit)
 
@@ -124,9 +122,7 @@ class FrameworkGuard:
                 self._between_steps()
         finally:
             self._closed = True
-            self._shadows.lift()
-            while self._hooks:
-                self._hooks.pop().remove()
+            self._stand_ins.off()
             self._leave()
             self.driven.__exit__(kind, error, trace)
 
@@ -209,10 +205,8 @@ class PassGuard(FrameworkGuard, ABC):
     def __init__(self, called: nn.Module, forward: Callable[[Any], Tensor] | None, **driven: Any) -> None:
         self._called, self._forward, self._calls = called, forward, ModelCalls(called)
         super().__init__(DrivenGuard(**driven, forward=self._again), driven["run_dir"])
-        self._hooks += [
-            called.register_forward_pre_hook(self._before_forward, with_kwargs=True),
-            called.register_forward_hook(self._after_forward),
-        ]
+        self._stand_ins.keep(called.register_forward_pre_hook(self._before_forward, with_kwargs=True).remove)
+        self._stand_ins.keep(called.register_forward_hook(self._after_forward).remove)
 
     def forward(self, batch: Any) -> Tensor:
         """Run the ``forward`` given at construction, and record its batch, so a bad step can be explained."""

@@ -63,14 +63,14 @@ class LoopGuard(PassGuard):
         """Schedules that advanced between the last two steps."""
         self._moved: set[int] = set()
         """Schedules that advanced since the last step."""
-        put = self._shadows.put
+        put = self._stand_ins.put
         put(owner, "backward", self._backward)
         for name, ours in self._clips.items():
             put(owner, name, getattr(self, ours))
         put(owner, self._log_method, self._log)
         put(optimizer, "step", self._step)
         for each in schedulers:
-            self._shadows.disguise(each, "step", functools.partial(self._move, each))
+            self._stand_ins.disguise(each, "step", functools.partial(self._move, each))
 
     def _leave(self) -> None:
         self._tell_skipped(False)

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra
 from stayfinite.integrations.framework_guard import PassGuard, warn_of_unseen_loss
-from stayfinite.integrations.shadowing import Shadow
 from stayfinite.report.terminal import Console
 from stayfinite.state.finite import finite_flag, is_finite
 from stayfinite.state.parts import stateful
@@ -87,8 +87,8 @@ class StayFinite(PassGuard):
             policy=_fitting(engine, policy or Policy(), explain=explain),
             run_dir=None if run_dir is None else Path(run_dir), console=console,
         )  # fmt: skip
-        self._asking = asking_for(engine, self._ask, self._shadows)
-        put = self._shadows.put
+        self._asking = asking_for(engine, self._ask, self._stand_ins)
+        put = self._stand_ins.put
         put(engine.optimizer, "step", self._optimizer_step)
         put(engine, "backward", self._backward)
         put(engine, "_take_model_step", self._take_model_step)
@@ -178,7 +178,7 @@ class StayFinite(PassGuard):
 
     # -- a bad step once more ----------------------------------------------------------------------------------------
 
-    def _bare(self) -> Shadow:
+    def _bare(self) -> StandIns:
         """Context in which the engine passes calls to its module, without its own hooks on the loss."""
         engine = self._engine
 
@@ -187,7 +187,7 @@ class StayFinite(PassGuard):
                 args, kwargs = engine._cast_inputs_half(args), engine._cast_inputs_half(kwargs)
             return engine.module(*args, **kwargs)
 
-        return Shadow(engine, "forward", forward)
+        return StandIns().put(engine, "forward", forward)
 
     def _leave(self) -> None:
         del vars(self._engine)[MARK]
@@ -219,8 +219,8 @@ class AcceleratedEngine(StayFinite):
     def __init__(self, accelerator: Any, engine: Any, optimizer: Any, **settings: Any) -> None:
         super().__init__(engine, **settings)
         tell_of_skips(optimizer)
-        self._shadows.put(accelerator, "log", self._log)
-        self._shadows.put(accelerator, "end_training", self._end_training)
+        self._stand_ins.put(accelerator, "log", self._log)
+        self._stand_ins.put(accelerator, "end_training", self._end_training)
 
     def _log(self, original: Any, values: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         return original({**self.figures(), **values}, *args, **kwargs)

@@ -49,7 +49,7 @@ class GuardedEngineFit(GuardedFit):
         return [GuardedEngine(self._engine_guard, self._engine.optimizer)]
 
     def _stand_in_front(self) -> None:
-        self._shadows.put(self._engine, "step", self._engine_step)
+        self._stand_ins.put(self._engine, "step", self._engine_step)
 
     def _engine_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         before = self._engine.global_steps

@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import OptimizerError, OrderError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.combined import Schedules
 from stayfinite.integrations.framework_guard import warn_of_unseen_loss
 from stayfinite.integrations.lightning.rerun import loss_of, rerun
-from stayfinite.integrations.shadowing import Shadows
 from stayfinite.report.terminal import Console
 
 
@@ -122,11 +122,11 @@ class GuardedFit:
         self._stood = self._positions()
         self._moved = [False] * len(self._stood)
         """Which schedules advanced in the last batch."""
-        self._shadows, self._held = Shadows(), Shadows()
+        self._stand_ins, self._held = StandIns(), StandIns()
         self.guarded = self._guard_all(policy, run_dir, console)
         self._step = module.training_step
         if self.guarded:
-            self._shadows.put(module, "training_step", self._training_step)
+            self._stand_ins.put(module, "training_step", self._training_step)
             self._stand_in_front()
 
     def _guard_all(self, policy: Policy, run_dir: Path | None, console: Console | None) -> list[GuardedOptimizer]:
@@ -141,11 +141,11 @@ class GuardedFit:
     def _stand_in_front(self) -> None:
         """Wrap steps and clipping."""
         for each in self.guarded:
-            self._shadows.put(each.optimizer, "step", each.step)
+            self._stand_ins.put(each.optimizer, "step", each.step)
         if self._module.automatic_optimization:
-            self._shadows.put(self._trainer.precision_plugin, "clip_grad_by_norm", self._clip_by_norm)
+            self._stand_ins.put(self._trainer.precision_plugin, "clip_grad_by_norm", self._clip_by_norm)
         else:
-            self._shadows.put(self._module, "clip_gradients", self._clip_gradients)
+            self._stand_ins.put(self._module, "clip_gradients", self._clip_gradients)
 
     def _guard(
         self, optimizer: Optimizer, policy: Policy, run_dir: Path | None, console: Console | None, *, alone: bool
@@ -215,7 +215,7 @@ class GuardedFit:
 
     def after_batch(self) -> None:
         """Act on the step, after schedules have advanced."""
-        self._held.lift()
+        self._held.off()
         positions = self._positions()
         self._moved = [before != now for before, now in zip(self._stood, positions, strict=True)]
         self._stood = positions
@@ -264,8 +264,8 @@ class GuardedFit:
         trace: TracebackType | None = None,
     ) -> None:
         """Remove all wrappers, and close the guards."""
-        self._held.lift()
-        self._shadows.lift()
+        self._held.off()
+        self._stand_ins.off()
         for each in self.guarded:
             each.end(kind, error, trace)
 

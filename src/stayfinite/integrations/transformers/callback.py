@@ -78,7 +78,7 @@ class StayFinite(TrainerCallback, ExportableState):
         trainer = trainer_of(self)
         if (left := self._present()) is not None:
             # An earlier training failed before its first step, without notice.
-            left.fail(OrderError("the previous training has not started its first epoch"))
+            left.end(OrderError("the previous training has not started its first epoch"))
         if getattr(trainer, MARK, None) is not None:
             warnings.warn(
                 "this Trainer has two StayFinite callbacks; the second does nothing", NotGuarded, stacklevel=2
@@ -103,7 +103,7 @@ class StayFinite(TrainerCallback, ExportableState):
             if resumed:
                 attachment.recall(_saved(state), state.global_step)
         except BaseException as error:
-            attachment.fail(error)
+            attachment.end(error)
             raise
         # A checkpoint from before this callback was added has no entry for it.
         _callbacks_of(state).setdefault(type(self).__name__, self.state())

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from stayfinite import rl
 from stayfinite.core.post_training.signs import REFERENCE_MOVES, Sign
-from stayfinite.integrations.shadowing import Shadows
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.rl.reference import Reference
 
 NAMES = {
@@ -76,7 +76,7 @@ class OwnSignals:
             return
         # It empties all of them when it logs, between two batches.
         self._earlier = {key: len(values) for key, values in self._trainer._metrics["train"].items()}
-        shadows = Shadows()
+        stand_ins = StandIns()
 
         def compute_loss(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             self._now = None
@@ -85,14 +85,14 @@ class OwnSignals:
             hear(self._of_answers(inputs) | self._measured())
             return found
 
-        shadows.put(self._trainer, "compute_loss", compute_loss)
+        stand_ins.put(self._trainer, "compute_loss", compute_loss)
         for name, ours in ((LOGPS, self._logprobs), (SCORE, self._score), (GENERATE, self._generate)):
             if hasattr(self._trainer, name):
-                shadows.put(self._trainer, name, ours)
+                stand_ins.put(self._trainer, name, ours)
         try:
             yield
         finally:
-            shadows.lift()
+            stand_ins.off()
             self._now = None
 
     def describe(self, batch: Any) -> list[str]:

@@ -16,10 +16,10 @@ from torch import nn
 from torch.optim import Optimizer
 from transformers import Trainer, TrainerCallback
 
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.recovering.precision import DTYPES
 from stayfinite.integrations.places import free_place
-from stayfinite.integrations.transformers.patches import Patches
 
 
 def precision_of(trainer: Trainer) -> Literal["fp16", "bf16"] | None:
@@ -30,7 +30,7 @@ def precision_of(trainer: Trainer) -> Literal["fp16", "bf16"] | None:
     return "fp16" if mixed == "fp16" else "bf16"
 
 
-def change_precision(trainer: Trainer, precision: str, patches: Patches) -> None:
+def change_precision(trainer: Trainer, precision: str, stand_ins: StandIns) -> None:
     """Run the model in another precision from now on. Only fp16 needs a loss scaler, so it is removed."""
     model: Any = _autocasting(trainer)
     assert model is not None, "offered only where accelerate casts"
@@ -38,10 +38,10 @@ def change_precision(trainer: Trainer, precision: str, patches: Patches) -> None
     cast = plain
     if precision != "fp32":
         cast = torch.autocast(trainer.accelerator.device.type, dtype=DTYPES[precision])(plain)
-    patches.put(model, "forward", MethodType(convert_outputs_to_fp32(cast), model))
-    patches.put(trainer.accelerator, "scaler", None)
+    stand_ins.set(model, "forward", MethodType(convert_outputs_to_fp32(cast), model))
+    stand_ins.set(trainer.accelerator, "scaler", None)
     for layer in layers_of(trainer.optimizer):
-        patches.put(layer, "scaler", None)
+        stand_ins.set(layer, "scaler", None)
 
 
 def _autocasting(trainer: Trainer) -> nn.Module | None:
