@@ -11,7 +11,7 @@ import functools
 import json
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,7 +27,7 @@ from stayfinite.core.policy import Policy
 from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra, ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
-from stayfinite.integrations.framework_guard import NotGuarded, warn_of_unseen_loss
+from stayfinite.integrations.framework_guard import NotGuarded, explaining, warn_of_unseen_loss
 from stayfinite.integrations.places import free_place
 from stayfinite.report.terminal import Console
 
@@ -97,8 +97,7 @@ class StayFinite:
     def pre_train(self) -> None:
         """Build the guard: model, optimizer and position are final."""
         trainer: Any = getattr(self, "trainer")  # noqa: B009
-        policy = self.policy or Policy()
-        policy = policy if self.explain else replace(policy, autopsy_seconds=0)
+        policy = explaining(self.policy, explain=self.explain)
         saved, self._saved = self._saved, {}
         try:
             check_train_module(trainer.train_module)

@@ -29,7 +29,7 @@ from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.combined import EngineOptimizers, Schedules
 from stayfinite.integrations.framework_guard import FrameworkGuard
-from stayfinite.integrations.places import DEFAULT, Default, free_place
+from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
 from stayfinite.report.terminal import Console
 
 try:
@@ -77,7 +77,7 @@ class TorchtitanGuard(FrameworkGuard):
             )
         parts = trainer.model_parts
         model = parts[0] if len(parts) == 1 else nn.ModuleList(parts)
-        place = _place(trainer, run_dir)
+        place = place_of(run_dir, lambda: _usual_place(trainer))
         driven = DrivenGuard(
             model,
             EngineOptimizers.of(list(trainer.optimizers), model),
@@ -212,11 +212,8 @@ def _caller() -> Any:
     return found
 
 
-def _place(trainer: Any, run_dir: str | os.PathLike[str] | Default | None) -> Path | None:
-    if not isinstance(run_dir, Default):
-        return None if run_dir is None else Path(run_dir)
-    home = Path(trainer.config.dump_folder) / "stayfinite"
-    found = [free_place(home, again=trainer.config.checkpoint.enable)]
+def _usual_place(trainer: Any) -> Path:
+    found = [free_place(Path(trainer.config.dump_folder) / "stayfinite", again=trainer.config.checkpoint.enable)]
     if dist.is_initialized():
         dist.broadcast_object_list(found, src=0)
     return found[0]

@@ -14,7 +14,8 @@ from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
 from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra
-from stayfinite.integrations.framework_guard import PassGuard, warn_of_unseen_loss
+from stayfinite.integrations.combined import EngineOptimizers
+from stayfinite.integrations.framework_guard import PassGuard, explaining, warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 from stayfinite.state.finite import finite_flag, is_finite
 from stayfinite.state.parts import stateful
@@ -29,7 +30,6 @@ from stayfinite.integrations.deepspeed.masters import (
     check_engine,
     inner_optimizer,
     keeps_weights_apart,
-    masters_of,
     tensors_of,
 )
 
@@ -79,12 +79,12 @@ class StayFinite(PassGuard):
         inner = inner_optimizer(engine)
         assert inner is not None, "check_engine has looked"
         self._inner = inner
-        masters: Any = inner if engine.optimizer is inner else masters_of(engine.module, inner)
+        masters: Any = inner if engine.optimizer is inner else EngineOptimizers.of([inner], engine.module)
         clipping = float(engine.gradient_clipping() or 0)
         super().__init__(
             engine, forward, model=engine.module, optimizer=masters, scheduler=stateful(engine.lr_scheduler),
             scaler=scaler_of(engine), max_norm=clipping if clipping > 0 else None,
-            policy=_fitting(engine, policy or Policy(), explain=explain),
+            policy=_fitting(engine, policy, explain=explain),
             run_dir=None if run_dir is None else Path(run_dir), console=console,
         )  # fmt: skip
         self._asking = asking_for(engine, self._ask, self._stand_ins)
@@ -199,9 +199,8 @@ def deepspeed_guard(engine: Any, **settings: Any) -> StayFinite:
     return StayFinite(engine, **settings)
 
 
-def _fitting(engine: Any, policy: Policy, *, explain: bool) -> Policy:
-    if not explain:
-        policy = replace(policy, autopsy_seconds=0)
+def _fitting(engine: Any, policy: Policy | None, *, explain: bool) -> Policy:
+    policy = explaining(policy, explain=explain)
     # A rank has only a shard of the weights, which cannot be restored from outside the engine.
     return replace(policy, snapshots=False) if keeps_weights_apart(engine) else policy
 

@@ -7,7 +7,7 @@ from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from stayfinite.errors import UsageError
@@ -74,43 +74,6 @@ def _needed(engine: Any) -> tuple[str, ...]:
 
 _GROUPS = ("bit16_groups", "fp16_groups", "bf16_groups")
 """Attributes with the original weights, in ZeRO 1 and 2, ZeRO-3 and the bf16 optimizer."""
-
-
-class MasterOptimizer:
-    """The inner optimizer as a guard needs it: groups, moments, and the weights it stands for.
-
-    Deliberately nothing else: other users would get hooks of an optimizer that is stepped in parts.
-
-    Arguments:
-        inner: as passed to the engine, or built by it.
-    """
-
-    def __init__(self, inner: Optimizer, model: nn.Module) -> None:
-        self._inner = inner
-        self.stands_for = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        """The model's parameters that it has master copies of."""
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """Groups of the inner optimizer; between ZeRO-3 steps they hold no tensors."""
-        return self._inner.param_groups
-
-    @property
-    def state(self) -> Any:
-        """Moments by master weight."""
-        return self._inner.state
-
-    def step(self, closure: Any = None) -> Any:
-        return self._inner.step(closure)
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        self._inner.zero_grad(set_to_none)
-
-
-def masters_of(model: nn.Module, inner: Optimizer) -> MasterOptimizer:
-    """Wrap the inner optimizer, under its own class name."""
-    kind: type[MasterOptimizer] = type(type(inner).__name__, (MasterOptimizer,), {})
-    return kind(inner, model)
 
 
 def weights_of(engine: Any) -> Any:

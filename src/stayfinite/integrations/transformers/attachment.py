@@ -70,8 +70,9 @@ class Attachment:
         self._clipped = self._warned = False
         self._stand_ins = StandIns()
         self._attach()
-        self._stand_ins.put(trainer.accelerator, "clip_grad_norm_", self._clip)
-        self._stand_ins.put(self._optimizer, "step", self._step)
+        accelerator, put = trainer.accelerator, self._stand_ins.put
+        put(accelerator, "clip_grad_norm_", self._clip)
+        put(self._optimizer, "step", self._step)
         self._steering = self._steering_for(trainer) if steer else None
         if policy.replay_every:
             self._stand_ins.put(trainer.accelerator, "backward", self._backward)
@@ -101,12 +102,12 @@ class Attachment:
 
     def _attach(self) -> None:
         """Mark the Trainer, and hook its batches, logs and end."""
-        self._stand_ins.set(self._trainer, MARK, self)
-        for name, ours in (
-            ("training_step", self._training_step), ("log", self._log), ("_run_epoch", self._until_error),
-            ("_finalize_training", self._until_error),
-        ):  # fmt: skip
-            self._stand_ins.put(self._trainer, name, ours)
+        trainer, put = self._trainer, self._stand_ins.put
+        self._stand_ins.set(trainer, MARK, self)
+        put(trainer, "training_step", self._training_step)
+        put(trainer, "log", self._log)
+        put(trainer, "_run_epoch", self._until_error)
+        put(trainer, "_finalize_training", self._until_error)
 
     def _detach(self) -> None:
         self._stand_ins.off()
