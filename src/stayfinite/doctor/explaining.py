@@ -20,7 +20,7 @@ from stayfinite.doctor.moments import Backward
 from stayfinite.doctor.ranks import alone, is_sharded, world_size
 from stayfinite.doctor.record import BadStep
 from stayfinite.doctor.replay import find_replay
-from stayfinite.doctor.slicing import source_line
+from stayfinite.doctor.slicing import quoted
 from stayfinite.doctor.told import PROVED, SEEN, Told, told
 from stayfinite.doctor.watching.steps import StepWatcher
 
@@ -108,7 +108,7 @@ def _by_name(model: nn.Module, weights: dict[int, Any]) -> dict[str, Any] | None
 
 def _of_another_rank(bad: BadStep) -> Told:
     evidence = [what_happened(bad), "This rank's own step is finite. Another rank's gradient is not."]
-    return told("nan-loss", evidence, place=bad.place, where=short(bad.place), confidence=0.6, weight=0.5)
+    return told("nan-loss", evidence, place=bad.place, confidence=0.6, weight=0.5)
 
 
 def _unexplained(bad: BadStep) -> Told:
@@ -116,7 +116,6 @@ def _unexplained(bad: BadStep) -> Told:
         "nan-loss",
         [what_happened(bad), "Re-running the step gave a different loss, so the cause is not proved."],
         place=bad.place,
-        where=short(bad.place),
         confidence=0.6,
         weight=0.5,
     )
@@ -144,7 +143,7 @@ def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
     place = origin_place(autopsy.origin)
     evidence = [what_happened(bad)]
     if place[0]:
-        evidence.append(f"{short(place)}: {source_line(*place)}")
+        evidence.append(quoted(place))
     evidence.append(sentence(autopsy.conclusion.why))
     if autopsy.rows:
         several = len(autopsy.rows) > 1
@@ -166,7 +165,7 @@ def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
         fix=fix,
         confidence=min(0.99, autopsy.conclusion.confidence),
         severity="error",
-        weight=(CONSEQUENCES.get(cause, 3.0) if proved else 0.8),
+        weight=CONSEQUENCES.get(cause, 3.0) if proved else 0.8,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from stayfinite.doctor.frames import short
 from stayfinite.doctor.record import Program, ScheduleSeen
 from stayfinite.doctor.told import Told, told
 
@@ -88,4 +87,4 @@ def _epochs(program: Program) -> int:
 
 
 def _told(seen: ScheduleSeen, what: str, fix: str) -> Told:
-    return told("lr-schedule-bug", [what], place=seen.place, where=short(seen.place), fix=fix, weight=2.1)
+    return told("lr-schedule-bug", [what], place=seen.place, fix=fix, weight=2.1)

@@ -25,11 +25,11 @@ from stayfinite.autopsy.tracing.origin import Origin, find_origins
 from stayfinite.autopsy.tracing.tracer import Tracer
 from stayfinite.autopsy.worlds.worlds import Materials
 from stayfinite.doctor.explaining import origin_place, sentence
-from stayfinite.doctor.frames import short, user_frames
+from stayfinite.doctor.frames import user_frames
 from stayfinite.doctor.gather import Together
-from stayfinite.doctor.moments import Backward, loss_in, moment
+from stayfinite.doctor.moments import Backward, meet_backward, moment
 from stayfinite.doctor.second_run.starting import Answer, Plan
-from stayfinite.doctor.slicing import source_line
+from stayfinite.doctor.slicing import quoted
 from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.doctor.watching.looking import leaves_of
 from stayfinite.state.rng import restore_rng
@@ -88,7 +88,7 @@ class TracedStep:
         evidence = Evidence(Readings(step, trace), {}, {}, [], Materials(trigger=trigger))
         conclusion = conclude(evidence)
         place = origin_place(origins[0])
-        lines = [f"{short(place)}: {source_line(*place)}"] if place[0] else []
+        lines = [quoted(place)] if place[0] else []
         if conclusion.cause == "nan-loss":
             lines.append(f"Bad values begin at {origin_in_words(origins[0])}.")
         else:
@@ -164,8 +164,7 @@ class PassTwo:
     def begin(self) -> None:
         """Restore the generators of the first run and install the hooks."""
         self._seams.keep(register_optimizer_step_post_hook(self._after_step).remove)
-        self._seams.put(Tensor, "backward", self._tensor_backward)
-        self._seams.put(torch.autograd, "backward", self._autograd_backward)
+        meet_backward(self._seams, self._run_backward)
         self._seams.put(Optimizer, "__init__", self._build_optimizer)
         self._seams.put(_BaseDataLoaderIter, "__next__", self._next_batch)
         restore_rng(self._plan.generators)
@@ -200,12 +199,6 @@ class PassTwo:
     def _next_batch(self, original: Any, iterator: Any) -> Any:
         self._batch = original(iterator)
         return self._batch
-
-    def _tensor_backward(self, original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._run_backward(original, loss, (loss, *args), kwargs)
-
-    def _autograd_backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._run_backward(original, loss_in(args, kwargs), args, kwargs)
 
     def _run_backward(self, original: Any, loss: Any, args: Any, kwargs: Any) -> Any:
         if self._in_backward or not isinstance(loss, Tensor):
