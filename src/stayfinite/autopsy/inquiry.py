@@ -75,6 +75,13 @@ def without(step: Step, rows: list[int]) -> World | None:
     return World("rows_removed", change, step.changed(batch=take_rows(step.batch, kept, size)), remedy)
 
 
+NOT_FOR_A_BAD_LEAF = (
+    "fp32", "bf16", "origin_fp32", "module_bf16", "rowwise_scale", "small_loss_scale", "math_attention", "eager",
+    "dropout_off",
+)  # fmt: skip
+"""Worlds that cannot help where a leaf was bad before anything was computed."""
+
+
 class Inquiry:
     """Runs worlds, cheapest first, until nothing more can be learned.
 
@@ -158,18 +165,7 @@ class Inquiry:
     def _pointless(self, name: str) -> bool:
         """Whether a world's outcome is already certain or useless."""
         bad_leaf = self._trace.origin is not None and bool(self._trace.origin.leaf)
-        of_precision = name in (
-            "fp32",
-            "bf16",
-            "origin_fp32",
-            "module_bf16",
-            "rowwise_scale",
-            "small_loss_scale",
-            "math_attention",
-            "eager",
-            "dropout_off",
-        )
-        if bad_leaf and of_precision:
+        if bad_leaf and name in NOT_FOR_A_BAD_LEAF:
             return True
         if self.evidence().finite_spike and name in ("math_attention", "eager_attention", "eager", "dropout_off"):
             return True  # they draw other random numbers, on which a spike depends

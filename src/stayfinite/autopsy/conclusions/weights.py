@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from stayfinite.autopsy.steps.batch_parts import batch_size
 from stayfinite.autopsy.tracing.origin import UNNAMED
 from stayfinite.autopsy.worlds.worlds import too_large
 
-BEFORE = ("previous_update_undone", "good_weights")
+BEFORE: tuple[str, ...] = ("previous_update_undone", "good_weights")
 """Worlds with earlier weights."""
 
 SECOND_MOMENTS = ("exp_avg_sq", "square_avg", "sum")
@@ -29,43 +30,30 @@ def written_by_optimizer(e: Evidence, leaf: str, *, proved: bool) -> Conclusion 
     optimizer = e.materials.optimizer
     if optimizer is None:
         return None
+    setting: dict[str, Any] = {}
+    covers = BEFORE
     if rates := _broken_rates(optimizer):
-        return Conclusion(
-            cause="lr-schedule-bug",
-            confidence=0.95 if proved else 0.9,
-            why=f"the learning rate is {rates[0]}, and an update with it corrupted {leaf}",
-            fix="fix the schedule (it may divide by 0 steps), then return to the last good checkpoint",
-            worlds=BEFORE,
-            covers=BEFORE,
-        )
-    if _divided_by_zero(optimizer, e.readings.step.model, leaf):
-        return Conclusion(
-            cause="adam-eps-underflow",
-            confidence=0.95 if proved else 0.9,
-            why=f"the optimizer's eps is 0: where a second moment of {leaf} is 0, the update is 0/0",
-            fix="set the optimizer's eps (1e-8 in fp32), and return to the last good checkpoint",
-            setting={"eps": 1e-8},
-            worlds=BEFORE,
-            covers=BEFORE,
-        )
-    if _eps_is_zero_in_fp16(optimizer):
-        return Conclusion(
-            cause="adam-eps-underflow",
-            confidence=0.95 if proved else 0.85,
-            why="the optimizer's eps rounds to 0 in fp16 weights: with a second moment of 0 the update is 0/0",
-            fix="keep fp32 master weights, or set eps to 1e-4 for fp16 weights",
-            setting={"eps": 1e-4},
-            worlds=BEFORE,
-        )
-    if _trains_half(optimizer):
-        return Conclusion(
-            cause="pure-fp16-weights",
-            confidence=0.85 if proved else 0.7,
-            why=f"{leaf} is NaN or inf before the step; fp16 weights are updated without fp32 master weights",
-            fix="load the weights in fp32 and train under autocast, or use bf16",
-            worlds=BEFORE,
-        )
-    return None
+        cause, sure, unsure = "lr-schedule-bug", 0.95, 0.9
+        why = f"the learning rate is {rates[0]}, and an update with it corrupted {leaf}"
+        fix = "fix the schedule (it may divide by 0 steps), then return to the last good checkpoint"
+    elif _divided_by_zero(optimizer, e.readings.step.model, leaf):
+        cause, sure, unsure, setting = "adam-eps-underflow", 0.95, 0.9, {"eps": 1e-8}
+        why = f"the optimizer's eps is 0: where a second moment of {leaf} is 0, the update is 0/0"
+        fix = "set the optimizer's eps (1e-8 in fp32), and return to the last good checkpoint"
+    elif _eps_is_zero_in_fp16(optimizer):
+        cause, sure, unsure, setting, covers = "adam-eps-underflow", 0.95, 0.85, {"eps": 1e-4}, ()
+        why = "the optimizer's eps rounds to 0 in fp16 weights: with a second moment of 0 the update is 0/0"
+        fix = "keep fp32 master weights, or set eps to 1e-4 for fp16 weights"
+    elif _trains_half(optimizer):
+        cause, sure, unsure, covers = "pure-fp16-weights", 0.85, 0.7, ()
+        why = f"{leaf} is NaN or inf before the step; fp16 weights are updated without fp32 master weights"
+        fix = "load the weights in fp32 and train under autocast, or use bf16"
+    else:
+        return None
+    confidence = sure if proved else unsure
+    return Conclusion(
+        cause=cause, confidence=confidence, why=why, fix=fix, setting=setting, worlds=BEFORE, covers=covers
+    )
 
 
 def _eps_is_zero_in_fp16(optimizer: Optimizer) -> bool:

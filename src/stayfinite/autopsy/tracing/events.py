@@ -77,13 +77,13 @@ class TensorLook:
 
     shape: tuple[int, ...]
     dtype: str
-    least: float | None
+    least: float | None = None
     """Smallest finite value; None if there is none."""
-    largest: float | None
+    largest: float | None = None
     """Largest finite value."""
-    nans: int
-    infinities: int
-    zeros: int
+    nans: int = 0
+    infinities: int = 0
+    zeros: int = 0
     first_bad: list[list[int]] = field(default_factory=list)
     """Indices of the first non-finite values."""
     bad_rows: list[int] = field(default_factory=list)
@@ -102,5 +102,5 @@ class TensorLook:
 NO_EVENT = Event(-1, "", "forward", "", "", None, None, -1, "", (), (), Health.FINITE)
 """Stands for the operator that nobody knows."""
 
-NOTHING_SEEN = CloseLook([], TensorLook((), "", None, None, 0, 0, 0))
+NOTHING_SEEN = CloseLook([], TensorLook((), ""))
 """Stands for a look that nobody took."""

@@ -175,16 +175,7 @@ def look_closely(tensor: Tensor, name: str = "") -> TensorLook:
         values, dtype = torch.view_as_real(values), str(torch.view_as_real(values).dtype).removeprefix("torch.")
     if values.is_floating_point() and values.element_size() == 1:
         values = values.float()  # there is no maximum of 8-bit floats
-    look = TensorLook(
-        shape=tuple(values.shape),
-        dtype=dtype,
-        least=None,
-        largest=None,
-        nans=0,
-        infinities=0,
-        zeros=int((values == 0).sum()),
-        name=name,
-    )
+    look = TensorLook(tuple(values.shape), dtype, zeros=int((values == 0).sum()), name=name)
     if not can_be_bad(tensor):
         if values.numel() and not values.is_floating_point():
             look.least, look.largest = float(values.amin()), float(values.amax())

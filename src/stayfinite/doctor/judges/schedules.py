@@ -10,15 +10,9 @@ from stayfinite.doctor.told import Told, told
 
 FEWEST_STEPS = 12
 DECAYS = (
-    "StepLR",
-    "MultiStepLR",
-    "ExponentialLR",
-    "CosineAnnealingLR",
-    "LinearLR",
-    "PolynomialLR",
-    "LambdaLR",
+    "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "LinearLR", "PolynomialLR", "LambdaLR",
     "MultiplicativeLR",
-)
+)  # fmt: skip
 
 WARMING = ("LambdaLR", "LinearLR", "SequentialLR", "ChainedScheduler")
 """Schedules that may begin with a warm-up."""

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,7 @@ class Plan:
 class Answer:
     """Result of the second run."""
 
-    differs: tuple[int, float, float] | None = None
+    differs: Sequence[float] | None = None
     """First backward call with a different loss: index, loss in the first run, loss in the second."""
     finding: dict[str, Any] | None = None
     """Arguments for ``told``, if the bad values occurred again."""
@@ -61,18 +61,15 @@ class Answer:
 
     def write(self, folder: Path) -> None:
         """Write the answer for the first run."""
-        said = {"differs": self.differs, "finding": self.finding, "error": self.error}
-        (folder / ANSWER).write_text(json.dumps(said), encoding="utf-8")
+        (folder / ANSWER).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path) -> Answer | None:
         """The answer, or None if there is none."""
         try:
-            said = json.loads((folder / ANSWER).read_text(encoding="utf-8"))
+            return cls(**json.loads((folder / ANSWER).read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return None
-        differs = said["differs"]
-        return cls(differs=differs and tuple(differs), finding=said["finding"], error=said["error"])
 
 
 LEAST_SECONDS = 60.0
@@ -130,7 +127,7 @@ def tell(answer: Answer, bad: BadStep) -> Told:
     if found is not None:
         evidence += found["evidence"]
     if answer.differs is not None:
-        at, before, now = answer.differs
+        at, before, now = int(answer.differs[0]), *answer.differs[1:]
         evidence.append(f"The program is not deterministic: loss {at + 1} was {before:.9g}, in a second run {now:.9g}.")
         evidence.append("Seed every random generator it uses, then run the doctor again.")
     elif found is not None:
