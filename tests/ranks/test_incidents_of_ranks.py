@@ -13,7 +13,7 @@ from torch import nn
 from guarded_training import events
 from stage import play
 from stayfinite.autopsy.autopsy import perform
-from stayfinite.autopsy.incidents.incident import read_incident
+from stayfinite.autopsy.incidents.incident_files import read_incident
 from stayfinite.autopsy.incidents.rebuild import rebuild
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite import Guard, Policy
-from stayfinite.autopsy.incidents.incident import read_incident
+from stayfinite.autopsy.incidents.incident_files import read_incident
 from stayfinite.autopsy.incidents.rebuild import rebuild
 from stayfinite.errors import StateError
 from stayfinite.state.frozen import fingerprint

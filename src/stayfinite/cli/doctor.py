@@ -172,8 +172,7 @@ def _is_local_module(name: str) -> bool:
 
 def _run_program(settings: Doctor, its: list[str]) -> int:
     from stayfinite.doctor.frames import NOTEBOOKS
-    from stayfinite.integrations.other_text import imported_as
-    from stayfinite.integrations.scripts import run_module, run_script, text_of_notebook
+    from stayfinite.integrations.scripts import imported_as, run_module, run_script, text_of_notebook
 
     text = None if settings.instead is None else settings.instead.read_text(encoding="utf-8")
     if settings.instead_of is not None and text is not None:
@@ -254,7 +253,7 @@ def _patched(seen: Seen, settings: Doctor, its: list[str], code: int) -> dict[st
 
 
 def _of_a_framework(found: Attached, output: Path, settings: Doctor) -> dict[str, Any] | None:
-    from stayfinite.doctor.texts import diagnosis_of
+    from stayfinite.doctor.outcome import diagnosis_of
 
     # A guard's record is better; without one, use the program's output.
     place = found.run_dirs[-1] if found.run_dirs else output

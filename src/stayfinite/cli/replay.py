@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
         with warnings.catch_warnings():
             # The bare install has no numpy, and torch warns about it on first use.
             warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
-            from stayfinite.autopsy.incidents.replaying import replay
+            from stayfinite.autopsy.incidents.rebuild import replay
 
             found, notes = replay(
                 settings.incident,
@@ -76,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _write(incident: Path, found: dict[str, Any]) -> list[str]:
     from stayfinite.autopsy.incidents.incident_files import AUTOPSY, REPLAY, write_autopsy
-    from stayfinite.autopsy.incidents.replaying import earlier_cause
+    from stayfinite.autopsy.incidents.rebuild import earlier_cause
 
     # The run itself had everything that made the step bad; what build() creates may differ.
     cause = earlier_cause(incident)

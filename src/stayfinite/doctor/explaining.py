@@ -20,7 +20,7 @@ from stayfinite.doctor.moments import Backward
 from stayfinite.doctor.ranks import alone, is_sharded, world_size
 from stayfinite.doctor.record import BadStep
 from stayfinite.doctor.replay import find_replay
-from stayfinite.doctor.slicing import source_line
+from stayfinite.doctor.slicing import quoted
 from stayfinite.doctor.told import PROVED, SEEN, Told, told
 from stayfinite.doctor.watching.steps import StepWatcher
 
@@ -30,6 +30,10 @@ SECONDS = 20.0
 
 CONSEQUENCES = {"lr-too-high": 1.7, "exploding-gradient": 1.6, "nan-weights": 1.7}
 """Causes of a bad step that another fault may explain: a flipped loss also makes weights diverge."""
+
+
+NOT_REPEATED = "Re-running the step gave a different loss, so the cause is not proved."
+OF_ANOTHER_RANK = "This rank's own step is finite. Another rank's gradient is not."
 
 
 class Explainer:
@@ -56,7 +60,7 @@ class Explainer:
         replay = None if is_sharded(model) else find_replay(backward, model)
         if replay is None:
             self.why_not = "re-running its statements gave a different loss"
-            self.findings.append(_unexplained(bad))
+            self.findings.append(_unexplained(bad, NOT_REPEATED))
             return
         self.replayed = True
         gradient = math.isfinite(bad.loss)
@@ -71,7 +75,7 @@ class Explainer:
         same = self.autopsy.outcomes.get("same")
         if world_size() > 1 and same is not None and same.finite:
             self.replayed, self.why_not = False, "the step of this rank is finite"
-            self.findings.append(_of_another_rank(bad))
+            self.findings.append(_unexplained(bad, OF_ANOTHER_RANK))
         else:
             self.findings.append(_finding(self.autopsy, bad))
 
@@ -106,20 +110,8 @@ def _by_name(model: nn.Module, weights: dict[int, Any]) -> dict[str, Any] | None
     return found or None
 
 
-def _of_another_rank(bad: BadStep) -> Told:
-    evidence = [what_happened(bad), "This rank's own step is finite. Another rank's gradient is not."]
-    return told("nan-loss", evidence, place=bad.place, where=short(bad.place), confidence=0.6, weight=0.5)
-
-
-def _unexplained(bad: BadStep) -> Told:
-    return told(
-        "nan-loss",
-        [what_happened(bad), "Re-running the step gave a different loss, so the cause is not proved."],
-        place=bad.place,
-        where=short(bad.place),
-        confidence=0.6,
-        weight=0.5,
-    )
+def _unexplained(bad: BadStep, why: str) -> Told:
+    return told("nan-loss", [what_happened(bad), why], place=bad.place, confidence=0.6, weight=0.5)
 
 
 def what_happened(bad: BadStep) -> str:
@@ -144,7 +136,7 @@ def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
     place = origin_place(autopsy.origin)
     evidence = [what_happened(bad)]
     if place[0]:
-        evidence.append(f"{short(place)}: {source_line(*place)}")
+        evidence.append(quoted(place))
     evidence.append(sentence(autopsy.conclusion.why))
     if autopsy.rows:
         several = len(autopsy.rows) > 1
@@ -166,7 +158,7 @@ def _finding(autopsy: Autopsy, bad: BadStep) -> Told:
         fix=fix,
         confidence=min(0.99, autopsy.conclusion.confidence),
         severity="error",
-        weight=(CONSEQUENCES.get(cause, 3.0) if proved else 0.8),
+        weight=CONSEQUENCES.get(cause, 3.0) if proved else 0.8,
     )
 
 

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
 from torch import Tensor
+
+from stayfinite.doctor.stand_ins import StandIns
+
+MOST_NODES = 100_000
+
+
+def nodes_from(last: Any) -> set[Any]:
+    """All nodes reachable backwards from this one."""
+    met: set[Any] = set()
+    waiting = [last]
+    while waiting and len(met) < MOST_NODES:
+        node = waiting.pop()
+        if node is None or node in met:
+            continue
+        met.add(node)
+        waiting += [following for following, _ in node.next_functions]
+    return met
+
+
+def share_nodes(one: Any, other: Any) -> bool:
+    """Whether two graphs share more than leaves, so that backward through one would free the other."""
+    if one is None or other is None:
+        return False
+    theirs = nodes_from(other)
+    return any(node in theirs and getattr(node, "variable", None) is None for node in nodes_from(one))
 
 
 @dataclass(slots=True)
@@ -80,9 +107,16 @@ def moment(frames: list[FrameType], rng: dict[str, Any] | None = None) -> Moment
     )
 
 
-def loss_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The first tensor passed to ``torch.autograd.backward``, or None."""
-    tensors = args[0] if args else kwargs.get("tensors")
-    if isinstance(tensors, Tensor):
-        return tensors
-    return tensors[0] if tensors else None
+def meet_backward(stand_ins: StandIns, meet: Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+    """Let every backward pass go through ``meet(original, loss, args, kwargs)``."""
+
+    def by_tensor(original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
+        return meet(original, loss, (loss, *args), kwargs)
+
+    def by_function(original: Any, *args: Any, **kwargs: Any) -> Any:
+        tensors = args[0] if args else kwargs.get("tensors")
+        first = tensors if isinstance(tensors, Tensor) or not tensors else tensors[0]
+        return meet(original, first, args, kwargs)
+
+    stand_ins.put(Tensor, "backward", by_tensor)
+    stand_ins.put(torch.autograd, "backward", by_function)

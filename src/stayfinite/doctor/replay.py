@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from stayfinite.autopsy.steps.step import untouched
 from stayfinite.doctor.frames import is_users
-from stayfinite.doctor.graphs import share_nodes
-from stayfinite.doctor.moments import Backward, Held
+from stayfinite.doctor.moments import Backward, Held, share_nodes
 from stayfinite.doctor.slicing import Block, blocks_round, compiled, loops_in, names_loaded, names_stored
 from stayfinite.state.rng import capture_rng, restore_rng
 

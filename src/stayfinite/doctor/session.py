@@ -12,8 +12,7 @@ from stayfinite.doctor.examining import Examiner
 from stayfinite.doctor.explaining import Explainer
 from stayfinite.doctor.judges import judge_all
 from stayfinite.doctor.record import Program
-from stayfinite.doctor.second_run.plan import Answer, Plan
-from stayfinite.doctor.second_run.starting import plan_of, tell
+from stayfinite.doctor.second_run.starting import Answer, Plan, plan_of, tell
 from stayfinite.doctor.told import PROVED, Told, ranked
 from stayfinite.doctor.watching.watcher import Watcher
 from stayfinite.state.rng import capture_rng

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
 
+from stayfinite.doctor.frames import short
+
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
@@ -45,6 +47,11 @@ def tree_of(filename: str) -> ast.Module | None:
 def source_line(filename: str, line: int) -> str:
     """One line of a file, stripped."""
     return linecache.getline(filename, line).strip()
+
+
+def quoted(place: tuple[str, int]) -> str:
+    """A place with its line: `train.py:41: loss.backward()`."""
+    return f"{short(place)}: {source_line(*place)}"
 
 
 def blocks_round(code: CodeType, line: int) -> list[Block]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from stayfinite.core.finding import Finding, Severity
+from stayfinite.doctor.frames import short
 from stayfinite.rules.registry import rule_of
 
 KnownBy = Literal["proved by re-run", "seen in the running program", "read from text"]
@@ -49,14 +50,14 @@ def told(
     severity: Severity | None = None,
     weight: float = 1.0,
 ) -> Told:
-    """A finding with its rule's title and fix, unless overridden."""
+    """A finding with its rule's title and fix and its place in words, unless overridden."""
     rule = rule_of(cause)
     finding = Finding(
         code=rule.code,
         cause=rule.slug,
         severity=severity or rule.severity,
         confidence=confidence,
-        where=where,
+        where=where or short(place),
         title=title or rule.title,
         evidence=tuple(evidence),
         fix=fix or rule.fix,

@@ -11,31 +11,30 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.integrations.framework_guard import explaining
 from stayfinite.integrations.loop import LoopGuard
-from stayfinite.integrations.loop_seams import Seams
-from stayfinite.integrations.places import DEFAULT, Default, free_place
-from stayfinite.integrations.shadowing import Shadow
+from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
 from stayfinite.report.terminal import Console
 from stayfinite.state.parts import unwrapped
 
 try:
     from accelerate import Accelerator
     from accelerate.optimizer import AcceleratedOptimizer
-    from accelerate.utils import DistributedType
+    from accelerate.utils import DistributedType, broadcast_object_list
     from accelerate.utils.operations import convert_to_fp32
 except ImportError as error:
     raise MissingExtra.of("accelerate", extra="hf", what_for="stayfinite.integrations.accelerate") from error
 
 if TYPE_CHECKING:
-    from stayfinite.integrations.deepspeed.accelerated import AcceleratedEngine
+    from stayfinite.integrations.deepspeed.guard import AcceleratedEngine
 
 __all__ = ["StayFinite", "accelerate_guard"]
 
@@ -68,6 +67,9 @@ class StayFinite(LoopGuard):
         UsageError: the parts were not prepared, or an engine steps the optimizer.
     """
 
+    _clips = {"clip_grad_value_": "_clip", "clip_grad_norm_": "_clip_norm"}  # noqa: RUF012
+    _log_method, _metrics, _loss = "log", "values", "loss"
+
     def __init__(
         self,
         accelerator: Accelerator,
@@ -83,46 +85,46 @@ class StayFinite(LoopGuard):
         console: Console | None = None,
     ) -> None:
         _check(accelerator, model, optimizer)
-        policy = policy or Policy()
+        self._accelerator: Any = accelerator
         raw = optimizer
         while isinstance(raw, AcceleratedOptimizer):
             raw = raw.optimizer
-        seams = Seams(
-            owner=accelerator,
-            called=model,
-            clips=("clip_grad_value_",),
-            log="log",
-            loss="loss",
-            metrics="values",
-            optimizer=optimizer,
-            raw=raw,
-            scaler=optimizer.scaler,
-            autocast=accelerator.autocast,
-            bare=lambda: _bare(model),
-            share=lambda: accelerator.gradient_accumulation_steps,
-            steps_now=lambda: bool(accelerator.sync_gradients),
-            tell_skipped=lambda skipped: setattr(optimizer, "_is_overflow", skipped),
-        )
         super().__init__(
-            seams,
-            model,
-            [] if scheduler is None else [scheduler],
-            policy if explain else replace(policy, autopsy_seconds=0),
-            _place(accelerator, run_dir),
-            forward,
-            console,
-        )
-        self._shadows.put(accelerator, "clip_grad_norm_", self._clip_norm)
-        self._shadows.put(accelerator, "save_state", self._save_state)
-        self._shadows.put(accelerator, "end_training", self._end_training)
+            accelerator, optimizer, raw, optimizer.scaler, scheduler, called=model, model=model,
+            policy=explaining(policy, explain=explain), run_dir=_place(accelerator, run_dir), forward=forward,
+            console=console,
+        )  # fmt: skip
+        self._stand_ins.put(accelerator, "save_state", self._save_state)
+        self._stand_ins.put(accelerator, "end_training", self._end_training)
         if checkpointing:
             accelerator.register_for_checkpointing(self)
 
     def _clip_norm(self, original: Any, parameters: Any, max_norm: float, norm_type: float = 2) -> Any:
         parameters = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        if not self._seams.steps_now() or norm_type != 2:
+        if not self._steps_now() or norm_type != 2:
             return self._clip(original, parameters, max_norm, norm_type)
         return self._clip_whole(parameters, max_norm, lambda: original(parameters, max_norm, norm_type))
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        found: AbstractContextManager[Any] = self._accelerator.autocast()
+        return found
+
+    def _share(self) -> float:
+        return float(self._accelerator.gradient_accumulation_steps)
+
+    def _steps_now(self) -> bool:
+        return bool(self._accelerator.sync_gradients)
+
+    def _tell_skipped(self, skipped: bool) -> None:
+        self._optimizer._is_overflow = skipped
+
+    def _bare(self) -> AbstractContextManager[object]:
+        """Context without the casting that accelerate added to the model."""
+        inner = unwrapped(self._called)
+        original = getattr(inner, "_original_forward", None)
+        if original is None:
+            return nullcontext()
+        return StandIns().put(inner, "forward", lambda _, *args, **kwargs: convert_to_fp32(original(*args, **kwargs)))
 
     def _save_state(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._between_steps()
@@ -158,7 +160,7 @@ def _engine_guard(
     checkpointing: bool = True,  # noqa: ARG001  its checkpoints always carry the memory, and load without one
     **settings: Any,
 ) -> AcceleratedEngine:
-    from stayfinite.integrations.deepspeed.accelerated import AcceleratedEngine
+    from stayfinite.integrations.deepspeed.guard import AcceleratedEngine
 
     return AcceleratedEngine(accelerator, engine, optimizer, run_dir=_place(accelerator, run_dir), **settings)
 
@@ -187,20 +189,10 @@ def _check(accelerator: Any, model: Any, optimizer: Any) -> None:
 
 
 def _place(accelerator: Accelerator, run_dir: str | os.PathLike[str] | Default | None) -> Path | None:
-    if not isinstance(run_dir, Default):
-        return None if run_dir is None else Path(run_dir)
-    if not accelerator.project_dir:
-        return None
-    from accelerate.utils import broadcast_object_list
+    def usual() -> Path | None:
+        if not accelerator.project_dir:
+            return None
+        place = [str(free_place(Path(accelerator.project_dir) / "stayfinite", again=False))]
+        return Path(broadcast_object_list(place)[0])
 
-    place = [str(free_place(Path(accelerator.project_dir) / "stayfinite", again=False))]
-    return Path(broadcast_object_list(place)[0])
-
-
-def _bare(model: nn.Module) -> AbstractContextManager[object]:
-    """Context without the casting that accelerate added to the model."""
-    inner = unwrapped(model)
-    original = getattr(inner, "_original_forward", None)
-    if original is None:
-        return nullcontext()
-    return Shadow(inner, "forward", lambda _, *args, **kwargs: convert_to_fp32(original(*args, **kwargs)))
+    return place_of(run_dir, usual)

@@ -10,16 +10,17 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import StayfiniteError
 from stayfinite.integrations.places import free_place
 
@@ -44,8 +45,14 @@ class Call:
     """Arguments by name."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seam:
+class Added(NamedTuple):
+    """A guard that was added."""
+
+    remove: Callable[[], None]
+    run_dir: Callable[[], Path | None]
+
+
+class Seam(NamedTuple):
     """A framework method after which a guard can be added."""
 
     module: str
@@ -53,10 +60,8 @@ class Seam:
     kind: str
     """Class name; empty for a function of the module."""
     method: str
-    add: Callable[[Call], Any]
-    """Adds and returns a guard; None if there is nothing to guard yet. Raises Owned."""
-    remove: Callable[[Any, Any], None]
-    """Removes the guard from its owner."""
+    add: Callable[[Call], Added | None]
+    """Adds a guard; None if there is nothing to guard yet. Raises Owned."""
 
     def __str__(self) -> str:
         name = f"{self.kind}.{self.method}" if self.kind else self.method
@@ -69,7 +74,7 @@ class Attached:
 
     policy: Policy
     tell: Tell
-    guards: list[tuple[Any, Any, Seam]] = field(default_factory=list)
+    guards: list[tuple[Any, Added]] = field(default_factory=list)
     """Objects with their guards."""
     own: int = 0
     """Objects that the script itself has guarded."""
@@ -77,12 +82,12 @@ class Attached:
     @property
     def run_dirs(self) -> list[Path]:
         """Run directories in order, without duplicates."""
-        found = [guard.run_dir for _, guard, _ in self.guards]
+        found = [guard.run_dir() for _, guard in self.guards]
         return list(dict.fromkeys(place for place in found if place is not None and place.exists()))
 
     def meet(self, call: Call, seam: Seam) -> None:
         """Add a guard after the method has returned."""
-        if any(each is call.owner for each, _, _ in self.guards):
+        if any(each is call.owner for each, _ in self.guards):
             return
         try:
             guard = seam.add(call)
@@ -94,38 +99,64 @@ class Attached:
             self.tell(f"cannot attach to {type(call.owner).__name__}: {error}")
             return
         if guard is not None:
-            self.guards.append((call.owner, guard, seam))
+            self.guards.append((call.owner, guard))
             self.tell(f"hooked into {type(call.owner).__name__}, after {seam}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Placed:
-    """A guard with its run directory."""
-
-    guard: Any
-    run_dir: Path
+def _guarding(guard: Any) -> Added:
+    """A guard that is removed by closing it."""
+    return Added(guard.close, lambda: guard.run_dir)
 
 
-def _add_to_transformers(call: Call) -> Any:
+def _none_of(callbacks: Iterable[object], kind: type) -> None:
+    """Raise Owned if the script has added our callback itself."""
+    if any(isinstance(each, kind) for each in callbacks):
+        raise Owned
+
+
+def _add_to_transformers(call: Call) -> Added:
     from stayfinite.integrations.transformers import StayFinite
 
-    if any(isinstance(each, StayFinite) for each in call.owner.callback_handler.callbacks):
-        raise Owned
-    call.owner.add_callback(callback := StayFinite(call.policy))
-    return callback
+    trainer = call.owner
+    _none_of(trainer.callback_handler.callbacks, StayFinite)
+    trainer.add_callback(callback := StayFinite(call.policy))
+
+    def remove() -> None:
+        if any(each is callback for each in trainer.callback_handler.callbacks):
+            trainer.remove_callback(callback)
+
+    return Added(remove, lambda: callback.run_dir)
 
 
-def _add_to_lightning(call: Call) -> Any:
+def _add_to_lightning(call: Call) -> Added:
     from stayfinite.integrations.lightning import StayFinite
 
-    if any(isinstance(each, StayFinite) for each in call.owner.callbacks):
-        raise Owned
+    callbacks = call.owner.callbacks
+    _none_of(callbacks, StayFinite)
     # Checkpoint callbacks come last, so insert before them.
-    call.owner.callbacks.insert(0, callback := StayFinite(call.policy))
-    return callback
+    callbacks.insert(0, callback := StayFinite(call.policy))
+
+    def remove() -> None:
+        call.owner.callbacks[:] = [each for each in call.owner.callbacks if each is not callback]
+
+    return Added(remove, lambda: callback.run_dir)
 
 
-def _add_to_accelerate(call: Call) -> Any:
+def _add_to_olmo(call: Call) -> Added:
+    from stayfinite.integrations.olmo import StayFinite
+
+    trainer = call.owner
+    _none_of(trainer.callbacks.values(), StayFinite)
+    trainer.add_callback("stayfinite", callback := StayFinite(call.policy))
+
+    def remove() -> None:
+        if trainer.callbacks.get("stayfinite") is callback:
+            del trainer.callbacks["stayfinite"]
+
+    return Added(remove, lambda: callback.place)
+
+
+def _add_to_accelerate(call: Call) -> Added | None:
     # The Trainer prepares its parts the same way, and is guarded as a Trainer.
     if call.by.partition(".")[0] in ("transformers", "trl"):
         return None
@@ -142,64 +173,39 @@ def _add_to_accelerate(call: Call) -> Any:
     scheduler = next((part for part in parts if type(part).__name__ == "AcceleratedScheduler"), None)
     place = free_place(Path(call.owner.project_dir or ".").absolute() / "stayfinite", again=False)
     settings: dict[str, Any] = {"policy": call.policy, "run_dir": place, "checkpointing": False}
-    return _Placed(guard=accelerate_guard(call.owner, models[0], optimizers[0], scheduler, **settings), run_dir=place)
+    return _guarding(accelerate_guard(call.owner, models[0], optimizers[0], scheduler, **settings))
 
 
-def _add_to_torchtitan(call: Call) -> Any:
+def _add_to_torchtitan(call: Call) -> Added:
     from stayfinite.integrations.torchtitan import torchtitan_guard
 
     asked = [each if isinstance(each, str) else each[0] for each in call.owner.config.override.imports]
     if any(each.startswith("stayfinite.") for each in asked):
         raise Owned
-    return torchtitan_guard(call.owner, policy=call.policy)
+    return _guarding(torchtitan_guard(call.owner, policy=call.policy))
 
 
-def _add_to_megatron(call: Call) -> Any:
+def _add_to_megatron(call: Call) -> Added:
     from stayfinite.integrations.megatron import megatron_guard
 
     place = _place_of_all(Path("stayfinite").absolute())
-    return megatron_guard(call.given["model_chunks"], call.owner, policy=call.policy, run_dir=place)
+    return _guarding(megatron_guard(call.given["model_chunks"], call.owner, policy=call.policy, run_dir=place))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _InOlmo:
-    """OLMo-core's callback, whose run directory is known only after training has started."""
-
-    callback: Any
-
-    @property
-    def run_dir(self) -> Path | None:
-        place: Path | None = self.callback.place
-        return place
-
-
-def _add_to_olmo(call: Call) -> Any:
-    from stayfinite.integrations.olmo import StayFinite
-
-    if any(isinstance(each, StayFinite) for each in call.owner.callbacks.values()):
-        raise Owned
-    call.owner.add_callback("stayfinite", callback := StayFinite(call.policy))
-    return _InOlmo(callback=callback)
-
-
-def _remove_from_olmo(trainer: Any, added: Any) -> None:
-    if trainer.callbacks.get("stayfinite") is added.callback:
-        del trainer.callbacks["stayfinite"]
-
-
-def _refuse_composer(_: Call) -> Any:
-    from stayfinite.guard.checks import not_in_composer
-
-    raise not_in_composer()
-
-
-def _add_to_deepspeed(call: Call) -> Any:
+def _add_to_deepspeed(call: Call) -> Added | None:
     # accelerate and the Trainer build their engines the same way, and are guarded as themselves.
     if any(name.partition(".")[0] in ("accelerate", "transformers", "trl") for name in _callers()):
         return None
     from stayfinite.integrations.deepspeed import deepspeed_guard
 
-    return deepspeed_guard(call.owner, policy=call.policy, run_dir=_place_of_all(Path("stayfinite").absolute()))
+    place = _place_of_all(Path("stayfinite").absolute())
+    return _guarding(deepspeed_guard(call.owner, policy=call.policy, run_dir=place))
+
+
+def _refuse_composer(_: Call) -> Added:
+    from stayfinite.guard.checks import not_in_composer
+
+    raise not_in_composer()
 
 
 def _callers() -> Iterator[str]:
@@ -219,75 +225,16 @@ def _place_of_all(wanted: Path) -> Path:
     return Path(found[0])
 
 
-def _remove_from_transformers(trainer: Any, callback: Any) -> None:
-    if any(each is callback for each in trainer.callback_handler.callbacks):
-        trainer.remove_callback(callback)
-
-
-def _remove_from_lightning(trainer: Any, callback: Any) -> None:
-    trainer.callbacks[:] = [each for each in trainer.callbacks if each is not callback]
-
-
-def _remove_from_accelerate(_: Any, placed: Any) -> None:
-    placed.guard.close()
-
-
-def _close(_: Any, guard: Any) -> None:
-    guard.close()
-
-
-def _lightning(package: str) -> Seam:
-    return Seam(
-        module=f"{package}.trainer.trainer",
-        kind="Trainer",
-        method="__init__",
-        add=_add_to_lightning,
-        remove=_remove_from_lightning,
-    )
-
-
 SEAMS = (
-    Seam(
-        module="transformers.trainer",
-        kind="Trainer",
-        method="__init__",
-        add=_add_to_transformers,
-        remove=_remove_from_transformers,
-    ),
-    _lightning("lightning.pytorch"),
-    _lightning("pytorch_lightning"),
-    Seam(
-        module="olmo_core.train.trainer",
-        kind="Trainer",
-        method="__init__",
-        add=_add_to_olmo,
-        remove=_remove_from_olmo,
-    ),
-    Seam(
-        module="composer.trainer.trainer",
-        kind="Trainer",
-        method="__init__",
-        add=_refuse_composer,
-        remove=lambda _, __: None,
-    ),
-    Seam(
-        module="accelerate.accelerator",
-        kind="Accelerator",
-        method="prepare",
-        add=_add_to_accelerate,
-        remove=_remove_from_accelerate,
-    ),
-    Seam(module="torchtitan.trainer", kind="Trainer", method="__init__", add=_add_to_torchtitan, remove=_close),
-    Seam(
-        module="megatron.core.optimizer", kind="", method="get_megatron_optimizer", add=_add_to_megatron, remove=_close
-    ),
-    Seam(
-        module="deepspeed.runtime.engine",
-        kind="DeepSpeedEngine",
-        method="__init__",
-        add=_add_to_deepspeed,
-        remove=_close,
-    ),
+    Seam("transformers.trainer", "Trainer", "__init__", _add_to_transformers),
+    Seam("lightning.pytorch.trainer.trainer", "Trainer", "__init__", _add_to_lightning),
+    Seam("pytorch_lightning.trainer.trainer", "Trainer", "__init__", _add_to_lightning),
+    Seam("olmo_core.train.trainer", "Trainer", "__init__", _add_to_olmo),
+    Seam("composer.trainer.trainer", "Trainer", "__init__", _refuse_composer),
+    Seam("accelerate.accelerator", "Accelerator", "prepare", _add_to_accelerate),
+    Seam("torchtitan.trainer", "Trainer", "__init__", _add_to_torchtitan),
+    Seam("megatron.core.optimizer", "", "get_megatron_optimizer", _add_to_megatron),
+    Seam("deepspeed.runtime.engine", "DeepSpeedEngine", "__init__", _add_to_deepspeed),
 )
 
 
@@ -295,10 +242,21 @@ SEAMS = (
 def attached(policy: Policy, tell: Tell, seams: Sequence[Seam] = SEAMS) -> Iterator[Attached]:
     """Context in which every new Trainer gets a guard; afterwards all classes, imports and objects are restored."""
     found = Attached(policy=policy, tell=tell)
-    undo: list[Callable[[], None]] = []
+    stand_ins = StandIns()
 
     def patch(module: ModuleType, seam: Seam) -> None:
-        undo.append(_patch(getattr(module, seam.kind) if seam.kind else module, seam, found))
+        owner = getattr(module, seam.kind) if seam.kind else module
+        form = inspect.signature(getattr(owner, seam.method))
+
+        def method(before: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            returned = before(*args, **kwargs)
+            by = str(sys._getframe(2).f_globals.get("__name__", ""))
+            given = form.bind(*args, **kwargs).arguments
+            call = Call(owner=args[0] if seam.kind else returned, returned=returned, by=by, policy=policy, given=given)
+            found.meet(call, seam)
+            return returned
+
+        stand_ins.put(owner, seam.method, method)
 
     for seam in seams:
         if seam.module in sys.modules:
@@ -309,28 +267,9 @@ def attached(policy: Policy, tell: Tell, seams: Sequence[Seam] = SEAMS) -> Itera
         yield found
     finally:
         sys.meta_path.remove(finder)
-        for each in reversed(undo):
-            each()
-        for owner, guard, seam in found.guards:
-            seam.remove(owner, guard)
-
-
-def _patch(kind: Any, seam: Seam, found: Attached) -> Callable[[], None]:
-    """Wrap a method or function to report its return; returns the undo function."""
-    before = getattr(kind, seam.method)
-    form = inspect.signature(before)
-
-    @functools.wraps(before)
-    def method(*args: Any, **kwargs: Any) -> Any:
-        returned = before(*args, **kwargs)
-        by = str(sys._getframe(1).f_globals.get("__name__", ""))
-        given = form.bind(*args, **kwargs).arguments
-        owner = args[0] if seam.kind else returned
-        found.meet(Call(owner=owner, returned=returned, by=by, policy=found.policy, given=given), seam)
-        return returned
-
-    setattr(kind, seam.method, method)
-    return lambda: setattr(kind, seam.method, before)
+        stand_ins.off()
+        for _, guard in found.guards:
+            guard.remove()
 
 
 class _Noticing(MetaPathFinder):

@@ -10,7 +10,10 @@ from torch.optim import Optimizer
 
 
 class EngineOptimizers:
-    """torch optimizers inside an engine, which steps them; the class is named after theirs."""
+    """torch optimizers inside an engine, which steps them; the class is named after theirs.
+
+    Deliberately no Optimizer: other users would get hooks of an optimizer that is stepped in parts.
+    """
 
     def __init__(self, optimizers: Sequence[Optimizer], model: nn.Module) -> None:
         self._optimizers = list(optimizers)
@@ -25,7 +28,7 @@ class EngineOptimizers:
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        """Live groups of all optimizers."""
+        """Live groups of all optimizers; between ZeRO-3 steps they hold no tensors."""
         return [group for each in self._optimizers for group in each.param_groups]
 
     @property

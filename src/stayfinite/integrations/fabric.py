@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import UsageError
+from stayfinite.integrations.framework_guard import explaining
 from stayfinite.integrations.loop import LoopGuard
-from stayfinite.integrations.loop_seams import Seams
-from stayfinite.integrations.places import DEFAULT, Default, free_place
-from stayfinite.integrations.shadowing import Shadow
+from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
 from stayfinite.report.terminal import Console
 
 
@@ -45,6 +44,9 @@ class FabricGuard(LoopGuard):
         UsageError: the parts were not set up, or an engine steps the optimizer.
     """
 
+    _clips = {"clip_gradients": "_clip_gradients"}  # noqa: RUF012
+    _log_method, _metrics, _loss = "log_dict", "metrics", "tensor"
+
     def __init__(
         self,
         fabric: Any,
@@ -59,41 +61,38 @@ class FabricGuard(LoopGuard):
         console: Console | None = None,
     ) -> None:
         _check(fabric, model, optimizer)
-        policy = policy or Policy()
-        precision = fabric.strategy.precision
-        seams = Seams(
-            owner=fabric,
-            called=model,
-            clips=(),
-            log="log_dict",
-            loss="tensor",
-            metrics="metrics",
-            optimizer=optimizer,
-            raw=optimizer.optimizer,
-            scaler=getattr(precision, "scaler", None),
-            autocast=precision.forward_context,
-            bare=lambda: _bare(model, precision),
-            share=lambda: 1.0,
-            steps_now=lambda: True,
-            tell_skipped=lambda _: None,
-        )
+        self._precision = fabric.strategy.precision
         super().__init__(
-            seams,
+            fabric, optimizer, optimizer.optimizer, getattr(self._precision, "scaler", None), scheduler, called=model,
             # Without Fabric's wrapper, so parameters keep their original names.
-            getattr(model, "_forward_module"),  # noqa: B009
-            [] if scheduler is None else [scheduler],
-            policy if explain else replace(policy, autopsy_seconds=0),
-            _place(fabric, run_dir),
-            forward,
-            console,
-        )
-        self._shadows.put(fabric, "clip_gradients", self._clip_gradients)
+            model=getattr(model, "_forward_module"),  # noqa: B009
+            policy=explaining(policy, explain=explain), run_dir=_place(fabric, run_dir), forward=forward,
+            console=console,
+        )  # fmt: skip
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        found: AbstractContextManager[Any] = self._precision.forward_context()
+        return found
+
+    def _bare(self) -> AbstractContextManager[object]:
+        """Context in which the caller controls the precision of the forward pass."""
+        model: Any = self._called
+        precision = self._precision
+        if self._scaler is None and "mixed" not in str(precision.precision):
+            return nullcontext()
+
+        def forward(_: Any, *args: Any, **kwargs: Any) -> Any:
+            if torch.is_autocast_enabled(next(model.parameters()).device.type):
+                args, kwargs = precision.convert_input((args, kwargs))
+            return precision.convert_output(model._forward_module(*args, **kwargs))
+
+        return StandIns().put(model, "forward", forward)
 
     def _clip_gradients(self, original: Any, module: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         norm = kwargs.get("max_norm")
-        if args or norm is None or kwargs.get("norm_type", 2.0) != 2.0 or optimizer is not self._seams.optimizer:
+        if args or norm is None or kwargs.get("norm_type", 2.0) != 2.0 or optimizer is not self._optimizer:
             return self._clip(original, module, optimizer, *args, **kwargs)
-        parameters = [parameter for group in self._seams.raw.param_groups for parameter in group["params"]]
+        parameters = [parameter for group in self._raw.param_groups for parameter in group["params"]]
         return self._clip_whole(parameters, norm, lambda: original(module, optimizer, **kwargs))
 
 
@@ -137,25 +136,12 @@ def _check(fabric: Any, model: Any, optimizer: Any) -> None:
 
 
 def _place(fabric: Any, run_dir: str | os.PathLike[str] | Default | None) -> Path | None:
-    if not isinstance(run_dir, Default):
-        return None if run_dir is None else Path(run_dir)
-    for each in fabric.loggers:
-        # Creates its directory; some loggers warn if it is not empty.
-        _ = each.experiment
-    home = next((found for each in fabric.loggers if (found := getattr(each, "log_dir", None))), None)
-    found = None if home is None else str(free_place(Path(home) / "stayfinite", again=False))
-    found = fabric.broadcast(found)
-    return None if found is None else Path(found)
+    def usual() -> Path | None:
+        for each in fabric.loggers:
+            # Creates its directory; some loggers warn if it is not empty.
+            _ = each.experiment
+        home = next((found for each in fabric.loggers if (found := getattr(each, "log_dir", None))), None)
+        found = fabric.broadcast(None if home is None else str(free_place(Path(home) / "stayfinite", again=False)))
+        return None if found is None else Path(found)
 
-
-def _bare(model: Any, precision: Any) -> AbstractContextManager[object]:
-    """Context in which the caller controls the precision of the forward pass."""
-    if getattr(precision, "scaler", None) is None and "mixed" not in str(precision.precision):
-        return nullcontext()
-
-    def forward(_: Any, *args: Any, **kwargs: Any) -> Any:
-        if torch.is_autocast_enabled(next(model.parameters()).device.type):
-            args, kwargs = precision.convert_input((args, kwargs))
-        return precision.convert_output(model._forward_module(*args, **kwargs))
-
-    return Shadow(model, "forward", forward)
+    return place_of(run_dir, usual)

@@ -83,7 +83,6 @@ class MegatronGuard(FrameworkGuard):
         super().__init__(driven, place)
         self._loss: Tensor | None = None
         self._measured: float | None = None
-        self._undo: list[Callable[[], None]] = []
         for name, ours in (
             ("scale_loss", self._scale_loss),
             ("prepare_grads", self._prepare_grads),
@@ -91,13 +90,14 @@ class MegatronGuard(FrameworkGuard):
             ("step_with_ready_grads", self._step_with_ready_grads),
             ("step", self._step),
         ):
-            self._shadows.put(optimizer, name, ours)
+            self._stand_ins.put(optimizer, name, ours)
         for config in _each(chunk.config for chunk in chunks):
-            self._undo.append(_listen(config, self._hear))
+            self._stand_ins.keep(_listen(config, self._hear))
         for config in _each(chunk.ddp_config for chunk in chunks):
             # It would end the training at a NaN that is refused here.
-            self._undo.append(_set(config, "check_for_nan_in_grad", False))
-        self._hooks += [each.register_forward_pre_hook(self._before_forward, with_kwargs=True) for each in chunks]
+            self._stand_ins.keep(_set(config, "check_for_nan_in_grad", False))
+        for each in chunks:
+            self._stand_ins.keep(each.register_forward_pre_hook(self._before_forward, with_kwargs=True).remove)
 
     # -- one step, in the order in which megatron goes through it ----------------------------------------------------
 
@@ -156,10 +156,6 @@ class MegatronGuard(FrameworkGuard):
             return original()
         with self.driven.stepping():
             return original()
-
-    def _leave(self) -> None:
-        while self._undo:
-            self._undo.pop()()
 
 
 def megatron_guard(

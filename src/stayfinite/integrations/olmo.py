@@ -11,7 +11,7 @@ import functools
 import json
 import math
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,11 +24,11 @@ from torch.optim import Optimizer
 
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra, ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
-from stayfinite.integrations.framework_guard import NotGuarded, warn_of_unseen_loss
+from stayfinite.integrations.framework_guard import NotGuarded, explaining, warn_of_unseen_loss
 from stayfinite.integrations.places import free_place
-from stayfinite.integrations.shadowing import Shadows
 from stayfinite.report.terminal import Console
 
 __all__ = ["NotGuarded", "StayFinite"]
@@ -97,8 +97,7 @@ class StayFinite:
     def pre_train(self) -> None:
         """Build the guard: model, optimizer and position are final."""
         trainer: Any = getattr(self, "trainer")  # noqa: B009
-        policy = self.policy or Policy()
-        policy = policy if self.explain else replace(policy, autopsy_seconds=0)
+        policy = explaining(self.policy, explain=self.explain)
         saved, self._saved = self._saved, {}
         try:
             check_train_module(trainer.train_module)
@@ -158,12 +157,12 @@ class GuardedFit:
         self._decision: Decision | None = None
         self._vetoes = 0
         self._dry, self._ended = False, False
-        self._shadows = Shadows()
-        self._shadows.put(self._module, "train_batch", self._train_batch)
+        self._stand_ins = StandIns()
+        self._stand_ins.put(self._module, "train_batch", self._train_batch)
         self._forward = self._module.model_forward
-        self._shadows.put(self._module, "model_forward", self._model_forward)
-        self._shadows.put(self._module, "optim_step", self._optim_step)
-        self._shadows.put(self._optimizer, "step", self._step)
+        self._stand_ins.put(self._module, "model_forward", self._model_forward)
+        self._stand_ins.put(self._module, "optim_step", self._optim_step)
+        self._stand_ins.put(self._optimizer, "step", self._step)
 
     # -- in the order of a step --------------------------------------------------------------------------------------
 
@@ -234,7 +233,7 @@ class GuardedFit:
         if self._ended:
             return
         self._ended = True
-        self._shadows.lift()
+        self._stand_ins.off()
         self.guard.__exit__(None if error is None else type(error), error, None)
 
     def _again(self, batch: dict[str, Any]) -> Tensor:

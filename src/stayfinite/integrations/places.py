@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 from typing import Final, Literal
@@ -14,6 +16,13 @@ class Default(Enum):
 
 
 DEFAULT: Final[Literal[Default.PLACE]] = Default.PLACE
+
+
+def place_of(run_dir: str | os.PathLike[str] | Default | None, usual: Callable[[], Path | None]) -> Path | None:
+    """The run directory that was given, or the usual one if none was; None for nowhere."""
+    if isinstance(run_dir, Default):
+        return usual()
+    return None if run_dir is None else Path(run_dir)
 
 
 def free_place(wanted: Path, *, again: bool) -> Path:

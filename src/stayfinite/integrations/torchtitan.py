@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.combined import EngineOptimizers, Schedules
 from stayfinite.integrations.framework_guard import FrameworkGuard
-from stayfinite.integrations.places import DEFAULT, Default, free_place
-from stayfinite.integrations.shadowing import Shadow
+from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
 from stayfinite.report.terminal import Console
 
 try:
@@ -77,7 +77,7 @@ class TorchtitanGuard(FrameworkGuard):
             )
         parts = trainer.model_parts
         model = parts[0] if len(parts) == 1 else nn.ModuleList(parts)
-        place = _place(trainer, run_dir)
+        place = place_of(run_dir, lambda: _usual_place(trainer))
         driven = DrivenGuard(
             model,
             EngineOptimizers.of(list(trainer.optimizers), model),
@@ -90,13 +90,13 @@ class TorchtitanGuard(FrameworkGuard):
         )
         super().__init__(driven, place)
         self._trainer = trainer
-        self._shadows.put(trainer, "train_step", self._train_step)
-        self._shadows.put(trainer, "forward_backward_step", self._forward_backward)
-        self._shadows.put(trainer.optimizers, "step", self._step)
-        self._shadows.put(trainer.lr_schedulers, "step", self._move)
-        self._shadows.put(trainer.checkpointer, "save", self._save)
-        self._shadows.put(trainer.checkpointer, "load", self._load)
-        self._shadows.put(trainer, "close", self._close_with)
+        self._stand_ins.put(trainer, "train_step", self._train_step)
+        self._stand_ins.put(trainer, "forward_backward_step", self._forward_backward)
+        self._stand_ins.put(trainer.optimizers, "step", self._step)
+        self._stand_ins.put(trainer.lr_schedulers, "step", self._move)
+        self._stand_ins.put(trainer.checkpointer, "save", self._save)
+        self._stand_ins.put(trainer.checkpointer, "load", self._load)
+        self._stand_ins.put(trainer, "close", self._close_with)
 
     # -- one step, in the order in which the Trainer goes through it -------------------------------------------------
 
@@ -104,7 +104,7 @@ class TorchtitanGuard(FrameworkGuard):
         self._between_steps()
         # The Trainer calls it as a function of its module: it is replaced only during this Trainer's step.
         try:
-            with Shadow(dist_utils, "clip_grad_norm_", self._clip):
+            with StandIns().put(dist_utils, "clip_grad_norm_", self._clip):
                 return original(*args, **kwargs)
         except RuntimeError as error:
             if not (self.refused and "Loss is not finite" in str(error)):
@@ -188,7 +188,7 @@ def stayfinite(config: Any, *, run_dir: str | None = None, **policy: Any) -> Any
 
     def build(self: Any, **kwargs: Any) -> Any:
         trainer = _caller()
-        Shadow(trainer, "train", lambda train: _train_guarded(trainer, train, settings))
+        StandIns().put(trainer, "train", lambda train: _train_guarded(trainer, train, settings))
         return kind.build(self, **kwargs)
 
     return derive(config, make_dataclass(kind.__qualname__, [], bases=(kind,), namespace={"build": build}, slots=True))
@@ -212,11 +212,8 @@ def _caller() -> Any:
     return found
 
 
-def _place(trainer: Any, run_dir: str | os.PathLike[str] | Default | None) -> Path | None:
-    if not isinstance(run_dir, Default):
-        return None if run_dir is None else Path(run_dir)
-    home = Path(trainer.config.dump_folder) / "stayfinite"
-    found = [free_place(home, again=trainer.config.checkpoint.enable)]
+def _usual_place(trainer: Any) -> Path:
+    found = [free_place(Path(trainer.config.dump_folder) / "stayfinite", again=trainer.config.checkpoint.enable)]
     if dist.is_initialized():
         dist.broadcast_object_list(found, src=0)
     return found[0]

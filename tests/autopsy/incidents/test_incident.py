@@ -16,8 +16,7 @@ from guarded_training import NAN, GuardedTraining, incidents
 from stage import play
 from stayfinite import Policy, StateError
 from stayfinite.autopsy.incidents.archive import Archive
-from stayfinite.autopsy.incidents.incident import read_incident
-from stayfinite.autopsy.incidents.incident_files import Draft, write_autopsy, write_incident
+from stayfinite.autopsy.incidents.incident_files import Draft, read_incident, write_autopsy, write_incident
 
 FILES = 9
 """Syncs before an incident gets its name: eight files and the directory that they are in."""

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from stayfinite.autopsy.incidents.batch_form import put_together, take_apart
-from stayfinite.autopsy.incidents.batches import own_copy, tensors_of
+from stayfinite.autopsy.incidents.batch_form import own_copy, put_together, take_apart, tensors_of
 from stayfinite.errors import StateError
 from stayfinite.state.dtypes import STORED
 

@@ -20,7 +20,7 @@ import stayfinite.guard.incidents.incidents as incidents_module
 from fault_injector import empty_disk, fill_disk, replace_by_file
 from guarded_training import NAN, GuardedTraining, events, incidents
 from stayfinite import BadStep, Guard, Policy, PolicyError, TrainingDiverged
-from stayfinite.autopsy.incidents.incident import read_incident
+from stayfinite.autopsy.incidents.incident_files import read_incident
 from tiny_training import Lines, changed
 
 QUIET = Policy(prove_steps=2, autopsy_seconds=0)

@@ -15,7 +15,7 @@ from guarded_training import NAN, GuardedTraining, events, incidents
 from on_a_gpu import MARKS, no_host_wait, run_all
 from stayfinite import Policy
 from stayfinite.autopsy.autopsy import perform
-from stayfinite.autopsy.incidents.incident import read_incident
+from stayfinite.autopsy.incidents.incident_files import read_incident
 from stayfinite.autopsy.incidents.rebuild import rebuild
 from tiny_training import changed
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from guarded_training import GuardedTraining, events, incidents
 from stayfinite import DeviceFault, Guard, Policy, UsageError
-from stayfinite.autopsy.incidents.incident import read_incident
+from stayfinite.autopsy.incidents.incident_files import read_incident
 from tiny_training import Lines, changed, fingerprint
 
 EVERY = 5

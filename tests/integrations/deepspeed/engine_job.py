@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from stayfinite.core.policy import Policy
 from stayfinite.integrations.deepspeed import StayFinite, deepspeed_guard
-from stayfinite.integrations.deepspeed.checks import inner_optimizer
-from stayfinite.integrations.deepspeed.masters import tensors_of
+from stayfinite.integrations.deepspeed.masters import inner_optimizer, tensors_of
 
 STEPS, SAVED, KILLED = 30, 22, 25
 NAN_LOSS, NAN_GRADIENT, SPIKE = 20, 23, 26

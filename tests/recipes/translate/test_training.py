@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from stayfinite.autopsy.incidents.replaying import replay
+from stayfinite.autopsy.incidents.rebuild import replay
 from stayfinite.cli import main
 from stayfinite.errors import TrainingDiverged, UsageError
 from stayfinite.precision.applying import applied_to

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stayfinite.autopsy.conclusions import data, formulas, machinery, precision, weights
 from stayfinite.autopsy.conclusions.conclusion import UNDECIDED_SPIKE, Conclusion, Evidence
-from stayfinite.autopsy.conclusions.updates import BEFORE
+from stayfinite.autopsy.conclusions.weights import BEFORE
 from stayfinite.autopsy.worlds.elsewhere import device_of
 
 ORDER = (

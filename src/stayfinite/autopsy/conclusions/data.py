@@ -24,37 +24,27 @@ def bad_item(e: Evidence) -> Conclusion | None:
     if origin is None or not origin.leaf.startswith("batch"):
         return None
     what = "a label" if is_labels(origin.leaf) else "an input"
-    if e.materials.notes.get("batch"):
-        return Conclusion(
-            cause="bad-data-row",
-            confidence=0.5,
-            why=(
-                f"{origin.leaf}, {what}, is NaN or inf{in_rows(e.suspects)}; the forward pass overwrites its batch, "
-                "so the original values are lost"
-            ),
-            fix="do not modify the batch in forward(batch): x / n instead of x.div_(n). Then run again",
-            worlds=("rows_removed", "inputs_sanitized"),
-            covers=("rows_removed", "inputs_sanitized"),
-        )
+    worlds = ("rows_removed", "inputs_sanitized")
     made = _made_by_a_cast(origin.tensor) or _bad_column(origin.tensor)
-    if made is not None:
-        cause, why, fix = made
-        return Conclusion(
-            cause=cause,
-            confidence=0.9,
-            why=f"{origin.leaf}, {what}, {why}",
-            fix=fix,
-            worlds=("inputs_sanitized", "rows_removed"),
-            covers=("inputs_sanitized", "rows_removed"),
-        )
+    cause, confidence, rows = "bad-data-row", 0.97, e.suspects
+    if e.materials.notes.get("batch"):
+        confidence, rows = 0.5, []
+        lost = "the forward pass overwrites its batch, so the original values are lost"
+        why = f"is NaN or inf{in_rows(e.suspects)}; {lost}"
+        fix = "do not modify the batch in forward(batch): x / n instead of x.div_(n). Then run again"
+    elif made is not None:
+        (cause, why, fix), confidence, rows, worlds = made, 0.9, [], ("inputs_sanitized", "rows_removed")
+    else:
+        why = f"holds NaN or inf before anything is computed{in_rows(rows)}"
+        fix = f"drop or repair {in_rows(rows, '', '') or 'such rows'}: check torch.isfinite when loading"
     return Conclusion(
-        cause="bad-data-row",
-        confidence=0.97,
-        why=f"{origin.leaf}, {what}, holds NaN or inf before anything is computed{in_rows(e.suspects)}",
-        fix=f"drop or repair {in_rows(e.suspects, '', '') or 'such rows'}: check torch.isfinite when loading",
-        setting={"rows": e.suspects} if e.suspects else {},
-        worlds=("rows_removed", "inputs_sanitized"),
-        covers=("rows_removed", "inputs_sanitized"),
+        cause=cause,
+        confidence=confidence,
+        why=f"{origin.leaf}, {what}, {why}",
+        fix=fix,
+        setting={"rows": rows} if rows else {},
+        worlds=worlds,
+        covers=worlds,
     )
 
 

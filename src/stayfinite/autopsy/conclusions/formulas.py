@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from stayfinite.autopsy.conclusions.conclusion import Conclusion, Evidence, in_rows
-from stayfinite.autopsy.conclusions.readings import HUGE, Readings
-from stayfinite.autopsy.conclusions.updates import BEFORE
-from stayfinite.autopsy.tracing.edges import WITHIN_ONE
+from stayfinite.autopsy.conclusions.readings import HUGE, WITHIN_ONE, Readings
+from stayfinite.autopsy.conclusions.weights import BEFORE
 
 ROOTS = ("sqrt", "rsqrt", "norm", "linalg_vector_norm", "cdist", "_cdist_forward", "std", "var", "hypot")
 ABSURD_EXPONENT = 1e4

@@ -10,10 +10,46 @@ from functools import cached_property
 from stayfinite.autopsy.steps.batch_parts import bad_rows, batch_items, batch_size
 from stayfinite.autopsy.steps.step import Step
 from stayfinite.autopsy.steps.trace import Trace
-from stayfinite.autopsy.tracing.edges import SINGULAR, stands_at_edge
-from stayfinite.autopsy.tracing.events import CloseLook, Event, Health, TensorLook
+from stayfinite.autopsy.tracing.events import NO_EVENT, NOTHING_SEEN, CloseLook, Event, Health, TensorLook
 from stayfinite.autopsy.tracing.origin import CHOOSERS, Origin, batch_rows, custom_function
 from stayfinite.core.source_lines import line_in_words
+
+SINGULAR = (
+    "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "div", "reciprocal", "pow", "acos", "asin", "acosh",
+    "atanh", "norm", "linalg_vector_norm", "xlogy", "logit", "true_divide", "erfinv", "binary_cross_entropy",
+    "lgamma", "digamma", "atan2", "std", "var", "_weight_norm_interface", "_weight_norm", "cdist",
+    "_cdist_forward", "renorm", "fmod", "remainder", "kl_div", "tan", "polygamma", "prod", "linalg_inv",
+    "linalg_solve", "linalg_svd", "_linalg_svd", "linalg_eigh", "_linalg_eigh", "linalg_cholesky_ex", "hypot",
+)  # fmt: skip
+"""Operators that have a point at which they or their derivatives are infinite or undefined."""
+
+BELOW_ZERO = ("log", "log2", "log10", "sqrt", "rsqrt", "logit", "pow", "xlogy", "lgamma", "digamma")
+"""Operators undefined below 0."""
+
+TINY = 1e-30
+"""Smaller numbers act as 0 in an fp32 division."""
+
+WITHIN_ONE = ("acos", "asin", "atanh", "erfinv")
+"""Operators defined between -1 and 1."""
+
+
+def stands_at_edge(operator: str, look: TensorLook, *, backward: bool) -> bool:
+    """Whether an input is at a singularity of the operator, at the positions of bad outputs if known."""
+    if look.at_bad:
+        return any(abs(value) < TINY or (not backward and _beyond(operator, value)) for value in look.at_bad)
+    if look.zeros or 0 in look.shape:
+        return True
+    return not backward and any(_beyond(operator, value) for value in look.extremes)
+
+
+def _beyond(operator: str, value: float) -> bool:
+    """Whether a value is outside the operator's domain, or on its border."""
+    if operator in WITHIN_ONE:
+        return abs(value) >= 1.0
+    if operator == "log1p":
+        return value <= -1.0
+    return operator in BELOW_ZERO and value <= 0.0
+
 
 FP16_LIMIT = 65_504.0
 
@@ -29,6 +65,7 @@ SPREADS = ("std", "var", "std_mean", "var_mean")
 HUGE = 1e15
 """Squares of larger numbers come close to the fp32 limit."""
 
+LOSS_MASKS = ("loss_mask", "label_mask", "completion", "response", "assistant")
 LABELS = ("label", "target", "tgt", "y", "answer")
 
 
@@ -45,43 +82,46 @@ class Readings:
         return self.trace.origin
 
     @cached_property
+    def at(self) -> Event:
+        """The operator to look at; an empty one if nothing is known."""
+        return (self.origin and self.origin.where) or NO_EVENT
+
+    @cached_property
+    def look(self) -> CloseLook:
+        """Inputs and output of the origin; empty if nobody looked."""
+        return (self.origin and self.origin.look) or NOTHING_SEEN
+
+    @cached_property
     def operator(self) -> str:
         """Operator of the origin without namespace; for a fault in backward, the forward operator."""
-        at = self._event
-        if at is None:
-            return ""
-        forward = None if self.origin is None or at.called_back else self.origin.forward
-        return (forward or at).operator.rpartition(".")[2].rstrip("_")
+        forward = None if self.origin is None or self.at.called_back else self.origin.forward
+        return (forward or self.at).operator.rpartition(".")[2].rstrip("_")
 
     @property
     def reader(self) -> str:
         """Operator that reads a bad leaf, and its source line."""
-        at = None if self.origin is None else self.origin.where
-        if at is None:
+        if self.at is NO_EVENT:
             return "an operator"
-        line = "" if at.place is None else f" at {line_in_words(at.place.file, at.place.line)}"
-        return f"{at.operator.rpartition('.')[2].strip('_')}{line}"
+        line = "" if self.at.place is None else f" at {line_in_words(self.at.place.file, self.at.place.line)}"
+        return f"{self.at.operator.rpartition('.')[2].strip('_')}{line}"
 
     @property
     def undefined(self) -> bool:
         """Whether torch itself wrote a NaN because a formula has no value for its input."""
-        at = self._event
-        return at is not None and self.operator == "scalar_tensor" and any(map(math.isnan, at.constants))
+        return self.operator == "scalar_tensor" and any(map(math.isnan, self.at.constants))
 
     @property
     def hooked(self) -> str:
         """Source line of a backward hook."""
-        at = self._event
-        place = None if at is None else at.place
+        place = self.at.place
         return self.place if place is None else f"a module, at {line_in_words(place.file, place.line)},"
 
     @cached_property
     def bad_number(self) -> float | None:
         """A NaN or infinite Python number used as a factor in the origin."""
-        at = self._event
-        if at is None or self.operator not in FACTORS:
+        if self.operator not in FACTORS:
             return None
-        worst = sorted((value for value in at.constants if not math.isfinite(value)), key=math.isnan)
+        worst = sorted((value for value in self.at.constants if not math.isfinite(value)), key=math.isnan)
         return worst[-1] if worst else None
 
     @property
@@ -97,144 +137,123 @@ class Readings:
     @property
     def exponential(self) -> bool:
         """Whether it is an exponential, possibly written as a power."""
-        at = self._event
-        written_as_power = self.operator == "pow" and at is not None and at.overload == "Scalar"
+        written_as_power = self.operator == "pow" and self.at.overload == "Scalar"
         return written_as_power or self.operator in ("exp", "expm1", "exp2", "sinh", "cosh")
 
-    @cached_property
+    @property
     def impossible_label(self) -> bool:
         """Whether a loss was taken of a label whose logit is masked to -inf."""
-        at = self._event
-        return (
-            at is not None
-            and self.operator in ("nll_loss_forward", "nll_loss2d_forward", "gather", "sum", "mean")
-            and Health.INFINITE in at.before
-            and at.after is Health.INFINITE
-        )
-
-    @property
-    def look(self) -> CloseLook | None:
-        """Inputs and outputs of the origin."""
-        return None if self.origin is None or self.origin.event is None else self.origin.event.close_look
+        infinite = Health.INFINITE in self.at.before and self.at.after is Health.INFINITE
+        return infinite and self.operator in ("nll_loss_forward", "nll_loss2d_forward", "gather", "sum", "mean")
 
     @property
     def in_backward(self) -> bool:
         """Whether the forward pass was fine."""
-        return self._event is not None and self._event.phase == "backward"
+        return self.at.phase == "backward"
 
     @property
     def dtype(self) -> str:
         """Dtype of the origin's output."""
-        return "" if self._event is None else self._event.dtype
+        return self.at.dtype
 
     @cached_property
     def largest_input(self) -> float:
         """Largest finite magnitude among the origin's inputs."""
-        return max((_magnitude(look) for look in self._inputs), default=0.0)
+        return max((abs(value) for look in self.look.inputs for value in look.extremes), default=0.0)
 
     @property
     def first_input(self) -> str:
         """Name of the origin's first input, if it is a parameter or a batch item."""
-        return self._inputs[0].name if self._inputs else ""
+        return self.look.inputs[0].name if self.look.inputs else ""
 
     @property
     def makes_nan(self) -> bool:
         """Whether the origin's output has NaN, not only infinities."""
-        return self.look is not None and self.look.output is not None and self.look.output.nans > 0
+        return self.look.output.nans > 0
 
     @cached_property
     def overflowed(self) -> bool:
         """Whether finite inputs gave infinities without being at a singularity."""
-        look = self.look
-        if look is None or look.output is None or not look.output.infinities:
-            return False
-        return not self.at_edge
+        return self.look.output.infinities > 0 and not self.at_edge
 
     @cached_property
     def at_edge(self) -> bool:
         """Whether the operator, or its derivative, is infinite or undefined at its input."""
-        if self.operator == "mul":
-            return self._zero_times_infinity
-        if self.operator in ("div", "true_divide") and self._event is not None and 0.0 in self._event.constants:
+        inputs, operator = self.look.inputs, self.operator
+        if operator == "mul":
+            infinite = Health.INFINITE in self.at.before or any(map(math.isinf, self.at.constants))
+            return self.makes_nan and infinite and any(each.zeros for each in inputs)
+        if operator in ("div", "true_divide") and 0.0 in self.at.constants:
             return True
-        if self.operator == "mean":
-            return any(0 in look.shape for look in self._inputs)
-        if self.operator.startswith("nll_loss"):  # a mean over weights that are all 0
-            return self.look is not None and self.look.output is not None and self.look.output.nans > 0
-        if self.operator not in SINGULAR and not self.operator.startswith(("linalg_", "_linalg_")):
+        if operator == "mean":
+            return any(0 in look.shape for look in inputs)
+        if operator.startswith("nll_loss"):  # a mean over weights that are all 0
+            return self.makes_nan
+        if operator not in SINGULAR and not operator.startswith(("linalg_", "_linalg_")):
             return False
-        output = None if self.look is None else self.look.output
         # A power of a negative number may just overflow; only a NaN shows a singularity.
-        operator = "" if self.operator == "pow" and output is not None and not output.nans else self.operator
-        return any(stands_at_edge(operator, look, backward=self.in_backward) for look in self._inputs)
+        overflows = operator == "pow" and self.look is not NOTHING_SEEN and not self.makes_nan
+        return any(stands_at_edge("" if overflows else operator, look, backward=self.in_backward) for look in inputs)
 
     @cached_property
     def unused_branch(self) -> bool:
         """Whether the bad derivative belongs to a forward value that a `where` discarded."""
         forward = None if self.origin is None else self.origin.forward
-        if not self.in_backward or forward is None or self.trace.tracer is None:
+        if not self.in_backward or forward is None:
             return False
         choosers = [event for event in self._readers_of(forward) if event.operator.startswith(CHOOSERS)]
         if forward.after > Health.FINITE and any(event.after is Health.FINITE for event in choosers):
             return True
         # Or the forward value was fine, and its incoming gradient is 0.
-        look = self.look
-        unwanted = look is not None and look.output is not None and look.output.nans > 0
-        return self._only_read_by(forward, CHOOSERS) and unwanted and any(each.zeros for each in self._inputs)
+        return self.makes_nan and any(each.zeros for each in self.look.inputs) and self._only_chosen(forward)
 
-    def _only_read_by(self, event: Event, operators: tuple[str, ...]) -> bool:
-        """Whether every path from an event to the loss goes through these operators."""
-        assert self.trace.tracer is not None
-        reached, chosen, last = {event.number}, False, event.number
-        for other in self.trace.tracer.events[event.number + 1 :]:
-            if other.phase != "forward":
-                continue
-            last = other.number
-            if not reached.intersection(other.inputs):
-                continue
-            if other.operator.startswith(operators):
-                chosen = True
-            else:
-                reached.add(other.number)
-        return chosen and last not in reached
+    def _only_chosen(self, event: Event) -> bool:
+        """Whether every path from an event to the loss goes through operators that discard values."""
+        later = [each for each in self.trace.tracer.events[event.number + 1 :] if each.phase == "forward"]
+        reached, chosen = {event.number}, False
+        for other in later:
+            if reached.intersection(other.inputs):
+                if other.operator.startswith(CHOOSERS):
+                    chosen = True
+                else:
+                    reached.add(other.number)
+        return chosen and later[-1].number not in reached
 
     @cached_property
     def masked_rows(self) -> bool:
         """Whether a softmax is over -inf only, or attention over no key."""
-        if self.in_backward or self._event is None:
+        if self.in_backward:
             return False
-        fused = any(word in self.operator for word in ATTENTION)
         if any(word in self.operator for word in SOFTMAX):
-            return Health.INFINITE in self._event.before
-        return fused and any(look.infinities or _whole_rows_masked(look) for look in self._inputs)
+            return Health.INFINITE in self.at.before
+        closed = any(look.infinities or (look.dtype == "bool" and look.zeros) for look in self.look.inputs)
+        return closed and any(word in self.operator for word in ATTENTION)
 
     @cached_property
     def no_labels(self) -> str:
         """Batch item without supervision: labels that are all ignored, a mask that is all 0."""
-        if self._event is not None and "nll_loss" in self._event.operator and self.look is not None:
+        items = batch_items(self.step.batch)
+        if "nll_loss" in self.at.operator:
             targets = [look for look in self.look.inputs if look.dtype == "int64"]
             ignored = targets[0].largest if targets and targets[0].least == targets[0].largest else None
-            if ignored is not None and (ignored < 0 or ignored in self._event.constants[-1:]):
-                return next((name for name in batch_items(self.step.batch) if is_labels(name)), "labels")
+            if ignored is not None and (ignored < 0 or ignored in self.at.constants[-1:]):
+                return next(filter(is_labels, items), "labels")
         if self.operator not in ("div", "true_divide", "mean"):
             return ""
-        counted = self._counted_labels()
-        if counted:
+        if counted := self._counted_labels():
             return counted
-        for name, item in batch_items(self.step.batch).items():
+        for name, item in items.items():
             unsupervised = item.numel() > 0 and not item.is_floating_point() and item.dtype.is_signed
             if is_labels(name) and unsupervised and bool((item < 0).all()):
                 return name
-            if _is_loss_mask(name) and item.numel() and not bool(item.bool().any()):
+            if any(word in name.lower() for word in LOSS_MASKS) and item.numel() and not bool(item.bool().any()):
                 return name
         return ""
 
     def _counted_labels(self) -> str:
         """Labels counted by a denominator of 0, if it counts labels."""
-        at, tracer = self._event, self.trace.tracer
-        if at is None or tracer is None:
-            return ""
-        todo: list[int] = list(at.inputs[1:2])
+        tracer = self.trace.tracer
+        todo: list[int] = list(self.at.inputs[1:2])
         seen: set[int] = set()
         compared = False
         while todo and len(seen) < 32:
@@ -254,23 +273,15 @@ class Readings:
     @cached_property
     def constant_feature(self) -> bool:
         """Whether it is a division by a std of 0."""
-        event = self._event
-        if (
-            event is None
-            or self.trace.tracer is None
-            or self.operator not in ("div", "true_divide", "reciprocal", "rsqrt")
-        ):
+        if self.operator not in ("div", "true_divide", "reciprocal", "rsqrt"):
             return False
-        writers = [self.trace.tracer.events[n] for n in event.inputs if n >= 0]
+        writers = self._writers_of([self.at])
         return any(w.operator.startswith(("aten.std", "aten.var")) for w in [*writers, *self._writers_of(writers)])
 
     @property
     def too_few_for_a_spread(self) -> bool:
         """Whether a std has too few values, usually one row, so its denominator is 0."""
-        look = self.look
-        if self.in_backward or self.operator not in SPREADS or look is None or look.output is None:
-            return False
-        return look.output.nans > 0 and self.largest_input < HUGE
+        return self.operator in SPREADS and not self.in_backward and self.makes_nan and self.largest_input < HUGE
 
     @property
     def no_rows(self) -> bool:
@@ -291,18 +302,16 @@ class Readings:
         if self.origin is not None and self.origin.leaf:
             item = batch_items(self.step.batch).get(self.origin.leaf)
             return [] if item is None or size is None else bad_rows(item, size)
-        look = self.look
-        if look is None or look.output is None or not self._of_the_batch:
-            return []
-        return batch_rows(look.output.shape, look.output.bad_rows, size)
+        output = self.look.output
+        return batch_rows(output.shape, output.bad_rows, size) if self._of_the_batch else []
 
     @property
     def _of_the_batch(self) -> bool:
         """Whether the origin depends on the batch: rows of a weight are not batch rows."""
-        at, tracer = self._event, self.trace.tracer
-        if at is None or tracer is None or self.origin is None:
+        tracer = self.trace.tracer
+        if self.origin is None or self.at is NO_EVENT:
             return True
-        todo, seen = [(self.origin.forward or at).number], set[int]()
+        todo, seen = [(self.origin.forward or self.at).number], set[int]()
         while todo:
             number = todo.pop()
             if number < 0:
@@ -313,25 +322,8 @@ class Readings:
                 todo += tracer.events[number].inputs
         return False
 
-    @property
-    def _zero_times_infinity(self) -> bool:
-        look, at = self.look, self._event
-        if look is None or at is None or look.output is None or not look.output.nans:
-            return False
-        infinite = Health.INFINITE in at.before or any(math.isinf(value) for value in at.constants)
-        return infinite and any(each.zeros for each in look.inputs)
-
-    @property
-    def _event(self) -> Event | None:
-        return None if self.origin is None else self.origin.where
-
-    @property
-    def _inputs(self) -> list[TensorLook]:
-        return [] if self.look is None else self.look.inputs
-
     def _readers_of(self, event: Event) -> Iterator[Event]:
         """Forward events that use this one's output, directly or through others."""
-        assert self.trace.tracer is not None
         reached = {event.number}
         for other in self.trace.tracer.events[event.number + 1 :]:
             if other.phase == "forward" and reached.intersection(other.inputs):
@@ -339,7 +331,6 @@ class Readings:
                 yield other
 
     def _writers_of(self, events: list[Event]) -> list[Event]:
-        assert self.trace.tracer is not None
         return [self.trace.tracer.events[n] for event in events for n in event.inputs if n >= 0]
 
 
@@ -347,15 +338,3 @@ def is_labels(name: str) -> bool:
     """Whether an item of the batch is called like labels."""
     last = name.rpartition(".")[2].lower()
     return any(last == word or (len(word) > 1 and word in last) for word in LABELS)
-
-
-def _is_loss_mask(name: str) -> bool:
-    return any(word in name.lower() for word in ("loss_mask", "label_mask", "completion", "response", "assistant"))
-
-
-def _magnitude(look: TensorLook) -> float:
-    return max(abs(look.least or 0.0), abs(look.largest or 0.0))
-
-
-def _whole_rows_masked(look: TensorLook) -> bool:
-    return look.dtype == "bool" and look.zeros > 0

@@ -3,19 +3,63 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from stayfinite.autopsy.steps.batch_parts import batch_items, with_changed
-from stayfinite.autopsy.steps.function_mode import FunctionChange
-from stayfinite.autopsy.steps.threads import of_this_step
+
+
+def of_this_step() -> Callable[[], bool]:
+    """Return a test whether the current thread belongs to the caller's step: its own, or one of autograd's."""
+    owner = threading.get_ident()
+
+    def mine() -> bool:
+        here = threading.get_ident()
+        if here == owner:
+            return True
+        # Autograd's threads are unknown to Python, or dummies.
+        return not any(t.ident == here and not isinstance(t, threading._DummyThread) for t in threading.enumerate())
+
+    return mine
+
+
+class FunctionChange(TorchFunctionMode):
+    """Every torch function goes through ``call``."""
+
+    def __init__(self) -> None:
+        TorchFunctionMode.__init__(self)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return self.call(func, args, kwargs or {})
+
+    def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function, or a replacement."""
+        return func(*args, **kwargs)
+
 
 HALVES = (torch.float16, torch.bfloat16)
+
+
+@contextmanager
+def replaced(owner: Any, **others: Any) -> Iterator[None]:
+    """Context in which attributes of an object, a class or a module have other values."""
+    kept = {name: vars(owner)[name] for name in others}
+    try:
+        for name, other in others.items():
+            setattr(owner, name, other)
+        yield
+    finally:
+        for name, before in kept.items():
+            setattr(owner, name, before)
 
 
 def autocast_as(dtype: torch.dtype | None) -> AbstractContextManager[None]:
@@ -41,10 +85,8 @@ def own_autocast_ignored() -> AbstractContextManager[None]:
     return _autocast_changed(change)
 
 
-@contextmanager
-def _autocast_changed(change: Callable[[Any], None]) -> Iterator[None]:
-    kind: Any = torch.amp.autocast
-    entering = kind.__enter__
+def _autocast_changed(change: Callable[[Any], None]) -> AbstractContextManager[None]:
+    entering: Any = torch.amp.autocast.__enter__
     mine = of_this_step()
 
     def enter(self: Any) -> Any:
@@ -57,33 +99,25 @@ def _autocast_changed(change: Callable[[Any], None]) -> Iterator[None]:
         finally:
             self.fast_dtype, self._enabled = kept
 
-    kind.__enter__ = enter
-    try:
-        yield
-    finally:
-        kind.__enter__ = entering
+    return replaced(torch.amp.autocast, __enter__=enter)
 
 
-@contextmanager
-def half_weights_as(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+def half_weights_as(model: nn.Module, dtype: torch.dtype) -> AbstractContextManager[None]:
     """Half-precision parameters and buffers use this dtype instead."""
     halves = [tensor for tensor in [*model.parameters(), *model.buffers()] if tensor.dtype in HALVES]
-    with _other_data((tensor, tensor.data.to(dtype)) for tensor in halves):
-        yield
+    return _other_data((tensor, tensor.data.to(dtype)) for tensor in halves)
 
 
-@contextmanager
-def weights_from(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
+def weights_from(model: nn.Module, weights: Mapping[str, Tensor]) -> AbstractContextManager[None]:
     """Replace parameters and buffers by name; others stay."""
     named = [*model.named_parameters(), *model.named_buffers()]
     changed = [(tensor, weights[name]) for name, tensor in named if name in weights]
     # A copy: the forward pass writes to running statistics, and these may be a snapshot's memory.
-    with _other_data(
+    return _other_data(
         (tensor, other.to(device=tensor.device, dtype=tensor.dtype, copy=True))
         for tensor, other in changed
         if other.shape == tensor.shape
-    ):
-        yield
+    )
 
 
 @contextmanager
@@ -147,13 +181,11 @@ def other_forwards(forwards: Mapping[nn.Module, Callable[..., Any]]) -> Iterator
                 own["forward"] = before
 
 
-@contextmanager
-def math_attention() -> Iterator[None]:
+def math_attention() -> AbstractContextManager[None]:
     """Scaled dot-product attention with the math kernel."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    with sdpa_kernel(SDPBackend.MATH):
-        yield
+    return sdpa_kernel(SDPBackend.MATH)
 
 
 @contextmanager
@@ -167,41 +199,31 @@ def eager_attention(model: Any) -> Iterator[None]:
         model.set_attn_implementation(kept)
 
 
-@contextmanager
-def eager() -> Iterator[None]:
+def eager() -> AbstractContextManager[Any]:
     """Compiled functions run in eager mode."""
-    if "torch._dynamo" not in sys.modules:  # nothing is compiled
-        yield
-        return
-    with torch.compiler.set_stance("force_eager"):
-        yield
+    compiles = "torch._dynamo" in sys.modules
+    return torch.compiler.set_stance("force_eager") if compiles else nullcontext()
 
 
 @contextmanager
 def no_dropout(model: nn.Module) -> Iterator[None]:
     """Disable dropout, in modules and functions."""
-    functional = torch.nn.functional
     names = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
-    kept = {name: getattr(functional, name) for name in names}
 
     def through(input: Tensor, *_args: Any, **_kwargs: Any) -> Tensor:
         return input
 
-    modes = [(module, module.training) for module in model.modules() if "Dropout" in type(module).__name__]
-    try:
-        for name in names:
-            setattr(functional, name, through)
-        for module, _ in modes:
-            module.training = False
+    with ExitStack() as stack:
+        stack.enter_context(replaced(torch.nn.functional, **dict.fromkeys(names, through)))
+        for module in model.modules():
+            if "Dropout" in type(module).__name__:
+                stack.enter_context(replaced(module, training=False))
         yield
-    finally:
-        for name, function in kept.items():
-            setattr(functional, name, function)
-        for module, training in modes:
-            module.training = training
 
 
-class _Casts(FunctionChange):
+class CastsAs(FunctionChange):
+    """Explicit casts to fp16, such as `x.half()`, use this dtype instead."""
+
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
         self._dtype = dtype
@@ -214,13 +236,6 @@ class _Casts(FunctionChange):
             args = tuple(self._dtype if arg is torch.float16 else arg for arg in args)
             kwargs = {name: self._dtype if value is torch.float16 else value for name, value in kwargs.items()}
         return func(*args, **kwargs)
-
-
-@contextmanager
-def casts_as(dtype: torch.dtype) -> Iterator[None]:
-    """Explicit casts to fp16, such as `x.half()`, use this dtype instead."""
-    with _Casts(dtype):
-        yield
 
 
 def finite_inputs(batch: Any, only: Callable[[str], bool] | None = None) -> Any:
@@ -245,11 +260,10 @@ def in_full(leaf: Any) -> Any:
     return leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in HALVES else leaf
 
 
-@contextmanager
-def derived_backward(function: str) -> Iterator[None]:
+def derived_backward(function: str) -> AbstractContextManager[None]:
     """Differentiate a custom autograd function by autograd instead of its own backward."""
     kind: Any = torch.autograd.Function
-    own = kind.__dict__["apply"]
+    own = vars(kind)["apply"]
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         if cls.__name__ != function:
@@ -258,11 +272,7 @@ def derived_backward(function: str) -> Iterator[None]:
             return cls.forward(*args, **kwargs)
         return cls.forward(_Forgetful(args), *args, **kwargs)
 
-    kind.apply = classmethod(apply)
-    try:
-        yield
-    finally:
-        kind.apply = own
+    return replaced(kind, apply=classmethod(apply))
 
 
 class _Forgetful:

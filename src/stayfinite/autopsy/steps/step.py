@@ -22,13 +22,13 @@ from stayfinite.state.rng import capture_rng, restore_rng
 class Outcome:
     """Result of a step."""
 
-    finite: bool
+    finite: bool = False
     """Whether the loss and every gradient are finite."""
-    loss: float
-    grad_norm: float
-    largest: float
+    loss: float = math.nan
+    grad_norm: float = math.nan
+    largest: float = math.nan
     """Largest magnitude among the gradients."""
-    zero_share: float
+    zero_share: float = 0.0
     """Share of gradient elements that are exactly 0."""
     seconds: float
     error: str = ""
@@ -59,15 +59,7 @@ class Step:
             with untouched(self.model):
                 loss = self.execute(self.fresh_batch(), lambda: sizes.append(self._gradient_sizes()))
         except Exception as error:  # a forward pass with fewer rows or other weights may raise anything
-            return Outcome(
-                finite=False,
-                loss=math.nan,
-                grad_norm=math.nan,
-                largest=math.nan,
-                zero_share=0.0,
-                seconds=time.perf_counter() - start,
-                error=f"{type(error).__name__}: {error}",
-            )
+            return Outcome(seconds=time.perf_counter() - start, error=f"{type(error).__name__}: {error}")
         value = float(loss.detach().float())
         norm, largest, zeros = sizes[0]
         return Outcome(

@@ -31,8 +31,8 @@ class Trace:
     uses_attention: bool = False
     """Whether a fused attention operator ran."""
     uses_dropout: bool = False
-    tracer: Tracer | None = None
-    """All events, while they are needed."""
+    tracer: Tracer
+    """All events."""
 
     @property
     def origin(self) -> Origin | None:

@@ -67,8 +67,8 @@ class Event:
 class CloseLook:
     """Summary of an operator's inputs and output."""
 
-    inputs: list[TensorLook] = field(default_factory=list)
-    output: TensorLook | None = None
+    inputs: list[TensorLook]
+    output: TensorLook
 
 
 @dataclass(slots=True)
@@ -77,13 +77,13 @@ class TensorLook:
 
     shape: tuple[int, ...]
     dtype: str
-    least: float | None
+    least: float | None = None
     """Smallest finite value; None if there is none."""
-    largest: float | None
+    largest: float | None = None
     """Largest finite value."""
-    nans: int
-    infinities: int
-    zeros: int
+    nans: int = 0
+    infinities: int = 0
+    zeros: int = 0
     first_bad: list[list[int]] = field(default_factory=list)
     """Indices of the first non-finite values."""
     bad_rows: list[int] = field(default_factory=list)
@@ -92,3 +92,15 @@ class TensorLook:
     """Name of a leaf: a parameter, a buffer or a batch item."""
     at_bad: list[float] = field(default_factory=list)
     """Values of an input at the output's first bad positions; empty if the shapes do not fit."""
+
+    @property
+    def extremes(self) -> list[float]:
+        """Smallest and largest finite value, if there is any."""
+        return [value for value in (self.least, self.largest) if value is not None]
+
+
+NO_EVENT = Event(-1, "", "forward", "", "", None, None, -1, "", (), (), Health.FINITE)
+"""Stands for the operator that nobody knows."""
+
+NOTHING_SEEN = CloseLook([], TensorLook((), ""))
+"""Stands for a look that nobody took."""

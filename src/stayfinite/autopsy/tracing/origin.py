@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from stayfinite.autopsy.tracing.events import Event, Health
+from stayfinite.autopsy.tracing.events import CloseLook, Event, Health
 from stayfinite.autopsy.tracing.tracer import Tracer, is_constant_infinity
 
 MASKED = ("softmax", "scaled_dot_product", "logsumexp", "attention", "max", "min", "sort", "topk", "where", "exp")
@@ -54,6 +54,11 @@ class Origin:
     def where(self) -> Event | None:
         """The operator to look at."""
         return self.event or self.reader
+
+    @property
+    def look(self) -> CloseLook | None:
+        """Inputs and output of the operator, if it was looked at."""
+        return None if self.event is None else self.event.close_look
 
 
 def find_origins(tracer: Tracer, sinks: Iterable[int]) -> list[Origin]:

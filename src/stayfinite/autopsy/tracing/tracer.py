@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -21,17 +21,38 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from stayfinite.autopsy.tracing.events import CloseLook, Event, Health
 from stayfinite.autopsy.tracing.frames import NOWHERE, Lines, Places
 from stayfinite.autopsy.tracing.looking import (
+    NAMES,
+    PLAIN,
+    Kind,
     can_be_bad,
     finite_together,
     health_now,
+    is_part,
+    kind_of,
     look_closely,
+    sort_out,
+    storage_of,
     surely_finite,
     unwrapped,
     values_at,
     worst_in,
 )
-from stayfinite.autopsy.tracing.module_hooks import every_module_heard
-from stayfinite.autopsy.tracing.operators import NAMES, PLAIN, Kind, is_part, kind_of, sort_out, storage_of
+
+
+@contextmanager
+def every_module_heard(enter: Callable[..., Any], leave: Callable[..., Any]) -> Iterator[None]:
+    """Call ``enter`` and ``leave`` as torch hooks before and after each module, also one that fails.
+
+    For all modules, not only the model's: a teacher or averaged weights may be part of the loss.
+    """
+    with ExitStack() as hung:
+        for hook in (
+            nn.modules.module.register_module_forward_pre_hook(enter),
+            nn.modules.module.register_module_forward_hook(leave, always_call=True),
+        ):
+            hung.callback(hook.remove)
+        yield
+
 
 WINDOW = 16
 """Operators on an accelerator that are checked with one sync."""

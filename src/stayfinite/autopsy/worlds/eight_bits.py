@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stayfinite.autopsy.steps.changes import other_forwards
-from stayfinite.autopsy.steps.function_mode import FunctionChange
+from stayfinite.autopsy.steps.changes import FunctionChange, other_forwards
 
 EIGHT_BITS = frozenset(
     dtype

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -21,9 +21,8 @@ from torch.utils._pytree import tree_iter
 from torch.utils.flop_counter import FlopCounterMode
 
 from stayfinite.autopsy.steps.batch_parts import with_changed
-from stayfinite.autopsy.steps.changes import eager, no_dropout
+from stayfinite.autopsy.steps.changes import eager, no_dropout, of_this_step, replaced
 from stayfinite.autopsy.steps.step import Step, untouched
-from stayfinite.autopsy.steps.threads import of_this_step
 from stayfinite.autopsy.steps.trace import Trace
 from stayfinite.autopsy.tracing.looking import can_be_bad
 
@@ -73,7 +72,7 @@ def moved_to(step: Step, device: torch.device, *, dropout: bool = True) -> Step:
 
 def draws_numbers(trace: Trace) -> bool:
     """Whether it uses random numbers besides dropout, which would differ on another device."""
-    names = set() if trace.tracer is None else {(e.operator, e.overload) for e in trace.tracer.events}
+    names = {(e.operator, e.overload) for e in trace.tracer.events}
     return any(
         _is_random(operator, overload) and not any(word in operator for word in OF_DROPOUT)
         for operator, overload in names
@@ -136,8 +135,7 @@ def model_on(model: nn.Module, device: torch.device) -> Iterator[None]:
             shelf[name] = value
 
 
-@contextmanager
-def autocast_on(device: str) -> Iterator[None]:
+def autocast_on(device: str) -> AbstractContextManager[None]:
     """Every autocast in the step is for this kind of device."""
     kind: Any = torch.amp.autocast
     entering, leaving = kind.__enter__, kind.__exit__
@@ -154,21 +152,12 @@ def autocast_on(device: str) -> Iterator[None]:
         finally:
             self.device = self.__dict__.pop("_left_device", self.device)
 
-    kind.__enter__, kind.__exit__ = enter, leave
-    try:
-        yield
-    finally:
-        kind.__enter__, kind.__exit__ = entering, leaving
+    return replaced(kind, __enter__=enter, __exit__=leave)
 
 
-@contextmanager
-def nothing_stays_behind(device: str) -> Iterator[None]:
+def nothing_stays_behind(device: str) -> AbstractContextManager[Any]:
     """An operator that computes on this kind of device is an error; empty for no check."""
-    if not device:
-        yield
-        return
-    with _Elsewhere(device):
-        yield
+    return _Elsewhere(device) if device else nullcontext()
 
 
 class _Elsewhere(TorchDispatchMode):

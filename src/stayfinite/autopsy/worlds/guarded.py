@@ -7,32 +7,17 @@ a nonzero denominator, a softmax over a fully masked row gets an open one, an em
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.steps.function_mode import FunctionChange
+from stayfinite.autopsy.steps.changes import FunctionChange
 from stayfinite.autopsy.tracing.events import Place
 from stayfinite.autopsy.tracing.frames import places
 
 Guarded = Callable[..., Any]
-
-
-@contextmanager
-def operator_guarded(place: Place) -> Iterator[None]:
-    """Guard the operators called from this line."""
-    with _GuardedLine(place):
-        yield
-
-
-@contextmanager
-def finite_constants(place: Place) -> Iterator[None]:
-    """Infinities written by this line become large finite numbers."""
-    with _FiniteConstants(place):
-        yield
 
 
 def can_be_guarded(operator: str) -> bool:
@@ -40,35 +25,36 @@ def can_be_guarded(operator: str) -> bool:
     return any(operator.strip("_").startswith(stem) for stem in _STEMS)
 
 
-class _GuardedLine(FunctionChange):
+class _OnOneLine(FunctionChange):
     def __init__(self, place: Place) -> None:
         super().__init__()
-        self._place = place
+        self._line = place.file, place.line
+
+    def _called_here(self) -> bool:
+        near, _ = places()
+        return near is not None and (near.file, near.line) == self._line
+
+
+class GuardedLine(_OnOneLine):
+    """Context in which the operators called from a line are guarded."""
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the guarded form if line and operator match."""
-        name = getattr(func, "__name__", "").strip("_")
-        form = _FORMS.get(name)
-        if form is None:
-            return func(*args, **kwargs)
-        near, _ = places()
-        if near is None or (near.file, near.line) != (self._place.file, self._place.line):
+        form = _FORMS.get(getattr(func, "__name__", "").strip("_"))
+        if form is None or not self._called_here():
             return func(*args, **kwargs)
         return form(func, *args, **kwargs)
 
 
-class _FiniteConstants(FunctionChange):
-    def __init__(self, place: Place) -> None:
-        super().__init__()
-        self._place = place
+class FiniteConstants(_OnOneLine):
+    """Context in which infinities written by a line become large finite numbers."""
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function with finite numbers instead of infinite ones."""
-        if any(isinstance(value, float) and math.isinf(value) for value in (*args, *kwargs.values())):
-            near, _ = places()
-            if near is not None and (near.file, near.line) == (self._place.file, self._place.line):
-                args = tuple(_large(value) for value in args)
-                kwargs = {name: _large(value) for name, value in kwargs.items()}
+        infinite = any(isinstance(value, float) and math.isinf(value) for value in (*args, *kwargs.values()))
+        if infinite and self._called_here():
+            args = tuple(_large(value) for value in args)
+            kwargs = {name: _large(value) for name, value in kwargs.items()}
         return func(*args, **kwargs)
 
 
@@ -81,16 +67,25 @@ def _eps(tensor: Tensor) -> float:
     return 1e-3 if tensor.dtype in (torch.float16, torch.bfloat16) else 1e-6
 
 
-def _above_zero(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    return func(x.clamp_min(0.0) + _eps(x), *args, **kwargs) if isinstance(x, Tensor) else func(x, *args, **kwargs)
+def _with_first(change: Callable[[Any], Any]) -> Guarded:
+    """The form that changes its first argument."""
+    return lambda func, x, *args, **kwargs: func(change(x), *args, **kwargs)
 
 
-def _within_one(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    return func(x.clamp(-1.0 + _eps(x), 1.0 - _eps(x)), *args, **kwargs)
+def _above_zero(x: Any) -> Any:
+    return x.clamp_min(0.0) + _eps(x) if isinstance(x, Tensor) else x
 
 
-def _probability(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    return func(x.clamp(_eps(x), 1.0 - _eps(x)), *args, **kwargs)
+def _within_one(x: Tensor) -> Tensor:
+    return x.clamp(-1.0 + _eps(x), 1.0 - _eps(x))
+
+
+def _shifted(x: Tensor) -> Tensor:
+    return x + _eps(x)
+
+
+def _small_exponent(x: Tensor, in_half: float = 4.0) -> Tensor:
+    return x.clamp_max(in_half if x.dtype is torch.float16 else 30.0)
 
 
 def _power(func: Guarded, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -100,16 +95,8 @@ def _power(func: Guarded, x: Any, *args: Any, **kwargs: Any) -> Any:
         # A negative base has no fractional power.
         x = torch.where(x.abs() < _eps(x), torch.full_like(x, _eps(x)), x) if whole else x.clamp_min(_eps(x))
     if isinstance(exponent, Tensor) and not isinstance(x, Tensor):
-        args = (exponent.clamp_max(4.0 if exponent.dtype is torch.float16 else 30.0), *args[1:])
+        args = (_small_exponent(exponent), *args[1:])
     return func(x, *args, **kwargs)
-
-
-def _reversed_power(func: Guarded, exponent: Tensor, base: Any, *args: Any, **kwargs: Any) -> Any:
-    return func(exponent.clamp_max(4.0 if exponent.dtype is torch.float16 else 30.0), base, *args, **kwargs)
-
-
-def _above_minus_one(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    return func(x.clamp_min(-1.0 + _eps(x)), *args, **kwargs)
 
 
 def _product(func: Guarded, x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
@@ -123,10 +110,6 @@ def _product(func: Guarded, x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
     return func(x, y, *args, **kwargs)
 
 
-def _shifted(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    return func(x + _eps(x), *args, **kwargs)
-
-
 def _spread(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Avoid a std of 0; the std of a single value is 0."""
     found = func(x + _eps(x), *args, **kwargs)
@@ -138,14 +121,6 @@ def _denominator(func: Guarded, x: Any, y: Any, *args: Any, **kwargs: Any) -> An
     return func(x, _not_zero(y), *args, **kwargs)
 
 
-def _reversed_denominator(func: Guarded, x: Any, y: Any, *args: Any, **kwargs: Any) -> Any:
-    return func(_not_zero(x), y, *args, **kwargs)
-
-
-def _own_denominator(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    return func(_not_zero(x), *args, **kwargs)
-
-
 def _not_zero(value: Any) -> Any:
     if not isinstance(value, Tensor):
         return 1 if isinstance(value, int | float) and value == 0 else value
@@ -154,10 +129,6 @@ def _not_zero(value: Any) -> Any:
     eps = _eps(value)
     away = torch.where(value < 0, torch.full_like(value, -eps), torch.full_like(value, eps))
     return torch.where(value.abs() < eps, away, value)
-
-
-def _bounded_exponent(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-    return func(x.clamp_max(5.0 if x.dtype is torch.float16 else 30.0), *args, **kwargs)
 
 
 def _open_rows(func: Guarded, x: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -216,23 +187,24 @@ def _long_enough(func: Guarded, *args: Any, **kwargs: Any) -> Any:
 
 
 _FORMS: dict[str, Guarded] = {
-    **dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt", "digamma", "lgamma", "logit"), _above_zero),
-    **dict.fromkeys(("acos", "asin", "arccos", "arcsin", "atanh", "arctanh", "erfinv"), _within_one),
+    **dict.fromkeys(("log", "log2", "log10", "sqrt", "rsqrt", "digamma", "lgamma", "logit"), _with_first(_above_zero)),
+    **dict.fromkeys(("acos", "asin", "arccos", "arcsin", "atanh", "arctanh", "erfinv"), _with_first(_within_one)),
     **dict.fromkeys(("pow", "float_power", "ipow"), _power),
-    **dict.fromkeys(("norm", "linalg_norm", "linalg_vector_norm", "cdist", "dist"), _shifted),
+    **dict.fromkeys(("norm", "linalg_norm", "linalg_vector_norm", "cdist", "dist"), _with_first(_shifted)),
     **dict.fromkeys(("std", "var"), _spread),
-    "pairwise_distance": _shifted,
+    "pairwise_distance": _with_first(_shifted),
     **dict.fromkeys(("div", "divide", "true_divide", "truediv", "itruediv", "atan2"), _denominator),
     **dict.fromkeys(("floor_divide", "fmod", "remainder"), _denominator),
-    "rpow": _reversed_power, "log1p": _above_minus_one, "hypot": _shifted,
+    "rpow": _with_first(_small_exponent), "hypot": _with_first(_shifted),
+    "log1p": _with_first(lambda x: x.clamp_min(-1.0 + _eps(x))),
     **dict.fromkeys(("mul", "multiply", "imul", "rmul"), _product),
-    "rtruediv": _reversed_denominator, "rdiv": _reversed_denominator, "reciprocal": _own_denominator,
-    **dict.fromkeys(("exp", "expm1", "exp2", "sinh", "cosh"), _bounded_exponent),
+    **dict.fromkeys(("rtruediv", "rdiv", "reciprocal"), _with_first(_not_zero)),
+    **dict.fromkeys(("exp", "expm1", "exp2", "sinh", "cosh"), _with_first(lambda x: _small_exponent(x, 5.0))),
     **dict.fromkeys(("softmax", "log_softmax", "logsumexp"), _open_rows),
     "scaled_dot_product_attention": _open_mask,
     **dict.fromkeys(("cross_entropy", "nll_loss"), _some_label),
     **dict.fromkeys(("mean", "nanmean"), _some_element),
-    "binary_cross_entropy": _probability,
+    "binary_cross_entropy": _with_first(lambda x: x.clamp(_eps(x), 1.0 - _eps(x))),
     "normalize": _normalised, "cosine_similarity": _normalised,
     "multi_head_attention_forward": _open_padding,
     **dict.fromkeys(("layer_norm", "group_norm", "rms_norm", "batch_norm", "instance_norm"), _with_eps),

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, AdamW, NAdam, Optimizer, RAdam
 
 from stayfinite.autopsy.steps import changes
 from stayfinite.autopsy.steps.batch_parts import batch_items, with_changed
@@ -20,9 +20,49 @@ from stayfinite.autopsy.steps.step import Outcome, Step
 from stayfinite.autopsy.steps.trace import Trace
 from stayfinite.autopsy.tracing.origin import custom_function
 from stayfinite.autopsy.worlds import eight_bits, elsewhere
-from stayfinite.autopsy.worlds.guarded import can_be_guarded, finite_constants, operator_guarded
-from stayfinite.autopsy.worlds.undoing import before_last_update
+from stayfinite.autopsy.worlds.guarded import FiniteConstants, GuardedLine, can_be_guarded
 from stayfinite.core.source_lines import line_in_words
+
+
+def before_last_update(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor] | None:
+    """Weights by name; None if the step cannot be undone, or there was none."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    weights: dict[str, Tensor] = {}
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter)
+            if parameter not in names or not state:
+                continue
+            update = _update(optimizer, group, state)
+            if update is None:
+                return None
+            decay = 1.0 - float(group["lr"]) * float(group.get("weight_decay", 0.0)) * _decoupled(optimizer, group)
+            before = parameter.detach().double() + float(group["lr"]) * update
+            weights[names[parameter]] = (before / decay).to(parameter.dtype)
+    return weights or None
+
+
+def _decoupled(optimizer: Optimizer, group: dict[str, Any]) -> float:
+    return float(isinstance(optimizer, AdamW) or bool(group.get("decoupled_weight_decay")))
+
+
+def _update(optimizer: Optimizer, group: dict[str, Any], state: dict[str, Tensor]) -> Tensor | None:
+    """The last update divided by the learning rate."""
+    if isinstance(optimizer, SGD):
+        momentum = state.get("momentum_buffer")
+        return None if momentum is None else momentum.double()
+    if isinstance(optimizer, NAdam | RAdam) or not isinstance(optimizer, Adam | AdamW):
+        return None
+    if "exp_avg" not in state:
+        return None
+    first, second = group["betas"]
+    count = float(state["step"])
+    mean = state["exp_avg"].double() / (1 - float(first) ** count)
+    size = (state["exp_avg_sq"].double() / (1 - float(second) ** count)).sqrt()
+    eps = torch.tensor(float(group["eps"]), dtype=state["exp_avg"].dtype).double()
+    update: Tensor = mean / (size + eps)
+    return update
+
 
 TOO_LARGE_TO_SQUARE = math.sqrt(torch.finfo(torch.float32).max)
 """A larger gradient norm overflows in fp32, where squares are summed, even if every gradient is finite."""
@@ -83,7 +123,7 @@ def precision_world(step: Step, name: str) -> World:
     contexts: tuple[Context, ...] = (
         partial(changes.autocast_as, None if name == "fp32" else dtype),
         partial(changes.half_weights_as, step.model, dtype),
-        partial(changes.casts_as, dtype),
+        partial(changes.CastsAs, dtype),
     )
     batch = step.batch if name == "fp16" else _cast(step.batch, dtype)
     scale = step.scale if name == "fp16" else 1.0
@@ -96,60 +136,108 @@ Builders = dict[str, Callable[[], World | None]]
 
 def all_worlds(step: Step, trace: Trace, materials: Materials) -> Builders:
     """All worlds that make sense for this step, cheapest first."""
-    return {
-        "same": lambda: World("same", "nothing", step),
-        **_of_the_batch(step),
-        **_of_precision(step, trace),
-        **_of_eight_bits(step, trace, materials),
-        **_of_the_origin(step, trace),
-        **_of_kernels(step, trace, compiled=materials.compiled),
-        **_of_weights(step, trace, materials),
-        **_of_the_device(step, trace),
-    }
+    return _Possible(step, trace, materials).builders
 
 
-def _of_the_batch(step: Step) -> Builders:
-    if all(bool(item.isfinite().all()) for item in batch_items(step.batch).values() if item.is_floating_point()):
-        return {}
-    change = "NaN and inf in the batch set to 0"
-    mended = partial(changes.finite_inputs, step.batch)
-    return {"inputs_sanitized": lambda: World("inputs_sanitized", change, step.changed(batch=mended()))}
+class _Possible:
+    """Collects the worlds that make sense for a step; ``builders`` has them in order."""
 
+    def __init__(self, step: Step, trace: Trace, materials: Materials) -> None:
+        self._step, self._model, self._trace, self._materials = step, step.model, trace, materials
+        self.builders: Builders = {}
+        self._add("same", "nothing")
+        self._of_the_batch()
+        self._of_precision()
+        self._of_eight_bits()
+        self._of_the_origin()
+        self._of_kernels()
+        self._of_weights()
+        there = elsewhere.other_device(step)
+        if there is not None and not elsewhere.draws_numbers(trace):
+            self.builders[ELSEWHERE] = partial(_elsewhere, step, trace, there)
 
-def _of_precision(step: Step, trace: Trace) -> Builders:
-    """Other formats and loss scales, throughout or in the origin's module."""
-    low, module = low_precision(step, trace), trace.module
-    worlds: Builders = {}
-    if low is not None:
-        worlds["fp32"] = lambda: precision_world(step, "fp32")
-    if low is torch.float16:
-        worlds["bf16"] = lambda: precision_world(step, "bf16")
-    if step.scale != 1.0:
-        worlds["small_loss_scale"] = lambda: World("small_loss_scale", "loss scale 1", step.changed(scale=1.0))
-    if low is torch.float16 and step.scale <= 1.0 and trace.finite:
-        worlds["large_loss_scale"] = lambda: World("large_loss_scale", "loss scale 65,536", step.changed(scale=65536.0))
-    if low is not None and module and _has(step.model, module):
-        in_fp32 = partial(changes.module_in_fp32, step.model, module)
-        worlds["origin_fp32"] = lambda: World("origin_fp32", f"{module} in fp32", step.changed(in_fp32))
-    return worlds
+    def _add(
+        self, name: str, change: str, *around: Context, remedy: str = "", modules: Sequence[str] = (), **fields: Any
+    ) -> None:
+        """Add a world: its name, the change in words, and what to do it with."""
+        self.builders[name] = lambda: World(name, change, self._step.changed(*around, **fields), remedy, tuple(modules))
 
-
-def _of_eight_bits(step: Step, trace: Trace, materials: Materials) -> Builders:
-    """fp8 layers in bf16, or with rowwise scales."""
-    model = step.model
-    swapped = eight_bits.torchao_layers(model)
-    others = eight_bits.casting_layers(model) if any("float8" in dtype for dtype in trace.dtypes) else []
-    layers = swapped or others
-    if not layers:
-        return {}
-    worlds: Builders = {"module_bf16": partial(_without_fp8, step, trace, materials, layers)}
-    coarse = [path for path in swapped if eight_bits.is_tensorwise(model, path)]
-    if coarse:
-        scaled = partial(eight_bits.rowwise, model, coarse)
-        worlds["rowwise_scale"] = lambda: World(
-            "rowwise_scale", "rowwise fp8 scales", step.changed(scaled), "use rowwise scales", tuple(coarse)
+    def _of_the_batch(self) -> None:
+        items = batch_items(self._step.batch).values()
+        if all(bool(item.isfinite().all()) for item in items if item.is_floating_point()):
+            return
+        self._add(
+            "inputs_sanitized", "NaN and inf in the batch set to 0", batch=changes.finite_inputs(self._step.batch)
         )
-    return worlds
+
+    def _of_precision(self) -> None:
+        """Other formats and loss scales, throughout or in the origin's module."""
+        step, module, low = self._step, self._trace.module, low_precision(self._step, self._trace)
+        if low is not None:
+            self.builders["fp32"] = partial(precision_world, step, "fp32")
+        if low is torch.float16:
+            self.builders["bf16"] = partial(precision_world, step, "bf16")
+        if step.scale != 1.0:
+            self._add("small_loss_scale", "loss scale 1", scale=1.0)
+        if low is torch.float16 and step.scale <= 1.0 and self._trace.finite:
+            self._add("large_loss_scale", "loss scale 65,536", scale=65536.0)
+        if low is not None and module and module in dict(self._model.named_modules()):
+            self._add("origin_fp32", f"{module} in fp32", partial(changes.module_in_fp32, self._model, module))
+
+    def _of_eight_bits(self) -> None:
+        """fp8 layers in bf16, or with rowwise scales."""
+        model, trace = self._model, self._trace
+        swapped = eight_bits.torchao_layers(model)
+        others = eight_bits.casting_layers(model) if any("float8" in dtype for dtype in trace.dtypes) else []
+        if layers := swapped or others:
+            self.builders["module_bf16"] = partial(_without_fp8, self._step, trace, self._materials, layers)
+        if coarse := [path for path in swapped if eight_bits.is_tensorwise(model, path)]:
+            scaled = partial(eight_bits.rowwise, model, coarse)
+            self._add("rowwise_scale", "rowwise fp8 scales", scaled, remedy="use rowwise scales", modules=coarse)
+
+    def _of_the_origin(self) -> None:
+        """The origin's line guarded, or a finite mask."""
+        origin = self._trace.origin
+        if origin is None:
+            return
+        event = origin.event
+        if event is not None and (place := event.place) is not None:
+            behind = event if event.called_back else origin.forward or event
+            operator = behind.operator.rpartition(".")[2]
+            change = f"{operator} at {line_in_words(place.file, place.line)} clamped to its domain"
+            if can_be_guarded(operator):
+                # Compiled code bypasses the guard.
+                self._add("origin_guarded", change, changes.eager, partial(GuardedLine, place))
+        if origin.mask is not None and origin.mask.place is not None:
+            finite = partial(FiniteConstants, origin.mask.place)
+            self._add("mask_finite", "a large finite number in the mask, not inf", finite)
+
+    def _of_kernels(self) -> None:
+        """Other kernels, or no dropout."""
+        model, trace = self._model, self._trace
+        if trace.uses_attention:
+            self._add("math_attention", "math attention kernel", changes.math_attention)
+        if hasattr(model, "set_attn_implementation") and _attention_of(model) not in ("", "eager"):
+            self._add("eager_attention", "attention in plain operators", partial(changes.eager_attention, model))
+        if function := custom_function(trace.origin):
+            derived = partial(changes.derived_backward, function)
+            self._add("derived_backward", f"autograd's own backward for {function}", derived)
+        if self._materials.compiled or _is_compiled(self._step):
+            self._add("eager", "eager mode, not compiled", changes.eager)
+        if trace.uses_dropout:
+            self._add("dropout_off", "no dropout", partial(changes.no_dropout, model))
+
+    def _of_weights(self) -> None:
+        """The bad leaf repaired, or earlier weights."""
+        origin, materials = self._trace.origin, self._materials
+        if origin is not None and origin.tensor is not None and not origin.leaf.startswith("batch"):
+            mended = partial(changes.mended, origin.tensor)
+            self._add("leaf_mended", f"NaN and inf in {origin.leaf} set to 0", mended)
+        if materials.good_weights is not None:
+            good = partial(changes.weights_from, self._model, materials.good_weights)
+            self._add("good_weights", "last known-good weights", good, remedy=REMEDY)
+        if materials.optimizer is not None:
+            self.builders["previous_update_undone"] = partial(_undone, self._step, materials.optimizer)
 
 
 def _without_fp8(step: Step, trace: Trace, materials: Materials, layers: list[str]) -> World:
@@ -167,68 +255,6 @@ def _without_fp8(step: Step, trace: Trace, materials: Materials, layers: list[st
     return World("module_bf16", f"{what} in bf16, not fp8", without, f"keep {what} in bf16", tuple(named))
 
 
-def _of_the_origin(step: Step, trace: Trace) -> Builders:
-    """The origin's line guarded, or a finite mask."""
-    worlds: Builders = {}
-    guarded = _guarded(step, trace)
-    if guarded is not None:
-        worlds["origin_guarded"] = lambda: guarded
-    mask = None if trace.origin is None else trace.origin.mask
-    if mask is not None and mask.place is not None:
-        finite = partial(finite_constants, mask.place)
-        worlds["mask_finite"] = lambda: World(
-            "mask_finite", "a large finite number in the mask, not inf", step.changed(finite)
-        )
-    return worlds
-
-
-def _of_kernels(step: Step, trace: Trace, *, compiled: bool) -> Builders:
-    """Other kernels, or no dropout."""
-    worlds: Builders = {}
-    model = step.model
-    if trace.uses_attention:
-        worlds["math_attention"] = lambda: World(
-            "math_attention", "math attention kernel", step.changed(changes.math_attention)
-        )
-    if hasattr(model, "set_attn_implementation") and _attention_of(model) not in ("", "eager"):
-        written_out = partial(changes.eager_attention, model)
-        worlds["eager_attention"] = lambda: World(
-            "eager_attention", ("attention in plain operators"), step.changed(written_out)
-        )
-    function = custom_function(trace.origin)
-    if function:
-        change, derived = f"autograd's own backward for {function}", partial(changes.derived_backward, function)
-        worlds["derived_backward"] = lambda: World("derived_backward", change, step.changed(derived))
-    if compiled or _is_compiled(step):
-        worlds["eager"] = lambda: World("eager", "eager mode, not compiled", step.changed(changes.eager))
-    if trace.uses_dropout:
-        off = partial(changes.no_dropout, model)
-        worlds["dropout_off"] = lambda: World("dropout_off", "no dropout", step.changed(off))
-    return worlds
-
-
-def _of_weights(step: Step, trace: Trace, materials: Materials) -> Builders:
-    """The bad leaf repaired, or earlier weights."""
-    worlds: Builders = {}
-    origin = trace.origin
-    if origin is not None and origin.tensor is not None and not origin.leaf.startswith("batch"):
-        change, mended = f"NaN and inf in {origin.leaf} set to 0", partial(changes.mended, origin.tensor)
-        worlds["leaf_mended"] = lambda: World("leaf_mended", change, step.changed(mended))
-    if materials.good_weights is not None:
-        good = partial(changes.weights_from, step.model, materials.good_weights)
-        worlds["good_weights"] = lambda: World("good_weights", "last known-good weights", step.changed(good), REMEDY)
-    if materials.optimizer is not None:
-        worlds["previous_update_undone"] = partial(_undone, step, materials.optimizer)
-    return worlds
-
-
-def _of_the_device(step: Step, trace: Trace) -> Builders:
-    there = elsewhere.other_device(step)
-    if there is None or elsewhere.draws_numbers(trace):
-        return {}
-    return {ELSEWHERE: partial(_elsewhere, step, trace, there)}
-
-
 def too_large(outcome: Outcome, materials: Materials) -> bool:
     """Whether finite gradients only overflow in the norm, for a step refused for its norm."""
     return materials.trigger == "gradient-not-finite" and outcome.finite and outcome.grad_norm > TOO_LARGE_TO_SQUARE
@@ -242,29 +268,12 @@ def bad(outcome: Outcome, materials: Materials) -> bool:
     return outcome.loss > limits.get("loss", float("inf")) or outcome.grad_norm > limits.get("grad_norm", float("inf"))
 
 
-def _guarded(step: Step, trace: Trace) -> World | None:
-    """The world in which the origin's operator is guarded."""
-    origin = trace.origin
-    if origin is None or origin.event is None or origin.event.place is None:
-        return None
-    behind = origin.event if origin.event.called_back else origin.forward or origin.event
-    operator = behind.operator.rpartition(".")[2]
-    if not can_be_guarded(operator):
-        return None
-    place = origin.event.place
-    change = f"{operator} at {line_in_words(place.file, place.line)} clamped to its domain"
-    # Compiled code bypasses the guard.
-    return World("origin_guarded", change, step.changed(changes.eager, partial(operator_guarded, place)))
-
-
 def _undone(step: Step, optimizer: Optimizer) -> World | None:
     weights = before_last_update(step.model, optimizer)
     if weights is None:
         return None
-    change = "the last update undone"
-    return World(
-        "previous_update_undone", change, step.changed(partial(changes.weights_from, step.model, weights)), REMEDY
-    )
+    undone = step.changed(partial(changes.weights_from, step.model, weights))
+    return World("previous_update_undone", "the last update undone", undone, REMEDY)
 
 
 def _elsewhere(step: Step, trace: Trace, device: torch.device) -> World:
@@ -285,14 +294,6 @@ def _is_compiled(step: Step) -> bool:
         return False
     parts = [*step.model.modules(), step.forward]
     return any(hasattr(part, "_torchdynamo_orig_callable") or hasattr(part, "_orig_mod") for part in parts)
-
-
-def _has(model: nn.Module, path: str) -> bool:
-    try:
-        model.get_submodule(path)
-    except AttributeError:
-        return False
-    return True
 
 
 def _cast(batch: Any, dtype: torch.dtype) -> Any:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from stayfinite.doctor.frames import is_users, short
+from stayfinite.doctor.frames import is_users
 from stayfinite.doctor.patching.text import called
 from stayfinite.doctor.record import Program, tensors_in
-from stayfinite.doctor.slicing import source_line, tree_of
+from stayfinite.doctor.slicing import quoted, tree_of
 from stayfinite.doctor.told import Told, told
 from stayfinite.state.rng import capture_rng, restore_rng
 
@@ -51,11 +51,7 @@ def judge(program: Program) -> Iterator[Told]:
             flip = _line_of_flip(dataset)
             place = _file_of(dataset), flip or _line_of(dataset)
             said = f"Drawn again, row {turned[0]} of {type(dataset).__name__} came {turned[1]} with the same label."
-            yield told(
-                "labels-not-augmented",
-                [*([f"{short(place)}: {source_line(*place)}"] if flip else []), said],
-                place=place, where=short(place), weight=1.9,
-            )  # fmt: skip
+            yield told("labels-not-augmented", [*([quoted(place)] if flip else []), said], place=place, weight=1.9)
             return
 
 

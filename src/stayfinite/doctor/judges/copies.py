@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from stayfinite.doctor.frames import short
 from stayfinite.doctor.record import ModelSeen, Program
 from stayfinite.doctor.told import Told, told
 
@@ -67,10 +66,8 @@ def _out_of_step(program: Program, name: str, model: ModelSeen, copy: ModelSeen,
     if trains and not stayed:
         optimizer = next(iter(program.optimizers.values()))
         yield told(
-            "target-out-of-step",
-            [f"{name} began as a copy of the model. An optimizer trains it, too."],
-            title="A target or EMA copy of the model is trained itself.",
-            place=optimizer.place, where=short(optimizer.place), weight=1.9,
+            "target-out-of-step", [f"{name} began as a copy of the model. An optimizer trains it, too."],
+            title="A target or EMA copy of the model is trained itself.", place=optimizer.place, weight=1.9,
             fix=f"give the optimizer the model's parameters only; {name}.requires_grad_(False)",
         )  # fmt: skip
     elif moved and stayed and not trains and copy.calls_evaluation + copy.calls_training >= 2:

@@ -24,17 +24,15 @@ def judge(program: Program) -> Iterator[Told]:
     if runs_away(course):
         begin, end = ends(course)
         yield told(
-            "flipped-sign",
-            [f"The loss fell from {begin:.4g} to {end:.4g}, faster and faster."],
+            "flipped-sign", [f"The loss fell from {begin:.4g} to {end:.4g}, faster and faster."],
             title="A term of the loss has no lower bound.", confidence=0.7, weight=1.4,
             fix="check each term's sign: squared errors, divergences and penalties are added, not subtracted",
         )  # fmt: skip
     if risen(program, course):
         begin, end = course.finite[0], ends(course)[1]
         yield told(
-            "loss-diverging",
-            [f"The loss went from {begin:.4g} to {end:.4g} in {len(course)} steps."],
-            confidence=0.7, weight=0.9,
+            "loss-diverging", [f"The loss went from {begin:.4g} to {end:.4g} in {len(course)} steps."], confidence=0.7,
+            weight=0.9,
         )  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch.utils.data import RandomSampler
 
-from stayfinite.doctor.frames import short
 from stayfinite.doctor.judges.course import learned, not_learning
 from stayfinite.doctor.patching.text import called
 from stayfinite.doctor.record import ModelSeen, Program, tensors_in
@@ -61,8 +60,7 @@ def _time_first(program: Program) -> Iterator[Told]:
             yield told(
                 "samples-leak",
                 [f"{kind} expects time first but got {list(shape)} for {shape[0]} labels: it reads rows as steps."],
-                place=place, where=short(place), weight=1.8,
-                fix="batch_first=True, or x.transpose(0, 1) before the call",
+                place=place, weight=1.8, fix="batch_first=True, or x.transpose(0, 1) before the call",
             )  # fmt: skip
             return
 
@@ -80,9 +78,8 @@ def _repeated(program: Program) -> Iterator[Told]:
         prints = seen.prints
         if len(prints) >= FEWEST and len(set(prints)) == 1 and seen.part_of_base <= 0.34:
             yield _same_batch(
-                program,
-                f"All {len(prints)} training calls got the same rows: {seen.part_of_base:.0%} of the tensor.", 1.8,
-                fix="advance through the data: x[i:i + batch_size] with i growing",
+                program, f"All {len(prints)} training calls got the same rows: {seen.part_of_base:.0%} of the tensor.",
+                1.8, fix="advance through the data: x[i:i + batch_size] with i growing",
             )  # fmt: skip
             return
 
@@ -91,7 +88,7 @@ def _same_batch(program: Program, evidence: str, weight: float, fix: str) -> Tol
     place = _line_of_training(program)
     return told(
         "duplicate-rows", [evidence], title="Every step trains on the same batch.", severity="error",
-        place=place, where=short(place), weight=weight, fix=fix,
+        place=place, weight=weight, fix=fix,
     )  # fmt: skip
 
 
@@ -122,7 +119,7 @@ def _stored_order(program: Program) -> Iterator[Told]:
                 "unshuffled",
                 [f"On average {pure:.0%} of a batch is one class.",
                  f"Over all {len(batches)} batches no class exceeds {large:.0%}."],
-                place=seen.place, where=short(seen.place), weight=2.0, severity="error",
+                place=seen.place, weight=2.0, severity="error",
                 fix="shuffle the training rows: DataLoader(..., shuffle=True), or a new randperm each epoch",
             )  # fmt: skip
 
@@ -146,7 +143,7 @@ def _scaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
             f"Training inputs: mean {one.mean:.3g}, std {one.spread:.3g}.",
             f"Evaluation inputs: mean {two.mean:.3g}, std {two.spread:.3g}.",
         ],
-        place=place, where=short(place), weight=2.0,
+        place=place, weight=2.0,
     )  # fmt: skip
 
 
@@ -158,9 +155,8 @@ def _unscaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
     if math.isfinite(size) and size > FAR_UNSCALED and stuck:
         place = max(given.places, key=lambda each: given.places[each], default=("", 0))
         yield told(
-            "unscaled-input",
-            [f"Inputs have mean {given.mean:.3g} and std {given.spread:.3g}."],
-            place=place, where=short(place), weight=1.45 if program.bad is None else 1.9, confidence=0.8,
+            "unscaled-input", [f"Inputs have mean {given.mean:.3g} and std {given.spread:.3g}."], place=place,
+            weight=1.45 if program.bad is None else 1.9, confidence=0.8,
         )  # fmt: skip
 
 
@@ -178,9 +174,8 @@ def _shuffled_apart(program: Program) -> Iterator[Told]:
         if lengths and not same:
             place = _line_of_training(program)
             yield told(
-                "labels-shuffled",
-                ["Two loaders with shuffle=True are read side by side. Each draws its own order."],
-                place=place, where=short(place), weight=2.2,
+                "labels-shuffled", ["Two loaders with shuffle=True are read side by side. Each draws its own order."],
+                place=place, weight=2.2,
                 fix="use one DataLoader over TensorDataset(x, y): it keeps input and label together",
             )  # fmt: skip
             return
@@ -207,8 +202,7 @@ def _other_labels(program: Program) -> Iterator[Told]:
                 "labels-shuffled",
                 [f"{seen.other_label} of {seen.again} repeated inputs came with a different label than before.",
                  "The loss shows no learning."],
-                place=seen.place, where=short(seen.place), weight=2.1,
-                fix="index inputs and labels by the same permutation",
+                place=seen.place, weight=2.1, fix="index inputs and labels by the same permutation",
             )  # fmt: skip
             return
 

@@ -141,8 +141,7 @@ def _reward_falls(program: Program, series: list[Printed]) -> Iterator[Told]:
         first, last = each.values[:third], each.values[-third:]
         if max(last) < min(first) and mean(first) - mean(last) > 0.5 * abs(mean(first)):
             yield told(
-                "flipped-sign",
-                [f"\"{each.name}\" fell from {mean(first):.4g} to {mean(last):.4g} during training."],
+                "flipped-sign", [f"\"{each.name}\" fell from {mean(first):.4g} to {mean(last):.4g} during training."],
                 weight=1.4, where=each.name, confidence=0.7, title="Training makes the reward smaller.",
                 fix="minimize the negative: loss = -(log_prob * advantage).mean()",
             )  # fmt: skip

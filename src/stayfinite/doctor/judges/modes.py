@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from stayfinite.doctor.frames import short
 from stayfinite.doctor.record import Place, Program
 from stayfinite.doctor.told import Told, told
 
@@ -25,21 +24,19 @@ def judge(program: Program) -> Iterator[Told]:
         if seen.eval_in_training >= max(FEWEST, 0.3 * seen.calls_training):
             said = f"{name} trained in evaluation mode in {seen.eval_in_training} of {seen.calls_training} calls."
             yield _wrong_mode(
-                "The model trains in evaluation mode.", [said, _effect(seen.module, training=False)],
-                seen.eval_place, 2.0,
-                fix="call model.train() at the start of every training epoch",
+                "The model trains in evaluation mode.", [said, _effect(seen.module, training=False)], seen.eval_place,
+                2.0, fix="call model.train() at the start of every training epoch",
             )  # fmt: skip
         elif seen.judged_awake >= 1 and len(stepping) == 1 and seen.judged_awake >= 0.8 * max(1, seen.judged):
             said = f"{name} was evaluated in training mode in {seen.judged_awake} calls."
             yield _wrong_mode(
                 "The model is evaluated in training mode.", [said, _effect(seen.module, training=True)],
-                seen.train_place, 1.9,
-                fix="call model.eval() before the evaluation and model.train() after it",
+                seen.train_place, 1.9, fix="call model.eval() before the evaluation and model.train() after it",
             )  # fmt: skip
 
 
 def _wrong_mode(title: str, evidence: list[str], place: Place, weight: float, fix: str) -> Told:
-    return told("wrong-mode", evidence, title=title, place=place, where=short(place), weight=weight, fix=fix)
+    return told("wrong-mode", evidence, title=title, place=place, weight=weight, fix=fix)
 
 
 def _effect(module: nn.Module, *, training: bool) -> str:

@@ -62,7 +62,7 @@ def _missing(program: Program) -> Iterator[Told]:
         if not any(any(True for _ in each.norms.finite if _ > 0) for each in program.optimizers.values()):
             yield told(
                 "step-missing", [f"The optimizer took {steps} steps. backward was never called."],
-                place=seen.step_place, where=short(seen.step_place), weight=2.6,
+                place=seen.step_place, weight=2.6,
                 fix="call loss.backward() before optimizer.step(), with its parentheses",
             )  # fmt: skip
     elif not steps and not program.skipped and program.backwards >= 2 * FEWEST and program.optimizers:
@@ -74,7 +74,7 @@ def _missing(program: Program) -> Iterator[Told]:
             yield told(
                 "step-missing",
                 [f"backward ran {program.backwards} times. The optimizer built at {short(seen.place)} never stepped."],
-                place=place, where=short(place), weight=2.6,
+                place=place, weight=2.6,
                 fix="call optimizer.step() after loss.backward(); if there is one under an `if`, that was never true",
             )  # fmt: skip
 
@@ -86,16 +86,13 @@ def _stale(seen: OptimizerSeen) -> Iterator[Told]:
     place = seen.step_place
     if again >= 0.4 * seen.steps:
         yield told(
-            "double-step",
-            [f"{again} of {seen.steps} steps reused the gradients of the step before."],
-            place=place, where=short(place), weight=2.0,
+            "double-step", [f"{again} of {seen.steps} steps reused the gradients of the step before."],
+            place=place, weight=2.0,
         )  # fmt: skip
         return
     yield told(
-        "no-zero-grad",
-        [f"{seen.stale} of {seen.steps} steps also applied gradients left over from earlier steps."],
-        place=place, where=short(place), weight=2.2,
-        fix="clear the gradients before loss.backward(), at every step: optimizer.zero_grad()",
+        "no-zero-grad", [f"{seen.stale} of {seen.steps} steps also applied gradients left over from earlier steps."],
+        place=place, weight=2.2, fix="clear the gradients before loss.backward(), at every step: optimizer.zero_grad()",
     )  # fmt: skip
 
 
@@ -110,15 +107,14 @@ def _nothing(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
                 f"{seen.nothing} of {seen.steps} steps found no gradient.",
                 f"{short(place)} cleared fresh gradients {seen.cleared_unused} times before a step used them.",
             ],
-            place=place, where=short(place), weight=2.5,
+            place=place, weight=2.5,
         )  # fmt: skip
         return
     parameters = [p for group in seen.optimizer.param_groups for p in group["params"]]
     if parameters and not any(p.requires_grad for p in parameters):
         yield told(
-            "params-frozen",
-            [f"None of the optimizer's {len(parameters)} parameters requires a gradient."],
-            place=seen.place, where=short(seen.place), weight=2.4,
+            "params-frozen", [f"None of the optimizer's {len(parameters)} parameters requires a gradient."],
+            place=seen.place, weight=2.4,
         )  # fmt: skip
         return
     learning = [p for p in parameters if p.requires_grad]
@@ -132,14 +128,14 @@ def _nothing(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
                     f"No parameter of the optimizer built at {short(seen.place)} ever got a gradient.",
                     f"{_named(others)} got gradients, but no optimizer holds them.",
                 ],
-                place=seen.place, where=short(seen.place), weight=2.6,
+                place=seen.place, weight=2.6,
                 fix="build the optimizer from the model that is trained, after that model is final",
             )  # fmt: skip
             return
         yield told(
             "detached-loss",
             [f"No parameter of the {type(seen.optimizer).__name__} built at {short(seen.place)} ever got a gradient."],
-            place=seen.backward_place, where=short(seen.backward_place), weight=2.3,
+            place=seen.backward_place, weight=2.3,
             fix="compute the loss from the model's output, without .item(), .data, .detach(), numpy or torch.tensor",
         )  # fmt: skip
         return
@@ -148,21 +144,18 @@ def _nothing(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
         yield told(
             "zero-gradient",
             [f"Every gradient was exactly 0 at {seen.nothing} of {seen.steps} steps; the loss is {losses[-1]:.4g}."],
-            place=seen.step_place, where=short(seen.step_place), weight=1.6,
+            place=seen.step_place, weight=1.6,
         )  # fmt: skip
 
 
 def _rate(seen: OptimizerSeen) -> Iterator[Told]:
     rates = list(seen.rates.values)
     if rates and len(rates) >= FEWEST and max(abs(rate) for rate in rates) == 0.0:
-        yield told(
-            "lr-zero", [f"The learning rate was 0 at all {len(rates)} steps."], place=seen.place,
-            where=short(seen.place), weight=2.4,
-        )  # fmt: skip
+        yield told("lr-zero", [f"The learning rate was 0 at all {len(rates)} steps."], place=seen.place, weight=2.4)
     elif rates and max(rates) < 0:
         yield told(
             "flipped-sign", [f"The learning rate is negative: {rates[0]:g}."],
-            place=seen.place, where=short(seen.place), weight=2.4, fix="use a positive learning rate",
+            place=seen.place, weight=2.4, fix="use a positive learning rate",
         )  # fmt: skip
 
 
@@ -183,7 +176,7 @@ def _accumulation(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
         yield told(
             "accumulation-unscaled",
             [f"{usual} backward calls a step, each with its batch's full mean: gradients are {usual} times too large."],
-            place=place, where=short(place), weight=1.5, fix=f"(loss / {usual}).backward()",
+            place=place, weight=1.5, fix=f"(loss / {usual}).backward()",
         )  # fmt: skip
 
 
@@ -208,7 +201,7 @@ def _unowned(program: Program) -> Iterator[Told]:
             f"{_named(others)}: {len(others)} tensors ({total:,} values) get gradients, but no optimizer holds them.",
             "They have not changed since the first step.",
         ],
-        place=place, where=short(place), weight=1.9,
+        place=place, weight=1.9,
         fix="give the optimizer all parameters that should learn; requires_grad_(False) for the others",
     )  # fmt: skip
 

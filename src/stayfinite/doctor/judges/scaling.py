@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stayfinite.doctor.frames import short
 from stayfinite.doctor.record import Program
 from stayfinite.doctor.told import Told, told
 
@@ -24,5 +23,5 @@ def judge(program: Program) -> Iterator[Told]:
             f"GradScaler skipped {program.skipped} of {len(scales)} steps; its scale fell to {scales[-1]:.3g}.",
             "Gradients overflow at every scale.",
         ],
-        place=place, where=short(place), weight=2.0,
+        place=place, weight=2.0,
     )  # fmt: skip

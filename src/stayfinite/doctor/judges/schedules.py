@@ -5,21 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from stayfinite.doctor.frames import short
 from stayfinite.doctor.record import Program, ScheduleSeen
 from stayfinite.doctor.told import Told, told
 
 FEWEST_STEPS = 12
 DECAYS = (
-    "StepLR",
-    "MultiStepLR",
-    "ExponentialLR",
-    "CosineAnnealingLR",
-    "LinearLR",
-    "PolynomialLR",
-    "LambdaLR",
+    "StepLR", "MultiStepLR", "ExponentialLR", "CosineAnnealingLR", "LinearLR", "PolynomialLR", "LambdaLR",
     "MultiplicativeLR",
-)
+)  # fmt: skip
 
 WARMING = ("LambdaLR", "LinearLR", "SequentialLR", "ChainedScheduler")
 """Schedules that may begin with a warm-up."""
@@ -88,4 +81,4 @@ def _epochs(program: Program) -> int:
 
 
 def _told(seen: ScheduleSeen, what: str, fix: str) -> Told:
-    return told("lr-schedule-bug", [what], place=seen.place, where=short(seen.place), fix=fix, weight=2.1)
+    return told("lr-schedule-bug", [what], place=seen.place, fix=fix, weight=2.1)

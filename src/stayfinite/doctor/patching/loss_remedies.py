@@ -1,123 +1,108 @@
-"""Candidate edits for the inputs and sign of a loss."""
+"""Candidate edits of a loss: its inputs, its sign, its graph, and formulas outside their safe range."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from stayfinite.doctor.patching.statements import Remedy, backward_statement, owner_of
-from stayfinite.doctor.patching.text import Text, called
-from stayfinite.doctor.record import Program
-from stayfinite.doctor.told import Told
+from stayfinite.doctor.patching.case import Case, Remedy
+from stayfinite.doctor.patching.text import Text, called, owner_of
+
+FUNCTIONAL = ("F", "torch", "nn.functional", "torch.nn.functional")
+"""Modules of functions: `F.softmax(x)` is no method of F."""
+SIMPLE = ast.Name | ast.Attribute | ast.Call | ast.Subscript
+"""Expressions that need no parentheses before a dot."""
+SMALL = "1e-8"
+ROOTS = (0.5, 0.25, -0.5, -1, -2)
+"""Exponents with a singularity at 0."""
 
 
-def _softmax(text: Text, _: Told, __: Program) -> Iterator[str]:
-    layers = text.calls("Softmax", "LogSoftmax", "Sigmoid")
+def _softmax(case: Case) -> Iterator[str]:
+    text = case.text
     functions = text.calls("softmax", "log_softmax", "sigmoid")
-    for call in (*reversed(functions), *reversed(layers)):
-        if called(call) in ("Softmax", "LogSoftmax", "Sigmoid"):
+    for call in (*reversed(functions), *reversed(text.calls("Softmax", "LogSoftmax", "Sigmoid"))):
+        owner = owner_of(call)
+        if call not in functions:
             yield text.with_node(call, "nn.Identity()" if "nn." in text.source(call) else "torch.nn.Identity()")
-        elif isinstance(call.func, ast.Attribute) and text.source(call.func.value) not in (
-            "F",
-            "torch",
-            "nn.functional",
-            "torch.nn.functional",
-        ):
-            yield text.with_node(call, text.source(call.func.value))
+        elif owner is not None and text.source(owner) not in FUNCTIONAL:
+            yield text.with_node(call, text.source(owner))
         elif call.args:
             yield text.with_node(call, text.source(call.args[0]))
 
 
-def _probabilities(text: Text, _: Told, __: Program) -> Iterator[str]:
+def _probabilities(case: Case) -> Iterator[str]:
     for old, new in (
         ("BCELoss", "BCEWithLogitsLoss"),
         ("NLLLoss", "CrossEntropyLoss"),
         ("binary_cross_entropy", "binary_cross_entropy_with_logits"),
         ("nll_loss", "cross_entropy"),
     ):
-        calls = text.calls(old)
-        if calls:
-            changed = text.text
-            for _each in calls:
-                again = Text(changed)
-                call = again.calls(old)[0]
-                name = again.source(call.func)
-                changed = again.with_node(call.func, name[: -len(old)] + new)
-            yield changed
+        text = case.text
+        while calls := text.calls(old):
+            function = calls[0].func
+            text = Text(text.with_node(function, text.source(function)[: -len(old)] + new))
+        if text is not case.text:
+            yield text.text
 
 
-def _axis(text: Text, _: Told, __: Program) -> Iterator[str]:
-    for call in text.calls("softmax", "log_softmax", "Softmax", "LogSoftmax"):
+def _axis(case: Case) -> Iterator[str]:
+    for call in case.text.calls("softmax", "log_softmax", "Softmax", "LogSoftmax"):
         for value in (*[k.value for k in call.keywords if k.arg == "dim"], *call.args[-1:]):
             if isinstance(value, ast.Constant) and value.value == 0:
-                yield text.with_node(value, "1")
+                yield case.text.with_node(value, "1")
 
 
-def _broadcast(text: Text, top: Told, _: Program) -> Iterator[str]:
-    statement = text.statement_at(top.place[1])
-    if statement is None:
-        return
-    for node in ast.walk(statement):
-        pair: tuple[ast.expr, ast.expr] | None = None
-        if isinstance(node, ast.Call) and len(node.args) >= 2 and called(node) not in ("where", "stack", "cat"):
-            pair = node.args[0], node.args[1]
+def _broadcast(case: Case) -> Iterator[str]:
+    text = case.text
+    for node in () if case.statement is None else ast.walk(case.statement):
+        pair: list[ast.expr] = []
+        if isinstance(node, ast.Call) and called(node) not in ("where", "stack", "cat"):
+            pair = node.args[:2]
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-            pair = node.left, node.right
+            pair = [node.left, node.right]
         elif isinstance(node, ast.Compare) and len(node.comparators) == 1:
-            pair = node.left, node.comparators[0]
-        if pair is not None:
-            one, two = text.source(pair[0]), text.source(pair[1])
-            wrapped = two if isinstance(pair[1], ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({two})"
-            other = one if isinstance(pair[0], ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({one})"
-            yield text.with_node(pair[1], f"{wrapped}.view_as({one})")
-            yield text.with_node(pair[0], f"{other}.view_as({two})")
+            pair = [node.left, node.comparators[0]]
+        if len(pair) == 2:
+            for changed, other in (pair[::-1], pair):
+                source = text.source(changed)
+                wrapped = source if isinstance(changed, SIMPLE) else f"({source})"
+                yield text.with_node(changed, f"{wrapped}.view_as({text.source(other)})")
 
 
-def _sign(text: Text, top: Told, program: Program) -> Iterator[str]:
-    for keyword in text.find(lambda n: isinstance(n, ast.keyword) and n.arg == "maximize"):
-        yield text.with_node(keyword.value, "False")
-    for place in (
-        top.place[1],
-        *(each[1] for each in program.losses),
-        *(each.place[1] for each in program.loss_calls.values()),
-    ):
-        statement = text.statement_at(place)
+def _sign(case: Case) -> Iterator[str]:
+    text, program = case.text, case.program
+    for keyword in text.nodes(ast.keyword):
+        if keyword.arg == "maximize":
+            yield text.with_node(keyword.value, "False")
+    for _, line in (case.top.place, *program.losses, *(each.place for each in program.loss_calls.values())):
+        statement = text.statement_at(line)
         for node in () if statement is None else ast.walk(statement):
-            if (
-                isinstance(node, ast.UnaryOp)
-                and isinstance(node.op, ast.USub)
-                and not isinstance(node.operand, ast.Constant)
-            ):
+            negates = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+            if isinstance(node, ast.UnaryOp) and negates and not isinstance(node.operand, ast.Constant):
                 yield text.with_node(node, text.source(node.operand))
 
 
-def _detached(text: Text, _: Told, program: Program) -> Iterator[str]:
+def _detached(case: Case) -> Iterator[str]:
     """Keep the graph: no ``detach``, ``item``, ``data`` or new tensor before the loss."""
+    text, backward = case.text, case.backward
     for call in text.calls("tensor"):
         if any(k.arg == "requires_grad" for k in call.keywords) or "item" in text.source(call):
             inner = call.args[0]
-            subject = (
-                inner.func.value
-                if isinstance(inner, ast.Call) and called(inner) == "item" and isinstance(inner.func, ast.Attribute)
-                else inner
-            )
-            yield text.with_node(call, text.source(subject))
+            subject = owner_of(inner) if called(inner) == "item" else None
+            yield text.with_node(call, text.source(subject or inner))
     for call in text.calls("detach"):
-        if isinstance(call.func, ast.Attribute):
-            yield text.with_node(call, text.source(call.func.value))
-    for node in text.find(lambda n: isinstance(n, ast.Attribute) and n.attr == "data" and isinstance(n.ctx, ast.Load)):
-        changed = Text(text.with_node(node, text.source(node.value)))
-        yield _without_requires_grad(changed)
-    backward = backward_statement(text, program)
-    for node in text.find(lambda n: isinstance(n, ast.With)):
-        off = "no_grad" in text.source(node.items[0].context_expr)
-        if (
-            off
-            and backward is not None
-            and text.function_round(node) is text.function_round(backward)
-            and node.lineno < backward.lineno
-        ):
-            yield text.with_node(node.items[0].context_expr, "torch.enable_grad()")
+        if (owner := owner_of(call)) is not None:
+            yield text.with_node(call, text.source(owner))
+    for node in text.nodes(ast.Attribute):
+        if node.attr == "data" and isinstance(node.ctx, ast.Load):
+            yield _without_requires_grad(Text(text.with_node(node, text.source(node.value))))
+    if backward is None:
+        return
+    for block in text.nodes(ast.With):
+        context = block.items[0].context_expr
+        beside = text.function_round(block) is text.function_round(backward) and block.lineno < backward.lineno
+        if beside and "no_grad" in text.source(context):
+            yield text.with_node(context, "torch.enable_grad()")
 
 
 def _without_requires_grad(text: Text) -> str:
@@ -127,13 +112,74 @@ def _without_requires_grad(text: Text) -> str:
     return text.text if owner is None else text.with_node(calls[0], text.source(owner))
 
 
-def _metric(text: Text, top: Told, program: Program) -> Iterator[str]:
-    if top.place[1]:
-        yield from _broadcast(text, top, program)
-    for node in text.find(lambda n: isinstance(n, ast.AugAssign)):
+def _metric(case: Case) -> Iterator[str]:
+    text = case.text
+    yield from _broadcast(case)
+    for node in text.nodes(ast.AugAssign):
         if isinstance(node.value, ast.Constant) and node.value.value == 1 and "total" in text.source(node.target):
-            for other in text.find(lambda n: isinstance(n, ast.Compare) and isinstance(n.ops[0], ast.Eq)):
-                yield text.with_node(node.value, f"len({text.source(other.comparators[0])})")
+            for other in text.nodes(ast.Compare):
+                if isinstance(other.ops[0], ast.Eq):
+                    yield text.with_node(node.value, f"len({text.source(other.comparators[0])})")
+
+
+def _formula(case: Case) -> Iterator[str]:
+    """Guard the expressions of the line where bad values begin."""
+    text, line = case.text, case.top.place[1]
+    for node in () if case.statement is None else ast.walk(case.statement):
+        if not getattr(node, "lineno", line + 1) <= line <= getattr(node, "end_lineno", 0):
+            continue
+        if isinstance(node, ast.Call):
+            yield from _guarded_call(text, node)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            right = text.source(node.right)
+            for new in (f"({right}).clamp_min({SMALL})", f"({right} + {SMALL})", f"max({right}, 1)"):
+                yield text.with_node(node.right, new)
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow) and getattr(node.right, "value", 1) in ROOTS:
+            yield text.with_node(node.left, f"({text.source(node.left)} + {SMALL})")
+
+
+def _guarded_call(text: Text, node: ast.Call) -> Iterator[str]:
+    name, owner = called(node), owner_of(node)
+    method = owner is not None and text.source(owner) not in ("torch", "F", "math", "np", "torch.nn.functional")
+    subject = owner if method else node.args[0] if node.args else None
+    if subject is None:
+        return
+    inner = text.source(subject)
+    if name in ("sqrt", "rsqrt", "log", "log2", "log10", "reciprocal", "pow"):
+        yield text.with_node(subject, f"({inner}).clamp_min({SMALL})")
+        yield text.with_node(subject, f"({inner} + {SMALL})")
+    elif name in ("exp", "expm1", "sinh", "cosh"):
+        yield text.with_node(subject, f"({inner}).clamp(max=20.0)")
+        yield text.with_node(subject, f"({inner} - ({inner}).detach().amax(-1, keepdim=True))")
+    elif name in ("acos", "asin", "atanh"):
+        yield text.with_node(subject, f"({inner}).clamp(-1 + 1e-6, 1 - 1e-6)")
+    elif name in ("norm", "std", "dist", "cdist"):
+        yield text.with_node(node, f"({text.source(node)} + {SMALL})")
+        if name == "norm":
+            rest = ", ".join(f"{k.arg}={text.source(k.value)}" for k in node.keywords)
+            yield text.with_node(node, f"(({inner}).pow(2).sum({rest}) + 1e-12).sqrt()")
+        if name == "std":
+            yield text.with_node(node, f"({inner}).std(unbiased=False)")
+    elif name == "where" and len(node.args) == 3:
+        for branch in node.args[1:]:
+            for call in ast.walk(branch):
+                if isinstance(call, ast.Call) and called(call) in ("log", "sqrt", "exp") and call.args:
+                    argument = call.args[0]
+                    yield text.with_node(argument, f"({text.source(argument)}).clamp_min({SMALL})")
+
+
+def _mask(case: Case) -> Iterator[str]:
+    """Replace every ``float("-inf")``."""
+    text = case.text
+    while infinite := [call for call in text.calls("float") if call.args and "inf" in _constant(call.args[0])]:
+        text = Text(text.with_node(infinite[0], "-1e9"))
+    if text is not case.text:
+        yield text.text
+
+
+def _constant(node: ast.AST) -> str:
+    """A constant as text; empty for anything else."""
+    return str(getattr(node, "value", "")) if isinstance(node, ast.Constant) else ""
 
 
 LOSS_REMEDIES: dict[str, Remedy] = {
@@ -144,4 +190,11 @@ LOSS_REMEDIES: dict[str, Remedy] = {
     "metric-impossible": _metric,
     "flipped-sign": _sign,
     "detached-loss": _detached,
+    "loss-formula-singularity": _formula,
+    "naive-exp": _formula,
+    "where-nan-branch": _formula,
+    "norm-eps": _formula,
+    "nan-loss": _formula,
+    "all-labels-masked": _formula,
+    "attention-fully-masked-row": _mask,
 }

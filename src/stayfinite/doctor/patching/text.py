@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+Node = TypeVar("Node", bound=ast.AST)
 
 
 class Text:
@@ -62,20 +64,6 @@ class Text:
         line = self.lines[statement.lineno - 1]
         return line[: len(line) - len(line.lstrip())]
 
-    def alone(self, statement: ast.stmt) -> bool:
-        """Whether a statement shares its lines with no other."""
-        if ";" in self.lines[statement.lineno - 1]:
-            return False
-        return not any(
-            other is not statement
-            and isinstance(other, ast.stmt)
-            and not any(other is parent for parent in self.parents(statement))
-            and not any(statement is parent for parent in self.parents(other))
-            and other.lineno <= (statement.end_lineno or 0)
-            and (other.end_lineno or 0) >= statement.lineno
-            for other in ast.walk(self.tree)
-        )
-
     def changed(self, remove: list[ast.stmt], insert: list[tuple[int, str]]) -> str:
         """The text without some statements, and with lines inserted before line numbers."""
         gone = {n for each in remove for n in range(each.lineno, (each.end_lineno or each.lineno) + 1)}
@@ -90,12 +78,29 @@ class Text:
         made += before.get(len(self.lines) + 1, [])
         return "".join(made)
 
+    def with_line_before(self, statement: ast.stmt, line: str, *without: ast.stmt) -> str:
+        """The text with a line before a statement, and without some others."""
+        return self.changed([*without], [(statement.lineno, f"{self.indent(statement)}{line}")])
+
+    def with_line_after(
+        self, statement: ast.stmt, line: str, *without: ast.stmt, indented_as: ast.stmt | None = None
+    ) -> str:
+        """The text with a line after a statement, and without some others."""
+        end = statement.end_lineno or statement.lineno
+        return self.changed([*without], [(end + 1, f"{self.indent(indented_as or statement)}{line}")])
+
     def calls(self, *names: str) -> list[ast.Call]:
         """Calls of functions or methods with these names."""
         return [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and called(node) in names]
 
-    def find(self, test: Callable[[ast.AST], bool]) -> list[Any]:
-        return [node for node in ast.walk(self.tree) if test(node)]
+    def nodes(self, kind: type[Node]) -> list[Node]:
+        """All nodes of a kind."""
+        return [node for node in ast.walk(self.tree) if isinstance(node, kind)]
+
+
+def owner_of(call: ast.AST) -> ast.expr | None:
+    """``x`` of ``x.name(...)``; None for other calls."""
+    return call.func.value if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else None
 
 
 def called(call: ast.AST) -> str:

@@ -14,7 +14,9 @@ from typing import Any
 
 from stayfinite.doctor.frames import is_users
 from stayfinite.doctor.judges.course import ends
-from stayfinite.doctor.patching.remedies import texts_for
+from stayfinite.doctor.patching.case import Case
+from stayfinite.doctor.patching.loop_remedies import LOOP_REMEDIES
+from stayfinite.doctor.patching.loss_remedies import LOSS_REMEDIES
 from stayfinite.doctor.patching.text import Text
 from stayfinite.doctor.session import Seen
 from stayfinite.doctor.told import Told
@@ -70,7 +72,8 @@ def make_patch(seen: Seen, script: Path | None, words: list[str], code: int) -> 
     original = file.read_text(encoding="utf-8")
     best: Patch | None = None
     tried: set[str] = {original}
-    for text in texts_for(Text(original), top, seen.program):
+    remedy = (LOOP_REMEDIES | LOSS_REMEDIES).get(top.finding.cause)
+    for text in () if remedy is None else remedy(Case(Text(original), top, seen.program)):
         if text in tried or len(tried) > MOST_TRIED or not _compiles(text):
             continue
         tried.add(text)

@@ -2,19 +2,75 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
+from array import array
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from stayfinite.doctor.explaining import CONSEQUENCES, what_happened
 from stayfinite.doctor.frames import short
 from stayfinite.doctor.record import BadStep, Program
-from stayfinite.doctor.second_run.plan import Answer, Plan
 from stayfinite.doctor.told import PROVED, SEEN, Told, told
+
+PLAN, ANSWER = "plan.pickle", "answer.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Where the bad step is, and what must match until then."""
+
+    backward: int
+    """The bad step's last backward call, counted from 1."""
+    step: int
+    """Steps before the bad one."""
+    trace_after: int
+    """Optimizer steps after which to start tracing."""
+    has_optimizer: bool
+    """Without an optimizer, steps are counted by backward calls."""
+    losses: array[float]
+    """Loss of each backward call, up to the bad one."""
+    generators: dict[str, Any]
+    """Generator states at program start."""
+
+    def write(self, folder: Path) -> None:
+        kept = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        (folder / PLAN).write_bytes(pickle.dumps(kept))
+
+    @classmethod
+    def read(cls, folder: Path) -> Plan:
+        """Read the plan, written by our own process to a private folder."""
+        return cls(**pickle.loads((folder / PLAN).read_bytes()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Result of the second run."""
+
+    differs: Sequence[float] | None = None
+    """First backward call with a different loss: index, loss in the first run, loss in the second."""
+    finding: dict[str, Any] | None = None
+    """Arguments for ``told``, if the bad values occurred again."""
+    error: str = ""
+
+    def write(self, folder: Path) -> None:
+        """Write the answer for the first run."""
+        (folder / ANSWER).write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Answer | None:
+        """The answer, or None if there is none."""
+        try:
+            return cls(**json.loads((folder / ANSWER).read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return None
+
 
 LEAST_SECONDS = 60.0
 SLOWER = 1.8
@@ -71,7 +127,7 @@ def tell(answer: Answer, bad: BadStep) -> Told:
     if found is not None:
         evidence += found["evidence"]
     if answer.differs is not None:
-        at, before, now = answer.differs
+        at, before, now = int(answer.differs[0]), *answer.differs[1:]
         evidence.append(f"The program is not deterministic: loss {at + 1} was {before:.9g}, in a second run {now:.9g}.")
         evidence.append("Seed every random generator it uses, then run the doctor again.")
     elif found is not None:

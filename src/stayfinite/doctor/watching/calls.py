@@ -26,13 +26,12 @@ class CallWatcher(Watching):
     def attach(self, stand_ins: StandIns) -> None:
         stand_ins.keep(torch.nn.modules.module.register_module_forward_pre_hook(self.before_call).remove)
         stand_ins.keep(torch.nn.modules.module.register_module_forward_hook(self.after_call).remove)
-        stand_ins.put(torch.nn.Module, "load_state_dict", self.load_state_dict)
+        self.after(stand_ins, torch.nn.Module, "load_state_dict", self._note_loaded)
 
-    def load_state_dict(self, original: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-        returned = original(module, *args, **kwargs)
+    @safely
+    def _note_loaded(self, _returned: Any, module: nn.Module, *_: Any) -> None:
         if not self.program.steps:
             self.program.loaded.update(id(each) for each in module.modules())
-        return returned
 
     def before_call(self, module: nn.Module, args: Any) -> None:
         self.notes.depth += 1

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.doctor.frames import place_here
-from stayfinite.doctor.graphs import nodes_from
+from stayfinite.doctor.moments import nodes_from
 from stayfinite.doctor.record import LossSeen, ModelSeen, OptimizerSeen, Place, Program, fingerprint, tensors_in
 
 MOST_STATS = 24

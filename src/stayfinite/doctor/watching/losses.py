@@ -38,7 +38,7 @@ class LossWatcher(Watching):
         for name in LOSSES:
             stand_ins.put(F, name, functools.partial(self.loss_function, name))
         for name in COMPARISONS:
-            stand_ins.replace(Tensor, name, self._beside(name, getattr(Tensor, name)))
+            stand_ins.set(Tensor, name, self._beside(name, getattr(Tensor, name)))
 
     def loss_function(self, name: str, original: Any, *args: Any, **kwargs: Any) -> Any:
         if self.aside or self._in_loss:

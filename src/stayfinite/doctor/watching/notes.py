@@ -13,6 +13,7 @@ from stayfinite.doctor.frames import user_frames
 from stayfinite.doctor.moments import Moment, moment
 from stayfinite.doctor.record import LoaderSeen, Program
 from stayfinite.doctor.replay import playing
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.doctor.stopping import ProgramStopped
 from stayfinite.state.rng_memory import RngMemory
 
@@ -66,6 +67,27 @@ class Watching:
     def aside(self) -> bool:
         """Whether the current call is a replay or our own."""
         return playing.on or self.notes.busy
+
+    @staticmethod
+    def before(stand_ins: StandIns, owner: Any, name: str, note: Callable[..., Any]) -> None:
+        """Call ``note(*args)`` before every call of a function."""
+
+        def meet(original: Any, *args: Any, **kwargs: Any) -> Any:
+            note(*args)
+            return original(*args, **kwargs)
+
+        stand_ins.put(owner, name, meet)
+
+    @staticmethod
+    def after(stand_ins: StandIns, owner: Any, name: str, note: Callable[..., Any]) -> None:
+        """Call ``note(returned, *args)`` after every call of a function."""
+
+        def meet(original: Any, *args: Any, **kwargs: Any) -> Any:
+            returned = original(*args, **kwargs)
+            note(returned, *args)
+            return returned
+
+        stand_ins.put(owner, name, meet)
 
 
 def safely(function: Callable[..., Any]) -> Callable[..., Any]:

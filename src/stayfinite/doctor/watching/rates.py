@@ -35,10 +35,11 @@ class RateWatcher(Watching):
             stand_ins.put(kind, "step", self.schedule_step)
         if "step" in vars(ReduceLROnPlateau) and not issubclass(ReduceLROnPlateau, LRScheduler):
             stand_ins.put(ReduceLROnPlateau, "step", self.schedule_step)
-        stand_ins.put(torch.nn.utils, "clip_grad_norm_", self.clip)
-        stand_ins.put(torch.nn.utils.clip_grad, "clip_grad_norm_", self.clip)
-        stand_ins.put(torch.amp.GradScaler, "update", self.update_scale)
-        stand_ins.put(torch.amp.GradScaler, "scale", self.scale_loss)
+        for module in (torch.nn.utils, torch.nn.utils.clip_grad):
+            self.before(stand_ins, module, "clip_grad_norm_", self._note_clip)
+        self.before(stand_ins, torch.amp.GradScaler, "update", self._note_skipped)
+        self.after(stand_ins, torch.amp.GradScaler, "update", self._note_scale)
+        self.after(stand_ins, torch.amp.GradScaler, "scale", self._note_scaled)
 
     def schedule_step(self, original: Any, schedule: Any, *args: Any, **kwargs: Any) -> Any:
         if playing.on or self._in_schedule:
@@ -59,27 +60,19 @@ class RateWatcher(Watching):
         seen.steps += 1
         seen.place = place_here()
 
-    def clip(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        if not playing.on:
-            self.program.clips += 1
-            self.program.clip_place = place_here()
-        return original(*args, **kwargs)
-
-    def update_scale(self, original: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
-        self._note_skipped(scaler)
-        returned = original(scaler, *args, **kwargs)
-        self._note_scale(scaler)
-        return returned
-
-    def scale_loss(self, original: Any, scaler: Any, outputs: Any) -> Any:
-        returned = original(scaler, outputs)
-        if scaler.is_enabled() and isinstance(returned, Tensor) and not playing.on:
-            self._steps.scaled = id(returned), float(scaler.get_scale()) or 1.0
-            self.program.scaled += 1
-        return returned
+    @safely
+    def _note_clip(self, *_: Any) -> None:
+        self.program.clips += 1
+        self.program.clip_place = place_here()
 
     @safely
-    def _note_skipped(self, scaler: Any) -> None:
+    def _note_scaled(self, loss: Any, scaler: Any, *_: Any) -> None:
+        if scaler.is_enabled() and isinstance(loss, Tensor):
+            self._steps.scaled = id(loss), float(scaler.get_scale()) or 1.0
+            self.program.scaled += 1
+
+    @safely
+    def _note_skipped(self, scaler: Any, *_: Any) -> None:
         """Count a skipped step. At a scale of 1 or less the overflow is the model's own."""
         states = scaler._per_optimizer_states.values()
         skipped = any(bool(each) for state in states for each in state["found_inf_per_device"].values())
@@ -89,7 +82,7 @@ class RateWatcher(Watching):
             self._steps.meet_bad(last.values[-1] if len(last) else math.nan, math.nan, None)
 
     @safely
-    def _note_scale(self, scaler: Any) -> None:
+    def _note_scale(self, _returned: Any, scaler: Any, *_: Any) -> None:
         scale = float(scaler.get_scale())
         before = self.program.scales.values[-1] if len(self.program.scales) else math.inf
         self.program.scales.add(self.program.steps, scale)

@@ -12,7 +12,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from stayfinite.doctor.frames import place_here, user_frames
 from stayfinite.doctor.gather import names_in
-from stayfinite.doctor.moments import Backward, Early, loss_in, moment
+from stayfinite.doctor.moments import Backward, Early, meet_backward, moment
 from stayfinite.doctor.ranks import world_size
 from stayfinite.doctor.record import BadStep, Course, OptimizerSeen
 from stayfinite.doctor.replay import CannotReplay, LossReached, playing
@@ -55,21 +55,14 @@ class StepWatcher(Watching):
     def attach(self, stand_ins: StandIns) -> None:
         stand_ins.keep(register_optimizer_step_pre_hook(self.before_step).remove)
         stand_ins.keep(register_optimizer_step_post_hook(self.after_step).remove)
-        stand_ins.put(Tensor, "backward", self.backward)
-        stand_ins.put(torch.autograd, "backward", self.autograd_backward)
-        stand_ins.put(Optimizer, "__init__", self.build_optimizer)
-        stand_ins.put(Optimizer, "zero_grad", self.zero_grad)
-        stand_ins.put(torch.nn.Module, "zero_grad", self.zero_grad)
+        meet_backward(stand_ins, self._run_backward)
+        self.after(stand_ins, Optimizer, "__init__", self._note_optimizer)
+        for owner in (Optimizer, torch.nn.Module):
+            self.before(stand_ins, owner, "zero_grad", self._zero_grad)
 
     def end_at_next_step(self) -> None:
         """Stop the program at its next step, in case it catches what is raised before."""
         self.time_is_up = True
-
-    def backward(self, original: Any, loss: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._run_backward(original, loss, (loss, *args), kwargs)
-
-    def autograd_backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        return self._run_backward(original, loss_in(args, kwargs), args, kwargs)
 
     def _run_backward(self, original: Any, loss: Any, args: Any, kwargs: Any) -> Any:
         if self._in_backward or not isinstance(loss, Tensor):
@@ -146,13 +139,8 @@ class StepWatcher(Watching):
             if seen.learns and seen.value > 0 and math.isclose(loss, -seen.value, rel_tol=1e-5):
                 seen.turned += 1
 
-    def build_optimizer(self, original: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        returned = original(optimizer, *args, **kwargs)
-        self._note_optimizer(optimizer)
-        return returned
-
     @safely
-    def _note_optimizer(self, optimizer: Any) -> None:
+    def _note_optimizer(self, _returned: Any, optimizer: Any, *_: Any) -> None:
         if id(optimizer) not in self.program.optimizers:
             self.program.optimizers[id(optimizer)] = OptimizerSeen(optimizer, place_here())
             if self.notes.began is None or self.program.steps == 0:
@@ -227,12 +215,8 @@ class StepWatcher(Watching):
             if self._strict:
                 raise ProgramStopped("strict")
 
-    def zero_grad(self, original: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
-        self._zero_grad(owner)
-        return original(owner, *args, **kwargs)
-
     @safely
-    def _zero_grad(self, owner: Any) -> None:
+    def _zero_grad(self, owner: Any, *_: Any) -> None:
         place = place_here()
         for seen in self.program.optimizers.values():
             looking.on_clear(seen, owner, place)

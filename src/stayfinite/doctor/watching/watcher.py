@@ -28,16 +28,11 @@ class BatchWatcher(Watching):
         self._loader_of: dict[int, LoaderSeen] = {}
 
     def attach(self, stand_ins: StandIns) -> None:
-        stand_ins.put(DataLoader, "__iter__", self.begin_epoch)
+        self.after(stand_ins, DataLoader, "__iter__", self._begin_epoch)
         stand_ins.put(_BaseDataLoaderIter, "__next__", self.next_batch)
 
-    def begin_epoch(self, original: Any, loader: Any) -> Any:
-        iterator = original(loader)
-        self._begin_epoch(loader, iterator)
-        return iterator
-
     @safely
-    def _begin_epoch(self, loader: Any, iterator: Any) -> None:
+    def _begin_epoch(self, iterator: Any, loader: Any) -> None:
         seen = self.program.loaders.setdefault(id(loader), LoaderSeen(loader))
         seen.epochs += 1
         seen.in_epoch = 0

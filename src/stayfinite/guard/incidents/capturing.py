@@ -10,8 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from stayfinite.autopsy.incidents import incident_files as files
-from stayfinite.autopsy.incidents.batch_form import BatchForm, take_apart
-from stayfinite.autopsy.incidents.batches import tensors_of
+from stayfinite.autopsy.incidents.batch_form import BatchForm, take_apart, tensors_of
 from stayfinite.autopsy.steps.surroundings import (
     device_in_words,
     is_compiled,

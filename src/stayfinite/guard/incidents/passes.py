@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stayfinite.autopsy.incidents.batches import own_copy, tensors_of
+from stayfinite.autopsy.incidents.batch_form import own_copy, tensors_of
 from stayfinite.state.rng_memory import RngMemory
 
 MOST_STEPS = 8

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.autopsy.incidents.batches import own_copy
+from stayfinite.autopsy.incidents.batch_form import own_copy
 from stayfinite.autopsy.incidents.rebuild import autocast_for
 from stayfinite.autopsy.steps.step import untouched
 from stayfinite.core.replays import Print

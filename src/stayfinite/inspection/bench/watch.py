@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from stayfinite.autopsy.steps.function_mode import FunctionChange
+from stayfinite.autopsy.steps.changes import FunctionChange
 from stayfinite.autopsy.tracing.frames import Lines
 from stayfinite.core.source_lines import line_in_words
 from stayfinite.inspection.bench.graph_walk import leaves_of, made_by

@@ -24,7 +24,7 @@ def in_full(step: Step) -> Step:
     return step.changed(
         partial(changes.autocast_as, None),
         partial(changes.half_weights_as, step.model, torch.float32),
-        partial(changes.casts_as, torch.float32),
+        partial(changes.CastsAs, torch.float32),
         batch=changes.in_full_precision(step.batch),
     )
 
@@ -38,7 +38,7 @@ def in_half(step: Step, dtype: torch.dtype, *, wrap: bool) -> Step:
     contexts: tuple[Context, ...] = (
         partial(changes.autocast_as, dtype),
         partial(changes.half_weights_as, step.model, dtype),
-        partial(changes.casts_as, dtype),
+        partial(changes.CastsAs, dtype),
     )
     batch = with_changed(step.batch, lambda x: x.to(dtype) if isinstance(x, Tensor) and x.dtype in HALVES else x)
     return step.changed(*contexts, batch=batch)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from stayfinite.autopsy.tracing.module_hooks import every_module_heard
+from stayfinite.autopsy.tracing.tracer import every_module_heard
 
 LARGEST = 65504.0  # the largest fp16 value
 OVERFLOWS = 65520.0  # smallest value that rounds to infinity in fp16

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from stayfinite.core.decision import Decision
-from stayfinite.integrations.shadowing import Shadows
+from stayfinite.doctor.stand_ins import StandIns
 
 Ask = Callable[..., Decision | None]
 """Judges a step, given the gradient norm over all ranks and the loss scale; None if no loss is known."""
@@ -38,14 +38,14 @@ class Asking(Protocol):
 class Partitioned:
     """ZeRO 1, 2 and 3."""
 
-    def __init__(self, engine: Any, ask: Ask, shadows: Shadows) -> None:
+    def __init__(self, engine: Any, ask: Ask, stand_ins: StandIns) -> None:
         self._optimizer, self._ask = engine.optimizer, ask
         self._half = bool(engine.fp16_enabled())
         self._norm: Tensor | None = None
         self._decision: Decision | None = None
         self._measures = "_get_norm_groups" if engine.zero_optimization_stage() == 3 else "scaled_global_norm"
-        shadows.put(self._optimizer, self._measures, self._measure)
-        shadows.put(self._optimizer, "_update_scale", self._update_scale)
+        stand_ins.put(self._optimizer, self._measures, self._measure)
+        stand_ins.put(self._optimizer, "_update_scale", self._update_scale)
 
     def prepare(self) -> None:
         """Nothing: the decision comes later."""
@@ -152,11 +152,11 @@ class Plain:
         del self._optimizer.overflow
 
 
-def asking_for(engine: Any, ask: Ask, shadows: Shadows) -> Asking:
+def asking_for(engine: Any, ask: Ask, stand_ins: StandIns) -> Asking:
     """The interception for this engine's optimizer."""
     if hasattr(engine.optimizer, "loss_scale_config") or hasattr(engine.optimizer, "get_grads_for_norm"):
         return Whole(engine, ask)
-    return Partitioned(engine, ask, shadows) if engine.zero_optimization() else Plain(engine, ask)
+    return Partitioned(engine, ask, stand_ins) if engine.zero_optimization() else Plain(engine, ask)
 
 
 def scaler_of(engine: Any) -> Any:

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from stayfinite.core.decision import Decision
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra
-from stayfinite.integrations.framework_guard import warn_of_unseen_loss
-from stayfinite.integrations.model_calls import PassGuard
-from stayfinite.integrations.shadowing import Shadow
+from stayfinite.integrations.combined import EngineOptimizers
+from stayfinite.integrations.framework_guard import PassGuard, explaining, warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 from stayfinite.state.finite import finite_flag, is_finite
 from stayfinite.state.parts import stateful
@@ -26,8 +26,12 @@ except ImportError as error:
     raise MissingExtra.of("deepspeed", extra="deepspeed", what_for="stayfinite.integrations.deepspeed") from error
 
 from stayfinite.integrations.deepspeed.asking import asking_for, scaler_of
-from stayfinite.integrations.deepspeed.checks import check_engine, inner_optimizer, keeps_weights_apart
-from stayfinite.integrations.deepspeed.masters import masters_of, tensors_of
+from stayfinite.integrations.deepspeed.masters import (
+    check_engine,
+    inner_optimizer,
+    keeps_weights_apart,
+    tensors_of,
+)
 
 MARK = "_stayfinite"
 """Attribute of an engine that holds its guard."""
@@ -75,16 +79,16 @@ class StayFinite(PassGuard):
         inner = inner_optimizer(engine)
         assert inner is not None, "check_engine has looked"
         self._inner = inner
-        masters: Any = inner if engine.optimizer is inner else masters_of(engine.module, inner)
+        masters: Any = inner if engine.optimizer is inner else EngineOptimizers.of([inner], engine.module)
         clipping = float(engine.gradient_clipping() or 0)
         super().__init__(
             engine, forward, model=engine.module, optimizer=masters, scheduler=stateful(engine.lr_scheduler),
             scaler=scaler_of(engine), max_norm=clipping if clipping > 0 else None,
-            policy=_fitting(engine, policy or Policy(), explain=explain),
+            policy=_fitting(engine, policy, explain=explain),
             run_dir=None if run_dir is None else Path(run_dir), console=console,
         )  # fmt: skip
-        self._asking = asking_for(engine, self._ask, self._shadows)
-        put = self._shadows.put
+        self._asking = asking_for(engine, self._ask, self._stand_ins)
+        put = self._stand_ins.put
         put(engine.optimizer, "step", self._optimizer_step)
         put(engine, "backward", self._backward)
         put(engine, "_take_model_step", self._take_model_step)
@@ -174,7 +178,7 @@ class StayFinite(PassGuard):
 
     # -- a bad step once more ----------------------------------------------------------------------------------------
 
-    def _bare(self) -> Shadow:
+    def _bare(self) -> StandIns:
         """Context in which the engine passes calls to its module, without its own hooks on the loss."""
         engine = self._engine
 
@@ -183,7 +187,7 @@ class StayFinite(PassGuard):
                 args, kwargs = engine._cast_inputs_half(args), engine._cast_inputs_half(kwargs)
             return engine.module(*args, **kwargs)
 
-        return Shadow(engine, "forward", forward)
+        return StandIns().put(engine, "forward", forward)
 
     def _leave(self) -> None:
         del vars(self._engine)[MARK]
@@ -195,8 +199,37 @@ def deepspeed_guard(engine: Any, **settings: Any) -> StayFinite:
     return StayFinite(engine, **settings)
 
 
-def _fitting(engine: Any, policy: Policy, *, explain: bool) -> Policy:
-    if not explain:
-        policy = replace(policy, autopsy_seconds=0)
+def _fitting(engine: Any, policy: Policy | None, *, explain: bool) -> Policy:
+    policy = explaining(policy, explain=explain)
     # A rank has only a shard of the weights, which cannot be restored from outside the engine.
     return replace(policy, snapshots=False) if keeps_weights_apart(engine) else policy
+
+
+class AcceleratedEngine(StayFinite):
+    """Guard of an engine in a loop that uses accelerate.
+
+    Arguments:
+        accelerator: its ``log`` gets the guard's figures, its ``end_training`` closes the guard.
+        engine: the model as returned by ``prepare``.
+        optimizer: as returned by ``prepare``; it reports skipped steps to the loop.
+        settings: those of :class:`StayFinite`.
+    """
+
+    def __init__(self, accelerator: Any, engine: Any, optimizer: Any, **settings: Any) -> None:
+        super().__init__(engine, **settings)
+        tell_of_skips(optimizer)
+        self._stand_ins.put(accelerator, "log", self._log)
+        self._stand_ins.put(accelerator, "end_training", self._end_training)
+
+    def _log(self, original: Any, values: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        return original({**self.figures(), **values}, *args, **kwargs)
+
+    def _end_training(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self.close()
+        return original(*args, **kwargs)
+
+
+def tell_of_skips(optimizer: Any) -> None:
+    """Make accelerate's wrapper ask its optimizer whether a step was skipped; it checks for support only once."""
+    if hasattr(optimizer, "__has_overflow__") and hasattr(optimizer.optimizer, "overflow"):
+        optimizer.__has_overflow__ = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -12,10 +11,10 @@ from stayfinite.core.policy import Policy
 from stayfinite.errors import ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.fabric import FabricGuard, fabric_guard, steps_in_deepspeed
-from stayfinite.integrations.framework_guard import NotGuarded
+from stayfinite.integrations.framework_guard import NotGuarded, explaining
 from stayfinite.integrations.lightning.fit import GuardedFit
 from stayfinite.integrations.lightning.package import as_callback, callback_classes, rebuild
-from stayfinite.integrations.places import DEFAULT, Default, free_place
+from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
 from stayfinite.report.terminal import Console
 
 __all__ = ["FabricGuard", "NotGuarded", "StayFinite", "fabric_guard"]
@@ -53,8 +52,7 @@ class StayFinite:
         log: bool = True,
         console: Console | None = None,
     ) -> None:
-        policy = Policy() if policy is None else policy
-        self._policy = policy if explain else replace(policy, autopsy_seconds=0)
+        self._policy = explaining(policy, explain=explain)
         self._run_dir, self._log, self._console = run_dir, log, console
         self._fit: GuardedFit | None = None
         self._saved: dict[str, Any] = {}
@@ -130,12 +128,13 @@ class StayFinite:
             self._fit.end(type(exception), exception, exception.__traceback__)
 
     def _place(self, trainer: Any) -> Path | None:
-        if not isinstance(self._run_dir, Default):
-            return None if self._run_dir is None else Path(self._run_dir)
-        if trainer.fast_dev_run:
-            return None
-        home = Path(trainer.log_dir or trainer.default_root_dir)
-        return Path(trainer.strategy.broadcast(str(free_place(home / "stayfinite", again=bool(self._saved)))))
+        def usual() -> Path | None:
+            if trainer.fast_dev_run:
+                return None
+            home = Path(trainer.log_dir or trainer.default_root_dir)
+            return Path(trainer.strategy.broadcast(str(free_place(home / "stayfinite", again=bool(self._saved)))))
+
+        return place_of(self._run_dir, usual)
 
 
 def _kind_for(trainer: Any) -> type[GuardedFit]:

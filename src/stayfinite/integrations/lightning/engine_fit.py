@@ -11,9 +11,8 @@ from torch import Tensor
 from stayfinite.core.policy import Policy
 from stayfinite.errors import OptimizerError, UsageError
 from stayfinite.integrations.deepspeed import StayFinite, deepspeed_guard
-from stayfinite.integrations.deepspeed.checks import check_engine
-from stayfinite.integrations.lightning.fit import GuardedFit
-from stayfinite.integrations.lightning.guarded_optimizer import GuardedOptimizer
+from stayfinite.integrations.deepspeed.masters import check_engine
+from stayfinite.integrations.lightning.fit import GuardedFit, GuardedOptimizer
 from stayfinite.report.terminal import Console
 
 
@@ -50,7 +49,7 @@ class GuardedEngineFit(GuardedFit):
         return [GuardedEngine(self._engine_guard, self._engine.optimizer)]
 
     def _stand_in_front(self) -> None:
-        self._shadows.put(self._engine, "step", self._engine_step)
+        self._stand_ins.put(self._engine, "step", self._engine_step)
 
     def _engine_step(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         before = self._engine.global_steps

@@ -3,21 +3,107 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from stayfinite.core.policy import Policy
-from stayfinite.errors import OptimizerError
+from stayfinite.doctor.stand_ins import StandIns
+from stayfinite.errors import OptimizerError, OrderError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.combined import Schedules
-from stayfinite.integrations.lightning.guarded_optimizer import GuardedOptimizer
+from stayfinite.integrations.framework_guard import warn_of_unseen_loss
 from stayfinite.integrations.lightning.rerun import loss_of, rerun
-from stayfinite.integrations.shadowing import Shadows
 from stayfinite.report.terminal import Console
+
+
+class GuardedOptimizer:
+    """One optimizer of a LightningModule and its guard."""
+
+    def __init__(self, guard: DrivenGuard, optimizer: Optimizer) -> None:
+        self.guard, self.optimizer = guard, optimizer
+        self.refused = False
+        self.vetoes = 0
+        self.norm = math.nan
+        self.open = False
+        """Whether a step was judged but not settled yet."""
+        self.early = False
+        """Whether it was judged early, before manual clipping: the step itself is still to come."""
+        self.again = False
+        """Whether a bad step is being run again, and must not step."""
+        self._gathered = False
+        self._looked_at: list[int] = []
+
+    def gather(self, loss: Tensor) -> None:
+        """Record a loss before backward."""
+        self.settle()
+        self.guard.gather(loss.detach().mean())
+        self._gathered = True
+
+    def judge(self, *, early: bool = False) -> None:
+        """Judge the step: all gradients are there, not yet clipped."""
+        if self.early and not early:
+            self.early = False
+            return
+        self.settle()
+        if not any(parameter.grad is not None for parameter in self._parameters()):
+            # training_step returned None, or this optimizer did not take part: nothing to judge.
+            return
+        if not self._gathered:
+            warn_of_unseen_loss("self.manual_backward(loss)")
+            return
+        decision = self.guard.judge()
+        self.open, self.early, self.refused = True, early, decision.refused
+        self.vetoes += decision.refused
+        self.norm = decision.signals.grad_norm
+        self._looked_at = self._versions()
+
+    def clip(self, original: Any, max_norm: float) -> None:
+        """Replaces a clip by norm: uses the measured norms if they belong to these gradients."""
+        if self.refused:
+            return
+        if self.open and self._looked_at == self._versions() and self.guard.clips_alike(self._parameters()):
+            self.guard.clip(float(max_norm))
+        else:
+            original(self.optimizer, max_norm)
+
+    def _parameters(self) -> list[Tensor]:
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def _versions(self) -> list[int]:
+        """Version counters of the gradients: a module hook may change them after the measurement."""
+        return [parameter.grad._version for parameter in self._parameters() if parameter.grad is not None]
+
+    def step(self, original: Any, closure: Any = None, **settings: Any) -> Any:
+        """Replaces ``optimizer.step``: the closure (Lightning's forward and backward), then the step if accepted."""
+        if self.again:
+            raise OrderError("training_step calls optimizer.step() before self.manual_backward")
+        judged = self.open
+        result = None
+        if closure is not None:
+            with torch.enable_grad():
+                result = closure()
+            judged = self.open
+        if not judged:
+            self.judge()
+        if not self.refused:
+            with self.guard.stepping():
+                original(**settings)
+        return result
+
+    def settle(self) -> None:
+        """Act on the step, which Lightning has finished."""
+        if self.open:
+            self.open = self.refused = self.early = self._gathered = False
+            self.guard.settle()
+
+    def end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.guard.__exit__(kind, error, trace)
 
 
 class GuardedFit:
@@ -36,11 +122,11 @@ class GuardedFit:
         self._stood = self._positions()
         self._moved = [False] * len(self._stood)
         """Which schedules advanced in the last batch."""
-        self._shadows, self._held = Shadows(), Shadows()
+        self._stand_ins, self._held = StandIns(), StandIns()
         self.guarded = self._guard_all(policy, run_dir, console)
         self._step = module.training_step
         if self.guarded:
-            self._shadows.put(module, "training_step", self._training_step)
+            self._stand_ins.put(module, "training_step", self._training_step)
             self._stand_in_front()
 
     def _guard_all(self, policy: Policy, run_dir: Path | None, console: Console | None) -> list[GuardedOptimizer]:
@@ -55,11 +141,11 @@ class GuardedFit:
     def _stand_in_front(self) -> None:
         """Wrap steps and clipping."""
         for each in self.guarded:
-            self._shadows.put(each.optimizer, "step", each.step)
+            self._stand_ins.put(each.optimizer, "step", each.step)
         if self._module.automatic_optimization:
-            self._shadows.put(self._trainer.precision_plugin, "clip_grad_by_norm", self._clip_by_norm)
+            self._stand_ins.put(self._trainer.precision_plugin, "clip_grad_by_norm", self._clip_by_norm)
         else:
-            self._shadows.put(self._module, "clip_gradients", self._clip_gradients)
+            self._stand_ins.put(self._module, "clip_gradients", self._clip_gradients)
 
     def _guard(
         self, optimizer: Optimizer, policy: Policy, run_dir: Path | None, console: Console | None, *, alone: bool
@@ -129,7 +215,7 @@ class GuardedFit:
 
     def after_batch(self) -> None:
         """Act on the step, after schedules have advanced."""
-        self._held.lift()
+        self._held.off()
         positions = self._positions()
         self._moved = [before != now for before, now in zip(self._stood, positions, strict=True)]
         self._stood = positions
@@ -178,8 +264,8 @@ class GuardedFit:
         trace: TracebackType | None = None,
     ) -> None:
         """Remove all wrappers, and close the guards."""
-        self._held.lift()
-        self._shadows.lift()
+        self._held.off()
+        self._stand_ins.off()
         for each in self.guarded:
             each.end(kind, error, trace)
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import OrderError
 from stayfinite.integrations.lightning.package import PACKAGES
-from stayfinite.integrations.shadowing import Shadows
 
 
 class Reached(BaseException):
@@ -52,11 +52,11 @@ def rerun(trainer: Any, module: Any, step: Callable[..., Any], batch: Any, rest:
 @contextmanager
 def quiet(trainer: Any, module: Any) -> Iterator[None]:
     """Context without logging; metrics and frozen state are restored afterwards."""
-    shadows = Shadows()
+    stand_ins = StandIns()
     for name in ("log", "log_dict", "print"):
-        shadows.put(module, name, lambda _, *__, **___: None)
+        stand_ins.put(module, name, lambda _, *__, **___: None)
     if not module.automatic_optimization:
-        shadows.put(module, "manual_backward", _stop)
+        stand_ins.put(module, "manual_backward", _stop)
     loggers = list(trainer.loggers)
     trainer.loggers = [_dummy_logger(trainer)] if loggers else []
     metrics = [(each, _counted(each)) for each in module.modules() if _is_metric(each)]
@@ -73,7 +73,7 @@ def quiet(trainer: Any, module: Any) -> Iterator[None]:
         if toggled is not None:
             module._param_requires_grad_state = toggled
         trainer.loggers = loggers
-        shadows.lift()
+        stand_ins.off()
 
 
 def _stop(_: Any, loss: Tensor, *__: Any, **___: Any) -> None:

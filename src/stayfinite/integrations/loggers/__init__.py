@@ -10,10 +10,8 @@ and for a run that is over: ``mirror("runs/first", TensorBoardSink("board"))``. 
 that fails or hangs costs a curve and never a step.
 """
 
-from stayfinite.integrations.loggers.aim import AimSink
 from stayfinite.integrations.loggers.live import SinkFailed, following, mirror
-from stayfinite.integrations.loggers.mlflow import MlflowSink
-from stayfinite.integrations.loggers.sinks import Sink, TensorBoardSink, TrackioSink, WandbSink
+from stayfinite.integrations.loggers.sinks import AimSink, MlflowSink, Sink, TensorBoardSink, TrackioSink, WandbSink
 
 __all__ = [
     "AimSink",

@@ -2,16 +2,96 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.integrations.loggers.reading import RunReader
-from stayfinite.integrations.loggers.sinks import Sink
+from stayfinite.integrations.loggers.sinks import REFUSED, Sink
+
+Scalars = list[tuple[int, dict[str, float]]]
+Words = list[tuple[int, str, str]]
+
+CURVES = ("loss", "grad_norm", "lr", "loss_scale")
+SILENT = ("start", "closed", "checkpoint", "incident")
+"""Events without trouble."""
+
+
+class RunReader:
+    """Reads what is new in a run directory, and counts vetoes and bounded steps."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._steps = _Lines(run_dir / "steps.jsonl")
+        self._events = _Lines(run_dir / "events.jsonl")
+        self._vetoes = self._bounded = 0
+
+    def news(self) -> tuple[Scalars, Words]:
+        """Steps and events since the last call."""
+        # Events first: each is written after its step, so that step is read now at the latest.
+        events = [(int(line.get("step", 0)), str(line["event"]), _words(line)) for line in self._events.new()]
+        steps: Scalars = []
+        for line in self._steps.new():
+            self._vetoes += line.get("decision") in REFUSED
+            self._bounded += line.get("decision") == "bound"
+            steps.append((int(line["step"]), self._values(line)))
+        return steps, [each for each in events if each[1] not in SILENT]
+
+    def _values(self, line: Mapping[str, Any]) -> dict[str, float]:
+        values = {name: line[name] for name in CURVES if isinstance(line.get(name), int | float)}
+        parts = line.get("parts")
+        if isinstance(parts, dict):
+            values |= {f"parts/{name}": part for name, part in parts.items() if isinstance(part, int | float)}
+        return {f"stayfinite/{name}": float(value) for name, value in values.items()} | {
+            "stayfinite/vetoes": float(self._vetoes),
+            "stayfinite/bounded": float(self._bounded),
+        }
+
+
+class _Lines:
+    """New complete lines of a JSON lines file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._position = 0
+        self._identity: tuple[int, int] | None = None
+
+    def new(self) -> list[dict[str, Any]]:
+        try:
+            with self._path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                identity = (status.st_dev, status.st_ino)
+                if self._identity not in (None, identity) or status.st_size < self._position:
+                    # The file was replaced.
+                    self._position = 0
+                self._identity = identity
+                file.seek(self._position)
+                whole, _, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return []
+        self._position += len(whole) + 1 if whole else 0
+        return [line for each in whole.splitlines() if (line := _read(each)) is not None]
+
+
+def _read(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and ("step" in found or "event" in found) else None
+
+
+def _words(line: Mapping[str, Any]) -> str:
+    said = line.get("verdict") or line.get("reason") or line.get("title") or ""
+    if line["event"] == "rollback" and "to_step" in line:
+        said = f"{said} Back to step {line['to_step']}."
+    if line["event"] == "finding":
+        said = f"{line.get('code')} {line.get('cause')}: {said}. Fix: {line.get('fix')}"
+    return f"step {line.get('step')}: {line['event']}. {said}".strip()
 
 
 class SinkFailed(UserWarning):

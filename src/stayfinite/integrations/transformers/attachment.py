@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,13 @@ from torch import Tensor, nn
 from transformers import Trainer
 
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.framework_guard import NotGuarded
 from stayfinite.integrations.transformers.logs import TrueLogs
-from stayfinite.integrations.transformers.own_signals import OwnSignals
-from stayfinite.integrations.transformers.patches import Patches
-from stayfinite.integrations.transformers.precision import change_precision, precision_of
-from stayfinite.integrations.transformers.reference import TrainerReference
+from stayfinite.integrations.transformers.own_signals import OwnSignals, TrainerReference
 from stayfinite.integrations.transformers.rerun import Rerun, prepares_in_its_own_way
-from stayfinite.integrations.transformers.seams import layers_of, plain_optimizer
+from stayfinite.integrations.transformers.seams import change_precision, layers_of, plain_optimizer, precision_of
 from stayfinite.report.terminal import Console
 from stayfinite.rl import Steering
 
@@ -66,15 +63,19 @@ class Attachment:
             describe=self._signals.describe if self._signals.known else None,
             console=console,
         )
+        self._guard: Any = self.driven
+        """What is closed at the end."""
         self._precision = self.driven.precision
         self._logs = TrueLogs(trainer, self.driven)
         self._clipped = self._warned = False
-        self._patches = Patches()
+        self._stand_ins = StandIns()
         self._attach()
+        accelerator, put = trainer.accelerator, self._stand_ins.put
+        put(accelerator, "clip_grad_norm_", self._clip)
+        put(self._optimizer, "step", self._step)
         self._steering = self._steering_for(trainer) if steer else None
         if policy.replay_every:
-            backward = trainer.accelerator.backward
-            self._patches.put(trainer.accelerator, "backward", self._around(backward, self._backward))
+            self._stand_ins.put(trainer.accelerator, "backward", self._backward)
 
     # -- beginning and end -------------------------------------------------------------------------------------------
 
@@ -87,17 +88,10 @@ class Attachment:
         self._follow_precision()
         self._follow_steering()
 
-    def end(self) -> None:
-        """End a training that finished normally."""
+    def end(self, error: BaseException | None = None) -> None:
+        """End a training that finished normally, or failed with this error."""
         try:
-            self.driven.close()
-        finally:
-            self._detach()
-
-    def fail(self, error: BaseException) -> None:
-        """End a training that failed with this error."""
-        try:
-            self.driven.__exit__(type(error), error, error.__traceback__)
+            self._guard.__exit__(None if error is None else type(error), error, error and error.__traceback__)
         finally:
             self._detach()
 
@@ -107,27 +101,17 @@ class Attachment:
         return getattr(self._trainer, MARK, None) is self
 
     def _attach(self) -> None:
-        trainer, put = self._trainer, self._patches.put
-        put(trainer, MARK, self)
-        put(trainer, "training_step", self._around(trainer.training_step, self._training_step))
-        put(trainer, "log", self._around(trainer.log, self._log))
-        put(trainer, "_run_epoch", self._around(trainer._run_epoch, self._until_error))
-        put(trainer, "_finalize_training", self._around(trainer._finalize_training, self._until_error))
-        accelerator = trainer.accelerator
-        put(accelerator, "clip_grad_norm_", self._around(accelerator.clip_grad_norm_, self._clip))
-        put(self._optimizer, "step", self._around(self._optimizer.step, self._step))
+        """Mark the Trainer, and hook its batches, logs and end."""
+        trainer, put = self._trainer, self._stand_ins.put
+        self._stand_ins.set(trainer, MARK, self)
+        put(trainer, "training_step", self._training_step)
+        put(trainer, "log", self._log)
+        put(trainer, "_run_epoch", self._until_error)
+        put(trainer, "_finalize_training", self._until_error)
 
     def _detach(self) -> None:
-        self._patches.undo()
+        self._stand_ins.off()
         self._tell_skipped(skipped=False)
-
-    def _around(self, method: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
-        # `wraps` also copies the mark by which torch's schedulers know that a step is counted.
-        @functools.wraps(method)
-        def around(*args: Any, **kwargs: Any) -> Any:
-            return replacement(method, *args, **kwargs)
-
-        return around
 
     # -- one step, in the order in which the Trainer goes through it -------------------------------------------------
 
@@ -159,21 +143,15 @@ class Attachment:
         self.driven.lead(loss)
         return method(loss, *args, **kwargs)
 
-    @contextmanager
-    def _preparing(self, begin: Callable[[Any], None]) -> Iterator[None]:
+    def _preparing(self, begin: Callable[[Any], None]) -> StandIns:
         """Context in which the forward pass starts after its inputs were prepared."""
-        patches = Patches()
 
         def prepare(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             prepared = method(*args, **kwargs)
             begin(prepared)
             return prepared
 
-        patches.put(self._trainer, "_prepare_inputs", self._around(self._trainer._prepare_inputs, prepare))
-        try:
-            yield
-        finally:
-            patches.undo()
+        return StandIns().put(self._trainer, "_prepare_inputs", prepare)
 
     def _clip(
         self, method: Callable[..., Any], parameters: Any, max_norm: float, *args: Any, **kwargs: Any
@@ -187,12 +165,9 @@ class Attachment:
         self._clipped = True
         if not args and not kwargs and self.driven.clips_alike(parameters):
             return self.driven.grad_norm if math.isinf(max_norm) else self.driven.clip(max_norm)
-        whole = Patches()
-        whole.put(self._trainer.accelerator, "unscale_gradients", lambda *_: None)  # already unscaled
-        try:
+        # Already unscaled.
+        with StandIns().put(self._trainer.accelerator, "unscale_gradients", lambda *_: None):
             return method(parameters, max_norm, *args, **kwargs)
-        finally:
-            whole.undo()
 
     def _step(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if not self._asked_to_judge():
@@ -245,7 +220,7 @@ class Attachment:
             return method(*args, **kwargs)
         except BaseException as error:
             if self.attached:
-                self.fail(error)
+                self.end(error)
             raise
 
     def _tell_skipped(self, *, skipped: bool) -> None:
@@ -267,10 +242,10 @@ class Attachment:
 
     def _follow_steering(self) -> None:
         if self._steering is not None and self._steering.kl:
-            self._patches.put(self._trainer, "beta", self._steering.kl)
+            self._stand_ins.set(self._trainer, "beta", self._steering.kl)
 
     def _follow_precision(self) -> None:
         if self.driven.precision != self._precision and self.driven.precision is not None:
             self._precision = self.driven.precision
             self._scaler = None
-            change_precision(self._trainer, self._precision, self._patches)
+            change_precision(self._trainer, self._precision, self._stand_ins)

@@ -11,8 +11,8 @@ from typing import Any
 
 from stayfinite.core.policy import Policy
 from stayfinite.errors import MissingExtra, ModelError, OptimizerError, OrderError
-from stayfinite.integrations.framework_guard import NotGuarded
-from stayfinite.integrations.places import DEFAULT, Default
+from stayfinite.integrations.framework_guard import NotGuarded, explaining
+from stayfinite.integrations.places import DEFAULT, Default, place_of
 from stayfinite.report.terminal import Console
 
 try:
@@ -78,7 +78,7 @@ class StayFinite(TrainerCallback, ExportableState):
         trainer = trainer_of(self)
         if (left := self._present()) is not None:
             # An earlier training failed before its first step, without notice.
-            left.fail(OrderError("the previous training has not started its first epoch"))
+            left.end(OrderError("the previous training has not started its first epoch"))
         if getattr(trainer, MARK, None) is not None:
             warnings.warn(
                 "this Trainer has two StayFinite callbacks; the second does nothing", NotGuarded, stacklevel=2
@@ -88,8 +88,10 @@ class StayFinite(TrainerCallback, ExportableState):
             warnings.warn(f"StayFinite cannot guard this training: {reason}", NotGuarded, stacklevel=2)
             return
         resumed = state.global_step > 0
-        self.run_dir = self._place(trainer, resumed=resumed)
-        policy = self._policy if self._explain else _unexplained(self._policy)
+        place = place_of(self._run_dir, lambda: place_for(trainer, resumed=resumed))
+        # Absolute: a script may change its directory while training.
+        self.run_dir = None if place is None else place.absolute()
+        policy = explaining(self._policy, explain=self._explain)
         try:
             kind, console = _kind_for(trainer), self._console or _BesideTheBar()
             attachment = kind(trainer, policy, self.run_dir, console, steer=self._steer)
@@ -103,7 +105,7 @@ class StayFinite(TrainerCallback, ExportableState):
             if resumed:
                 attachment.recall(_saved(state), state.global_step)
         except BaseException as error:
-            attachment.fail(error)
+            attachment.end(error)
             raise
         # A checkpoint from before this callback was added has no entry for it.
         _callbacks_of(state).setdefault(type(self).__name__, self.state())
@@ -145,12 +147,6 @@ class StayFinite(TrainerCallback, ExportableState):
         attachment = self._attachment
         return attachment if attachment is not None and attachment.attached else None
 
-    def _place(self, trainer: Any, *, resumed: bool) -> Path | None:
-        # Absolute: a script may change its directory while training.
-        if isinstance(self._run_dir, Default):
-            return place_for(trainer, resumed=resumed).absolute()
-        return None if self._run_dir is None else Path(self._run_dir).absolute()
-
 
 def _kind_for(trainer: Any) -> type[Attachment]:
     if not steps_in_engine(trainer):
@@ -165,10 +161,6 @@ class _BesideTheBar:
 
     def print(self, line: Any) -> None:
         tqdm.write(f"{line}", file=sys.stderr)
-
-
-def _unexplained(policy: Policy) -> Policy:
-    return Policy(**policy.to_json() | {"autopsy_seconds": 0})
 
 
 def _callbacks_of(state: TrainerState) -> dict[str, Any]:

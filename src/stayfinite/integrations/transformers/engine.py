@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,13 @@ from torch import Tensor
 from transformers import Trainer
 
 from stayfinite.core.policy import Policy
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.integrations.deepspeed import deepspeed_guard
-from stayfinite.integrations.deepspeed.accelerated import tell_of_skips
+from stayfinite.integrations.deepspeed.guard import tell_of_skips
 from stayfinite.integrations.deepspeed.masters import weights_of
-from stayfinite.integrations.transformers.attachment import MARK, Attachment
+from stayfinite.integrations.transformers.attachment import Attachment
 from stayfinite.integrations.transformers.logs import TrueLogs
-from stayfinite.integrations.transformers.own_signals import OwnSignals
-from stayfinite.integrations.transformers.patches import Patches
-from stayfinite.integrations.transformers.reference import TrainerReference
+from stayfinite.integrations.transformers.own_signals import OwnSignals, TrainerReference
 from stayfinite.report.terminal import Console
 
 
@@ -38,31 +37,9 @@ class EngineAttachment(Attachment):
         self._logs = TrueLogs(trainer, self.driven)
         self._signals = OwnSignals(trainer)
         self._reference = TrainerReference(trainer, weights_of(trainer.model_wrapped))
-        self._patches = Patches()
-        self._listen()
+        self._stand_ins = StandIns()
+        self._attach()
         self._steering = self._steering_for(trainer) if steer else None
-
-    def recall(self, state: Mapping[str, Any] | None, step: int) -> None:
-        """Resume at this step, with the guard's state from the checkpoint."""
-        if state:
-            self.driven.load_state_dict(state)
-        else:
-            self.driven.start_at(step)
-        self._follow_steering()
-
-    def end(self) -> None:
-        """End a training that finished normally."""
-        try:
-            self._guard.close()
-        finally:
-            self._patches.undo()
-
-    def fail(self, error: BaseException) -> None:
-        """End a training that failed with this error."""
-        try:
-            self._guard.__exit__(type(error), error, error.__traceback__)
-        finally:
-            self._patches.undo()
 
     def settle(self) -> None:
         """Correct the logged loss of the step, which the engine has settled, and act on signs."""
@@ -71,16 +48,14 @@ class EngineAttachment(Attachment):
         self._look_at_reference()
         self._steer()
 
-    def _listen(self) -> None:
-        trainer, put = self._trainer, self._patches.put
-        put(trainer, MARK, self)
-        put(trainer, "training_step", self._around(trainer.training_step, self._count))
-        put(trainer, "log", self._around(trainer.log, self._log))
-        put(trainer, "_run_epoch", self._around(trainer._run_epoch, self._until_error))
-        put(trainer, "_finalize_training", self._around(trainer._finalize_training, self._until_error))
-
-    def _count(self, method: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    def _training_step(self, method: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
         self._logs.begin()
         # The engine decides during the step, after the loss is known.
         with self._signals.listening(self.driven.hear):
             return method(*args, **kwargs)
+
+    def _detach(self) -> None:
+        self._stand_ins.off()
+
+    def _follow_precision(self) -> None:
+        """Nothing: the engine casts."""

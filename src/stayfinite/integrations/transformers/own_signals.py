@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stayfinite import rl
-from stayfinite.integrations.shadowing import Shadows
+from stayfinite.core.post_training.signs import REFERENCE_MOVES, Sign
+from stayfinite.doctor.stand_ins import StandIns
+from stayfinite.rl.reference import Reference
 
 NAMES = {
     "entropy": "entropy",
@@ -74,7 +76,7 @@ class OwnSignals:
             return
         # It empties all of them when it logs, between two batches.
         self._earlier = {key: len(values) for key, values in self._trainer._metrics["train"].items()}
-        shadows = Shadows()
+        stand_ins = StandIns()
 
         def compute_loss(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             self._now = None
@@ -83,14 +85,14 @@ class OwnSignals:
             hear(self._of_answers(inputs) | self._measured())
             return found
 
-        shadows.put(self._trainer, "compute_loss", compute_loss)
+        stand_ins.put(self._trainer, "compute_loss", compute_loss)
         for name, ours in ((LOGPS, self._logprobs), (SCORE, self._score), (GENERATE, self._generate)):
             if hasattr(self._trainer, name):
-                shadows.put(self._trainer, name, ours)
+                stand_ins.put(self._trainer, name, ours)
         try:
             yield
         finally:
-            shadows.lift()
+            stand_ins.off()
             self._now = None
 
     def describe(self, batch: Any) -> list[str]:
@@ -204,3 +206,48 @@ def _each(values: Tensor | None) -> list[float] | None:
         return None
     flat: list[float] = (values if values.dim() == 1 else values.float().mean(1)).tolist()
     return flat
+
+
+EVERY = 10
+"""Steps between checks."""
+
+OF_REFERENCE = ".ref."
+"""Part of the weight names of trl's reference adapter."""
+
+
+class TrainerReference:
+    """Checks the reference of one trainer; does nothing without one, or if trl moves it by design.
+
+    Arguments:
+        trainer: any Trainer; with ``sync_ref_model`` its reference follows the policy.
+    """
+
+    def __init__(self, trainer: Any, optimizer: Any) -> None:
+        self._trainer, self._reported, self._looked = trainer, False, 0
+        reference = getattr(trainer, "ref_model", None)
+        synced = bool(getattr(trainer.args, "sync_ref_model", False))
+        self._reference = (
+            Reference(trainer.model, reference, optimizer) if isinstance(reference, nn.Module) and not synced else None
+        )
+
+    def look(self, step: int) -> Sign | None:
+        """A sign if the reference is faulty, reported once."""
+        self._looked += 1
+        if self._reported or self._looked % EVERY != 1:
+            return None
+        seen = self._seen()
+        if not seen:
+            return None
+        self._reported = True
+        return Sign(REFERENCE_MOVES, "reference", step, 0.0, 0.0, seen)
+
+    def _seen(self) -> str:
+        if self._reference is None:
+            adapters = getattr(self._trainer.model, "peft_config", {})
+            named = self._trainer.model.named_parameters() if "ref" in adapters else ()
+            trains = [name for name, each in named if OF_REFERENCE in name and each.requires_grad]
+            return f"the reference adapter trains: {len(trains)} weights, first {trains[0]}" if trains else ""
+        if fault := self._reference.fault():
+            return fault
+        moved = self._reference.moved()
+        return f"{len(moved)} weights of the reference changed, first {moved[0]}" if moved else ""

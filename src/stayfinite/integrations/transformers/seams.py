@@ -6,16 +6,49 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from types import FrameType, MethodType
+from typing import Any, Literal
 
+import torch
 from accelerate.optimizer import AcceleratedOptimizer
-from accelerate.utils import DistributedType, broadcast_object_list
+from accelerate.utils import DistributedType, broadcast_object_list, convert_outputs_to_fp32
+from torch import nn
 from torch.optim import Optimizer
 from transformers import Trainer, TrainerCallback
 
+from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import OrderError, UsageError
+from stayfinite.guard.recovering.precision import DTYPES
 from stayfinite.integrations.places import free_place
+
+
+def precision_of(trainer: Trainer) -> Literal["fp16", "bf16"] | None:
+    """Mixed precision of the model under accelerate, if it can be changed later; else None."""
+    mixed = trainer.accelerator.mixed_precision
+    if mixed not in ("fp16", "bf16") or _autocasting(trainer) is None or trainer.args.torch_compile:
+        return None
+    return "fp16" if mixed == "fp16" else "bf16"
+
+
+def change_precision(trainer: Trainer, precision: str, stand_ins: StandIns) -> None:
+    """Run the model in another precision from now on. Only fp16 needs a loss scaler, so it is removed."""
+    model: Any = _autocasting(trainer)
+    assert model is not None, "offered only where accelerate casts"
+    plain = model._original_forward.__func__
+    cast = plain
+    if precision != "fp32":
+        cast = torch.autocast(trainer.accelerator.device.type, dtype=DTYPES[precision])(plain)
+    stand_ins.set(model, "forward", MethodType(convert_outputs_to_fp32(cast), model))
+    stand_ins.set(trainer.accelerator, "scaler", None)
+    for layer in layers_of(trainer.optimizer):
+        stand_ins.set(layer, "scaler", None)
+
+
+def _autocasting(trainer: Trainer) -> nn.Module | None:
+    """The module whose forward pass accelerate wrapped in autocast."""
+    model: Any = trainer.model
+    return model if isinstance(getattr(model, "_original_forward", None), MethodType) else None
+
 
 NEEDED = ("training_step", "log", "_run_epoch", "_finalize_training")
 """Trainer methods that the integration relies on."""
@@ -54,7 +87,7 @@ def trainer_of(callback: TrainerCallback) -> Trainer:
 def why_not(trainer: Trainer) -> str:
     """Why this Trainer's steps cannot be refused; empty if they can."""
     if steps_in_engine(trainer):
-        from stayfinite.integrations.deepspeed.checks import check_engine
+        from stayfinite.integrations.deepspeed.masters import check_engine
 
         try:
             check_engine(trainer.model_wrapped)

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from stayfinite.errors import StayfiniteError
-from stayfinite.integrations.loggers.aim import AimSink
 from stayfinite.integrations.loggers.live import SinkFailed, following
-from stayfinite.integrations.loggers.mlflow import MlflowSink
-from stayfinite.integrations.loggers.sinks import Sink, TensorBoardSink, TrackioSink, WandbSink
+from stayfinite.integrations.loggers.sinks import AimSink, MlflowSink, Sink, TensorBoardSink, TrackioSink, WandbSink
 
 Logger = Literal["tensorboard", "wandb", "mlflow", "aim", "trackio"]
 PROJECT = "stayfinite"
