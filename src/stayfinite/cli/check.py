@@ -15,10 +15,9 @@ from stayfinite.cli.ending import exit_code
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 from stayfinite.flags import parsed
-from stayfinite.inspection.files.inspecting import inspect_files
+from stayfinite.inspection.files.inspecting import inspect_each, inspect_files
 from stayfinite.inspection.ignoring import without_ignored
 from stayfinite.inspection.project import Project, find_project
-from stayfinite.inspection.several import inspect_each
 from stayfinite.report.printable import printable
 
 if TYPE_CHECKING:
@@ -280,8 +279,7 @@ def _inspect(settings: Check, runs: Sequence[Sequence[str]]) -> Inspection | Non
 
 
 def _inspect_memory(settings: Check, model: str) -> Inspection:
-    from stayfinite.inspection.memory.inspecting import inspect_memory
-    from stayfinite.inspection.memory.request import MemoryRequest
+    from stayfinite.inspection.memory.inspecting import MemoryRequest, inspect_memory
 
     return inspect_memory(
         MemoryRequest(

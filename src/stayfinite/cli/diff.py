@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(settings: Diff) -> int:
-    from stayfinite.inspection.files.comparing import compare
+    from stayfinite.inspection.files.comparison import compare
 
     found = compare(settings.left, settings.right)
     if settings.json:

@@ -10,14 +10,11 @@ from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
+from stayfinite.inspection.data.columns import MOST_ROWS, Lengths, Numbers, TokenIds, Tokens
 from stayfinite.inspection.data.copies import SHORT, Keys, bare
-from stayfinite.inspection.data.lengths import Lengths
-from stayfinite.inspection.data.numbers import Numbers
 from stayfinite.inspection.data.places import Places, Tally
 from stayfinite.inspection.data.roles import Roles, roles_of
-from stayfinite.inspection.data.token_ids import TokenIds
 from stayfinite.inspection.data.tokenizers import Tokenizer
-from stayfinite.inspection.data.tokens import MOST_ROWS, Tokens
 from stayfinite.inspection.data.values import as_text, missing
 from stayfinite.inspection.data.writing import Writing
 from stayfinite.readers.data.chats import conversation, is_chat

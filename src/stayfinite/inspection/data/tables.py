@@ -6,9 +6,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 
-from stayfinite.inspection.data.lengths import Lengths
-from stayfinite.inspection.data.measures import Measure
+from stayfinite.inspection.data.columns import Lengths
 from stayfinite.inspection.data.split import Split
+from stayfinite.inspection.data.tokenizers import Measure
 from stayfinite.inspection.data.writing import KINDS, script_of
 from stayfinite.inspection.notes import Table
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stayfinite.core.settings import Expression, Setting
-from stayfinite.inspection.files.algorithm import VERL
 from stayfinite.inspection.files.contradictions import contradict
 from stayfinite.inspection.files.learning_rate import batch_of
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan, shown
+from stayfinite.inspection.files.post_training import VERL
 from stayfinite.inspection.files.sources import Source
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.known import is_on, number_in

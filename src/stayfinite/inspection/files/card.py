@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.inspection.files.eight_bits import eight_bits_in
 from stayfinite.inspection.files.learning_rate import optimizer_of
 from stayfinite.inspection.files.plan import Plan
+from stayfinite.inspection.files.precision import eight_bits_in
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.cards import Card
 from stayfinite.rules.context import ATTENTION

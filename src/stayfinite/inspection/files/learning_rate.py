@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting
-from stayfinite.inspection.files.algorithm import algorithm_of
 from stayfinite.inspection.files.contradictions import contradict
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import RATES, Plan, shown
+from stayfinite.inspection.files.post_training import algorithm_of
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import CLIP, OPTIMIZER
 from stayfinite.rules.known import Known, number_in, written

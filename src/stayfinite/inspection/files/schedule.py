@@ -1,4 +1,4 @@
-"""The learning-rate schedule: a warmup if needed, shorter than the training."""
+"""The learning-rate schedule and gradient clipping: a warmup if needed, and no limit switched off where it matters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stayfinite.inspection.files.learning_rate import model_kind, optimizer_of, 
 from stayfinite.inspection.files.names import first_steps, last_step
 from stayfinite.inspection.files.plan import RATES, Plan, shown
 from stayfinite.inspection.notes import Notes
-from stayfinite.rules.context import WARMUP
+from stayfinite.rules.context import CLIP, WARMUP
 from stayfinite.rules.known import Known, number_in, written
 from stayfinite.rules.optimization.planned_rate import EPOCHS, KIND, STEPS
 from stayfinite.rules.plans import Remark
@@ -146,3 +146,30 @@ def _missing(plan: Plan, warmup: Known | None) -> tuple[str, str] | None:
 
 def _set(setting: Setting) -> bool:
     return isinstance(setting.value, Expression) or bool(number_in(setting.value)) or setting.value is True
+
+
+_ON_BY_DEFAULT = frozenset({"grad_clip", "clip_grad", "clip_grad_norm"})
+"""Settings where 0 disables clipping that is on by default, like transformers' `max_grad_norm`. Lightning, DeepSpeed,
+fairseq and OpenNMT clip only on request, and their recipes often spell out the 0."""
+
+
+def look_at_clipping(plan: Plan, notes: Notes) -> None:
+    """Record the limit of the gradient norm, or the setting that disables it."""
+    setting = next((found for name in CLIP if (found := plan.find(name)) and number_in(found.value) is not None), None)
+    value = None if setting is None else number_in(setting.value)
+    recurrent = plan.says(r"(?:\b|_)(?:lstm|gru|rnn)(?:\b|_)")
+    switched = setting is not None and setting.kind != "default"  # a script's own default does not disable it
+    by_default = setting is not None and switched and (last_step(setting) in _ON_BY_DEFAULT or plan.is_transformers)
+    if setting is not None and value is not None and value <= 0 and (by_default or recurrent):
+        because = "; gradients through time grow with the length" if recurrent else ""
+        notes.saw("plan.clipping_off", [(f"{setting.name}: {setting.value} disables clipping{because}", setting.where)])
+    called = plan.find("clip_grad_norm_", "clip_gradients", "clip_grad_value_")
+    if setting is not None and value is not None and value > 0:
+        seen = shown(setting)
+    elif setting is not None and value is not None:
+        seen = f"off: {shown(setting)}"
+    elif called is not None:
+        seen = f"{called.name} ({called.where})"
+    else:
+        seen = "default, 1.0 in transformers" if plan.is_transformers else ""
+    notes.check("Clipping", "gradient clipping", "no-clipping", seen=seen, skipped="" if seen else "not set")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from stayfinite.inspection.bench.bench import Bench
-from stayfinite.inspection.bench.names import names_in_short
+from stayfinite.inspection.bench.inputs import names_in_short
 from stayfinite.inspection.notes import Notes
 
 

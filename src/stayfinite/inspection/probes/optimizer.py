@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from stayfinite.inspection.bench.bench import Bench
-from stayfinite.inspection.bench.names import names_in_short
+from stayfinite.inspection.bench.inputs import names_in_short
 from stayfinite.inspection.notes import Notes, Table
 
 COLUMNS = ("lr", "weight_decay", "betas", "momentum", "eps")
