@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from stayfinite.core.finding import Finding
 from stayfinite.core.settings import Setting
 from stayfinite.rules.facts import Observation
+from stayfinite.rules.plans import Remark
 
 Status = Literal["pass", "warn", "fail", "note", "skip"]
 
@@ -42,10 +43,10 @@ class Line:
     fix: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        names = ("status", "group", "title", "seen", "code", "fix")
-        return {name: getattr(self, name) for name in names}
+        return asdict(self)
 
 
+CONTRADICTION = "config-contradiction"
 STATUS: dict[str, Status] = {"error": "fail", "warning": "warn", "info": "note"}
 
 
@@ -105,8 +106,22 @@ class Notes:
         """Record a fact for the rules."""
         self.observed[name] = Observation(value, where)
 
-    def check(self, group: str, title: str, *causes: str, seen: str = "", skipped: str = "") -> None:
-        """Add a check list line that these causes decide."""
+    def remark(self, name: str, *remarks: Remark) -> None:
+        """Add remarks, if any, to those that rules find under this name."""
+        if remarks:
+            before = self.observed.get(name)
+            self.saw(name, [*(before.value if before is not None else []), *remarks])
+
+    def contradict(self, text: str, where: str, fix: str = "") -> str:
+        """Record contradictory settings; return the cause that judges them, for the check list."""
+        self.remark("plan.contradictions", (text, where, fix))
+        return CONTRADICTION
+
+    def check(
+        self, group: str, title: str, *causes: str, seen: str = "", skipped: str = "", otherwise: str = ""
+    ) -> None:
+        """Add a check list line that these causes decide; ``otherwise`` says why it was skipped if nothing was seen."""
+        skipped = skipped or ("" if seen else otherwise)
         self.checks.append(Check(group=group, title=title, causes=causes, seen=seen, skipped=skipped))
 
     def heading(self, name: str, text: str) -> None:

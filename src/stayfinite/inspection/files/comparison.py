@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -29,12 +29,9 @@ class Side:
     where: str
 
     def to_json(self) -> dict[str, Any]:
-        value = (
-            self.value if isinstance(self.value, (bool, int, float, str, list, dict, type(None))) else str(self.value)
-        )
-        if isinstance(value, float) and not math.isfinite(value):
-            value = str(value)
-        return {"name": self.name, "value": value, "where": self.where}
+        plain = isinstance(self.value, bool | int | float | str | list | dict | None)
+        finite = not isinstance(self.value, float) or math.isfinite(self.value)
+        return {"name": self.name, "value": self.value if plain and finite else str(self.value), "where": self.where}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,19 +83,16 @@ def same_value(left: Any, right: Any) -> bool:
     """Whether two values are equal, however written: `1e-4` and `"0.0001"`, `true` and `1`."""
     if isinstance(left, bool) or isinstance(right, bool):
         return is_on(left) is not None and is_on(left) == is_on(right)
-    numbers = [
-        number_in(each) if isinstance(each, (int, float)) or _whole_number(each) else None for each in (left, right)
-    ]
+    numbers = [number_in(each) if _is_number(each) else None for each in (left, right)]
     if None not in numbers:
         return numbers[0] == numbers[1] or all(math.isnan(each) for each in numbers if each is not None)
     return left == right or str(left).strip().lower() == str(right).strip().lower()
 
 
-def _whole_number(value: Any) -> bool:
-    return (
-        isinstance(value, str)
-        and re.fullmatch(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", value.strip(), re.IGNORECASE) is not None
-    )
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", value.strip(), re.IGNORECASE) is not None
+    return isinstance(value, int | float)
 
 
 _CALLED = lazy_regex(r"(?:self\.)?[a-z_]\w*(?:\.\w+)*\.\w+")
@@ -145,7 +139,7 @@ def _precision(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator
         plain = len(names) == 1 and formats[0] != formats[1]
         sides.append(Side(name=name, value=value.strip() if plain else number_format, where=each.where))
     if formats[0] == formats[1]:  # two spellings of one format
-        sides = [Side(name=side.name, value=formats[0], where=side.where) for side in sides]
+        sides = [replace(side, value=formats[0]) for side in sides]
     means = PRECISION_MEANS.get(frozenset(formats), "values finite in one format may overflow in the other")
     called = names.pop() if len(names) == 1 else "precision"
     yield Difference(name=called, left=sides[0], right=sides[1], means=means)
@@ -160,10 +154,7 @@ def _left_open(plan: Plan) -> Known | None:
 
 
 def _is_switch(setting: Setting) -> bool:
-    return (
-        PRECISION.fullmatch(last_step(setting)) is not None
-        or re.search(r"(?:fp16|bf16)\.enabled$", setting.name) is not None
-    )
+    return bool(PRECISION.fullmatch(last_step(setting)) or re.search(r"(?:fp16|bf16)\.enabled$", setting.name))
 
 
 def _asks_for_other(setting: Setting, number_format: str) -> bool:
@@ -182,7 +173,7 @@ def _matter(matter: Matter, plans: tuple[Plan, ...], taken: tuple[set[int], ...]
     found = [_first(plan, matter.names, ids) for plan, ids in zip(plans, taken, strict=True)]
     if all(each is None for each in found):
         return
-    sides = [None if each is None else _side(each) for each in found]
+    sides = [_side(each) for each in found]
     means = matter.means
     numbers = [None if each is None else number_in(each.value) for each in found]
     if matter.higher and all(value is not None and math.isfinite(value) and value > 0 for value in numbers):
@@ -205,7 +196,7 @@ def _batch(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Dif
         rows_an_update.append(whole)
         sides.append(Side(name=last_step(rows), value=f"{whole:g} ({parts})" if parts else whole, where=rows.where))
     if len(rows_an_update) == 2 and rows_an_update[0] == rows_an_update[1]:  # the same update, split differently
-        sides = [Side(name=side.name, value=rows_an_update[0], where=side.where) for side in sides if side is not None]
+        sides = [replace(side, value=rows_an_update[0]) for side in sides if side is not None]
     if any(side is not None for side in sides):
         means = "smaller batches have noisier gradients: lower the rate with them, and expect more spikes"
         yield Difference(name="batch (rows per update)", left=sides[0], right=sides[1], means=means)
@@ -218,10 +209,7 @@ def _first(plan: Plan, names: tuple[str, ...], taken: set[int]) -> Setting | Non
         if id(setting) not in taken:
             by_name.setdefault(last_step(setting), []).append(setting)
     found = [each for name in names for each in by_name.get(name, []) if not isinstance(each.value, dict)]
-    doubt = {"default": 1}
-    chosen = min(
-        found, key=lambda each: 2 if isinstance(each.value, Expression) else doubt.get(each.kind, 0), default=None
-    )
+    chosen = min(found, key=lambda each: (isinstance(each.value, Expression), each.kind == "default"), default=None)
     if chosen is not None:
         taken.update(id(each) for each in found if each is chosen or not _says_more(each, chosen))
     return chosen
@@ -250,12 +238,8 @@ def _rest(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Diff
             yield Difference(name=name, left=_side(shared[0]), right=_side(shared[1]))
         for one, other in zip_longest(only_ours, only_theirs):
             either = one if one is not None else other
-            yield Difference(
-                name=name,
-                left=None if one is None else _side(one),
-                right=None if other is None else _side(other),
-                means=_means(either) if either is not None else "",
-            )
+            means = "" if either is None else _means(either)
+            yield Difference(name=name, left=_side(one), right=_side(other), means=means)
 
 
 def _means(setting: Setting) -> str:
@@ -277,8 +261,8 @@ def _by_name(plan: Plan, taken: set[int]) -> dict[str, list[Setting]]:
     return found
 
 
-def _side(setting: Setting) -> Side:
-    return Side(name=setting.name, value=setting.value, where=setting.where)
+def _side(setting: Setting | None) -> Side | None:
+    return None if setting is None else Side(name=setting.name, value=setting.value, where=setting.where)
 
 
 def _called(key: str, sides: list[Side | None]) -> str:

@@ -13,7 +13,6 @@ from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.errors import UsageError
 from stayfinite.inspection.files.batches import look_at_batches
 from stayfinite.inspection.files.card import look_at_card
-from stayfinite.inspection.files.contradictions import CAUSE, contradict
 from stayfinite.inspection.files.evaluation import look_at_evaluation
 from stayfinite.inspection.files.flags import look_at_flags
 from stayfinite.inspection.files.learning_rate import look_at_learning_rate
@@ -27,7 +26,7 @@ from stayfinite.inspection.files.schedule import look_at_clipping, look_at_sched
 from stayfinite.inspection.files.sources import COMMAND, Source, read_sources
 from stayfinite.inspection.ignoring import BadIgnore, Remark, remarks_in, without_ignored
 from stayfinite.inspection.inspection import Inspection, conclude
-from stayfinite.inspection.notes import Line, Notes, ruled
+from stayfinite.inspection.notes import CONTRADICTION, Line, Notes, ruled
 from stayfinite.readers.configs.spans import Span, spans_of
 from stayfinite.readers.configs.syntax import open_bracket
 from stayfinite.rules.cards import card_asked_for
@@ -89,8 +88,8 @@ def look_at_code(plan: Plan, notes: Notes) -> list[Finding]:
         "Code",
         "training loop and loss",
         *CAUSES,
-        seen=f"{lines} lines of loop and loss",
-        skipped="" if lines else "no training loop or loss in these files" if plan.scripts else "no script given",
+        seen=f"{lines} lines of loop and loss" if lines else "",
+        otherwise="no training loop or loss in these files" if plan.scripts else "no script given",
     )
     if not lines:
         return []
@@ -173,11 +172,10 @@ def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
         if cut is not None:
             broken.append((f"{source.name} is not valid Python: {cut[1]}", f"{source.name}:{cut[0]}"))
     for text, where in broken:
-        contradict(notes, text, where, _MEND)
-    if cells:  # the other cells still run
-        notes.saw("plan.broken_cells", cells)
+        notes.contradict(text, where, _MEND)
+    notes.remark("plan.broken_cells", *cells)  # the other cells still run
     if broken or cells:
-        notes.check("Files", "file contents", CAUSE)
+        notes.check("Files", "file contents", CONTRADICTION)
 
 
 def _say_overruled(plan: Plan, notes: Notes) -> None:

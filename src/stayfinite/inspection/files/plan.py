@@ -133,9 +133,8 @@ class Plan:
     @cached_property
     def context(self) -> Context:
         """Model, precision, optimizer and so on, independent of the framework."""
-        known = [setting for setting in self.settings if not isinstance(setting.value, Expression)]
-        certain = Settings([setting for setting in known if not setting.doubtful], self.settings.notes)
-        whole = understand(Settings(known, self.settings.notes))
+        certain = Settings([setting for setting in self.known if not setting.doubtful], self.settings.notes)
+        whole = understand(Settings(self.known, self.settings.notes))
         return replace(whole, precision=precision_of(certain, ()), weights=weights_of(certain))
 
     @cached_property
@@ -158,14 +157,13 @@ class Plan:
 
     def number(self, *names: str) -> Known | None:
         """The first of these names that is a number, as written. Unlike `Context`, nothing is treated as 0."""
-        for name in names:
-            setting = self.find(name)
-            if setting is None:
-                continue
-            value = number_in(setting.value)
-            if value is not None:
-                return written(setting, value)
-        return None
+        setting = self.numbered(*names)
+        return None if setting is None else written(setting, number_in(setting.value))
+
+    def numbered(self, *names: str) -> Setting | None:
+        """The setting with the first of these names that is a number."""
+        found = (self.find(name) for name in names)
+        return next((each for each in found if each is not None and number_in(each.value) is not None), None)
 
     def on(self, *names: str) -> Known | None:
         """The first of these switches that is on."""
@@ -176,6 +174,26 @@ class Plan:
         """The value in lowercase; empty if unknown."""
         setting = self.find(*names)
         return "" if setting is None or setting.value is None else str(setting.value).strip().lower()
+
+    @cached_property
+    def known(self) -> list[Setting]:
+        """The settings whose value the sources give."""
+        return [setting for setting in self.settings if not isinstance(setting.value, Expression)]
+
+    def named(self, pattern: str) -> Setting | None:
+        """The first setting whose whole name matches."""
+        return next((setting for setting in self.settings if re.fullmatch(pattern, setting.name)), None)
+
+    def lines(self, source: Source, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+        """Matching lines of a script that these settings reach, with their locations: `train.py:111`."""
+        for number, line in enumerate(source.text.splitlines(), 1):
+            where = f"{source.name}:{number}"
+            if pattern.search(line) and where not in self.switched_off:
+                yield line.strip(), where
+
+    def text_of(self, name: str) -> str:
+        """The text of a script; empty if unavailable."""
+        return next((source.text for source in self.scripts if source.name == name), "")
 
     def says(self, pattern: str | re.Pattern[str]) -> bool:
         return self.settings.search(pattern) is not None
@@ -231,8 +249,8 @@ class Plan:
         kind = self.find("finetuning_type", "tuner_type", "train_type", "sft_type")
         if kind is not None and isinstance(kind.value, str):
             return written(kind, True) if re.search(r"lora|adapter|oft|ia3", kind.value, re.IGNORECASE) else None
-        axolotl = self.find("adapter") if self.framework == "axolotl" else None
         if self.framework == "axolotl":
+            axolotl = self.find("adapter")
             return written(axolotl, True) if axolotl is not None and axolotl.value else None
         switch = self.find("use_peft", "use_lora", "lora_enable", "enable_lora")
         if switch is not None and is_on(switch.value) is False:
