@@ -85,9 +85,8 @@ def mixture_table(split: Split) -> Table | None:
     writing, rows = split.writing, []
     if writing.decomposed.count and writing.composed:
         where = split.places.tallied(writing.decomposed)
-        rows.append(
-            ("accents", f"{writing.composed:,} texts composed (NFC), {writing.decomposed.count:,} not: {where}")
-        )
+        counts = f"{writing.composed:,} texts composed (NFC), {writing.decomposed.count:,} not: {where}"
+        rows.append(("accents", counts))
     quotes = [f"{c} {writing.characters[c]:,}" for c in QUOTES if writing.characters.get(c)]
     if len(quotes) > 1:
         rows.append(("quote characters", ", ".join(quotes)))
