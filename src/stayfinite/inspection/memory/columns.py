@@ -68,25 +68,15 @@ class Column:
         return self.share is not None and self.share <= 1.0
 
 
-def runs_on(card: Card, plan: Plan) -> bool:
-    """Whether the GPU supports the plan's precision."""
-    return card.bf16 or plan.precision.name not in ("bf16", "pure-bf16")
-
-
 def column(shape: Shape, plan: Plan, title: str, card: Card | None) -> Column:
     """Estimate one plan."""
-    found = estimate(shape, plan)
+    alone = Column(title=title, plan=plan, estimate=estimate(shape, plan))
     if card is None:
-        return Column(title=title, plan=plan, estimate=found)
+        return alone
     held = int(card.memory_gib * GIB)
-    return Column(
-        title=title,
-        plan=plan,
-        estimate=found,
-        largest=largest_batch(shape, plan, held),
-        share=needed(found.peak) / held,
-        runs=runs_on(card, plan),
-    )
+    runs = card.bf16 or plan.precision.name not in ("bf16", "pure-bf16")
+    share = needed(alone.estimate.peak) / held
+    return replace(alone, largest=largest_batch(shape, plan, held), share=share, runs=runs)
 
 
 def columns(

@@ -131,24 +131,30 @@ def _stack(fields: Fields, kv_heads: int | None = None, head_width: int | None =
     }  # fmt: skip
 
 
+_BIASES: dict[str, Any] = {"qkv_bias": True, "output_bias": True, "ff_bias": True}
+
+
+def _ends(fields: Fields, *, tied: bool) -> dict[str, Any]:
+    """Both ends of a language model or a classifier: the embedding and the output layer."""
+    return {
+        "vocabulary": fields.whole("vocab_size"), "tied": fields.flag("tie_word_embeddings", tied),
+        "classes": fields.classes(), "per_token": not fields.built_for("SequenceClassification"),
+    }  # fmt: skip
+
+
 def _bert(fields: Fields) -> Shape:
-    classes = fields.classes()
+    ends = _ends(fields, tied=True)
     return Shape(
         family="bert",
         **_stack(fields),
-        vocabulary=fields.whole("vocab_size"),
         positions=fields.whole("max_position_embeddings", default=512),
         types=fields.whole("type_vocab_size", default=2),
         activation=fields.text("hidden_act", "gelu"),
         dropout=fields.rate("hidden_dropout_prob", 0.1),
         attention_dropout=fields.rate("attention_probs_dropout_prob", 0.1),
-        tied=fields.flag("tie_word_embeddings", True),
-        classes=classes,
-        per_token=not fields.built_for("SequenceClassification"),
-        pooler=bool(classes) and fields.built_for("SequenceClassification"),
-        qkv_bias=True,
-        output_bias=True,
-        ff_bias=True,
+        **ends,
+        pooler=bool(ends["classes"]) and not ends["per_token"],
+        **_BIASES,
     )
 
 
@@ -169,13 +175,10 @@ def _llama(fields: Fields) -> Shape:
     return Shape(
         family="llama",
         **_stack(fields, kv_heads=fields.keys_for(heads), head_width=head_width),
-        vocabulary=fields.whole("vocab_size"),
         gated=True,
         activation=fields.text("hidden_act", "silu"),
         attention_dropout=fields.rate("attention_dropout", 0.0),
-        tied=fields.flag("tie_word_embeddings", False),
-        classes=fields.classes(),
-        per_token=not fields.built_for("SequenceClassification"),
+        **_ends(fields, tied=False),
         qkv_bias=kind == "qwen2" or bias,
         output_bias=kind != "qwen2" and bias,
         ff_bias=fields.flag("mlp_bias", False),
@@ -194,17 +197,12 @@ def _gpt2(fields: Fields) -> Shape:
         kv_heads=heads,
         head_width=fields.share(width, heads),
         layers=fields.whole("n_layer", "num_hidden_layers"),
-        vocabulary=fields.whole("vocab_size"),
         positions=fields.whole("n_positions", "n_ctx", default=1024),
         activation=fields.text("activation_function", "gelu_new"),
         dropout=fields.rate("resid_pdrop", 0.1),
         attention_dropout=fields.rate("attn_pdrop", 0.1),
-        tied=fields.flag("tie_word_embeddings", True),
-        classes=fields.classes(),
-        per_token=not fields.built_for("SequenceClassification"),
-        qkv_bias=True,
-        output_bias=True,
-        ff_bias=True,
+        **_ends(fields, tied=True),
+        **_BIASES,
     )
 
 
@@ -228,17 +226,8 @@ def _vit(fields: Fields) -> Shape:
 
 
 _READERS: dict[str, Callable[[Fields], Shape]] = {
-    "t5": _t5,
-    "mt5": _t5,
-    "bert": _bert,
-    "roberta": _bert,
-    "xlm-roberta": _bert,
-    "camembert": _bert,
-    "distilbert": _distilbert,
-    "llama": _llama,
-    "mistral": _llama,
-    "qwen2": _llama,
-    "qwen3": _llama,
-    "gpt2": _gpt2,
-    "vit": _vit,
-}
+    **dict.fromkeys(("t5", "mt5"), _t5),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert"), _bert),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _llama),
+    "distilbert": _distilbert, "gpt2": _gpt2, "vit": _vit,
+}  # fmt: skip
