@@ -56,6 +56,11 @@ class Bench:
         parts = [part for part in (self.optimizer, self.scaler) if part is not None]
         return Keeping(self.model, *parts, generators=(*_generators_of(self.loader), *_generators_of(self.validation)))
 
+    @property
+    def working_scaler(self) -> GradScaler | None:
+        """The scaler, if it is enabled."""
+        return self.scaler if self.scaler is not None and self.scaler.is_enabled() else None
+
     @cached_property
     def trainable(self) -> dict[str, nn.Parameter]:
         """Trainable parameters by name, tied ones once."""

@@ -157,12 +157,9 @@ def still_pass(
 
     def keep(_module: Any, _args: Any, result: Any) -> None:
         outputs.clear()
-        outputs.update(
-            {
-                name.removeprefix("batch.").replace("batch", "output", 1): item.detach()
-                for name, item in _tensors(result)
-            }
-        )
+        for name, item in batch_items(result).items():
+            if item.is_floating_point() and item.dim():
+                outputs[name.removeprefix("batch.").replace("batch", "output", 1)] = item.detach()
 
     watch = Watch(step.model, change_ids)
     with untouched(step.model), warnings.catch_warnings():
@@ -177,7 +174,3 @@ def still_pass(
         finally:
             handle.remove()
     return StillPass(loss=loss.detach() if isinstance(loss, Tensor) else loss, outputs=outputs, seen=watch.seen)
-
-
-def _tensors(result: Any) -> list[tuple[str, Tensor]]:
-    return [(name, item) for name, item in batch_items(result).items() if item.is_floating_point() and item.dim()]

@@ -84,6 +84,11 @@ def _same(item: Tensor, target: Tensor) -> bool:
 SHOWN = 3
 
 
+def error_in_words(error: Exception) -> str:
+    """`RuntimeError: shapes do not match`: the first line, with the kind."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
 def names_in_short(names: Sequence[str]) -> str:
     """The first few, with the rest counted: `encoder.0.weight, encoder.0.bias and 4 more`."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""

@@ -154,19 +154,10 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
     if shares:
         notes.saw("labels.supervised_share", max(shares), "the batch")
         seen_share = f"{max(shares):.0%} of the labels are used"
-        notes.check(
-            "Loss",
-            "labels",
-            "label-out-of-range",
-            "all-labels-masked",
-            seen=seen_share,
-        )
+        notes.check("Loss", "labels", "label-out-of-range", "all-labels-masked", seen=seen_share)
     loss = bench.first.loss
-    turned = [
-        call for call in calls if isinstance(loss, Tensor) and loss.numel() == 1 and negated(call, bench.uphill * loss)
-    ]
-    if turned and len(calls) == 1:
-        notes.saw("loss.negated", True, turned[0].place)
+    if len(calls) == 1 and bench.first.scalar and negated(calls[0], bench.uphill * loss):
+        notes.saw("loss.negated", True, calls[0].place)
     if seen.input_scale is not None and seen.input_scale > FAR_FROM_UNIT:
         notes.saw("data.input_scale", seen.input_scale, "what the first layer is given")
     scale = "" if seen.input_scale is None else f"values of about {seen.input_scale:.2g} at the first layer"

@@ -49,11 +49,8 @@ def _asleep(bench: Bench) -> list[str]:
     `from_pretrained` returns a model in evaluation mode, even as part of another model.
     """
     learning = [(name, module) for name, module in _dropouts(bench) if _learns(bench, name)]
-    if (
-        bench.first.seen.training is None
-        or not learning
-        or any(id(module) in bench.first.seen.awake for _, module in learning)
-    ):
+    seen = bench.first.seen
+    if seen.training is None or not learning or any(id(module) in seen.awake for _, module in learning):
         return []
     return [names_in_short([name for name, _ in learning])]
 
