@@ -29,8 +29,8 @@ def look_at_evaluation(plan: Plan, notes: Notes) -> None:
     names = ("save_strategy", "load_best_model_at_end", "metric_for_best_model", "eval_steps", "save_steps")
     settings = [plan.find(*_WHEN), *map(plan.find, names)]
     seen = ", ".join([shown(each) for each in settings if each is not None][:4])
-    title, otherwise = "evaluation and save schedule", "" if causes else "not set"
-    notes.check("Evaluation and saving", title, *causes, seen=seen, otherwise=otherwise)
+    otherwise = "" if causes else "not set"
+    notes.check("Evaluation and saving", "evaluation and save schedule", *causes, seen=seen, otherwise=otherwise)
 
 
 def _edits(plan: Plan) -> Iterator[Edit]:

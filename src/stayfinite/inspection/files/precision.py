@@ -67,12 +67,12 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         text = f"{weights.name}: {weights.value}, no adapters and {cast}: fp16 weights are updated directly"
         if plan.is_transformers or of_verl:
             notes.remark("plan.pure_fp16", (text, weights.where))
-    for title, known, causes in (
-        ("precision is safe for this model", precision, ("both-half-formats", "fp16-overflow-model-family")),
-        ("weight dtype", plan.context.weights, ("double-fp16", "pure-fp16-weights")),
-    ):
-        seen = "" if known is None else f"{known.value} ({known.where})"
-        notes.check("Precision", title, *causes, seen=seen, otherwise="not set")
+    seen = "" if precision is None else f"{precision.value} ({precision.where})"
+    causes = ("both-half-formats", "fp16-overflow-model-family")
+    notes.check("Precision", "precision is safe for this model", *causes, seen=seen, otherwise="not set")
+    loaded = plan.context.weights
+    seen = "" if loaded is None else f"{loaded.value} ({loaded.where})"
+    notes.check("Precision", "weight dtype", "double-fp16", "pure-fp16-weights", seen=seen, otherwise="not set")
 
 
 def _no_cast(precision: Known | None, weights: Setting) -> bool:
