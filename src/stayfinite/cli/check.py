@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -11,14 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
-from stayfinite.core.schema_names import tagged
+from stayfinite.cli.ending import print_json, run_command
 from stayfinite.errors import UsageError
-from stayfinite.flags import parsed
-from stayfinite.inspection.files.inspecting import inspect_files
+from stayfinite.inspection.files.inspecting import inspect_each, inspect_files
 from stayfinite.inspection.ignoring import without_ignored
 from stayfinite.inspection.project import Project, find_project
-from stayfinite.inspection.several import inspect_each
 from stayfinite.report.printable import printable
 
 if TYPE_CHECKING:
@@ -148,13 +143,7 @@ class Check:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 when ready, 1 with findings, 2 on wrong use."""
     own, others = _own_flags(list(arguments))
-    settings = parsed(Check, own, "stayfinite check")
-    as_json = settings.json or settings.format == "json"
-    try:
-        return exit_code("check", lambda: _run(settings, others), as_json=as_json)
-    except KeyboardInterrupt:
-        print("stayfinite check: interrupted; no result", file=sys.stderr)
-        return 130
+    return run_command(Check, own, "check", lambda settings: _run(settings, others), tells_interrupt=True)
 
 
 def _run(settings: Check, others: Sequence[str]) -> int:
@@ -199,7 +188,7 @@ def _exit_code(found: Inspection, settings: Check) -> int:
 def _print(found: Inspection, settings: Check) -> None:
     data = found.to_json()
     if settings.format == "json":
-        print(json.dumps(tagged("check", data), indent=1, ensure_ascii=False))
+        print_json("check", data, ensure_ascii=False)
     elif settings.format == "text":
         from stayfinite.report.inspection import show_inspection
         from stayfinite.report.standard_output import StandardOutput
@@ -280,8 +269,7 @@ def _inspect(settings: Check, runs: Sequence[Sequence[str]]) -> Inspection | Non
 
 
 def _inspect_memory(settings: Check, model: str) -> Inspection:
-    from stayfinite.inspection.memory.inspecting import inspect_memory
-    from stayfinite.inspection.memory.request import MemoryRequest
+    from stayfinite.inspection.memory.inspecting import MemoryRequest, inspect_memory
 
     return inspect_memory(
         MemoryRequest(

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from stayfinite.cli.ending import tell_error
-from stayfinite.core.schema_names import tagged
-from stayfinite.flags import parsed
+from stayfinite.cli.ending import print_json, run_command, without_numpy_warning
+from stayfinite.errors import UsageError
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -35,20 +32,17 @@ class Demo:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if the demo finished."""
-    settings = parsed(Demo, arguments, "stayfinite demo")
+    return run_command(Demo, arguments, "demo", _run)
+
+
+def _run(settings: Demo) -> int:
     if settings.steps < 1:
-        return tell_error("demo", f"--steps {settings.steps}: expected at least 1", as_json=settings.json)
-    with warnings.catch_warnings():
-        # The bare install has no numpy, and torch warns about it on first use.
-        warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
+        raise UsageError(f"--steps {settings.steps}: expected at least 1")
+    with without_numpy_warning():
         from stayfinite.demo.run import run_demo
 
-        result = run_demo(
-            out=settings.out,
-            steps=settings.steps,
-            seed=settings.seed,
-            console=Console(quiet=True) if settings.json else StandardOutput(),
-        )
+        console = Console(quiet=True) if settings.json else StandardOutput()
+        result = run_demo(out=settings.out, steps=settings.steps, seed=settings.seed, console=console)
     if settings.json:
-        print(json.dumps(tagged("demo", result.to_json()), indent=1, default=str))
+        print_json("demo", result.to_json(), default=str)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +10,8 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
-from stayfinite.core.schema_names import tagged
+from stayfinite.cli.ending import print_json, run_command
 from stayfinite.errors import UsageError
-from stayfinite.flags import parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +39,7 @@ class Diagnose:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if nothing is wrong, 1 with findings, 2 if nothing could be read."""
-    settings = parsed(Diagnose, arguments, "stayfinite diagnose")
-    return exit_code("diagnose", lambda: _run(settings), as_json=settings.json)
+    return run_command(Diagnose, arguments, "diagnose", _run)
 
 
 def _run(settings: Diagnose) -> int:
@@ -65,7 +61,7 @@ def _run(settings: Diagnose) -> int:
         told = understand_told(interview(reading, settings.tell))
     found = judge_reading(reading, told)
     if settings.json:
-        print(json.dumps(tagged("diagnosis", found.to_json()), indent=1, ensure_ascii=False))
+        print_json("diagnosis", found.to_json(), ensure_ascii=False)
     else:
         from stayfinite.report.diagnosis import show_diagnosis
         from stayfinite.report.standard_output import StandardOutput

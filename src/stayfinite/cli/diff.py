@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
-from stayfinite.core.schema_names import tagged
-from stayfinite.flags import parsed
+from stayfinite.cli.ending import print_json, run_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,16 +32,15 @@ class Diff:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if both are the same, 1 if they differ, 2 on wrong use."""
-    settings = parsed(Diff, arguments, "stayfinite diff")
-    return exit_code("diff", lambda: _run(settings), as_json=settings.json)
+    return run_command(Diff, arguments, "diff", _run)
 
 
 def _run(settings: Diff) -> int:
-    from stayfinite.inspection.files.comparing import compare
+    from stayfinite.inspection.files.comparison import compare
 
     found = compare(settings.left, settings.right)
     if settings.json:
-        print(json.dumps(tagged("diff", found.to_json()), indent=1, ensure_ascii=False))
+        print_json("diff", found.to_json(), ensure_ascii=False)
     else:
         from stayfinite.report.difference import show_difference
         from stayfinite.report.standard_output import StandardOutput

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any, TypeVar
 
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import MissingExtra, NotReady, StayfiniteError, TrainingStopped
 from stayfinite.recipes.running.once import print_once
+
+Settings = TypeVar("Settings")
 
 EXTRAS = {
     "lightning": "lightning", "pyarrow": "data", "bitsandbytes": "quant", "matplotlib": "report", "gguf": "smollm2",
@@ -55,6 +59,45 @@ def exit_code(
         return tell_error(command, _no_memory(error), as_json=as_json)
 
 
+def run_command(
+    kind: type[Settings],
+    arguments: Sequence[str],
+    command: str,
+    work: Callable[[Settings], int],
+    *,
+    also: tuple[type[Exception], ...] = (),
+    tells_interrupt: bool = False,
+) -> int:
+    """Read the flags of a command and run it; see `exit_code`. Exits with a message on wrong flags.
+
+    ``tells_interrupt``: Ctrl-C means that a result is missing, so say it.
+    """
+    from stayfinite.flags import parsed  # tyro is slow to load, and some commands do without
+
+    settings = parsed(kind, arguments, f"stayfinite {command}")
+    as_json = getattr(settings, "json", False) or getattr(settings, "format", "") == "json"
+    try:
+        return exit_code(command, lambda: work(settings), also=also, as_json=as_json)
+    except KeyboardInterrupt:
+        if not tells_interrupt:
+            raise
+        print(f"stayfinite {command}: interrupted; no result", file=sys.stderr)
+        return 130
+
+
+def print_json(kind: str, record: Mapping[str, Any], *, indent: int | None = 1, **options: Any) -> None:
+    """Print the JSON of a command with the name of its schema; ``options`` are those of `json.dumps`."""
+    print(json.dumps(tagged(kind, record), indent=indent, **options))
+
+
+@contextmanager
+def without_numpy_warning() -> Iterator[None]:
+    """Context without torch's warning on first use that the bare install has no numpy."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
+        yield
+
+
 def tell_error(command: str, error: Exception | str, *, as_json: bool = False, code: int = 2) -> int:
     """Print why a command failed on stderr, and with --json on stdout; return its exit code."""
 
@@ -66,8 +109,7 @@ def tell_error(command: str, error: Exception | str, *, as_json: bool = False, c
     print_once(str(error), show)
     if as_json:
         what, fix = (error.message, error.fix) if isinstance(error, StayfiniteError) else (str(error), "")
-        record = tagged("error", {"command": command, "error": what, "fix": fix, "exit_code": code})
-        print(json.dumps(record, indent=1, ensure_ascii=True))
+        print_json("error", {"command": command, "error": what, "fix": fix, "exit_code": code})
     return code
 
 

@@ -10,10 +10,9 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
+from stayfinite.cli.ending import run_command
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
-from stayfinite.flags import parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +49,7 @@ class Evaluate:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if it was scored, 2 on wrong use."""
-    settings = parsed(Evaluate, arguments, "stayfinite evaluate")
-    return exit_code("evaluate", lambda: _run(settings), as_json=settings.json)
+    return run_command(Evaluate, arguments, "evaluate", _run)
 
 
 def _run(settings: Evaluate) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,9 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
-from stayfinite.core.schema_names import tagged
-from stayfinite.flags import parsed
+from stayfinite.cli.ending import print_json, run_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +37,7 @@ class Export:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if the directory was written, 2 on wrong use."""
-    settings = parsed(Export, arguments, "stayfinite export")
-    return exit_code("export", lambda: _run(settings), also=(OSError,), as_json=settings.json)
+    return run_command(Export, arguments, "export", _run, also=(OSError,))
 
 
 def _run(settings: Export) -> int:
@@ -53,7 +49,7 @@ def _run(settings: Export) -> int:
     done = export(str(settings.run), str(settings.out), merge=settings.merge, force=settings.force, say=say)
     if settings.json:
         words = {"directory": str(done.directory), "recipe": done.recipe, "kind": done.kind, "files": done.files}
-        print(json.dumps(tagged("export", words), indent=1))
+        print_json("export", words)
     else:
         print(f"Wrote {settings.out}: {', '.join(done.files)}\n\n{done.use}")
     return 0

@@ -11,9 +11,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
+from stayfinite.cli.ending import run_command
 from stayfinite.errors import UsageError
-from stayfinite.flags import parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +69,7 @@ class Generate:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if all prompts were answered, 2 on wrong use."""
-    settings = parsed(Generate, arguments, "stayfinite generate")
-    return exit_code("generate", lambda: _run(settings), as_json=settings.json)
+    return run_command(Generate, arguments, "generate", _run)
 
 
 def _run(settings: Generate) -> int:

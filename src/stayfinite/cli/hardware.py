@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
-from stayfinite.core.schema_names import tagged
+from stayfinite.cli.ending import print_json, run_command
 from stayfinite.errors import UsageError
-from stayfinite.flags import parsed
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -32,8 +29,7 @@ class Hardware:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if no machine is suspect, 1 if one is, 2 if there is nothing to read."""
-    settings = parsed(Hardware, arguments, "stayfinite hardware")
-    return exit_code("hardware", lambda: _run(settings), also=(OSError,), as_json=settings.json)
+    return run_command(Hardware, arguments, "hardware", _run, also=(OSError,))
 
 
 def _run(settings: Hardware) -> int:
@@ -56,7 +52,7 @@ def _run(settings: Hardware) -> int:
     judged.sort(key=lambda each: (order.index(each["verdict"]), -each["persistent"] - each["transient"]))
     result = {"runs": [str(path) for path in runs], "machines": judged}
     if settings.json:
-        print(json.dumps(tagged("hardware", result), indent=1))
+        print_json("hardware", result)
     else:
         show(result, StandardOutput())
     return int(any(each["verdict"] == "suspect" for each in judged))

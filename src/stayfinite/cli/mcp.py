@@ -11,9 +11,8 @@ from pathlib import Path
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
+from stayfinite.cli.ending import run_command
 from stayfinite.errors import UsageError
-from stayfinite.flags import parsed
 
 TOKEN = "STAYFINITE_MCP_TOKEN"
 """Environment variable with the token for --http."""
@@ -49,8 +48,7 @@ class Mcp:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command until its client disconnects or Ctrl-C; 2 on wrong use."""
-    settings = parsed(Mcp, arguments, "stayfinite mcp")
-    return exit_code("mcp", lambda: _run(settings))
+    return run_command(Mcp, arguments, "mcp", _run)
 
 
 def _run(settings: Mcp) -> int:

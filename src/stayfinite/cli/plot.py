@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,8 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
-from stayfinite.core.schema_names import tagged
+from stayfinite.cli.ending import print_json, run_command
 from stayfinite.errors import UsageError
-from stayfinite.flags import parsed
 from stayfinite.report.printable import printable
 
 
@@ -36,8 +33,7 @@ class Plot:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if the plot was written, 2 on wrong use."""
-    settings = parsed(Plot, arguments, "stayfinite plot")
-    return exit_code("plot", lambda: _run(settings), also=(OSError,), as_json=settings.json)
+    return run_command(Plot, arguments, "plot", _run, also=(OSError,))
 
 
 def _run(settings: Plot) -> int:
@@ -52,7 +48,7 @@ def _run(settings: Plot) -> int:
     save_plot(runs, settings.out, title=settings.title)
     if settings.json:
         drawn = [{"source": run.source, "points": run.points_seen} for run in runs]
-        print(json.dumps(tagged("plot", {"out": str(settings.out), "runs": drawn}), indent=1))
+        print_json("plot", {"out": str(settings.out), "runs": drawn})
     else:
         names = ", ".join(f"{run.source} ({run.points_seen:,} points)" for run in runs)
         print(printable(f"{settings.out}: {names}"))

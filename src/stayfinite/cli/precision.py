@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
-from stayfinite.core.schema_names import tagged
-from stayfinite.flags import parsed
+from stayfinite.cli.ending import print_json, run_command
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +59,7 @@ class Precision:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 with a plan, 2 on wrong use."""
-    settings = parsed(Precision, arguments, "stayfinite precision")
-    try:
-        return exit_code("precision", lambda: _run(settings), also=(OSError,), as_json=settings.json)
-    except KeyboardInterrupt:
-        print("stayfinite precision: interrupted; no result", file=sys.stderr)
-        return 130
+    return run_command(Precision, arguments, "precision", _run, also=(OSError,), tells_interrupt=True)
 
 
 def _run(settings: Precision) -> int:
@@ -93,7 +84,7 @@ def _run(settings: Precision) -> int:
     if settings.output is not None:
         plan.save(settings.output)
     if settings.json:
-        print(json.dumps(tagged("precision", plan.to_json()), indent=1, ensure_ascii=False))
+        print_json("precision", plan.to_json(), ensure_ascii=False)
         return 0
     from stayfinite.report.precision import show_plan
     from stayfinite.report.standard_output import StandardOutput
@@ -117,7 +108,7 @@ def _updates(settings: Precision, format: str, parts: Mapping[str, Any]) -> int:
         parts["model"], parts["optimizer"], batches, parts["forward"], steps=steps, format=format
     ).to_json()
     if settings.json:
-        print(json.dumps(tagged("updates", found), indent=1))
+        print_json("updates", found)
     else:
         show(found, StandardOutput())
     return 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import tell_error
-from stayfinite.core.schema_names import tagged
-from stayfinite.errors import StayfiniteError
-from stayfinite.flags import parsed
+from stayfinite.cli.ending import print_json, run_command, without_numpy_warning
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -47,26 +42,24 @@ class Replay:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if the step is finite, 1 with a cause, 2 on wrong use."""
-    settings = parsed(Replay, arguments, "stayfinite replay")
-    try:
-        with warnings.catch_warnings():
-            # The bare install has no numpy, and torch warns about it on first use.
-            warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
-            from stayfinite.autopsy.incidents.rebuild import replay
+    return run_command(Replay, arguments, "replay", _run)
 
-            found, notes = replay(
-                settings.incident,
-                build=settings.build,
-                world=settings.world,
-                device=settings.device,
-                seconds=settings.seconds,
-            )
-    except StayfiniteError as error:
-        return tell_error("replay", error, as_json=settings.json)
+
+def _run(settings: Replay) -> int:
+    with without_numpy_warning():
+        from stayfinite.autopsy.incidents.rebuild import replay
+
+        found, notes = replay(
+            settings.incident,
+            build=settings.build,
+            world=settings.world,
+            device=settings.device,
+            seconds=settings.seconds,
+        )
     if settings.write and settings.world is None:
         notes += _write(settings.incident, found)
     if settings.json:
-        print(json.dumps(tagged("replay", found | {"notes": notes}), indent=1, default=str))
+        print_json("replay", found | {"notes": notes}, default=str)
     else:
         from stayfinite.report.autopsy import draw_autopsy
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +9,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
-from stayfinite.core.schema_names import tagged
+from stayfinite.cli.ending import print_json, run_command
 from stayfinite.errors import UsageError
-from stayfinite.flags import parsed
 from stayfinite.report.printable import printable
 
 
@@ -44,8 +41,7 @@ class Report:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if the page was written, 2 on wrong use."""
-    settings = parsed(Report, arguments, "stayfinite report")
-    return exit_code("report", lambda: _run(settings), also=(OSError,), as_json=settings.json)
+    return run_command(Report, arguments, "report", _run, also=(OSError,))
 
 
 def _run(settings: Report) -> int:
@@ -61,7 +57,7 @@ def _run(settings: Report) -> int:
     size = write_page(page_data(runs, title=settings.title), settings.out)
     if settings.json:
         told = {"out": str(settings.out), "bytes": size, "runs": [_facts(each) for each in runs]}
-        print(json.dumps(tagged("report", told), indent=1, ensure_ascii=False))
+        print_json("report", told, ensure_ascii=False)
     else:
         for each in runs:
             print(printable(f"{each['name']}: {each['sentence']}"))

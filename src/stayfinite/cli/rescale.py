@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
-from stayfinite.core.schema_names import tagged
-from stayfinite.flags import parsed
+from stayfinite.cli.ending import print_json, run_command
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -58,8 +55,7 @@ class Rescale:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if everything fits, 1 if something does not, 2 on wrong use."""
-    settings = parsed(Rescale, arguments, "stayfinite rescale")
-    return exit_code("rescale", lambda: _run(settings), also=(OSError,), as_json=settings.json)
+    return run_command(Rescale, arguments, "rescale", _run, also=(OSError,))
 
 
 def _run(settings: Rescale) -> int:
@@ -79,7 +75,7 @@ def _run(settings: Rescale) -> int:
     )
     record = result.to_json()
     if settings.json:
-        print(json.dumps(tagged("rescale", record), indent=1, allow_nan=False))
+        print_json("rescale", record, allow_nan=False)
     else:
         show(record, None if settings.out is None else str(settings.out), StandardOutput())
     return int(bool(result.obstacles))

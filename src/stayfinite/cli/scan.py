@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +10,8 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import tell_error
-from stayfinite.core.schema_names import tagged
-from stayfinite.flags import parsed
+from stayfinite.cli.ending import print_json, run_command, without_numpy_warning
+from stayfinite.errors import UsageError
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -42,12 +38,13 @@ class Scan:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if all is good, 1 with findings, 2 if there is nothing to scan."""
-    settings = parsed(Scan, arguments, "stayfinite scan")
+    return run_command(Scan, arguments, "scan", _run, tells_interrupt=True)
+
+
+def _run(settings: Scan) -> int:
     if not settings.paths:
-        return tell_error("scan", "no checkpoint named", as_json=settings.json)
-    with warnings.catch_warnings():
-        # The bare install has no numpy, and torch warns about it on first use.
-        warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
+        raise UsageError("no checkpoint named")
+    with without_numpy_warning():
         from stayfinite.readers.checkpoints.scan import scan
         from stayfinite.report.progress import reading_progress
         from stayfinite.report.scan import show
@@ -57,14 +54,10 @@ def run(arguments: Sequence[str]) -> int:
                 progress = partial(told, "scanning") if told else None
                 result = scan(settings.paths, quick=settings.quick, hashes=settings.hashes, progress=progress)
         except OSError as error:
-            why = f"{error.filename or ''}: {error.strerror or error}"
-            return tell_error("scan", why, as_json=settings.json)
-        except KeyboardInterrupt:
-            print("stayfinite scan: interrupted; no result", file=sys.stderr)
-            return 130
+            raise UsageError(f"{error.filename or ''}: {error.strerror or error}") from error
     record = result.to_json()
     if settings.json:
-        print(json.dumps(tagged("scan", record), indent=1, allow_nan=False))
+        print_json("scan", record, allow_nan=False)
     else:
         show(record, StandardOutput())
     if result.verdict == "unknown" and not settings.quick:

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stayfinite.cli.programs import Program, Programs
+from stayfinite.cli.programs import run_program
 
-PROGRAMS = Programs(
-    command="sft",
-    kind="verb",
-    about="LoRA fine-tuning of a small chat model on questions and answers.",
-    hint="",
-    listed={
-        "train": Program(module="stayfinite.recipes.sft", what="train an adapter, the same as `stayfinite train sft`"),
-        "test": Program(
-            module="stayfinite.recipes.chat.testing", what="ask held-out questions: accuracy and answer rate"
-        ),
-        "chat": Program(module="stayfinite.recipes.chat.chatting", what="ask a trained adapter yourself"),
-        "datagen": Program(
-            module="stayfinite.recipes.chat.sampling",
-            what="sample several solutions per answer, keep the correct ones",
-        ),
-    },
-)
+VERBS = {
+    "train": ("stayfinite.recipes.sft", "train an adapter, the same as `stayfinite train sft`"),
+    "test": ("stayfinite.recipes.chat.testing", "ask held-out questions: accuracy and answer rate"),
+    "chat": ("stayfinite.recipes.chat.chatting", "ask a trained adapter yourself"),
+    "datagen": ("stayfinite.recipes.chat.sampling", "sample several solutions per answer, keep the correct ones"),
+}
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a verb; see `Programs.run` for exit codes."""
-    return PROGRAMS.run(arguments)
+    """Run a verb; see `run_program` for exit codes."""
+    return run_program(
+        "sft", "verb", "LoRA fine-tuning of a small chat model on questions and answers.", VERBS, arguments
+    )

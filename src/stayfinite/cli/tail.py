@@ -7,18 +7,18 @@ import math
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import tell_error
+from stayfinite.cli.ending import run_command
 from stayfinite.core.finding import Finding
 from stayfinite.core.schema_names import tagged
 from stayfinite.core.series import Point
-from stayfinite.errors import StayfiniteError
-from stayfinite.flags import parsed
+from stayfinite.errors import UsageError
 from stayfinite.report.printable import printable
 
 
@@ -47,21 +47,23 @@ class Tail:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 1 if something turned bad, 0 if not, 2 on wrong use."""
-    settings = parsed(Tail, arguments, "stayfinite tail")
+    return run_command(Tail, arguments, "tail", _run, also=(OSError,))
+
+
+def _run(settings: Tail) -> int:
     if not (math.isfinite(settings.poll) and settings.poll > 0):
-        return tell_error("tail", f"--poll {settings.poll}: expected seconds above 0", as_json=settings.json)
+        raise UsageError(f"--poll {settings.poll}: expected seconds above 0")
     if settings.path.is_dir() or (settings.once and not settings.path.exists()):
         kind = "is a directory: name a log in it" if settings.path.is_dir() else "no such file"
-        return tell_error("tail", f"{settings.path}: {kind}", as_json=settings.json)
+        raise UsageError(f"{settings.path}: {kind}")
     from stayfinite.core.settings import Settings
     from stayfinite.diagnosis.following import Follower, new_bytes
     from stayfinite.readers.configs import read_config
 
     turned = False
-    try:
-        known = sum((read_config(path) for path in settings.config), Settings())
-        follower = Follower(str(settings.path), known)
-        screen = _Screen(as_json=settings.json)
+    follower = Follower(str(settings.path), sum((read_config(path) for path in settings.config), Settings()))
+    screen = _Screen(as_json=settings.json)
+    with suppress(KeyboardInterrupt):
         for piece in new_bytes(settings.path, poll=settings.poll):
             if piece is None:
                 follower.start_anew()
@@ -73,12 +75,6 @@ def run(arguments: Sequence[str]) -> int:
             screen.status(follower.last)
             if (settings.once and not piece) or (settings.stop and turned):
                 break
-    except BrokenPipeError:
-        raise
-    except (StayfiniteError, OSError) as error:
-        return tell_error("tail", error, as_json=settings.json)
-    except KeyboardInterrupt:
-        pass
     return int(turned)
 
 

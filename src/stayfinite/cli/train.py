@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stayfinite.cli.programs import Program, Programs
+from stayfinite.cli.programs import run_program
 
 RECIPES = {
     "mt5": "a language model for a low-resource language, from raw text (T5 span corruption)",
@@ -16,15 +16,9 @@ RECIPES = {
 }
 """Each recipe and what it trains; its module has the same name and a ``main(arguments)``."""
 
-PROGRAMS = Programs(
-    command="train",
-    kind="recipe",
-    about="Train a model: checked before the start, guarded while it runs.",
-    hint="; without any, train a built-in task",
-    listed={name: Program(module=f"stayfinite.recipes.{name}", what=what) for name, what in RECIPES.items()},
-)
-
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a recipe; see `Programs.run` for exit codes."""
-    return PROGRAMS.run(arguments)
+    """Run a recipe; see `run_program` for exit codes."""
+    about = "Train a model: checked before the start, guarded while it runs."
+    programs = {name: (f"stayfinite.recipes.{name}", what) for name, what in RECIPES.items()}
+    return run_program("train", "recipe", about, programs, arguments, hint="; without any, train a built-in task")

@@ -11,9 +11,8 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import exit_code
+from stayfinite.cli.ending import run_command
 from stayfinite.core.schema_names import tagged
-from stayfinite.flags import parsed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +52,7 @@ class Translate:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 0 if it was translated, 2 on wrong use."""
-    settings = parsed(Translate, arguments, "stayfinite translate")
-    return exit_code("translate", lambda: _run(settings), as_json=settings.json)
+    return run_command(Translate, arguments, "translate", _run)
 
 
 def _run(settings: Translate) -> int:

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from stayfinite.cli.ending import tell_error
+from stayfinite.cli.ending import run_command
 from stayfinite.core.schema_names import tagged
-from stayfinite.errors import StayfiniteError, UsageError
-from stayfinite.flags import parsed
+from stayfinite.errors import UsageError
 
 if TYPE_CHECKING:
     from stayfinite.core.run_status import RunStatus
@@ -78,10 +77,12 @@ class Watch:
 
 def run(arguments: Sequence[str]) -> int:
     """Run the command; 1 if a run is not healthy at the end, 0 if all are, 2 on wrong use."""
-    settings = parsed(Watch, arguments, "stayfinite watch")
-    wrong = _wrong(settings)
-    if wrong:
-        return tell_error("watch", wrong, as_json=settings.json)
+    return run_command(Watch, arguments, "watch", _run, also=(OSError,))
+
+
+def _run(settings: Watch) -> int:
+    if wrong := _wrong(settings):
+        raise UsageError(wrong)
     from stayfinite.core.settings import Settings
     from stayfinite.diagnosis.watching import WatchedRuns, run_around
     from stayfinite.readers.configs import read_config
@@ -90,14 +91,9 @@ def run(arguments: Sequence[str]) -> int:
         if (around := run_around(path)) is not None:
             named = around if around.name else around.absolute()
             print(f"stayfinite watch: {path} belongs to {named}, which is already watched", file=sys.stderr)
-    try:
-        known = sum((read_config(path) for path in settings.config), Settings())
-        watched = WatchedRuns(settings.paths, total_steps=settings.steps, settings=known, drawn=settings.web)
-        return _once(settings, watched) if settings.once else _live(settings, watched)
-    except BrokenPipeError:
-        raise
-    except (StayfiniteError, OSError) as error:
-        return tell_error("watch", error, as_json=settings.json)
+    known = sum((read_config(path) for path in settings.config), Settings())
+    watched = WatchedRuns(settings.paths, total_steps=settings.steps, settings=known, drawn=settings.web)
+    return _once(settings, watched) if settings.once else _live(settings, watched)
 
 
 def _wrong(settings: Watch) -> str:
@@ -111,8 +107,8 @@ def _wrong(settings: Watch) -> str:
         return f"--port {settings.port}: expected 0 to 65535"
     if settings.web and settings.once:
         return "--web and --once: use `stayfinite report` for a static page"
-    missing = next((path for path in settings.paths if not path.exists()), None) if settings.once else None
-    return f"no such file or directory: {missing}" if missing is not None else ""
+    missing = [path for path in settings.paths if settings.once and not path.exists()]
+    return f"no such file or directory: {missing[0]}" if missing else ""
 
 
 def _once(settings: Watch, watched: WatchedRuns) -> int:

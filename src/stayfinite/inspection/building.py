@@ -33,21 +33,7 @@ def inspect_build(build: str, *, steps: int = 10, lr_range: bool = False) -> Ins
     Raises:
         UsageError: no such function, it fails, or its result is not a training.
     """
-    parts = parts_of_build(build)
-    return inspect_training(
-        parts["model"],
-        parts["optimizer"],
-        parts["batch"],
-        parts["forward"],
-        parts["scaler"],
-        loader=parts["loader"],
-        scheduler=parts["scheduler"],
-        validation=parts["validation"],
-        metric=parts["metric"],
-        precision=parts["precision"],
-        steps=steps,
-        lr_range=lr_range,
-    )
+    return inspect_training(**parts_of_build(build), steps=steps, lr_range=lr_range)
 
 
 def parts_of_build(build: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from typing import Any
 from stayfinite.core.finding import Finding
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
-from stayfinite.inspection.check_list import Line
 from stayfinite.inspection.inspection import Ignored, Inspection
+from stayfinite.inspection.notes import Line
 from stayfinite.rules.registry import rule_of
 
 _COMMENT = lazy_regex(r"(?:#|//|;)\s*stayfinite:\s*ignore\b(?P<codes>\[[^\]]*\])?(?P<reason>.*)")

@@ -10,8 +10,7 @@ from stayfinite.core.finding import Finding
 from stayfinite.core.html import panel, table, text
 from stayfinite.core.series import Message, RunSeries
 from stayfinite.core.settings import Settings
-from stayfinite.inspection.check_list import Line, ruled
-from stayfinite.inspection.notes import Edit, Notes, Table
+from stayfinite.inspection.notes import Edit, Line, Notes, Table, ruled
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.ranking import rank
 from stayfinite.rules.registry import all_rules, rule_of

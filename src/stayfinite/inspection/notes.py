@@ -1,14 +1,85 @@
-"""Where probes record observations. The rules judge them."""
+"""Where probes record observations, and the check list that rules make of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from stayfinite.core.finding import Finding
 from stayfinite.core.settings import Setting
-from stayfinite.inspection.check_list import Check
 from stayfinite.rules.facts import Observation
+from stayfinite.rules.plans import Remark
+
+Status = Literal["pass", "warn", "fail", "note", "skip"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check. The rules decide its result."""
+
+    group: str
+    """Its heading: `Devices`, `Loss`, `Gradients`."""
+    title: str
+    """The expected state: `model, batch and optimizer state on one device`."""
+    causes: tuple[str, ...] = ()
+    """Slugs of the rules that judge it: a finding of one of them turns the line to warn or fail."""
+    seen: str = ""
+    """The observation, with numbers."""
+    skipped: str = ""
+    """Why it was skipped; empty if it was not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A check with its result."""
+
+    status: Status
+    group: str
+    title: str
+    seen: str
+    code: str = ""
+    """Code of the deciding finding."""
+    fix: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+CONTRADICTION = "config-contradiction"
+STATUS: dict[str, Status] = {"error": "fail", "warning": "warn", "info": "note"}
+
+
+def ruled(checks: Sequence[Check], findings: Sequence[Finding]) -> list[Line]:
+    """Apply findings to the checks. Each finding appears once; one without a check gets its own line."""
+    lines, placed = [], set()
+    for check in checks:
+        concerned = [finding for finding in findings if finding.cause in check.causes]
+        deciding = next((finding for finding in concerned if finding.cause not in placed), None)
+        if deciding is None and concerned:
+            seen = f"see above ({concerned[0].code})"
+            lines.append(Line(status="skip", group=check.group, title=check.title, seen=seen))
+        elif deciding is not None:
+            placed.add(deciding.cause)
+            lines.append(_decided(check.group, check.title, check.seen, deciding))
+        elif check.skipped:
+            lines.append(Line(status="skip", group=check.group, title=check.title, seen=check.skipped))
+        else:
+            lines.append(Line(status="pass", group=check.group, title=check.title, seen=check.seen))
+    homeless = [finding for finding in findings if finding.cause not in placed]
+    lines += [_decided("Also", finding.title.rstrip("."), "", finding) for finding in homeless]
+    return lines
+
+
+def _decided(group: str, title: str, seen: str, finding: Finding) -> Line:
+    return Line(
+        status=STATUS[finding.severity],
+        group=group,
+        title=title,
+        seen="; ".join(finding.evidence) or seen,
+        code=finding.code,
+        fix=finding.fix,
+    )
 
 
 @dataclass(slots=True)
@@ -35,8 +106,22 @@ class Notes:
         """Record a fact for the rules."""
         self.observed[name] = Observation(value, where)
 
-    def check(self, group: str, title: str, *causes: str, seen: str = "", skipped: str = "") -> None:
-        """Add a check list line that these causes decide."""
+    def remark(self, name: str, *remarks: Remark) -> None:
+        """Add remarks, if any, to those that rules find under this name."""
+        if remarks:
+            before = self.observed.get(name)
+            self.saw(name, [*(before.value if before is not None else []), *remarks])
+
+    def contradict(self, text: str, where: str, fix: str = "") -> str:
+        """Record contradictory settings; return the cause that judges them, for the check list."""
+        self.remark("plan.contradictions", (text, where, fix))
+        return CONTRADICTION
+
+    def check(
+        self, group: str, title: str, *causes: str, seen: str = "", skipped: str = "", otherwise: str = ""
+    ) -> None:
+        """Add a check list line that these causes decide; ``otherwise`` says why it was skipped if nothing was seen."""
+        skipped = skipped or ("" if seen else otherwise)
         self.checks.append(Check(group=group, title=title, causes=causes, seen=seen, skipped=skipped))
 
     def heading(self, name: str, text: str) -> None:

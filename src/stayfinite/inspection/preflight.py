@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from stayfinite.core.finding import Findings
 from stayfinite.errors import StayfiniteError
 from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.inputs import error_in_words
 from stayfinite.inspection.bench.loss_of import forward_for
 from stayfinite.inspection.bench.wrong_use import check_parts_of_training
 from stayfinite.inspection.inspection import Inspection, conclude
@@ -96,21 +97,11 @@ def inspect_training(
     tried even if it falls.
     """
     check_parts_of_training(model, optimizer, scaler, steps)
+    run = forward_for(model, batch, forward)
     bench = Bench(
-        model=model,
-        optimizer=optimizer,
-        batch=batch,
-        forward=forward_for(model, batch, forward),
-        scaler=scaler,
-        loader=loader,
-        scheduler=scheduler,
-        validation=validation,
-        metric=metric,
-        precision=precision,
-        steps=steps,
-        lr_range=lr_range,
-        stalled=stalled,
-    )
+        model=model, optimizer=optimizer, batch=batch, forward=run, scaler=scaler, loader=loader, scheduler=scheduler,
+        validation=validation, metric=metric, precision=precision, steps=steps, lr_range=lr_range, stalled=stalled,
+    )  # fmt: skip
     notes = Notes()
     with bench.kept.undone():
         for name in PROBES:
@@ -126,5 +117,5 @@ def _look(name: str, bench: Bench, notes: Notes) -> None:
     except StayfiniteError:
         raise
     except Exception as error:  # a model can raise anything in a probe
-        words = f"{type(error).__name__}: {error}".splitlines()[0]
-        notes.check(name.replace("_", " ").capitalize(), "check completed", skipped=f"the check failed: {words:.200}")
+        skipped = f"the check failed: {error_in_words(error):.200}"
+        notes.check(name.replace("_", " ").capitalize(), "check completed", skipped=skipped)

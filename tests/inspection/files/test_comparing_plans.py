@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stayfinite.errors import UsageError
-from stayfinite.inspection.files.comparing import Comparison, compare
+from stayfinite.inspection.files.comparison import Comparison, compare
 
 PAIR = Path(__file__).parent / "pair"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from inspection.files.healthy_famous import FAMOUS, PEFT, WORDS
-from stayfinite.inspection.files.branches import EitherOr, lines_switched_off
 from stayfinite.inspection.files.inspecting import inspect_files
+from stayfinite.inspection.files.plan import EitherOr, lines_switched_off
 from stayfinite.inspection.files.sources import read_sources
 
 

@@ -11,8 +11,7 @@ import pytest
 
 from stayfinite.cli import main
 from stayfinite.errors import UsageError
-from stayfinite.inspection.memory.inspecting import inspect_memory
-from stayfinite.inspection.memory.request import MemoryRequest
+from stayfinite.inspection.memory.inspecting import MemoryRequest, inspect_memory
 
 
 def asked(capsys: Any, *words: str) -> tuple[int, dict[str, Any]]:

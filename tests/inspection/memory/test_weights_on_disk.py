@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from stayfinite.inspection.memory.inspecting import inspect_memory
-from stayfinite.inspection.memory.request import MemoryRequest
-from stayfinite.inspection.memory.weights_on_disk import numbers_on_disk
+from stayfinite.inspection.memory.finding_the_model import numbers_on_disk
+from stayfinite.inspection.memory.inspecting import MemoryRequest, inspect_memory
 
 LLAMA = {
     "model_type": "llama",

@@ -14,10 +14,9 @@ from torch.optim import Optimizer
 
 from stayfinite.autopsy.steps.batch_parts import batch_items, batch_size, take_rows
 from stayfinite.autopsy.steps.step import Step
-from stayfinite.inspection.bench.first_pass import FirstPass, first_pass, unable
+from stayfinite.inspection.bench.first_pass import FirstPass, StillPass, first_pass, still_pass, unable
+from stayfinite.inspection.bench.inputs import names_in_short, without_values
 from stayfinite.inspection.bench.keeping import Keeping
-from stayfinite.inspection.bench.names import names_in_short, without_values
-from stayfinite.inspection.bench.still_pass import StillPass, still_pass
 from stayfinite.inspection.bench.update import Update, one_update
 from stayfinite.inspection.bench.watch import RefusedIndex
 from stayfinite.state.rng import capture_rng
@@ -56,6 +55,11 @@ class Bench:
         """The initial state of everything, to be restored."""
         parts = [part for part in (self.optimizer, self.scaler) if part is not None]
         return Keeping(self.model, *parts, generators=(*_generators_of(self.loader), *_generators_of(self.validation)))
+
+    @property
+    def working_scaler(self) -> GradScaler | None:
+        """The scaler, if it is enabled."""
+        return self.scaler if self.scaler is not None and self.scaler.is_enabled() else None
 
     @cached_property
     def trainable(self) -> dict[str, nn.Parameter]:

@@ -1,10 +1,10 @@
-"""One watched forward and backward pass, as the training does it."""
+"""Watched passes: forward and backward as the training does it, and in evaluation mode with changed inputs."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
+from stayfinite.autopsy.steps.batch_parts import batch_items
 from stayfinite.autopsy.steps.changes import eager
 from stayfinite.autopsy.steps.step import Step, untouched
 from stayfinite.errors import StayfiniteError
@@ -129,3 +130,47 @@ def _finite(found: FirstPass) -> bool:
     return all(
         g is None or bool(torch.isfinite(g.to_dense() if g.is_sparse else g).all()) for g in found.gradients.values()
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StillPass:
+    """The result of the pass."""
+
+    loss: Any
+    outputs: dict[str, Tensor]
+    """Every tensor that the model returned, by name, before the loss."""
+    seen: Seen
+
+
+def still_pass(
+    step: Step,
+    batch: Any,
+    change_ids: Callable[[int, Tensor], Tensor] | None = None,
+    *,
+    training: bool = False,
+) -> StillPass:
+    """Run ``batch`` with the step's model, forward and random numbers, and restore everything.
+
+    ``change_ids`` changes the ids passed to embeddings; ``training`` uses training mode instead.
+    """
+    outputs: dict[str, Tensor] = {}
+
+    def keep(_module: Any, _args: Any, result: Any) -> None:
+        outputs.clear()
+        for name, item in batch_items(result).items():
+            if item.is_floating_point() and item.dim():
+                outputs[name.removeprefix("batch.").replace("batch", "output", 1)] = item.detach()
+
+    watch = Watch(step.model, change_ids)
+    with untouched(step.model), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        restore_rng(dict(step.rng))
+        if not training:
+            step.model.eval()
+        handle = step.model.register_forward_hook(keep)
+        try:
+            with torch.no_grad(), eager(), watch:
+                loss = step.forward(step.changed(batch=batch).fresh_batch())
+        finally:
+            handle.remove()
+    return StillPass(loss=loss.detach() if isinstance(loss, Tensor) else loss, outputs=outputs, seen=watch.seen)

@@ -1,13 +1,13 @@
-"""Find the input tensors of a batch, and change them."""
+"""Find the input tensors of a batch and change them; names of tensors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from stayfinite.autopsy.steps.batch_parts import batch_items, with_changed
 from stayfinite.core.lazy_regex import lazy_regex
@@ -79,3 +79,28 @@ def _same(item: Tensor, target: Tensor) -> bool:
     if item.numel() != target.numel() or target.is_meta:
         return False
     return torch.equal(item.reshape(-1).to(target.device), target.reshape(-1).to(item.dtype))
+
+
+SHOWN = 3
+
+
+def error_in_words(error: Exception) -> str:
+    """`RuntimeError: shapes do not match`: the first line, with the kind."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def names_in_short(names: Sequence[str]) -> str:
+    """The first few, with the rest counted: `encoder.0.weight, encoder.0.bias and 4 more`."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and buffers by name."""
+    yield from model.named_parameters()
+    yield from model.named_buffers()
+
+
+def without_values(model: nn.Module, batch: Any) -> list[str]:
+    """Names of tensors on the meta device."""
+    return [name for name, tensor in (*tensors_of(model), *batch_items(batch).items()) if tensor.is_meta]

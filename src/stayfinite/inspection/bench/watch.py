@@ -207,12 +207,8 @@ class Watch(FunctionChange):
             self.seen.dead.append((float((flat.amax(0) <= 0).float().mean()), after))
 
     def _note_cut(self, kind: str, tensor: Any) -> None:
-        if (
-            len(self.seen.cuts) < MOST_CUTS
-            and isinstance(tensor, Tensor)
-            and tensor.requires_grad
-            and not tensor.is_leaf
-        ):
+        inner = isinstance(tensor, Tensor) and tensor.requires_grad and not tensor.is_leaf
+        if inner and len(self.seen.cuts) < MOST_CUTS:
             self.seen.cuts.append(f"{kind} at {self._here()}")
             behind = (self._names[leaf] for leaf in leaves_of(tensor) if leaf in self._names)
             self.seen.cut_off.update(dict.fromkeys(behind, self.seen.cuts[-1]))

@@ -57,10 +57,18 @@ class Twins:
     twinned: int = 0
     """Rows with a duplicate before or after them."""
 
+    def add(self, row: int, earlier: int) -> None:
+        """Count a duplicate; the first ones are kept, in order of their rows."""
+        self.copies.count += 1
+        rows = self.copies.rows
+        if len(rows) < FIRST or row < rows[-1]:
+            pairs = sorted([*zip(rows, self.originals, strict=True), (row, earlier)])[:FIRST]
+            self.copies.rows, self.originals = [one for one, _ in pairs], [other for _, other in pairs]
+
 
 def twins_in(keys: Keys) -> Twins:
     """Duplicates within one split."""
-    found, pairs, parts = Twins(), list[tuple[int, int]](), 1 + len(keys) // PART
+    found, parts = Twins(), 1 + len(keys) // PART
     for number in range(parts):
         seen: dict[int, int] = {}
         copied: set[int] = set()
@@ -68,26 +76,20 @@ def twins_in(keys: Keys) -> Twins:
             earlier = seen.setdefault(key, row)
             if earlier != row:
                 copied.add(key)
-                found.copies.count += 1
-                if len(pairs) < FIRST or row < pairs[-1][0]:
-                    pairs = sorted([*pairs, (row, earlier)])[:FIRST]
+                found.add(row, earlier)
         found.twinned += len(copied)
     found.twinned += found.copies.count
-    found.copies.rows, found.originals = [row for row, _ in pairs], [earlier for _, earlier in pairs]
     return found
 
 
 def shared_between(train: Keys, held: Keys) -> Twins:
     """Rows of the held-out split whose key is also in the training split."""
-    found, pairs, parts = Twins(), list[tuple[int, int]](), 1 + len(train) // PART
+    found, parts = Twins(), 1 + len(train) // PART
     for number in range(parts):
         known: dict[int, int] = {}
         for key, row in train.part(number, parts):
             known.setdefault(key, row)
         for key, row in held.part(number, parts):
             if key in known:
-                found.copies.count += 1
-                if len(pairs) < FIRST or row < pairs[-1][0]:
-                    pairs = sorted([*pairs, (row, known[key])])[:FIRST]
-    found.copies.rows, found.originals = [row for row, _ in pairs], [earlier for _, earlier in pairs]
+                found.add(row, known[key])
     return found

@@ -11,7 +11,6 @@ from stayfinite.core.settings import Setting, Settings
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data import telling
 from stayfinite.inspection.data.headers import WRITTEN, is_header
-from stayfinite.inspection.data.leaks import foreign_characters, leak_between
 from stayfinite.inspection.data.split import Progress, Split, Wanted
 from stayfinite.inspection.data.tables import (
     characters_table,
@@ -23,6 +22,7 @@ from stayfinite.inspection.data.tables import (
     numbers_table,
     scripts_table,
 )
+from stayfinite.inspection.data.telling import foreign_characters, leak_between
 from stayfinite.inspection.data.tokenizers import Tokenizer, tokenizer_of
 from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import Notes

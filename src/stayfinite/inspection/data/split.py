@@ -10,14 +10,11 @@ from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
+from stayfinite.inspection.data.columns import MOST_ROWS, Lengths, Numbers, TokenIds, Tokens
 from stayfinite.inspection.data.copies import SHORT, Keys, bare
-from stayfinite.inspection.data.lengths import Lengths
-from stayfinite.inspection.data.numbers import Numbers
 from stayfinite.inspection.data.places import Places, Tally
 from stayfinite.inspection.data.roles import Roles, roles_of
-from stayfinite.inspection.data.token_ids import TokenIds
 from stayfinite.inspection.data.tokenizers import Tokenizer
-from stayfinite.inspection.data.tokens import MOST_ROWS, Tokens
 from stayfinite.inspection.data.values import as_text, missing
 from stayfinite.inspection.data.writing import Writing
 from stayfinite.readers.data.chats import conversation, is_chat
@@ -81,6 +78,12 @@ class Split:
     def rows(self) -> int:
         return len(self.places)
 
+    @property
+    def _known_roles(self) -> Roles:
+        """The roles, once the first rows were read."""
+        assert self.roles is not None
+        return self.roles
+
     def read(self, progress: Progress | None = None, roles: Roles | None = None) -> None:
         self.roles = roles
         total = sum(source.share for source in self.sources)
@@ -111,9 +114,9 @@ class Split:
         self._rows(first, chunk)
 
     def _check_columns(self, chunk: Chunk) -> None:
-        assert self.roles is not None
-        needed = [*self.roles.source[:1], *filter(None, [self.roles.target]), *self.roles.tokens]
-        needed += [self.roles.group] if self.roles.group_given and self.roles.group is not None else []
+        roles = self._known_roles
+        needed = [*roles.source[:1], *filter(None, [roles.target]), *roles.tokens]
+        needed += [roles.group] if roles.group_given and roles.group is not None else []
         lacking = [name for name in needed if name not in chunk.columns]
         if lacking:
             raise UsageError(
@@ -123,8 +126,7 @@ class Split:
             )
 
     def _begin(self, rows: int, total: int, done: int) -> None:
-        roles, wanted = self.roles, self.wanted
-        assert roles is not None
+        roles, wanted = self._known_roles, self.wanted
         if roles.kind == "tokens":
             size = wanted.tokenizer.rows if wanted.tokenizer is not None else None
             self.ids = TokenIds(size, Lengths("tokens", wanted.limit))
@@ -140,8 +142,7 @@ class Split:
             self.numbers = {roles.target: Numbers()}
 
     def _rows(self, first: int, chunk: Chunk) -> None:
-        roles, columns = self.roles, chunk.columns
-        assert roles is not None
+        roles, columns = self._known_roles, chunk.columns
         count = len(chunk.lines)
         for name in columns.keys() - self._judged():
             gaps = sum(value is None or value == "" for value in columns[name])
@@ -149,9 +150,8 @@ class Split:
                 self.elsewhere[name] += gaps
         if self.ids is not None:
             self.ids.take(first, {name: columns[name] for name in roles.tokens if name in columns})
-            self._remember(
-                first, [repr(ids).encode("utf-8", "surrogatepass") for ids in columns.get(roles.tokens[0], ())], 0
-            )
+            raws = [repr(ids).encode("utf-8", "surrogatepass") for ids in columns.get(roles.tokens[0], ())]
+            self._remember(first, raws, 0)
             return
         for name, numbers in self.numbers.items():
             numbers.take(first, columns.get(name, [None] * count))
@@ -179,13 +179,12 @@ class Split:
             self._count_classes(target)
 
     def _judged(self) -> set[str]:
-        assert self.roles is not None
-        return {*self.roles.source, *filter(None, [self.roles.target]), *self.numbers, *self.roles.tokens}
+        roles = self._known_roles
+        return {*roles.source, *filter(None, [roles.target]), *self.numbers, *roles.tokens}
 
     def _texts(self, first: int, columns: dict[str, list[Any]], count: int) -> tuple[list[str], list[str] | None]:
         """Source and target of each row as texts; rows that lack one are counted."""
-        roles = self.roles
-        assert roles is not None
+        roles = self._known_roles
         blank: list[Any] = [None] * count
         values = columns.get(roles.source[0], blank)
         if roles.kind == "chat":
@@ -229,7 +228,6 @@ class Split:
         self.missing.setdefault(name, Tally()).add(row)
 
     def _copies(self, first: int, source: list[str], target: list[str] | None) -> None:
-        assert self.roles is not None
         if self.beginning is None:
             # A shared prefix (`translate English to German:`) does not make rows long.
             self.beginning = len(bare(_common(source[:500]))) if len(source) >= 20 else 0
@@ -249,8 +247,7 @@ class Split:
             keys.extend(chosen, [raws[row - first] for row in chosen])
 
     def _table(self, first: int, columns: dict[str, list[Any]]) -> None:
-        roles = self.roles
-        assert roles is not None
+        roles = self._known_roles
         texts = [list(map(str, values)) for name, values in columns.items() if name != roles.group]
         raws = ["\x1f".join(cells).encode("utf-8", "surrogatepass") for cells in zip(*texts, strict=True)]
         self._remember(first, raws, 2 * SHORT)
@@ -261,8 +258,7 @@ class Split:
             self.writing.take(first, words)
 
     def _group(self, first: int, columns: dict[str, list[Any]]) -> None:
-        assert self.roles is not None
-        texts = list(map(as_text, columns.get(self.roles.group or "", ())))
+        texts = list(map(as_text, columns.get(self._known_roles.group or "", ())))
         rows: Sequence[int] = range(first, first + len(texts))
         if not all(texts):
             rows = [row for row, text in zip(rows, texts, strict=True) if text]

@@ -6,9 +6,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 
-from stayfinite.inspection.data.lengths import Lengths
-from stayfinite.inspection.data.measures import Measure
+from stayfinite.inspection.data.columns import Lengths
 from stayfinite.inspection.data.split import Split
+from stayfinite.inspection.data.tokenizers import Measure
 from stayfinite.inspection.data.writing import KINDS, script_of
 from stayfinite.inspection.notes import Table
 
@@ -85,9 +85,8 @@ def mixture_table(split: Split) -> Table | None:
     writing, rows = split.writing, []
     if writing.decomposed.count and writing.composed:
         where = split.places.tallied(writing.decomposed)
-        rows.append(
-            ("accents", f"{writing.composed:,} texts composed (NFC), {writing.decomposed.count:,} not: {where}")
-        )
+        counts = f"{writing.composed:,} texts composed (NFC), {writing.decomposed.count:,} not: {where}"
+        rows.append(("accents", counts))
     quotes = [f"{c} {writing.characters[c]:,}" for c in QUOTES if writing.characters.get(c)]
     if len(quotes) > 1:
         rows.append(("quote characters", ", ".join(quotes)))

@@ -1,16 +1,100 @@
-"""Turn statistics into facts for the rules and check list lines."""
+"""Compare the splits, and turn statistics into facts for the rules and check list lines."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from stayfinite.inspection.data import column_names as names
-from stayfinite.inspection.data.copies import twins_in
-from stayfinite.inspection.data.leaks import Leak
+from stayfinite.inspection.data.copies import Twins, shared_between, twins_in
 from stayfinite.inspection.data.places import FIRST, Tally
 from stayfinite.inspection.data.split import Split
 from stayfinite.inspection.data.writing import KINDS
 from stayfinite.inspection.notes import Notes
+
+COMMON, COMMON_ROWS = 0.01, 10  # share and minimum number of rows that make a character common
+EXPECTED = 50
+"""Expected occurrences of a character in the training data if both were written alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leak:
+    """Overlap of the two splits."""
+
+    text: Twins
+    """Validation rows that also occur in the training data, without short ones."""
+    short: int
+    """Number of short ones."""
+    text_share: float
+    """Share of validation rows; short ones count only beyond chance."""
+    ids: Twins | None
+    """Validation rows with an id from the training data; None if ids are not meaningful."""
+    id_share: float
+    id_note: str
+    """Why ids were not judged."""
+
+
+def leak_between(train: Split, held: Split) -> Leak:
+    """Compare validation rows with training rows."""
+    rows = max(1, held.rows)
+    text = shared_between(train.long_rows, held.long_rows)
+    short = shared_between(train.short_rows, held.short_rows).copies.count
+    # Short rows of independent splits coincide about as often as within one split.
+    usual = twins_in(train.short_rows).twinned / max(1, len(train.short_rows))
+    surplus = max(0.0, short - min(1.0, 1.5 * usual + 0.05) * len(held.short_rows))
+    ids, note = _by_id(train, held)
+    return Leak(
+        text=text,
+        short=short,
+        text_share=(text.copies.count + surplus) / rows,
+        ids=ids,
+        id_share=ids.copies.count / rows if ids is not None else 0.0,
+        id_note=note,
+    )
+
+
+def foreign_characters(train: Split, held: Split) -> dict[str, int]:
+    """Characters that the training text lacks beyond chance, with their number of validation texts.
+
+    Rows are counted instead of characters, because one row may be full of a rare character.
+    """
+    if held.writing.rows_with is None:
+        return {}
+    ratio = train.writing.total / max(1, held.writing.total)
+    least = max(COMMON_ROWS, COMMON * held.rows)
+    return {
+        character: rows
+        for character, rows in held.writing.rows_with.most_common()
+        if rows >= least
+        and not character.isascii()
+        and not train.writing.characters.get(character)
+        and held.writing.characters[character] * ratio >= EXPECTED
+    }
+
+
+def _by_id(train: Split, held: Split) -> tuple[Twins | None, str]:
+    roles = train.roles
+    if roles is None or roles.group is None or not len(train.groups) or not len(held.groups):
+        return None, ""
+    shared = shared_between(train.groups, held.groups)
+    if not shared.copies.count:
+        return shared, ""
+    if roles.group_given:
+        return shared, ""
+    share = f"{shared.copies.count:,} rows share a {roles.group} with the training data"
+    unique = not twins_in(train.groups).copies.count
+    if unique and _counted(train) and _counted(held):
+        return None, f"{roles.group} restarts in each file"
+    if unique or names.SPLITS_BY.match(names.plain(roles.group)):
+        return shared, ""
+    return None, f"{share}; --id {roles.group} reports it as a finding"
+
+
+def _counted(split: Split) -> bool:
+    """Whether the ids are row numbers: 0, 1, 2, ..."""
+    count, smallest, largest = split.counters
+    return count == len(split.groups) and smallest <= 1 and largest - smallest < 1.5 * count + 5
+
 
 MOST_BAD = 8
 
@@ -43,18 +127,18 @@ def _bad_rows(split: Split) -> list[str]:
             problems.append(f"{split.places.tallied(numbers.words)}: {name} is not a number")
     if split.ids is not None and split.ids.empty.count:
         problems.append(f"{split.places.tallied(split.ids.empty)}: no token ids")
-    return (
-        problems if len(problems) <= MOST_BAD else [*problems[:MOST_BAD], f"and {len(problems) - MOST_BAD} more kinds"]
-    )
+    more = len(problems) - MOST_BAD
+    return [*problems[:MOST_BAD], f"and {more} more kinds"] if more > 0 else problems
 
 
 def _counts(split: Split, name: str) -> bool:
     """Whether the column is used as data, unlike an id or a date."""
     roles = split.roles
-    in_missing = name in split.missing
-    return (
-        roles is not None and not in_missing and name != roles.group and not names.NO_FEATURE.match(names.plain(name))
-    )
+    return roles is not None and name not in (*split.missing, roles.group) and not _is_no_feature(name)
+
+
+def _is_no_feature(name: str) -> bool:
+    return names.NO_FEATURE.match(names.plain(name)) is not None
 
 
 def tell_copies(splits: list[Split], leak: Leak | None, notes: Notes) -> None:
@@ -63,10 +147,7 @@ def tell_copies(splits: list[Split], leak: Leak | None, notes: Notes) -> None:
     twins = twins_in(train.long_rows)
     short = twins_in(train.short_rows).copies.count
     share = twins.copies.count / max(1, train.rows)
-    pairs = ", ".join(
-        f"{train.places.of(row)} as {train.places.of(first)}"
-        for row, first in zip(twins.copies.rows[:3], twins.originals, strict=False)
-    )
+    pairs = _paired(train, train, twins)
     notes.saw("data.duplicate_share", share, pairs)
     seen = f"{twins.copies.count:,} copies ({share:.1%})" + (f": {pairs}" if pairs else "")
     seen += f"; {short:,} short ones, which coincide easily" if short else ""
@@ -75,23 +156,21 @@ def tell_copies(splits: list[Split], leak: Leak | None, notes: Notes) -> None:
         notes.check("Rows", "train/validation overlap", skipped="no --val given")
         return
     held = splits[1]
-    where = ", ".join(
-        f"{held.places.of(row)} as {train.places.of(first)}"
-        for row, first in zip(leak.text.copies.rows[:3], leak.text.originals, strict=False)
-    )
-    notes.saw("data.overlap_share", leak.text_share, where)
+    notes.saw("data.overlap_share", leak.text_share, _paired(held, train, leak.text))
     if leak.ids is not None:
-        twin = ", ".join(
-            f"{held.places.of(row)} as {train.places.of(first)}"
-            for row, first in zip(leak.ids.copies.rows[:3], leak.ids.originals, strict=False)
-        )
-        notes.saw("data.id_overlap_share", leak.id_share, twin)
+        notes.saw("data.id_overlap_share", leak.id_share, _paired(held, train, leak.ids))
     seen = f"{leak.text.copies.count:,} validation rows are in the training data ({leak.text_share:.1%})"
     seen += f", and {leak.short:,} short ones, likely by chance" if leak.short else ""
     if leak.ids is not None:
         seen += f"; {leak.ids.copies.count:,} by id"
     seen += f"; {leak.id_note}" if leak.id_note else ""
     notes.check("Rows", "train/validation overlap", "train-val-overlap", seen=seen)
+
+
+def _paired(split: Split, train: Split, twins: Twins) -> str:
+    """The first duplicates with their originals: `val.csv:3 as train.csv:17`."""
+    pairs = zip(twins.copies.rows[:3], twins.originals, strict=False)
+    return ", ".join(f"{split.places.of(row)} as {train.places.of(first)}" for row, first in pairs)
 
 
 def tell_writing(splits: list[Split], notes: Notes) -> None:
@@ -163,20 +242,19 @@ def tell_lengths(splits: list[Split], limit: int | None, notes: Notes) -> None:
     """What the length limit truncates, and what it leaves to learn."""
     train = splits[0]
     tokens, ids = train.tokens, train.ids
+    counted = ids if tokens is None else tokens
     if limit is None:
         notes.check("Lengths", "row lengths", skipped="no --max-length given")
-    elif (counted := ids if tokens is None else tokens) is not None:
-        cut, count = counted.cut, train.rows if tokens is None else tokens.rows
-        share = cut.count / max(1, count)
-        notes.saw("data.truncated_share", share, train.places.tallied(cut) if cut.count else "")
-        unit = tokens.tokenizer.measure.unit if tokens is not None else "tokens"
-        seen = f"{share:.1%} of the rows are longer than {limit:,} {unit}"
-        notes.check("Lengths", "row lengths", "truncation", seen=seen)
-    elif train.words.rows:
-        cut = train.words.over
-        share = train.words.cut
-        notes.saw("data.truncated_share", share, train.places.tallied(cut) if cut.count else "")
-        seen = f"at least {share:.1%} are longer than {limit:,} by word count; --tokenizer counts exactly"
+    elif counted is not None or train.words.rows:
+        if counted is not None:
+            cut = counted.cut
+            share = cut.count / max(1, train.rows if tokens is None else tokens.rows)
+            unit = tokens.tokenizer.measure.unit if tokens is not None else "tokens"
+            seen = f"{share:.1%} of the rows are longer than {limit:,} {unit}"
+        else:
+            cut, share = train.words.over, train.words.cut
+            seen = f"at least {share:.1%} are longer than {limit:,} by word count; --tokenizer counts exactly"
+        notes.saw("data.truncated_share", share, train.places.tallied(cut))
         notes.check("Lengths", "row lengths", "truncation", seen=seen)
     _tell_labels(train, limit, notes)
 
@@ -250,7 +328,7 @@ def tell_numbers(splits: list[Split], notes: Notes) -> None:
     constant = [
         name
         for name, column in train.numbers.items()
-        if column.constant and name not in (roles.group, roles.target) and not names.NO_FEATURE.match(names.plain(name))
+        if column.constant and name not in (roles.group, roles.target) and not _is_no_feature(name)
     ]
     if constant:
         notes.saw("data.constant_features", constant)

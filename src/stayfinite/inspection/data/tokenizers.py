@@ -1,15 +1,128 @@
-"""Load a tokenizer from disk: bytes, tokenizer.json, a SentencePiece model, a directory."""
+"""Tokenizers of all kinds: how they measure text, and how they are loaded from disk."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.inspection.data.measures import Bytes, Fast, Measure, Pieces, Slow
+
+LONGEST_TEXT = 400_000  # characters passed to a tokenizer; the rest exceeds any limit
+
+
+class Encoded(NamedTuple):
+    """Encoding statistics per text."""
+
+    lengths: list[int]
+    unknown: list[int]
+    """Unknown tokens per text; empty if there are none."""
+    largest: list[int]
+    """Largest id per text; empty if no id can be too large."""
+
+
+class Bytes:
+    """One token per byte, plus an end token: ByT5 and similar."""
+
+    unit = "bytes"
+    unknown = False
+    """Whether it has an unknown token."""
+
+    def encoded(self, texts: Sequence[str]) -> Encoded:
+        """Lengths include the special tokens that the tokenizer adds."""
+        lengths = [(len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 1 for text in texts]
+        return Encoded(lengths, [], [])
+
+    def spelled(self, character: str) -> str | None:
+        """Encode and decode a character; None if it is unknown."""
+        return character
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """A tokenizer with a vocabulary, of any library."""
+
+    encode: Callable[[list[str]], Sequence[list[int]]]
+    """Texts to ids, with special tokens."""
+    spell: Callable[[str], list[int]]
+    """A text to ids, without special tokens."""
+    decode: Callable[[list[int]], str] | None
+    """None if separate pieces prove nothing."""
+    size: int
+    unknown_id: int | None
+    ends: int = 0
+    """End tokens that `encode` leaves out."""
+    unit: str = "tokens"
+
+    @property
+    def unknown(self) -> bool:
+        return self.unknown_id is not None
+
+    def encoded(self, texts: Sequence[str]) -> Encoded:
+        found = self.encode([_clean(text) for text in texts])
+        return Encoded(
+            [len(ids) + self.ends for ids in found],
+            [ids.count(self.unknown_id) for ids in found] if self.unknown_id is not None else [],
+            [max(ids, default=-1) for ids in found],
+        )
+
+    def spelled(self, character: str) -> str | None:
+        ids = self.spell(_clean(character))
+        if self.unknown_id is not None and self.unknown_id in ids:
+            return None
+        return character if self.decode is None else str(self.decode(ids)).strip(" ")
+
+
+Measure = Bytes | Vocabulary
+
+
+def fast(tokenizer: Any, unknown: str | None) -> Vocabulary:
+    """A tokenizer of the tokenizers library."""
+    # Disable padding and truncation to get true lengths.
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    return Vocabulary(
+        encode=lambda texts: [encoding.ids for encoding in encode(texts)],
+        spell=lambda text: tokenizer.encode(text, add_special_tokens=False).ids,
+        decode=partial(tokenizer.decode, skip_special_tokens=False) if tokenizer.decoder is not None else None,
+        size=int(tokenizer.get_vocab_size(with_added_tokens=True)),
+        unknown_id=tokenizer.token_to_id(unknown) if unknown else None,
+    )
+
+
+def pieces(processor: Any) -> Vocabulary:
+    """A SentencePiece model with an end token."""
+    return Vocabulary(
+        encode=processor.encode,
+        spell=processor.encode,
+        decode=processor.decode,
+        size=int(processor.vocab_size()),
+        unknown_id=processor.unk_id(),
+        ends=1,
+    )
+
+
+def slow(tokenizer: Any) -> Vocabulary:
+    """A tokenizer that only transformers can build."""
+    return Vocabulary(
+        encode=lambda texts: tokenizer(texts, truncation=False, verbose=False)["input_ids"],
+        spell=lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
+        decode=tokenizer.decode,
+        size=len(tokenizer),
+        unknown_id=tokenizer.unk_token_id,
+    )
+
+
+def _clean(text: str) -> str:
+    """Shorten the text and replace lone surrogates, which tokenizers reject."""
+    text = text[:LONGEST_TEXT]
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8", "replace")
+
 
 UNLIMITED = 1_000_000  # a `model_max_length` of this or more means no limit
 SEQ2SEQ = ("t5", "bart", "marian", "pegasus", "m2m", "nllb", "fsmt", "blenderbot", "prophetnet", "opus")
@@ -100,7 +213,7 @@ def _read(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _from_json(path: Path, settings: dict[str, Any] | None) -> Fast:
+def _from_json(path: Path, settings: dict[str, Any] | None) -> Vocabulary:
     try:
         import tokenizers
     except ImportError:
@@ -116,28 +229,28 @@ def _from_json(path: Path, settings: dict[str, Any] | None) -> Fast:
     named = (settings or {}).get("unk_token")
     if unknown is None and model.get("type") in ("WordPiece", "WordLevel"):
         unknown = named.get("content") if isinstance(named, dict) else named
-    return Fast(tokenizer, unknown)
+    return fast(tokenizer, unknown)
 
 
-def _from_pieces(path: Path) -> Pieces:
+def _from_pieces(path: Path) -> Vocabulary:
     try:
         import sentencepiece
     except ImportError:
         raise MissingExtra.of("sentencepiece", extra="hf", what_for=f"counting tokens with {path.name}") from None
     try:
-        return Pieces(sentencepiece.SentencePieceProcessor(model_file=str(path)))
+        return pieces(sentencepiece.SentencePieceProcessor(model_file=str(path)))
     except Exception as error:  # sentencepiece raises RuntimeError, TypeError and its own errors
         text = f"{path} is not a valid SentencePiece model: {str(error)[:160]}"
         raise UsageError(text, fix=_AGAIN) from error
 
 
-def _through_transformers(path: Path) -> Slow:
+def _through_transformers(path: Path) -> Vocabulary:
     try:
         import transformers
     except ImportError:
         raise MissingExtra.of("transformers", extra="hf", what_for=f"the tokenizer in {path}") from None
     try:
-        return Slow(transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True))
+        return slow(transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True))
     except Exception as error:  # tokenizer files can cause any error
         text = f"{path}: transformers cannot load a tokenizer from it: {str(error)[:160]}"
         raise UsageError(text, fix=_AGAIN) from error

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from stayfinite.core.settings import Expression, Setting
-from stayfinite.inspection.files.algorithm import VERL
-from stayfinite.inspection.files.contradictions import contradict
 from stayfinite.inspection.files.learning_rate import batch_of
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan, shown
+from stayfinite.inspection.files.post_training import VERL
 from stayfinite.inspection.files.sources import Source
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.known import is_on, number_in
@@ -35,9 +34,9 @@ def look_at_batches(plan: Plan, notes: Notes) -> None:
         if _is_deepspeed(source):
             remarks += _products(source) + _offloading(source)
             remarks += _against_trainer(source, plan) if plan.is_transformers else []
-    causes = {contradict(notes, *remark) for remark in remarks}
-    found = [plan.find(name) for name in (*ROWS, "gradient_accumulation_steps", "accumulate_grad_batches")]
-    told = {id(each): each for each in found if each is not None and number_in(each.value) is not None}
+    causes = {notes.contradict(*remark) for remark in remarks}
+    found = [plan.numbered(name) for name in (*ROWS, "gradient_accumulation_steps", "accumulate_grad_batches")]
+    told = {id(each): each for each in found if each is not None}
     seen = [shown(each) for each in told.values()][:3]
     rows = batch_of(plan)
     whole = f", {rows:g} rows per update on each GPU" if rows is not None and len(seen) > 1 else ""
@@ -46,20 +45,15 @@ def look_at_batches(plan: Plan, notes: Notes) -> None:
         "batch sizes",
         *causes,
         seen=", ".join(seen) + whole,
-        skipped="" if seen or causes else "no setting gives its size",
+        otherwise="" if causes else "no setting gives its size",
     )
 
 
 def _impossible(plan: Plan) -> list[Remark]:
-    found: list[Remark] = []
-    for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "accumulate_grad_batches"):
-        setting = plan.find(name)
-        value = None if setting is None or isinstance(setting.value, bool) else number_in(setting.value)
-        if setting is not None and value is not None and value < 1:
-            found.append(
-                (f"{setting.name}: {setting.value} must be at least 1", setting.where, "use a whole number, 1 or more")
-            )
-    return found
+    names = ("per_device_train_batch_size", "gradient_accumulation_steps", "accumulate_grad_batches")
+    sizes = [size for name in names if (size := plan.number(name)) is not None]
+    fix = "use a whole number, 1 or more"
+    return [(f"{size.text} must be at least 1", size.where, fix) for size in sizes if size.value < 1]
 
 
 def _in_verl(plan: Plan) -> list[Remark]:
@@ -117,44 +111,33 @@ def _offloading(source: Source) -> list[Remark]:
     if stage is None:
         return []
     if stage[0] not in (0, 1, 2, 3):
-        return [
-            (
-                f"zero_optimization.stage: {stage[0]:g} is not 0, 1, 2 or 3",
-                stage[1].where,
-                "set the stage to 0, 1, 2 or 3",
-            )
-        ]
+        text = f"zero_optimization.stage: {stage[0]:g} is not 0, 1, 2 or 3"
+        return [(text, stage[1].where, "set the stage to 0, 1, 2 or 3")]
     for setting in source.settings:
         device = str(setting.value).lower()
         if setting.name == "zero_optimization.offload_param.device" and device in ("cpu", "nvme") and stage[0] < 3:
-            return [
-                (
-                    f"offload_param needs stage 3, but the stage is {stage[0]:g}",
-                    setting.where,
-                    "stage 3, or remove offload_param",
-                )
-            ]
+            text = f"offload_param needs stage 3, but the stage is {stage[0]:g}"
+            return [(text, setting.where, "stage 3, or remove offload_param")]
     return []
 
 
 def _against_trainer(source: Source, plan: Plan) -> list[Remark]:
     """DeepSpeed values that contradict the Trainer's; `auto` adopts them."""
     others = [each for each in plan.settings if each.source != source.name and each.kind != "default"]
-    found: list[Remark] = []
+    pairs: list[tuple[Setting, Setting]] = []
     fix = 'write "auto" in the DeepSpeed file, and the value in the Trainer only'
     for theirs, ours in _SAME.items():
-        one = _of(source, theirs)
+        known = _of(source, theirs)
         other = next((each for each in others if last_step(each) == ours and number_in(each.value) is not None), None)
-        if one is None or other is None or isinstance(other.value, Expression) or number_in(other.value) == one[0]:
-            continue
-        found.append((f"{theirs}: {one[1].value}, and {other.name}: {other.value} ({other.where})", one[1].where, fix))
+        if known is not None and other is not None and number_in(other.value) != known[0]:
+            pairs.append((known[1], other))
     for name in ("fp16", "bf16"):
         switch = next((each for each in source.settings if each.name == f"{name}.enabled"), None)
         other = next((each for each in others if last_step(each) == name), None)
-        if switch is None or other is None or None in (is_on(switch.value), is_on(other.value)):
-            continue
-        if is_on(switch.value) is not is_on(other.value) and not isinstance(other.value, Expression):
-            found.append(
-                (f"{switch.name}: {switch.value}, and {other.name}: {other.value} ({other.where})", switch.where, fix)
-            )
-    return found
+        if switch is not None and other is not None and {is_on(switch.value), is_on(other.value)} == {True, False}:
+            pairs.append((switch, other))
+    return [
+        (f"{one.name}: {one.value}, and {other.name}: {other.value} ({other.where})", one.where, fix)
+        for one, other in pairs
+        if not isinstance(other.value, Expression)
+    ]

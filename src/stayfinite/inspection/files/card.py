@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.inspection.files.eight_bits import eight_bits_in
 from stayfinite.inspection.files.learning_rate import optimizer_of
 from stayfinite.inspection.files.plan import Plan
+from stayfinite.inspection.files.precision import eight_bits_in
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.cards import Card
 from stayfinite.rules.context import ATTENTION
@@ -37,25 +37,23 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
         "card", f"{card.name}, {card.architecture}, {card.memory_gib:g} GiB, {', '.join(formats) or 'no bf16'}"
     )
     trains = plan.trains or plan.find("mixed_precision", "distributed_type") is not None  # a launcher's file
-    for known in (plan.precision, plan.context.weights):
-        if known is not None and known.value == "bf16" and not card.bf16 and trains:
-            text = f"{known.text.strip()[:80]}, but {card.with_article} ({card.architecture}) has no bf16"
-            notes.saw("plan.card_without_bf16", [(text, known.where)])
-            break
-    lacking = _lacking(plan, card)
-    if lacking:
-        notes.saw("plan.card_lacks", lacking)
+    known = next((each for each in (plan.precision, plan.context.weights) if each and each.value == "bf16"), None)
+    if known is not None and not card.bf16 and trains:
+        text = f"{known.text.strip()[:80]}, but {card.with_article} ({card.architecture}) has no bf16"
+        notes.remark("plan.card_without_bf16", (text, known.where))
+    notes.remark("plan.card_lacks", *_lacking(plan, card))
     notes.check("Card", title, "bf16-unsupported", "card-lacks-feature", seen=f"{card.name} ({card.architecture})")
     least = _least_memory(plan)
     if least is not None and least[0] > card.memory_gib:
-        text = f"{least[1]}, but {card.with_article} has {card.memory_gib:g}"
-        notes.saw("plan.too_large_for_card", [(text, least[2])])
+        notes.remark(
+            "plan.too_large_for_card", (f"{least[1]}, but {card.with_article} has {card.memory_gib:g}", least[2])
+        )
     notes.check(
         "Card",
         "model size",
         "out-of-memory",
         seen="" if least is None else f"at least {least[0]:.0f} of {card.memory_gib:g} GiB",
-        skipped="" if least is not None else "unknown from these files; use stayfinite check --memory MODEL",
+        otherwise="unknown from these files; use stayfinite check --memory MODEL",
     )
 
 
@@ -98,14 +96,8 @@ def _least_memory(plan: Plan) -> tuple[float, str, str] | None:
     if plan.adapters is not None:
         a_weight, what = bits / 8, f"the weights in {bits} bits"
     else:
-        optimizer = optimizer_of(plan)
-        moments = (
-            2
-            if "8bit" in plan.word("optim", "optimizer")
-            else 0
-            if re.search(r"sgd|adafactor|lion|muon", optimizer)
-            else 4
-        )
+        moments = 0 if re.search(r"sgd|adafactor|lion|muon", optimizer_of(plan)) else 4
+        moments = 2 if "8bit" in plan.word("optim", "optimizer") else moments
         whole = plan.context.weights is not None and plan.context.weights.value == "fp32"
         a_weight = (8 + 2 * moments) if whole else (4 + moments)
         what = f"weights, gradients and moments (at least {a_weight:g} bytes per parameter)"

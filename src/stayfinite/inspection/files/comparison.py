@@ -1,13 +1,23 @@
-"""The differences between two plans, as data."""
+"""`stayfinite diff A B`: compare two plans of any kind, stability first."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
-from stayfinite.rules.known import is_on, number_in
+from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.settings import Expression, Setting
+from stayfinite.errors import UsageError
+from stayfinite.inspection.files.learning_rate import batch_of
+from stayfinite.inspection.files.matters import ACCUMULATION, BATCH, MATTERS, PRECISION, PRECISION_MEANS, Matter
+from stayfinite.inspection.files.names import last_step
+from stayfinite.inspection.files.plan import Plan
+from stayfinite.inspection.files.sources import read_sources
+from stayfinite.rules.known import Known, is_on, number_in, written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +29,9 @@ class Side:
     where: str
 
     def to_json(self) -> dict[str, Any]:
-        value = (
-            self.value if isinstance(self.value, (bool, int, float, str, list, dict, type(None))) else str(self.value)
-        )
-        if isinstance(value, float) and not math.isfinite(value):
-            value = str(value)
-        return {"name": self.name, "value": value, "where": self.where}
+        plain = isinstance(self.value, bool | int | float | str | list | dict | None)
+        finite = not isinstance(self.value, float) or math.isfinite(self.value)
+        return {"name": self.name, "value": self.value if plain and finite else str(self.value), "where": self.where}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +83,193 @@ def same_value(left: Any, right: Any) -> bool:
     """Whether two values are equal, however written: `1e-4` and `"0.0001"`, `true` and `1`."""
     if isinstance(left, bool) or isinstance(right, bool):
         return is_on(left) is not None and is_on(left) == is_on(right)
-    numbers = [
-        number_in(each) if isinstance(each, (int, float)) or _whole_number(each) else None for each in (left, right)
-    ]
+    numbers = [number_in(each) if _is_number(each) else None for each in (left, right)]
     if None not in numbers:
         return numbers[0] == numbers[1] or all(math.isnan(each) for each in numbers if each is not None)
     return left == right or str(left).strip().lower() == str(right).strip().lower()
 
 
-def _whole_number(value: Any) -> bool:
-    return (
-        isinstance(value, str)
-        and re.fullmatch(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", value.strip(), re.IGNORECASE) is not None
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?", value.strip(), re.IGNORECASE) is not None
+    return isinstance(value, int | float)
+
+
+_CALLED = lazy_regex(r"(?:self\.)?[a-z_]\w*(?:\.\w+)*\.\w+")
+"""A method call such as `loss.backward` or `trainer.train`, which occurs in code but not in configs."""
+
+
+def compare(left: str, right: str) -> Comparison:
+    """Compare two files or commands. Raises UsageError if one cannot be read."""
+    plans = tuple(Plan(sources=read_sources([each])) for each in (left, right))
+    for plan, name in zip(plans, (left, right), strict=True):
+        if not plan.settings:
+            raise UsageError(f"no settings found in {name}", fix="name a config, a script, a notebook or a command")
+    taken: tuple[set[int], set[int]] = (set(), set())
+    found = [*_precision(plans, taken), *_matters(plans, taken), *_rest(plans, taken)]
+    both = [each for each in found if each.left is not None and each.right is not None]
+    differing = [each for each in both if each.differs]
+    return Comparison(
+        left=plans[0].sources[0].name,
+        right=plans[1].sources[0].name,
+        training=tuple(each for each in differing if each.means),
+        other=tuple(each for each in differing if not each.means),
+        one_sided=tuple(sorted((each for each in found if each not in both), key=lambda each: not each.means)),
+        equal=len(both) - len(differing),
     )
+
+
+def _precision(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
+    """The number format first, whichever switch sets it."""
+    known = [plan.precision or _left_open(plan) for plan in plans]
+    formats = ["fp32" if each is None else str(each.value) for each in known]
+    for plan, ids, number_format in zip(plans, taken, formats, strict=True):
+        # A switch for a format other than the effective one is a separate setting: both may be on.
+        ids.update(id(each) for each in plan.settings if _is_switch(each) and not _asks_for_other(each, number_format))
+    if all(each is None for each in known):
+        return
+    names = {"" if each is None else _last(each.text.partition(":")[0]) for each in known}
+    sides = []
+    for each, number_format in zip(known, formats, strict=True):
+        if each is None:
+            sides.append(Side(name="", value="not set", where=""))
+            continue
+        name, _, value = each.text.strip().partition(":")
+        # Show the switch as written if both sides use the same one, else the resulting format.
+        plain = len(names) == 1 and formats[0] != formats[1]
+        sides.append(Side(name=name, value=value.strip() if plain else number_format, where=each.where))
+    if formats[0] == formats[1]:  # two spellings of one format
+        sides = [replace(side, value=formats[0]) for side in sides]
+    means = PRECISION_MEANS.get(frozenset(formats), "values finite in one format may overflow in the other")
+    called = names.pop() if len(names) == 1 else "precision"
+    yield Difference(name=called, left=sides[0], right=sides[1], means=means)
+
+
+def _left_open(plan: Plan) -> Known | None:
+    """A switch that is known only at run time: `bf16: auto`, `fp16=not is_bf16_supported()`."""
+    for setting in plan.settings:
+        if _is_switch(setting) and isinstance(setting.value, str) and is_on(setting.value) is None:
+            return written(setting, f"{last_step(setting)}: {setting.value}")
+    return None
+
+
+def _is_switch(setting: Setting) -> bool:
+    return bool(PRECISION.fullmatch(last_step(setting)) or re.search(r"(?:fp16|bf16)\.enabled$", setting.name))
+
+
+def _asks_for_other(setting: Setting, number_format: str) -> bool:
+    named = re.search(r"bf16|fp16", setting.name)
+    return named is not None and named.group() != number_format and is_on(setting.value) is True
+
+
+def _matters(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
+    for index, matter in enumerate(MATTERS):
+        if index == 3:  # after rate, warmup and clipping
+            yield from _batch(plans, taken)
+        yield from _matter(matter, plans, taken)
+
+
+def _matter(matter: Matter, plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
+    found = [_first(plan, matter.names, ids) for plan, ids in zip(plans, taken, strict=True)]
+    if all(each is None for each in found):
+        return
+    sides = [_side(each) for each in found]
+    means = matter.means
+    numbers = [None if each is None else number_in(each.value) for each in found]
+    if matter.higher and all(value is not None and math.isfinite(value) and value > 0 for value in numbers):
+        low, high = sorted(value for value in numbers if value is not None)
+        means = matter.higher.format(ratio=f"{high / low:.3g}" if high < 100 * low else f"{high / low:,.0f}")
+    yield Difference(name=_called(matter.key, sides), left=sides[0], right=sides[1], means=means)
+
+
+def _batch(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
+    """Rows per update, from all settings that contribute."""
+    sides: list[Side | None] = []
+    rows_an_update = []
+    for plan, ids in zip(plans, taken, strict=True):
+        rows, steps = _first(plan, BATCH, ids), _first(plan, ACCUMULATION, ids)
+        whole = batch_of(plan)
+        if rows is None or whole is None:
+            sides.append(None)
+            continue
+        parts = f"{rows.value} x {steps.value}" if steps is not None and number_in(steps.value) else ""
+        rows_an_update.append(whole)
+        sides.append(Side(name=last_step(rows), value=f"{whole:g} ({parts})" if parts else whole, where=rows.where))
+    if len(rows_an_update) == 2 and rows_an_update[0] == rows_an_update[1]:  # the same update, split differently
+        sides = [replace(side, value=rows_an_update[0]) for side in sides if side is not None]
+    if any(side is not None for side in sides):
+        means = "smaller batches have noisier gradients: lower the rate with them, and expect more spikes"
+        yield Difference(name="batch (rows per update)", left=sides[0], right=sides[1], means=means)
+
+
+def _first(plan: Plan, names: tuple[str, ...], taken: set[int]) -> Setting | None:
+    """The effective setting: by name order, known values before defaults before expressions."""
+    by_name: dict[str, list[Setting]] = {}
+    for setting in plan.settings:
+        if id(setting) not in taken:
+            by_name.setdefault(last_step(setting), []).append(setting)
+    found = [each for name in names for each in by_name.get(name, []) if not isinstance(each.value, dict)]
+    chosen = min(found, key=lambda each: (isinstance(each.value, Expression), each.kind == "default"), default=None)
+    if chosen is not None:
+        taken.update(id(each) for each in found if each is chosen or not _says_more(each, chosen))
+    return chosen
+
+
+def _says_more(setting: Setting, chosen: Setting) -> bool:
+    """Whether another setting of the same topic has a different value: another group's rate, another limit."""
+    if setting.source != chosen.source or setting.kind != chosen.kind or isinstance(setting.value, Expression):
+        return False  # overridden, a default, or unknown
+    return not same_value(setting.value, chosen.value)
+
+
+def _rest(plans: tuple[Plan, ...], taken: tuple[set[int], ...]) -> Iterator[Difference]:
+    """All other settings: by full path in configs, by last part in code."""
+    left, right = (_by_name(plan, ids) for plan, ids in zip(plans, taken, strict=True))
+    all_left, all_right = (_by_name(plan, set()) for plan in plans)
+    for name in dict.fromkeys((*left, *right)):
+        # A setting already shown under a more important name may match one of the other side here.
+        ours = left.get(name) or all_left.get(name, [])
+        theirs = right.get(name) or all_right.get(name, [])
+        shared = next(((one, other) for one in ours for other in theirs if same_value(one.value, other.value)), None)
+        # A name may occur several times: show the values that only one side has.
+        only_ours = [each for each in ours if not any(same_value(each.value, other.value) for other in theirs)]
+        only_theirs = [each for each in theirs if not any(same_value(each.value, other.value) for other in ours)]
+        if shared is not None:
+            yield Difference(name=name, left=_side(shared[0]), right=_side(shared[1]))
+        for one, other in zip_longest(only_ours, only_theirs):
+            either = one if one is not None else other
+            means = "" if either is None else _means(either)
+            yield Difference(name=name, left=_side(one), right=_side(other), means=means)
+
+
+def _means(setting: Setting) -> str:
+    """The effect of a further setting of a known topic; empty if it does not affect stability."""
+    if _is_switch(setting):
+        return "a second number format is set, but only one can apply"
+    return next((matter.means for matter in MATTERS if last_step(setting) in matter.names), "")
+
+
+def _by_name(plan: Plan, taken: set[int]) -> dict[str, list[Setting]]:
+    found: dict[str, list[Setting]] = {}
+    for setting in plan.settings:
+        call = setting.value is True and _CALLED.fullmatch(setting.name) and setting.kind in ("script", "notebook")
+        if id(setting) not in taken and not call and not isinstance(setting.value, Expression):
+            code = setting.kind in ("script", "notebook", "command", "default") or "." not in setting.name
+            alike = found.setdefault(last_step(setting) if code else setting.plain, [])
+            if not any(same_value(setting.value, each.value) for each in alike):
+                alike.append(setting)
+    return found
+
+
+def _side(setting: Setting | None) -> Side | None:
+    return None if setting is None else Side(name=setting.name, value=setting.value, where=setting.where)
+
+
+def _called(key: str, sides: list[Side | None]) -> str:
+    """The name that both sides use, else ours."""
+    names = {_last(side.name) for side in sides if side is not None}
+    return names.pop() if len(names) == 1 else key
+
+
+def _last(name: str) -> str:
+    return re.split(r"[./]", name.strip())[-1].lstrip("-")

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.inspection.files.contradictions import CAUSE, contradict
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan, shown
-from stayfinite.inspection.notes import Edit, Notes
+from stayfinite.inspection.notes import CONTRADICTION, Edit, Notes
 from stayfinite.rules.known import is_on, number_in
 from stayfinite.rules.plans import Remark
 
@@ -17,67 +16,49 @@ _LOWER_IS_BETTER = lazy_regex(r"(?:eval_)?(?:loss|\w*_loss|wer|cer|perplexity|pp
 _HIGHER_IS_BETTER = lazy_regex(
     r"(?:eval_)?(?:\w*_)?(?:accuracy|acc|f1|bleu|s?acrebleu|rouge\w*|auc|roc_auc|precision|recall|map|m?iou|chrf)"
 )
+_WHEN = ("eval_strategy", "evaluation_strategy")
 _EVERY = 500  # transformers' default of `logging_steps` and `save_steps`, and so of `eval_steps`
 
 
 def look_at_evaluation(plan: Plan, notes: Notes) -> None:
     """Check that strategies match and that metrics and data exist."""
     remarks = [*_best_model(plan), *_metric(plan), *_data(plan)] if plan.is_transformers else []
-    causes = {contradict(notes, *remark) for remark in remarks}
+    causes = {notes.contradict(*remark) for remark in remarks}
     if causes:
         notes.edits.extend(_edits(plan))
-    names = (
-        "eval_strategy",
-        "save_strategy",
-        "load_best_model_at_end",
-        "metric_for_best_model",
-        "eval_steps",
-        "save_steps",
-    )
-    settings = [
-        plan.find(name, "evaluation_strategy") if name == "eval_strategy" else plan.find(name) for name in names
-    ]
-    seen = [shown(each) for each in settings if each is not None][:4]
-    notes.check(
-        "Evaluation and saving",
-        "evaluation and save schedule",
-        *causes,
-        seen=", ".join(seen),
-        skipped="" if seen or causes else "not set",
-    )
+    names = ("save_strategy", "load_best_model_at_end", "metric_for_best_model", "eval_steps", "save_steps")
+    settings = [plan.find(*_WHEN), *map(plan.find, names)]
+    seen = ", ".join([shown(each) for each in settings if each is not None][:4])
+    otherwise = "" if causes else "not set"
+    notes.check("Evaluation and saving", "evaluation and save schedule", *causes, seen=seen, otherwise=otherwise)
 
 
 def _edits(plan: Plan) -> Iterator[Edit]:
     """Safe changes: the direction of a metric, and saving at each evaluation."""
     greater, metric = plan.find("greater_is_better"), plan.find("metric_for_best_model")
     if greater is not None and metric is not None and isinstance(metric.value, str):
-        yield Edit(cause=CAUSE, setting=greater, value=not is_on(greater.value))
-    evaluates, saves = plan.find("eval_strategy", "evaluation_strategy"), plan.find("save_strategy")
+        yield Edit(cause=CONTRADICTION, setting=greater, value=not is_on(greater.value))
+    evaluates, saves = plan.find(*_WHEN), plan.find("save_strategy")
     if evaluates is not None and saves is not None and evaluates.value in ("steps", "epoch"):
-        yield Edit(cause=CAUSE, setting=saves, value=evaluates.value)
+        yield Edit(cause=CONTRADICTION, setting=saves, value=evaluates.value)
 
 
 def _best_model(plan: Plan) -> list[Remark]:
     best = plan.on("load_best_model_at_end")
     if best is None:
         return []
-    evaluates, saves = plan.find("eval_strategy", "evaluation_strategy"), plan.find("save_strategy")
+    evaluates, saves = plan.find(*_WHEN), plan.find("save_strategy")
     if (evaluates is None or saves is None) and (plan.framework != "transformers" or not _whole(plan)):
         return []
-    when_evaluated = plan.word("eval_strategy", "evaluation_strategy") or "no"
+    when_evaluated = plan.word(*_WHEN) or "no"
     when_saved = plan.word("save_strategy") or "steps"
     if when_saved == "best":
         return []
     if when_evaluated != when_saved:
-        stated = [
-            f"{shown(setting)}" if setting is not None else f"{name} has its default, {value!r}"
-            for name, setting, value in (
-                ("eval_strategy", evaluates, when_evaluated),
-                ("save_strategy", saves, when_saved),
-            )
-        ]
+        one = shown(evaluates) if evaluates is not None else f"eval_strategy has its default, {when_evaluated!r}"
+        other = shown(saves) if saves is not None else f"save_strategy has its default, {when_saved!r}"
         fix = 'eval_strategy and save_strategy both "steps" or both "epoch", or load_best_model_at_end=False'
-        return [(f"{best.text} needs the same for both: {' and '.join(stated)}", best.where, fix)]
+        return [(f"{best.text} needs the same for both: {one} and {other}", best.where, fix)]
     if when_evaluated != "steps":
         return []
     between = plan.number("eval_steps") or plan.number("logging_steps")
@@ -106,11 +87,9 @@ def _metric(plan: Plan) -> list[Remark]:
     if greater is not None and wrong_way is not None and wrong_way.fullmatch(name):
         text = f"{metric.name}: {metric.value} with {shown(greater)}: the worst checkpoint is kept"
         found.append((text, metric.where, f"greater_is_better={not upwards}"))
-    calls = [source for source in plan.scripts if re.search(r"\bTrainer\(", source.text) or "Trainer(" in source.text]
-    computed = any(
-        re.search(r"compute_metrics|class \w+\(\w*Trainer\)|def evaluat|\bevaluator\s*=", source.text)
-        for source in plan.scripts
-    )
+    calls = any("Trainer(" in source.text for source in plan.scripts)
+    computes = re.compile(r"compute_metrics|class \w+\(\w*Trainer\)|def evaluat|\bevaluator\s*=")
+    computed = any(computes.search(source.text) for source in plan.scripts)
     if calls and not computed and not name.endswith("loss") and plan.on("load_best_model_at_end") is not None:
         text = f"{metric.name}: {metric.value} is never computed: the Trainer has no compute_metrics"
         fix = f'give the Trainer a compute_metrics that returns {metric.value!r}, or metric_for_best_model="loss"'
@@ -119,21 +98,16 @@ def _metric(plan: Plan) -> list[Remark]:
 
 
 def _data(plan: Plan) -> list[Remark]:
-    strategy = plan.find("eval_strategy", "evaluation_strategy")
-    if strategy is None or plan.word("eval_strategy", "evaluation_strategy") not in ("steps", "epoch"):
+    strategy = plan.find(*_WHEN)
+    if strategy is None or plan.word(*_WHEN) not in ("steps", "epoch"):
         return []
     stated = f"{strategy.name}: {strategy.value}"
     if plan.framework == "llama-factory":
         share = plan.number("val_size")
-        if plan.find("eval_dataset") is None and (share is None or share.value == 0):
-            return [
-                (
-                    f"{stated}, but neither val_size nor eval_dataset is set",
-                    strategy.where,
-                    ("for example val_size: 0.1"),
-                )
-            ]
-        return []
+        if plan.find("eval_dataset") is not None or (share is not None and share.value != 0):
+            return []
+        text = f"{stated}, but neither val_size nor eval_dataset is set"
+        return [(text, strategy.where, "for example val_size: 0.1")]
     trainers = {
         each.name.rpartition(".")[0]: each
         for each in plan.settings
@@ -141,9 +115,8 @@ def _data(plan: Plan) -> list[Remark]:
     }
     for call, setting in trainers.items():
         given = plan.settings.find(f"{call}.eval_dataset", f"{call}.evaluator")
-        if (given is None or given.value is None) and not re.search(
-            rf"{call.rpartition('.')[2]}\([^)]*\*\*", _text(plan, setting.source)
-        ):
+        hidden = re.search(rf"{call.rpartition('.')[2]}\([^)]*\*\*", plan.text_of(setting.source))
+        if (given is None or given.value is None) and not hidden:
             fix = f'give {call}(...) an eval_dataset, or {last_step(strategy)}="no"'
             return [(f"{stated}, but {call}(...) gets no eval_dataset", strategy.where, fix)]
     return []
@@ -155,17 +128,8 @@ def _whole(plan: Plan) -> bool:
         r"(?:TrainingArguments|Config)\((?:[^()]|\([^()]*\))*\*\*|parse_(?:yaml|json|dict|known|args_into)|from_dict|"
         r"hydra"
     )
-    return not any(
-        hidden.search(source.text) for source in plan.sources if source.kind in ("script", "notebook")
-    ) and not (
-        any(
-            number_in(each.value) is None
-            and str(each.value).endswith((".yaml", ".yml", ".json"))
-            and each.name == "config"
-            for each in plan.settings
-        )
+    elsewhere = [each for each in plan.settings if each.name == "config" and number_in(each.value) is None]
+    return not (
+        any(hidden.search(source.text) for source in plan.scripts)
+        or any(str(each.value).endswith((".yaml", ".yml", ".json")) for each in elsewhere)
     )
-
-
-def _text(plan: Plan, name: str) -> str:
-    return next((source.text for source in plan.sources if source.name == name), "")

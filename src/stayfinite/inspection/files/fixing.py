@@ -180,6 +180,5 @@ def _replace(path: Path, text: str) -> None:
             Path(beside).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror or error}", fix=f"check permissions: ls -l {path}"
-        ) from None
+        text = f"cannot write {path}: {error.strerror or error}"
+        raise UsageError(text, fix=f"check permissions: ls -l {path}") from None

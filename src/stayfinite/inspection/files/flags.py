@@ -2,20 +2,147 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePath
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import plain_name
 from stayfinite.inspection.files import known_names as known
-from stayfinite.inspection.files.declared import Declared, declared_in
+from stayfinite.inspection.files.known_names import EXAMPLE_SCRIPTS, TRAINING_ARGUMENTS, TRL
 from stayfinite.inspection.files.names import nearest
 from stayfinite.inspection.files.plan import TELLING, Plan
 from stayfinite.inspection.files.sources import Source
 from stayfinite.inspection.notes import Edit, Notes
 from stayfinite.readers.configs.commands import looks_like_command, split_command, unquoted
+
+_LIBRARY = {
+    "TrainingArguments": TRAINING_ARGUMENTS,
+    "Seq2SeqTrainingArguments": TRAINING_ARGUMENTS,
+}
+_PARSERS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
+_OPEN = lazy_regex(
+    r"parse_known_args|add_subparsers|\bparents\s*=|add_argparse_args|LightningCLI|@hydra|hydra\.main|fire\.Fire|"
+    r"tyro\.cli|"
+    r"jsonargparse|fromfile_prefix_chars|simple_parsing|sys\.argv|allow_extra|OmegaConf|exec\(|return_remaining_strings"
+)
+"""Code that lets a program accept undeclared flags."""
+
+
+_CALLED = ("parser", "ap", "argparser")  # usual names of a parser
+
+
+@dataclass(slots=True)
+class Declared:
+    """The command-line interface of a script."""
+
+    flags: set[str] = field(default_factory=set)
+    """As declared, with dashes."""
+    names: set[str] = field(default_factory=set)
+    """Fields of a parser that treats `-` and `_` alike."""
+    whole: bool = True
+    """Whether the list is complete."""
+
+    def __bool__(self) -> bool:
+        return bool(self.flags or self.names)
+
+    def takes(self, flag: str) -> bool:
+        """Whether this is a declared flag, an argparse abbreviation, or a negation."""
+        if flag in self.flags or flag in ("-h", "--help", "--local_rank", "--local-rank"):
+            return True
+        plain = plain_name(flag)
+        if plain in self.names or plain.removeprefix("no_") in self.names:
+            return True
+        return flag.startswith("--") and any(each.startswith(flag) for each in self.flags)
+
+    @property
+    def known(self) -> set[str]:
+        """All names in comparable form."""
+        return self.names | {plain_name(flag) for flag in self.flags if flag.startswith("--")}
+
+
+def declared_in(text: str) -> Declared:
+    """Read a script's flags; falsy if it visibly declares none."""
+    declared = Declared()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return Declared(whole=False)
+    if _OPEN.search(text):
+        declared.whole = False
+    classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    functions = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            _take_call(node, declared, classes, functions)
+        elif isinstance(node, ast.Assign) and _comes_from_elsewhere(node, functions):
+            declared.whole = False
+    return declared
+
+
+def _comes_from_elsewhere(node: ast.Assign, functions: set[str]) -> bool:
+    """Whether a function of another file creates the parser: `parser = get_argument_parser()`."""
+    target, call = node.targets[0], node.value
+    if not (isinstance(target, ast.Name) and target.id in _CALLED and isinstance(call, ast.Call)):
+        return False
+    name = _last_name(call.func)
+    return not name.endswith("Parser") and name != "add_config_arguments" and name not in functions
+
+
+def _take_call(call: ast.Call, declared: Declared, classes: dict[str, ast.ClassDef], functions: set[str]) -> None:
+    name = _last_name(call.func)
+    texts = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    if name in ("add_argument", "option"):
+        flags = {each for each in texts if each.startswith("-")}
+        if not texts:
+            declared.whole = False  # a computed name
+        declared.flags |= {part for each in flags for part in each.split("/")}
+        actions = [_last_name(keyword.value) for keyword in call.keywords if keyword.arg == "action"]
+        if "BooleanOptionalAction" in actions:
+            declared.flags |= {f"--no-{each[2:]}" for each in flags if each.startswith("--")}
+    elif name.startswith("DEFINE_") and texts:
+        declared.flags |= {f"--{texts[0]}", f"--no{texts[0]}"}
+    elif name == "add_config_arguments":
+        declared.flags |= {"--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config"}
+    elif name in _PARSERS:
+        for each in _class_names(call):
+            _take_class(each, declared, classes)
+    elif any(isinstance(each, ast.Name) and each.id in _CALLED for each in call.args):
+        declared.whole = declared.whole and name in functions
+
+
+def _class_names(call: ast.Call) -> Iterator[str]:
+    for argument in [*call.args, *(keyword.value for keyword in call.keywords)]:
+        for each in argument.elts if isinstance(argument, (ast.Tuple, ast.List)) else [argument]:
+            yield _last_name(each)
+
+
+def _take_class(name: str, declared: Declared, classes: dict[str, ast.ClassDef], depth: int = 0) -> None:
+    if name in classes and depth < 8:
+        definition = classes[name]
+        for statement in definition.body:
+            if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+                declared.names.add(statement.target.id.lower())
+        for parent in definition.bases:
+            _take_class(_last_name(parent), declared, classes, depth + 1)
+    elif name in _LIBRARY:
+        declared.names |= _LIBRARY[name]
+    elif re.search(r"Config$|Arguments$", name):
+        declared.names |= TRAINING_ARGUMENTS | TRL | EXAMPLE_SCRIPTS
+        declared.whole = False
+    elif name != "object":
+        declared.whole = False
+
+
+def _last_name(node: ast.expr) -> str:
+    """`name` of `name` and `module.name`; empty for other expressions."""
+    return getattr(node, "attr", "") or getattr(node, "id", "")
+
 
 _TRANSFORMERS = known.TRAINING_ARGUMENTS | known.EXAMPLE_SCRIPTS | known.TRL
 _DIALECTS: dict[str, frozenset[str]] = {
@@ -63,17 +190,10 @@ def look_at_flags(plan: Plan, notes: Notes) -> None:
     """Compare every name with those of its script or framework."""
     looked = [found for source in plan.sources for found in _look(source, plan) if found.count]
     strange = [each for found in looked for each in found.strange]
-    if strange:
-        notes.saw("plan.unknown_settings", strange)
-        notes.edits.extend(edit for source in plan.sources for edit in _renamings(source, strange))
+    notes.remark("plan.unknown_settings", *strange)
+    notes.edits.extend(edit for source in plan.sources for edit in _renamings(source, strange))
     seen = ", ".join(f"{found.count} of {found.whose}" for found in looked)
-    notes.check(
-        "Flags",
-        "option names",
-        "unknown-setting",
-        seen=seen,
-        skipped="" if seen else "unknown for these files",
-    )
+    notes.check("Flags", "option names", "unknown-setting", seen=seen, otherwise="unknown for these files")
 
 
 def _renamings(source: Source, strange: Sequence[tuple[str, str]]) -> Iterator[Edit]:
@@ -100,10 +220,7 @@ def _look(source: Source, plan: Plan) -> Iterator[_Looked]:
 def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
     words = [unquoted(token) for token, _ in split_command(text) if token]
     place = next((index for index, word in enumerate(words) if _SCRIPT.fullmatch(word)), None)
-    launching, flags = (
-        _flags(words[:place] if place is not None else []),
-        _flags(words[(place or 0) + 1 :] if place is not None else words),
-    )
+    launching, flags = _flags(words[: place or 0]), _flags(words if place is None else words[place + 1 :])
     if launching:
         names = {plain_name(flag) for flag in launching}
         yield _Looked(len(launching), "the launcher", tuple(_misspelt(names, known.LAUNCHERS, where, "--")))
@@ -123,11 +240,8 @@ def _in_command(text: str, where: str, plan: Plan) -> Iterator[_Looked]:
         close = next((each for each in declared.flags if plain_name(each) == plain), None)
         suggestion = close or nearest(plain, declared.known)
         if suggestion is not None:
-            spelled = (
-                suggestion
-                if suggestion.startswith("-")
-                else next((each for each in declared.flags if plain_name(each) == suggestion), f"--{suggestion}")
-            )
+            flagged = (each for each in declared.flags if plain_name(each) == suggestion)
+            spelled = close or next(flagged, f"--{suggestion}")
             strange.append((f"{script.name} has no {flag}; did you mean {spelled}?", where))
         elif declared.whole and flag.startswith("--"):
             strange.append((f"{script.name} does not define {flag}", where))
@@ -145,10 +259,8 @@ def _flags(words: Sequence[str]) -> list[str]:
 
 
 def _script(sources: Sequence[Source], name: str) -> Source | None:
-    for source in sources:
-        if source.kind == "script" and (source.name == name or PurePath(source.name).name == PurePath(name).name):
-            return source
-    return None
+    same = (each for each in sources if each.kind == "script" and PurePath(each.name).name == PurePath(name).name)
+    return next(same, None)
 
 
 def _in_file(source: Source) -> Iterator[_Looked]:
@@ -159,21 +271,19 @@ def _in_file(source: Source) -> Iterator[_Looked]:
             levels.setdefault(".".join(steps[:depth]), {}).setdefault(steps[depth], setting.where)
     top = levels.get("", {})
     whose, words = max(_DIALECTS.items(), key=lambda each: (len(set(top) & each[1]), -len(each[1])))
-    shared = set(top) & words
     deepspeed = bool({"zero_optimization", "train_micro_batch_size_per_gpu"} & set(top))
     if deepspeed:
         whose, words = "DeepSpeed", known.DEEPSPEED
-        shared = set(top) & words
+    shared = set(top) & words
     if (len(shared) >= _FEW and len(shared) >= _SHARE * len(top)) or (deepspeed and len(shared) >= 2):
         yield _Looked(len(top), whose, tuple(_misspelt(set(top), words, "", "", top)))
     for section, (owner, names) in _SECTIONS.items():
         keys = levels.get(section, {})
         if owner == "DeepSpeed" and not deepspeed:
             continue
-        if len(set(keys) & names) >= 3 and len(set(keys) & names) >= _SHARE * len(keys):
-            yield _Looked(
-                len(keys), f"{owner}'s {section}", tuple(_misspelt(set(keys), names, "", f"{section}.", keys))
-            )
+        if len(set(keys) & names) >= max(3, _SHARE * len(keys)):
+            strange = tuple(_misspelt(set(keys), names, "", f"{section}.", keys))
+            yield _Looked(len(keys), f"{owner}'s {section}", strange)
 
 
 def _misspelt(

@@ -2,37 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from stayfinite.core.finding import Finding
+from stayfinite.core.finding import Finding, Place
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.errors import UsageError
-from stayfinite.inspection.check_list import ruled
 from stayfinite.inspection.files.batches import look_at_batches
 from stayfinite.inspection.files.card import look_at_card
-from stayfinite.inspection.files.clipping import look_at_clipping
-from stayfinite.inspection.files.contradictions import CAUSE, contradict
-from stayfinite.inspection.files.eight_bits import look_at_eight_bits
 from stayfinite.inspection.files.evaluation import look_at_evaluation
 from stayfinite.inspection.files.flags import look_at_flags
 from stayfinite.inspection.files.learning_rate import look_at_learning_rate
 from stayfinite.inspection.files.lengths import look_at_lengths
 from stayfinite.inspection.files.memory_savers import look_at_memory_savers
-from stayfinite.inspection.files.placing import placed
+from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.files.post_training import look_at_post_training
-from stayfinite.inspection.files.precision import look_at_precision
-from stayfinite.inspection.files.schedule import look_at_schedule
-from stayfinite.inspection.files.sources import Source, read_sources
-from stayfinite.inspection.ignoring import Remark, remarks_in, without_ignored
+from stayfinite.inspection.files.precision import look_at_eight_bits, look_at_precision
+from stayfinite.inspection.files.schedule import look_at_clipping, look_at_schedule
+from stayfinite.inspection.files.sources import COMMAND, Source, read_sources
+from stayfinite.inspection.ignoring import BadIgnore, Remark, remarks_in, without_ignored
 from stayfinite.inspection.inspection import Inspection, conclude
-from stayfinite.inspection.notes import Notes
+from stayfinite.inspection.notes import CONTRADICTION, Line, Notes, ruled
+from stayfinite.readers.configs.spans import Span, spans_of
 from stayfinite.readers.configs.syntax import open_bracket
 from stayfinite.rules.cards import card_asked_for
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.ranking import rank
 from stayfinite.rules.registry import rule_of
+
+_NUMBERED = lazy_regex(r"(?P<path>.+):(?P<line>\d+)$", re.DOTALL)
+
+
+def placed(findings: Iterable[Finding], sources: Sequence[Source]) -> list[Finding]:
+    """Add line and columns of the fix to findings that name a file."""
+    texts = {source.name: source.text.split("\n") for source in sources if source.name != COMMAND}
+    by_place: dict[str, list[Setting]] = {}
+    for source in sources:
+        for setting in source.settings:
+            by_place.setdefault(setting.where, []).append(setting)
+    return [replace(each, place=_place_of(each, texts, by_place)) for each in findings]
+
+
+def _place_of(finding: Finding, texts: dict[str, list[str]], settings: dict[str, list[Setting]]) -> Place | None:
+    numbered = _NUMBERED.match(finding.where)
+    path = numbered["path"] if numbered else finding.where
+    if path not in texts:
+        return None
+    line = int(numbered["line"]) if numbered else 1
+    text = texts[path][line - 1] if 0 < line <= len(texts[path]) else ""
+    whole = Span(len(text) - len(text.lstrip()), max(len(text.rstrip()), 1))
+    span = _span_meant(text, finding, settings.get(finding.where, [])) or whole
+    return Place(path=path, line=max(line, 1), column=span.start + 1, end_column=max(span.end, span.start + 1) + 1)
+
+
+def _span_meant(text: str, finding: Finding, settings: Sequence[Setting]) -> Span | None:
+    """The span of the value that the evidence refers to; of the name if the name is wrong."""
+    evidence = " ".join(finding.evidence)
+    mentioned = [each for each in settings if re.search(rf"(?<![\w.]){re.escape(each.name)}(?!\w)", evidence)]
+    mentioned = mentioned or [each for each in settings if re.search(rf"\b{re.escape(last_step(each))}\b", evidence)]
+    for setting in mentioned or settings[:1]:
+        spans = spans_of(text, setting.name)
+        if spans is not None:
+            return spans[0] if finding.cause == "unknown-setting" else spans[1]
+    return None
+
 
 CAUSES = (
     "clip-before-unscale", "no-zero-grad", "double-step", "accumulation-unscaled", "softmax-before-cross-entropy",
@@ -51,8 +88,8 @@ def look_at_code(plan: Plan, notes: Notes) -> list[Finding]:
         "Code",
         "training loop and loss",
         *CAUSES,
-        seen=f"{lines} lines of loop and loss",
-        skipped="" if lines else "no training loop or loss in these files" if plan.scripts else "no script given",
+        seen=f"{lines} lines of loop and loss" if lines else "",
+        otherwise="no training loop or loss in these files" if plan.scripts else "no script given",
     )
     if not lines:
         return []
@@ -135,11 +172,10 @@ def _look_at_wholeness(plan: Plan, notes: Notes) -> None:
         if cut is not None:
             broken.append((f"{source.name} is not valid Python: {cut[1]}", f"{source.name}:{cut[0]}"))
     for text, where in broken:
-        contradict(notes, text, where, _MEND)
-    if cells:  # the other cells still run
-        notes.saw("plan.broken_cells", cells)
+        notes.contradict(text, where, _MEND)
+    notes.remark("plan.broken_cells", *cells)  # the other cells still run
     if broken or cells:
-        notes.check("Files", "file contents", CAUSE)
+        notes.check("Files", "file contents", CONTRADICTION)
 
 
 def _say_overruled(plan: Plan, notes: Notes) -> None:
@@ -155,3 +191,33 @@ def _say_overruled(plan: Plan, notes: Notes) -> None:
             overruled.append(f"{counts.name} {counts.value} ({counts.where}) over {setting.value} ({setting.where})")
     if overruled:
         notes.heading("overruled", "; ".join(overruled[:6]) + (" ..." if len(overruled) > 6 else ""))
+
+
+def inspect_each(runs: Sequence[Sequence[str]], look: Callable[[Sequence[str]], Inspection]) -> Inspection:
+    """Inspect each run. Files that are not a training are skipped, with the reason.
+
+    Raises UsageError if a file does not exist or an ignore comment is invalid.
+    """
+    parts: list[Inspection] = []
+    for run in runs:
+        name = " ".join(run)
+        try:
+            found = look(run)
+        except BadIgnore:
+            raise  # the user must correct an invalid ignore comment
+        except UsageError as error:
+            if any(len(each.split()) == 1 and not os.path.lexists(each) for each in run):
+                raise  # otherwise a misspelled name would always pass
+            skipped = Line(status="skip", group=name, title="not checked", seen=error.message)
+            parts.append(Inspection(banner=[], lines=[skipped], findings=[]))
+            continue
+        lines = [replace(line, group=f"{name}: {line.group}") for line in found.lines] if len(runs) > 1 else found.lines
+        parts.append(replace(found, lines=lines))
+    return Inspection(
+        banner=list(dict(pair for part in parts for pair in part.banner).items()),
+        lines=[line for part in parts for line in part.lines],
+        findings=[finding for part in parts for finding in part.findings],
+        tables=[table for part in parts for table in part.tables],
+        ignored=[each for part in parts for each in part.ignored],
+        edits=[edit for part in parts for edit in part.edits],
+    )

@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting
-from stayfinite.inspection.files.algorithm import algorithm_of
-from stayfinite.inspection.files.contradictions import contradict
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import RATES, Plan, shown
+from stayfinite.inspection.files.post_training import algorithm_of
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import CLIP, OPTIMIZER
 from stayfinite.rules.known import Known, number_in, written
@@ -78,16 +77,15 @@ def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
     impossible = _impossible(plan, known)
     if impossible is not None:
         text = f"{impossible.text}: must be a number above 0"
-        causes = (*causes, contradict(notes, text, impossible.where, "set a finite number above 0"))
+        causes = (*causes, notes.contradict(text, impossible.where, "set a finite number above 0"))
     elif known.value == 0 and _all_zero(plan) and not _set_by_hand(plan, setting):
-        notes.saw("plan.lr_zero", [(f"{known.text}: nothing is learned", known.where)])
+        notes.remark("plan.lr_zero", (f"{known.text}: nothing is learned", known.where))
     planned = planned_rate(plan, known, setting)
     critic = _critics(plan)
     if critic is not None and not too_high(planned):
         own = replace(planned_rate(plan, written(critic, number_in(critic.value)), critic), answers=False)
-        planned, known, setting = (
-            (own, written(critic, own.rate), critic) if too_high(own) else (planned, known, setting)
-        )
+        if too_high(own):
+            planned, known, setting = own, written(critic, own.rate), critic
     notes.saw("plan.rate", planned, known.where)
     for_what = " for ".join(part for part in (planned.optimizer, _trained_words(planned)) if part)
     seen = shown(setting) + (f", {for_what}" if for_what else "")
@@ -96,10 +94,8 @@ def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
 
 def _critics(plan: Plan) -> Setting | None:
     """The rate of the value model: `critic.optim.lr`, `--critic.adam.lr`, `--critic_learning_rate`."""
-    for setting in plan.settings:
-        if _CRITIC.fullmatch(setting.plain) and not isinstance(setting.value, Expression):
-            return setting if number_in(setting.value) is not None else None
-    return None
+    setting = next((each for each in plan.known if _CRITIC.fullmatch(each.plain)), None)
+    return setting if setting is not None and number_in(setting.value) is not None else None
 
 
 def planned_rate(plan: Plan, known: Known, setting: Setting) -> PlannedRate:
@@ -150,8 +146,7 @@ def _own_optimizer(setting: Setting) -> str:
 
 def _moves_tensors(plan: Plan, setting: Setting) -> bool:
     """Whether the optimizer gets plain tensors, as in `Adam([image], lr=0.2)`, instead of model weights."""
-    text = next((source.text for source in plan.scripts if source.name == setting.source), "")
-    lines = text.split("\n")[max(0, setting.line - 1) : setting.line + _LONGEST_CALL]
+    lines = plan.text_of(setting.source).split("\n")[max(0, setting.line - 1) : setting.line + _LONGEST_CALL]
     return bool(_own_optimizer(setting)) and _OF_TENSORS.search("\n".join(lines).partition("lr=")[0]) is not None
 
 
@@ -186,12 +181,12 @@ def model_kind(plan: Plan) -> str:
     text = str(model.value) if model is not None else plan.family.text if plan.family is not None else ""
     size = _SIZE.search(text)
     billions = None if size is None else float(size.group(1)) / (1 if size.group(2).lower() == "b" else 1000)
-    if plan.family is not None and plan.family.value in ("T5", "Pegasus"):
+    family = "" if plan.family is None else plan.family.value
+    if family in ("T5", "Pegasus"):
         return "t5"
-    large = plan.family is not None and plan.family.value in _LARGE if billions is None else billions >= 1
-    if large:
+    if family in _LARGE if billions is None else billions >= 1:
         return "large"
-    return "transformer" if plan.family is not None or _TRANSFORMER.search(text) else ""
+    return "transformer" if family or _TRANSFORMER.search(text) else ""
 
 
 def batch_of(plan: Plan) -> float | None:
@@ -209,7 +204,7 @@ def batch_of(plan: Plan) -> float | None:
 
 def _counting(plan: Plan) -> Setting | None:
     """The effective rate: among several in a file, the optimizer's own."""
-    first = next((found for name in RATES if (found := plan.find(name)) and number_in(found.value) is not None), None)
+    first = plan.numbered(*RATES)
     if first is None or first.kind == "command":
         return first
     if first.kind != "file":
@@ -223,14 +218,9 @@ def _counting(plan: Plan) -> Setting | None:
 
 def _counting_in_script(plan: Plan, first: Setting) -> Setting | None:
     """In a script: the rate passed to the optimizer, before those of other calls and similar names."""
-    for setting in plan.settings:
+    for setting in plan.known:
         same = setting.source == first.source and setting.where not in plan.switched_off
-        if (
-            same
-            and _own_optimizer(setting)
-            and number_in(setting.value) is not None
-            and not isinstance(setting.value, Expression)
-        ):
+        if same and _own_optimizer(setting) and number_in(setting.value) is not None:
             return setting
     # An optimizer class may default to 0, which its caller replaces; a peak rate counts instead.
     begins = first.kind == "default" and _OF_A_CLASS.match(first.name) is not None
@@ -239,17 +229,15 @@ def _counting_in_script(plan: Plan, first: Setting) -> Setting | None:
 
 def _set_by_hand(plan: Plan, setting: Setting) -> bool:
     """Whether a script sets the rate in the optimizer's groups: `group["lr"] = rate`."""
-    return any(source.name == setting.source and _IN_GROUPS.search(source.text) for source in plan.scripts)
+    return _IN_GROUPS.search(plan.text_of(setting.source)) is not None
 
 
 def _impossible(plan: Plan, counts: Known) -> Known | None:
     """An invalid rate: the effective one, or another group's or optimizer's in the same file."""
     if not math.isfinite(counts.value) or counts.value < 0:
         return counts
-    for setting in plan.settings:
-        if last_step(setting) not in RATES or setting.kind == "default" or isinstance(setting.value, Expression):
-            continue
-        value = number_in(setting.value)
+    for setting in plan.known:
+        value = number_in(setting.value) if last_step(setting) in RATES and setting.kind != "default" else None
         same_file = counts.where.rpartition(":")[0] in ("", setting.source)
         if same_file and value is not None and (not math.isfinite(value) or value < 0):
             return written(setting, value)

@@ -10,6 +10,7 @@ from stayfinite.inspection.files.plan import Plan, shown
 from stayfinite.inspection.notes import Notes
 from stayfinite.rules.context import CHECKPOINTING
 from stayfinite.rules.known import is_on, number_in
+from stayfinite.rules.plans import Remark
 
 _BITS = ("load_in_8bit", "load_in_4bit", "use_4bit", "use_8bit")
 _LETS_GRADIENTS_IN = lazy_regex(
@@ -28,11 +29,9 @@ def look_at_memory_savers(plan: Plan, notes: Notes) -> None:
     offered = offered or any("get_peft_model(" in source.text for source in plan.scripts)  # also behind a switch
     if bits is not None and plan.trains and not offered:
         text = f"{bits.name}: {bits.value}, but no adapters are trained"
-        notes.saw("plan.quantized_without_adapters", [(text, bits.where)])
+        notes.remark("plan.quantized_without_adapters", (text, bits.where))
     checkpointing = _checkpointing(plan)
-    frozen = _frozen_inputs(plan, checkpointing)
-    if frozen is not None:
-        notes.saw("plan.checkpointing_frozen_inputs", frozen)
+    notes.remark("plan.checkpointing_frozen_inputs", *_frozen_inputs(plan, checkpointing))
     seen = [shown(each) for each in (bits, checkpointing) if each is not None]
     if plan.adapters is not None:
         seen.append(f"adapters ({plan.adapters.where})")
@@ -42,7 +41,7 @@ def look_at_memory_savers(plan: Plan, notes: Notes) -> None:
         "quantized-weights",
         "gradient-checkpointing-no-input-grad",
         seen=", ".join(seen),
-        skipped="" if seen else "none",
+        otherwise="none",
     )
 
 
@@ -68,28 +67,21 @@ def _transformers_is_new() -> bool:
         return False
 
 
-def _frozen_inputs(plan: Plan, checkpointing: Setting | None) -> list[tuple[str, str]] | None:
+def _frozen_inputs(plan: Plan, checkpointing: Setting | None) -> list[Remark]:
     """Adapters over a frozen base with reentrant checkpointing, where no gradient reaches the first block.
 
     Frameworks driven by a config file (axolotl, LLaMA-Factory, trl) handle this; scripts must.
     """
-    if checkpointing is None or plan.adapters is None or not plan.scripts:
-        return None
+    if checkpointing is None or plan.adapters is None or not plan.scripts or plan.soft_prompt:
+        return []
     reentrant = plan.settings.find("use_reentrant", "use_reentrant_gc")
-    if reentrant is None and _transformers_is_new():
-        return None
-    if reentrant is not None and is_on(reentrant.value) is not True:
-        return None
-    if any(_LETS_GRADIENTS_IN.search(source.text) for source in plan.scripts) or plan.soft_prompt:
-        return None
-    how = (
-        f"{reentrant.name}: {reentrant.value}"
-        if reentrant is not None
-        else "use_reentrant has its default (True before transformers 5)"
-    )
-    said = f"{checkpointing.name}: {checkpointing.value}"
-    text = f"{said} over a frozen base with adapters ({plan.adapters.where}), but {how}"
-    remarks = [(text, checkpointing.where)]
-    if reentrant is not None:
-        remarks.append(("inputs do not require gradients: enable_input_require_grads() is missing", reentrant.where))
-    return remarks
+    is_reentrant = not _transformers_is_new() if reentrant is None else is_on(reentrant.value) is True
+    if not is_reentrant or any(_LETS_GRADIENTS_IN.search(source.text) for source in plan.scripts):
+        return []
+    said = f"{checkpointing.name}: {checkpointing.value} over a frozen base with adapters ({plan.adapters.where})"
+    if reentrant is None:
+        return [(f"{said}, but use_reentrant has its default (True before transformers 5)", checkpointing.where)]
+    return [
+        (f"{said}, but {reentrant.name}: {reentrant.value}", checkpointing.where),
+        ("inputs do not require gradients: enable_input_require_grads() is missing", reentrant.where),
+    ]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
-from stayfinite.inspection.files.branches import EitherOr, lines_switched_off
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.sources import Source
 from stayfinite.rules.cards import Card
@@ -18,6 +19,79 @@ from stayfinite.rules.known import Known, is_on, number_in, switched_on, written
 from stayfinite.rules.model_families import family_of
 from stayfinite.rules.optimization.planned_rate import EPOCHS, STEPS
 from stayfinite.rules.precision_settings import precision_of, weights_of
+
+
+def lines_switched_off(sources: Sequence[Source], settings: Settings) -> frozenset[str]:
+    """Locations (`train.py:111`) that these settings never reach: ``if args.use_adam:`` with the flag off."""
+    return frozenset(
+        f"{source.name}:{line}"
+        for source in sources
+        if source.kind == "script"
+        for branch in _branches(source.text, settings)
+        for line in _lines(branch)
+    )
+
+
+class EitherOr:
+    """Pairs of locations in opposite branches of a condition."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._pairs = [
+            (source.name, _lines(node.body), _lines(node.orelse))
+            for source in sources
+            if source.kind == "script"
+            for node in _conditions(source.text)
+            if node.orelse
+        ]
+
+    def __contains__(self, places: tuple[str, str]) -> bool:
+        (one, first), (other, second) = (_split(place) for place in places)
+        return one == other and any(
+            name == one and ((first in yes and second in no) or (first in no and second in yes))
+            for name, yes, no in self._pairs
+        )
+
+
+def _split(place: str) -> tuple[str, int]:
+    name, _, line = place.rpartition(":")
+    return (name, int(line)) if line.isdigit() else (place, 0)
+
+
+def _lines(statements: list[ast.stmt]) -> range:
+    last = statements[-1]
+    return range(statements[0].lineno, (last.end_lineno or last.lineno) + 1)
+
+
+def _conditions(text: str) -> list[ast.If]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
+            return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.If)]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+
+
+def _branches(text: str, settings: Settings) -> Iterator[list[ast.stmt]]:
+    for node in _conditions(text):
+        taken = _value_of_condition(node.test, settings)
+        branch = [] if taken is None else node.orelse if taken else node.body
+        if branch:
+            yield branch
+
+
+def _value_of_condition(test: ast.expr, settings: Settings) -> bool | None:
+    """The value of a condition made of switches; None if unknown. Only False is reliable."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        value = _value_of_condition(test.operand, settings)
+        return None if value is None else not value
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return False if any(_value_of_condition(each, settings) is False for each in test.values) else None
+    if not isinstance(test, ast.Attribute):
+        return None
+    # `args.fp16` is the setting. A bare name may be reassigned, and an enabled flag may be disabled later.
+    setting = settings.find(test.attr)
+    return False if setting is not None and setting.value is False and setting.plain == test.attr.lower() else None
+
 
 RATES = (*LR, "peak_lr", "init_lr", "lr0", "initial_lr")
 _ARGUMENTS = lazy_regex(r"\w*(?:TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|ORPOConfig|KTOConfig|RewardConfig)\.")
@@ -59,9 +133,8 @@ class Plan:
     @cached_property
     def context(self) -> Context:
         """Model, precision, optimizer and so on, independent of the framework."""
-        known = [setting for setting in self.settings if not isinstance(setting.value, Expression)]
-        certain = Settings([setting for setting in known if not setting.doubtful], self.settings.notes)
-        whole = understand(Settings(known, self.settings.notes))
+        certain = Settings([setting for setting in self.known if not setting.doubtful], self.settings.notes)
+        whole = understand(Settings(self.known, self.settings.notes))
         return replace(whole, precision=precision_of(certain, ()), weights=weights_of(certain))
 
     @cached_property
@@ -84,14 +157,13 @@ class Plan:
 
     def number(self, *names: str) -> Known | None:
         """The first of these names that is a number, as written. Unlike `Context`, nothing is treated as 0."""
-        for name in names:
-            setting = self.find(name)
-            if setting is None:
-                continue
-            value = number_in(setting.value)
-            if value is not None:
-                return written(setting, value)
-        return None
+        setting = self.numbered(*names)
+        return None if setting is None else written(setting, number_in(setting.value))
+
+    def numbered(self, *names: str) -> Setting | None:
+        """The setting with the first of these names that is a number."""
+        found = (self.find(name) for name in names)
+        return next((each for each in found if each is not None and number_in(each.value) is not None), None)
 
     def on(self, *names: str) -> Known | None:
         """The first of these switches that is on."""
@@ -102,6 +174,26 @@ class Plan:
         """The value in lowercase; empty if unknown."""
         setting = self.find(*names)
         return "" if setting is None or setting.value is None else str(setting.value).strip().lower()
+
+    @cached_property
+    def known(self) -> list[Setting]:
+        """The settings whose value the sources give."""
+        return [setting for setting in self.settings if not isinstance(setting.value, Expression)]
+
+    def named(self, pattern: str) -> Setting | None:
+        """The first setting whose whole name matches."""
+        return next((setting for setting in self.settings if re.fullmatch(pattern, setting.name)), None)
+
+    def lines(self, source: Source, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+        """Matching lines of a script that these settings reach, with their locations: `train.py:111`."""
+        for number, line in enumerate(source.text.splitlines(), 1):
+            where = f"{source.name}:{number}"
+            if pattern.search(line) and where not in self.switched_off:
+                yield line.strip(), where
+
+    def text_of(self, name: str) -> str:
+        """The text of a script; empty if unavailable."""
+        return next((source.text for source in self.scripts if source.name == name), "")
 
     def says(self, pattern: str | re.Pattern[str]) -> bool:
         return self.settings.search(pattern) is not None
@@ -157,8 +249,8 @@ class Plan:
         kind = self.find("finetuning_type", "tuner_type", "train_type", "sft_type")
         if kind is not None and isinstance(kind.value, str):
             return written(kind, True) if re.search(r"lora|adapter|oft|ia3", kind.value, re.IGNORECASE) else None
-        axolotl = self.find("adapter") if self.framework == "axolotl" else None
         if self.framework == "axolotl":
+            axolotl = self.find("adapter")
             return written(axolotl, True) if axolotl is not None and axolotl.value else None
         switch = self.find("use_peft", "use_lora", "lora_enable", "enable_lora")
         if switch is not None and is_on(switch.value) is False:

@@ -1,17 +1,22 @@
-"""The planned precision: at most one 16-bit format, one that suits the model, with fp32 weights."""
+"""The planned precision: at most one 16-bit format that suits the model, with fp32 weights; fp8 where it works."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import product
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.core.settings import Expression, Setting
-from stayfinite.inspection.files.algorithm import VERL
+from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.inspection.files.names import first_steps, last_step
 from stayfinite.inspection.files.plan import Plan
+from stayfinite.inspection.files.post_training import VERL
 from stayfinite.inspection.notes import Edit, Notes
-from stayfinite.rules.known import Known, is_on
+from stayfinite.rules.fp8_modules import MULTIPLE, keeps_head
+from stayfinite.rules.fp8_settings import BLOCKWISE, MXFP8, ROWWISE, EightBits, eight_bits_of
+from stayfinite.rules.known import Known, is_on, number_in
+from stayfinite.rules.plans import Remark
+from stayfinite.rules.precision.fp8_stale_scale import short_memory
 
 _HALF = lazy_regex(r"(?:torch\.)?(?:float16|fp16|half)", re.IGNORECASE)
 _OTHER_MODEL = lazy_regex(
@@ -34,7 +39,7 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
     if both:
         half_on, brain_on = both
         text = f"{half_on.name}: {half_on.value} and {brain_on.name}: {brain_on.value} ({brain_on.where})"
-        notes.saw("plan.both_halves", [(text, half_on.where)])
+        notes.remark("plan.both_halves", (text, half_on.where))
         if plan.card is not None:  # the GPU decides between the two
             off = half_on if plan.card.bf16 else brain_on
             notes.edits.append(Edit(cause="both-half-formats", setting=off, value=False))
@@ -42,10 +47,9 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
     weights = _half_weights(plan) if plan.trains and plan.adapters is None and plan.context.deepspeed is None else None
     if precision is not None and half and plan.family is not None and not _BEARS_HALF.search(plan.family.text):
         adapters = " with adapters" if plan.adapters is not None else ""
-        text = (
-            f"{_as_written(precision)} with {plan.family.text}{adapters}: {plan.family.value} models overflow in fp16"
-        )
-        value = {"family": plan.family.value, "adapters": plan.adapters is not None, "text": text}
+        family = plan.family.value
+        text = f"{_as_written(precision)} with {plan.family.text}{adapters}: {family} models overflow in fp16"
+        value = {"family": family, "adapters": plan.adapters is not None, "text": text}
         notes.saw("plan.fp16_family", value, precision.where)
         if plan.card is not None and plan.card.bf16:
             notes.edits.extend(_to_bf16(plan, precision))
@@ -53,33 +57,22 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
     mixed = half and precision is not None and weights is not None and not _says_both(precision, weights)
     if weights is not None and precision is not None and mixed and not _quantized(plan):
         text = f"{weights.name}: {weights.value} loads fp16 weights, and {_as_written(precision)} adds a loss scaler"
-        notes.saw("plan.double_fp16", [(text, weights.where)])
+        notes.remark("plan.double_fp16", (text, weights.where))
     elif true_half is not None:
-        notes.saw("plan.pure_fp16", [(f"{true_half[1].strip()[:80]} keeps no fp32 weights", true_half[0])])
-    elif (
-        weights is not None
-        and not mixed
-        and not _quantized(plan)
-        and (plan.is_transformers or weights.name.startswith(VERL))
-        and _no_cast(precision, weights)
-    ):
-        bf16 = weights.name.startswith(VERL) if precision is None else precision.value == "bf16"
+        notes.remark("plan.pure_fp16", (f"{true_half[1].strip()[:80]} keeps no fp32 weights", true_half[0]))
+    elif weights is not None and not mixed and not _quantized(plan) and _no_cast(precision, weights):
+        of_verl = weights.name.startswith(VERL)
+        bf16 = of_verl if precision is None else precision.value == "bf16"
         cast = "no loss scaler under bf16" if bf16 else "no mixed precision"
         text = f"{weights.name}: {weights.value}, no adapters and {cast}: fp16 weights are updated directly"
-        notes.saw("plan.pure_fp16", [(text, weights.where)])
-    seen = f"{precision.value} ({precision.where})" if precision is not None else ""
+        if plan.is_transformers or of_verl:
+            notes.remark("plan.pure_fp16", (text, weights.where))
+    seen = "" if precision is None else f"{precision.value} ({precision.where})"
     causes = ("both-half-formats", "fp16-overflow-model-family")
-    skipped = "" if seen else "not set"
-    notes.check("Precision", "precision is safe for this model", *causes, seen=seen, skipped=skipped)
+    notes.check("Precision", "precision is safe for this model", *causes, seen=seen, otherwise="not set")
     loaded = plan.context.weights
-    notes.check(
-        "Precision",
-        "weight dtype",
-        "double-fp16",
-        "pure-fp16-weights",
-        seen=f"{loaded.value} ({loaded.where})" if loaded is not None else "",
-        skipped="" if loaded is not None else "not set",
-    )
+    seen = "" if loaded is None else f"{loaded.value} ({loaded.where})"
+    notes.check("Precision", "weight dtype", "double-fp16", "pure-fp16-weights", seen=seen, otherwise="not set")
 
 
 def _no_cast(precision: Known | None, weights: Setting) -> bool:
@@ -114,18 +107,13 @@ def _to_bf16(plan: Plan, precision: Known) -> Iterator[Edit]:
 def _both_halves(plan: Plan) -> tuple[Setting, Setting] | None:
     """Both switches on in one place: one file and level, or a command and its file."""
     switches: dict[str, list[Setting]] = {"fp16": [], "bf16": []}
-    for setting in plan.settings:
-        last = last_step(setting)
-        name, parent = last, first_steps(setting)
-        if last == "enabled" and parent.rpartition(".")[2] in switches:
-            name = parent.rpartition(".")[2]
-        if name in switches and is_on(setting.value) is True and not isinstance(setting.value, Expression):
+    for setting in plan.known:
+        name = last_step(setting)
+        name = first_steps(setting).rpartition(".")[2] if name == "enabled" else name
+        if name in switches and is_on(setting.value) is True:
             switches[name].append(setting)
-    for half in switches["fp16"]:
-        for brain in switches["bf16"]:
-            if _meet(half, brain, plan):
-                return half, brain
-    return None
+    pairs = product(switches["fp16"], switches["bf16"])
+    return next(((half, brain) for half, brain in pairs if _meet(half, brain, plan)), None)
 
 
 def _meet(one: Setting, other: Setting, plan: Plan) -> bool:
@@ -153,12 +141,11 @@ def _half_weights(plan: Plan) -> Setting | None:
         if not _of_another_model(setting) and (setting.bound_to or setting.where not in others):
             return setting
     for setting in plan.settings:
-        if setting.doubtful:
-            continue
-        if last_step(setting) == "half" and _MODEL.match(first_steps(setting)) and is_on(setting.value) is True:
-            if setting.where in plan.switched_off or _ROUNDED.search(_line_of(plan, setting)):
-                continue
-            return setting
+        called = last_step(setting) == "half" and _MODEL.match(first_steps(setting)) and is_on(setting.value) is True
+        if called and not setting.doubtful and setting.where not in plan.switched_off:
+            line = plan.text_of(setting.source).split("\n")[max(0, setting.line - 1) : setting.line]
+            if not _ROUNDED.search("".join(line)):
+                return setting
     return None
 
 
@@ -166,7 +153,78 @@ def _of_another_model(setting: Setting) -> bool:
     return _OTHER_MODEL.search(f"{setting.name.removeprefix(VERL)} {setting.bound_to}") is not None
 
 
-def _line_of(plan: Plan, setting: Setting) -> str:
-    """The script line of a setting; empty if unavailable."""
-    text = next((source.text for source in plan.scripts if source.name == setting.source), "")
-    return "".join(text.split("\n")[max(0, setting.line - 1) : setting.line])
+_SIDES = ("hidden_size", "ffn_hidden_size", "intermediate_size", "in_features", "out_features")
+_LENGTH, _BATCH = ("seq_length", "seq_len"), ("micro_batch_size", "local_batch_size")
+_HISTORY = "--fp8-amax-history-len 1024 --fp8-amax-compute-algo max"
+
+
+def eight_bits_in(plan: Plan) -> EightBits | None:
+    """The fp8 training that the settings request, ignoring comments and notes."""
+    certain = [each for each in plan.settings if not each.doubtful and each.where not in plan.switched_off]
+    return eight_bits_of(Settings(certain, plan.settings.notes), words=False)
+
+
+def look_at_eight_bits(plan: Plan, notes: Notes) -> None:
+    """Check fp8 settings; record nothing without fp8."""
+    eight = eight_bits_in(plan)
+    if eight is None:
+        return
+    notes.remark("plan.fp8_stale_scale", *_old_scales(plan, eight))
+    notes.remark("plan.fp8_sensitive_module", *_head(plan, eight))
+    notes.remark("plan.fp8_unaligned_dims", *_sides(plan, eight))
+    gather = plan.on("enable_fsdp_float8_all_gather")
+    if gather is not None and eight.scaling is not None and eight.scaling.value == ROWWISE:
+        text = f"{gather.text}, and {eight.scaling.text}: torchao gathers in float8 with tensorwise scales only"
+        notes.contradict(text, gather.where, "enable_fsdp_float8_all_gather = false, or recipe_name = tensorwise")
+    scaling = "" if eight.scaling is None else f", {eight.scaling.value} scales"
+    by = f" by {eight.library}" if eight.library else ""
+    seen = f"fp8{by}{scaling} ({eight.told.where})"
+    notes.check("Precision", "fp8 scale freshness", "fp8-stale-scale", seen=seen)
+    notes.check("Precision", "head not in fp8", "fp8-sensitive-module")
+    notes.check("Precision", "fp8 dimensions", "fp8-unaligned-dims")
+
+
+def _old_scales(plan: Plan, eight: EightBits) -> list[Remark]:
+    if not eight.delayed:
+        return []
+    # `most_recent` over a long history is a library default: a risk, but not worth a warning.
+    found: list[Remark] = [(clue.text, clue.where) for clue in short_memory(eight) if "last step" not in clue.text]
+    flag = plan.settings.find("fp8_format")
+    megatron = flag is not None and flag.name.startswith("--fp8")
+    if flag is not None and megatron and eight.history is None and eight.scaling is None:
+        text = f"{flag.name} {flag.value}, and Megatron's history has one step by default"
+        found.append((text, flag.where, _HISTORY))
+    return found
+
+
+def _head(plan: Plan, eight: EightBits) -> list[Remark]:
+    titan = plan.find("converters")
+    if titan is not None and (eight.kept is None or not keeps_head(eight.kept.value)):
+        kept = "no filter_fqns" if eight.kept is None else eight.kept.text
+        fix = 'filter_fqns = ["output"], or ["lm_head"]: as the model names its head'
+        return [(f"{kept}: the head is converted to fp8 too", (eight.kept or eight.told).where, fix)]
+    wide = plan.on("fp8_output_proj")
+    if wide is not None:
+        return [(f"{wide.text}: logits are computed in fp8", wide.where, "disable fp8_output_proj")]
+    calls = [each for each in plan.settings if last_step(each) == "convert_to_float8_training" and each.value is True]
+    filtered = any("convert_to_float8_training.module_filter_fn" in each.name for each in plan.settings)
+    if calls and not filtered and calls[0].where not in plan.switched_off:
+        fix = 'module_filter_fn=lambda module, name: name != "lm_head"'
+        return [("convert_to_float8_training without module_filter_fn converts the head too", calls[0].where, fix)]
+    return []
+
+
+def _sides(plan: Plan, eight: EightBits) -> list[Remark]:
+    """Configured shapes that do not fit. accelerate and torchtitan skip such weights, but not token counts."""
+    found: list[Remark] = []
+    if eight.library == "Transformer Engine" and plan.find("mixed_precision") is None:
+        for setting in filter(None, map(plan.numbered, _SIDES)):
+            value = number_in(setting.value) or 0.0
+            if value % MULTIPLE:
+                found.append((f"{setting.name} {value:g} is not a multiple of {MULTIPLE}", setting.where))
+    length, batch = plan.number(*_LENGTH), plan.number(*_BATCH)
+    block = {MXFP8: 32, BLOCKWISE: 128}.get("" if eight.scaling is None else eight.scaling.value, MULTIPLE)
+    if length is not None and batch is not None and (length.value * batch.value) % block:
+        text = f"{length.text} x {batch.text}: {length.value * batch.value:g} tokens is not a multiple of {block}"
+        found.append((text, length.where, f"use a length divisible by {block}"))
+    return found

@@ -1,4 +1,4 @@
-"""The learning-rate schedule: a warmup if needed, shorter than the training."""
+"""The learning-rate schedule and gradient clipping: a warmup if needed, and no limit switched off where it matters."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ from stayfinite.inspection.files.learning_rate import model_kind, optimizer_of, 
 from stayfinite.inspection.files.names import first_steps, last_step
 from stayfinite.inspection.files.plan import RATES, Plan, shown
 from stayfinite.inspection.notes import Notes
-from stayfinite.rules.context import WARMUP
+from stayfinite.rules.context import CLIP, WARMUP
 from stayfinite.rules.known import Known, number_in, written
 from stayfinite.rules.optimization.planned_rate import EPOCHS, KIND, STEPS
 from stayfinite.rules.plans import Remark
 
-_LENGTHS = (
-    "warmup_num_steps",
-    "warmup_epochs",
-    "lr_warmup_iters",
-    "lr_warmup_steps",
-    "warmup_proportion",
+_WARMUPS = (
+    *WARMUP, "warmup_num_steps", "warmup_epochs", "lr_warmup_iters", "lr_warmup_steps", "warmup_proportion",
     "warmup_tokens",
-)
+)  # fmt: skip
 _OTHER_LENGTHS = lazy_regex(r"(?:^|\.)(?:eval|valid|test|generat|env|rollout)\w*(?:\.|$)", re.IGNORECASE)
 _MOST_SHARE = 0.9  # a warmup of this share leaves almost no training at the full rate
 
@@ -35,38 +31,21 @@ STEEP = {"scratch": 3e-4, "large": 1e-4, "transformer": 5e-4}
 
 def look_at_schedule(plan: Plan, notes: Notes) -> None:
     """Compare the warmup with the length of the training and the rate."""
-    warmup = _warmup(plan)
+    warmup = plan.number(*_WARMUPS)
     too_long, upside_down = _too_long(plan, warmup), _upside_down(plan)
-    remarks = too_long + upside_down
-    if upside_down:
-        notes.saw("plan.schedule", upside_down)
-    if too_long:
-        notes.saw("plan.warmup_too_long", too_long)
     missing = _missing(plan, warmup)
-    if missing is not None:
-        notes.saw("plan.no_warmup", [missing])
-    seen = [shown(each) for each in (_warmup_setting(plan), plan.find(*KIND)) if each is not None]
+    notes.remark("plan.schedule", *upside_down)
+    notes.remark("plan.warmup_too_long", *too_long)
+    notes.remark("plan.no_warmup", *missing)
+    seen = [shown(each) for each in (plan.numbered(*_WARMUPS), plan.find(*KIND)) if each is not None]
     notes.check(
         "Schedule",
         "warmup",
         "lr-schedule-bug",
         "no-warmup",
         seen=", ".join(seen),
-        skipped="" if seen or remarks or missing else "no warmup and no schedule",
+        otherwise="" if too_long or upside_down or missing else "no warmup and no schedule",
     )
-
-
-def _warmup_setting(plan: Plan) -> Setting | None:
-    for name in (*WARMUP, *_LENGTHS):
-        setting = plan.find(name)
-        if setting is not None and number_in(setting.value) is not None:
-            return setting
-    return None
-
-
-def _warmup(plan: Plan) -> Known | None:
-    setting = _warmup_setting(plan)
-    return None if setting is None else written(setting, number_in(setting.value))
 
 
 def _too_long(plan: Plan, warmup: Known | None) -> list[Remark]:
@@ -109,40 +88,57 @@ def _upside_down(plan: Plan) -> list[Remark]:
     found: list[Remark] = []
     rate, least = plan.number(*RATES), plan.number("min_lr", "eta_min", "lr_end", "final_lr")
     if rate is not None and least is not None and 0 < rate.value < least.value:
-        found.append(
-            (
-                f"{least.text} is above {rate.text} ({rate.where}), where the schedule starts",
-                least.where,
-                f"set it below the rate, for example a tenth ({rate.value / 10:g})",
-            )
-        )
-    decay, warm = (
-        plan.number("lr_decay_iters", "lr_decay_steps"),
-        plan.number("warmup_iters", "lr_warmup_iters", "warmup_steps"),
-    )
+        text = f"{least.text} is above {rate.text} ({rate.where}), where the schedule starts"
+        found.append((text, least.where, f"set it below the rate, for example a tenth ({rate.value / 10:g})"))
+    decay = plan.number("lr_decay_iters", "lr_decay_steps")
+    warm = plan.number("warmup_iters", "lr_warmup_iters", "warmup_steps")
     if decay is not None and warm is not None and 0 < decay.value <= warm.value:
         found.append((f"{decay.text} ends before {warm.text} ({warm.where})", decay.where, _SHORTER))
     return found
 
 
-def _missing(plan: Plan, warmup: Known | None) -> tuple[str, str] | None:
+def _missing(plan: Plan, warmup: Known | None) -> list[Remark]:
     """No warmup at a rate that needs one, if it is disabled or the framework has none by default."""
     rate = plan.number(*RATES)
     if rate is None or (warmup is None and not plan.is_transformers) or (warmup is not None and warmup.value > 0):
-        return None
-    if any("warm" in last_step(each) and _set(each) for each in plan.settings) or plan.says(
-        r"one_?cycle|pct_start|noam|: greedy\b"
-    ):
-        return None
-    what = trained(plan)
-    kind = model_kind(plan)
+        return []
+    warms = any("warm" in last_step(each) and _set(each) for each in plan.settings)
+    if warms or plan.says(r"one_?cycle|pct_start|noam|: greedy\b"):
+        return []
+    what, kind = trained(plan), model_kind(plan)
     steep = STEEP.get("scratch" if what == "scratch" and kind else kind if what == "whole" else "")
     optimizer = optimizer_of(plan)
     if steep is None or rate.value < steep or "adam" not in optimizer or "adafactor" in optimizer:
-        return None
-    said = f"{warmup.text}" if warmup is not None else "no warmup"
-    return f"{said}, and {rate.text} is high from the first step", (warmup or rate).where
+        return []
+    said = "no warmup" if warmup is None else warmup.text
+    return [(f"{said}, and {rate.text} is high from the first step", (warmup or rate).where)]
 
 
 def _set(setting: Setting) -> bool:
     return isinstance(setting.value, Expression) or bool(number_in(setting.value)) or setting.value is True
+
+
+_ON_BY_DEFAULT = frozenset({"grad_clip", "clip_grad", "clip_grad_norm"})
+"""Settings where 0 disables clipping that is on by default, like transformers' `max_grad_norm`. Lightning, DeepSpeed,
+fairseq and OpenNMT clip only on request, and their recipes often spell out the 0."""
+
+
+def look_at_clipping(plan: Plan, notes: Notes) -> None:
+    """Record the limit of the gradient norm, or the setting that disables it."""
+    setting = plan.numbered(*CLIP)
+    called = plan.find("clip_grad_norm_", "clip_gradients", "clip_grad_value_")
+    if setting is not None:
+        limit = number_in(setting.value) or 0.0
+        seen = shown(setting) if limit > 0 else f"off: {shown(setting)}"
+        recurrent = plan.says(r"(?:\b|_)(?:lstm|gru|rnn)(?:\b|_)")
+        # A script's own default does not disable it.
+        by_default = setting.kind != "default" and (last_step(setting) in _ON_BY_DEFAULT or plan.is_transformers)
+        if limit <= 0 and (by_default or recurrent):
+            because = "; gradients through time grow with the length" if recurrent else ""
+            text = f"{setting.name}: {setting.value} disables clipping{because}"
+            notes.remark("plan.clipping_off", (text, setting.where))
+    elif called is not None:
+        seen = f"{called.name} ({called.where})"
+    else:
+        seen = "default, 1.0 in transformers" if plan.is_transformers else ""
+    notes.check("Clipping", "gradient clipping", "no-clipping", seen=seen, otherwise="not set")

@@ -1,14 +1,82 @@
-"""Read a model's shape from its config.json."""
+"""Read a model's shape from its config.json, field by field."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.inspection.memory.config_fields import Config, Fields
-from stayfinite.inspection.memory.shape import Shape
+from stayfinite.inspection.memory.plan import Shape
+
+Config = Mapping[str, Any]
+
+BESIDE = "give the config.json next to the weights"  # advice for an impossible config
+
+
+class Fields:
+    """The fields of a config. Invalid values raise UsageError with the field name."""
+
+    def __init__(self, config: Config, name: str) -> None:
+        self.config = config
+        self.name = name
+
+    def whole(self, *keys: str, default: int | None = None) -> int:
+        """A positive integer."""
+        for key in keys:
+            value = self.config.get(key)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 40:
+                raise UsageError(f'{self.name}: "{key}" should be a whole number above 0, not {value!r}')
+            return value
+        if default is None:
+            raise UsageError(f'{self.name}: "{keys[0]}" is missing', fix=BESIDE)
+        return default
+
+    def rate(self, key: str, default: float) -> float:
+        """A share between 0 and 1."""
+        value = self.config.get(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+            raise UsageError(f'{self.name}: "{key}" should be a number from 0 to 1, not {value!r}')
+        return float(value)
+
+    def share(self, width: int, heads: int) -> int:
+        """The width of one head."""
+        if heads > width:
+            raise UsageError(f"{self.name}: {heads} heads do not divide a width of {width}")
+        return width // heads
+
+    def keys_for(self, heads: int) -> int:
+        """The number of key-value heads."""
+        keys = self.whole("num_key_value_heads", default=heads)
+        if heads % keys:
+            raise UsageError(f"{self.name}: {heads} heads cannot share {keys} keys evenly")
+        return keys
+
+    def text(self, key: str, default: str) -> str:
+        value = self.config.get(key)
+        return value if isinstance(value, str) else default
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self.config.get(key)
+        return value if isinstance(value, bool) else default
+
+    def built_for(self, *tasks: str) -> bool:
+        """Whether the architecture's name ends in one of these."""
+        named = self.config.get("architectures")
+        first = named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
+        return first.endswith(tasks)
+
+    def classes(self) -> int:
+        """Number of classes; 0 for a language model."""
+        if not self.built_for("Classification", "QuestionAnswering"):
+            return 0
+        labels = self.config.get("id2label")
+        counted = len(labels) if isinstance(labels, dict) and labels else 2
+        return 2 if self.built_for("QuestionAnswering") else self.whole("num_labels", default=counted)
 
 
 def shape_from_config(config: Config, name: str) -> Shape:
@@ -63,24 +131,30 @@ def _stack(fields: Fields, kv_heads: int | None = None, head_width: int | None =
     }  # fmt: skip
 
 
+_BIASES: dict[str, Any] = {"qkv_bias": True, "output_bias": True, "ff_bias": True}
+
+
+def _ends(fields: Fields, *, tied: bool) -> dict[str, Any]:
+    """Both ends of a language model or a classifier: the embedding and the output layer."""
+    return {
+        "vocabulary": fields.whole("vocab_size"), "tied": fields.flag("tie_word_embeddings", tied),
+        "classes": fields.classes(), "per_token": not fields.built_for("SequenceClassification"),
+    }  # fmt: skip
+
+
 def _bert(fields: Fields) -> Shape:
-    classes = fields.classes()
+    ends = _ends(fields, tied=True)
     return Shape(
         family="bert",
         **_stack(fields),
-        vocabulary=fields.whole("vocab_size"),
         positions=fields.whole("max_position_embeddings", default=512),
         types=fields.whole("type_vocab_size", default=2),
         activation=fields.text("hidden_act", "gelu"),
         dropout=fields.rate("hidden_dropout_prob", 0.1),
         attention_dropout=fields.rate("attention_probs_dropout_prob", 0.1),
-        tied=fields.flag("tie_word_embeddings", True),
-        classes=classes,
-        per_token=not fields.built_for("SequenceClassification"),
-        pooler=bool(classes) and fields.built_for("SequenceClassification"),
-        qkv_bias=True,
-        output_bias=True,
-        ff_bias=True,
+        **ends,
+        pooler=bool(ends["classes"]) and not ends["per_token"],
+        **_BIASES,
     )
 
 
@@ -101,13 +175,10 @@ def _llama(fields: Fields) -> Shape:
     return Shape(
         family="llama",
         **_stack(fields, kv_heads=fields.keys_for(heads), head_width=head_width),
-        vocabulary=fields.whole("vocab_size"),
         gated=True,
         activation=fields.text("hidden_act", "silu"),
         attention_dropout=fields.rate("attention_dropout", 0.0),
-        tied=fields.flag("tie_word_embeddings", False),
-        classes=fields.classes(),
-        per_token=not fields.built_for("SequenceClassification"),
+        **_ends(fields, tied=False),
         qkv_bias=kind == "qwen2" or bias,
         output_bias=kind != "qwen2" and bias,
         ff_bias=fields.flag("mlp_bias", False),
@@ -126,17 +197,12 @@ def _gpt2(fields: Fields) -> Shape:
         kv_heads=heads,
         head_width=fields.share(width, heads),
         layers=fields.whole("n_layer", "num_hidden_layers"),
-        vocabulary=fields.whole("vocab_size"),
         positions=fields.whole("n_positions", "n_ctx", default=1024),
         activation=fields.text("activation_function", "gelu_new"),
         dropout=fields.rate("resid_pdrop", 0.1),
         attention_dropout=fields.rate("attn_pdrop", 0.1),
-        tied=fields.flag("tie_word_embeddings", True),
-        classes=fields.classes(),
-        per_token=not fields.built_for("SequenceClassification"),
-        qkv_bias=True,
-        output_bias=True,
-        ff_bias=True,
+        **_ends(fields, tied=True),
+        **_BIASES,
     )
 
 
@@ -160,17 +226,8 @@ def _vit(fields: Fields) -> Shape:
 
 
 _READERS: dict[str, Callable[[Fields], Shape]] = {
-    "t5": _t5,
-    "mt5": _t5,
-    "bert": _bert,
-    "roberta": _bert,
-    "xlm-roberta": _bert,
-    "camembert": _bert,
-    "distilbert": _distilbert,
-    "llama": _llama,
-    "mistral": _llama,
-    "qwen2": _llama,
-    "qwen3": _llama,
-    "gpt2": _gpt2,
-    "vit": _vit,
-}
+    **dict.fromkeys(("t5", "mt5"), _t5),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert"), _bert),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _llama),
+    "distilbert": _distilbert, "gpt2": _gpt2, "vit": _vit,
+}  # fmt: skip

@@ -2,13 +2,146 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
-from stayfinite.inspection.memory.families import layout_of
-from stayfinite.inspection.memory.parts import Layout, Part
-from stayfinite.inspection.memory.plan import Plan
-from stayfinite.inspection.memory.shape import Shape
-from stayfinite.inspection.memory.weights import adapters_in, trained_bytes, weights_of
+from stayfinite.errors import UsageError
+from stayfinite.inspection.memory.families import Layout, Part, layout_of
+from stayfinite.inspection.memory.plan import Plan, Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerCost:
+    """The memory of one optimizer."""
+
+    name: str
+    moments: float = 0.0
+    """States per weight, in the weight's dtype."""
+    quantised: bool = False
+    """Two 1-byte states for matrices; embeddings and small weights keep two of 4 bytes."""
+    copies: float = 0.0
+    """Temporary copies of all weights in a step."""
+    copies_of_largest: float = 0.0
+    """Temporary fp32 copies of one weight at a time."""
+
+    def state(self, *, matrices: int, tables: int, vectors: int, stored: int) -> int:
+        if self.quantised:
+            # One fp32 scale per 256 elements of each state.
+            return int(matrices * 2 * (1 + 4 / 256)) + 8 * (tables + vectors)
+        return int(self.moments * (matrices + tables + vectors) * stored)
+
+    def step(self, *, weights: int, largest: int, stored: int) -> int:
+        """Bytes that a step needs beyond weights, gradients and states."""
+        return int(self.copies * weights * stored + self.copies_of_largest * largest * 4)
+
+
+OPTIMIZERS = {
+    cost.name: cost
+    for cost in (
+        # torch's default on CUDA updates all weights at once and holds all denominators.
+        OptimizerCost(name="adamw", moments=2.0, copies=1.0),
+        OptimizerCost(name="adamw-fused", moments=2.0),
+        OptimizerCost(name="adamw-8bit", quantised=True),
+        # Only rows and columns of the second moment; updates one weight at a time in fp32.
+        OptimizerCost(name="adafactor", moments=0.004, copies_of_largest=3.0),
+        OptimizerCost(name="sgd", moments=1.0),
+        OptimizerCost(name="sgd-plain"),
+        OptimizerCost(name="lion", moments=1.0, copies_of_largest=2.0),
+    )
+}
+
+_ALSO = {
+    "adam": "adamw",
+    "adamw-torch": "adamw",
+    "adamw-torch-fused": "adamw-fused",
+    "fused": "adamw-fused",
+    "adamw-bnb-8bit": "adamw-8bit",
+    "paged-adamw-8bit": "adamw-8bit",
+    "adam-8bit": "adamw-8bit",
+    "adam8bit": "adamw-8bit",
+    "adamw8bit": "adamw-8bit",
+    "sgd-momentum": "sgd",
+}
+
+
+def optimizer_named(text: str) -> OptimizerCost:
+    """An optimizer by its name, in transformers' spelling or ours. Raises UsageError if the name is unknown."""
+    key = text.strip().lower().replace("_", "-")
+    cost = OPTIMIZERS.get(_ALSO.get(key, key))
+    if cost is not None:
+        return cost
+    close = difflib.get_close_matches(key, [*OPTIMIZERS, *_ALSO], n=1)
+    raise UsageError(
+        f"--optimizer {text!r} is unknown" + (f"; did you mean {close[0]}?" if close else ""),
+        fix=f"one of {', '.join(OPTIMIZERS)}; choose one with as many states per weight",
+    )
+
+
+ADAPTER = 4  # adapters are stored in fp32
+
+_QUANTISED = {"8bit": 1.0 + 4 / 1024, "4bit": 0.5 + 4 / 64}
+"""Bytes per weight: 8-bit with a scale per row, 4-bit with one per 64 elements."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """In bytes, except the counts."""
+
+    count: int
+    trained: int
+    held: int
+    gradients: int
+    state: int
+    step: int
+
+
+def adapters_in(part: Part, plan: Plan) -> int:
+    """Elements of the adapters of a part."""
+    return sum(plan.lora * (inputs + outputs) for inputs, outputs in part.adapted)
+
+
+def trained_bytes(part: Part, plan: Plan) -> int:
+    """Bytes of the gradients that a part's backward pass creates."""
+    if plan.lora:
+        return ADAPTER * adapters_in(part, plan)
+    return plan.precision.stored * (part.matrices + part.vectors + part.table * (not part.shares_table))
+
+
+def weights_of(layout: Layout, plan: Plan) -> Weights:
+    """The weights of a whole model."""
+    parts = layout.parts()
+    matrices = sum(part.matrices for part in parts)
+    tables = sum(part.table for part in parts if not part.shares_table)
+    vectors = sum(part.vectors for part in parts)
+    output = sum(part.matrices for part in parts if part.name == "output")
+    stored = plan.precision.stored
+    optimizer = optimizer_named(plan.optimizer)
+    adapters = sum(adapters_in(part, plan) for part in parts)
+    largest = max(max(part.matrices // (1 if part.name == "output" else 3), part.table) for part in parts)
+    held = (matrices + tables + vectors) * stored
+    if plan.base != "full":
+        # Only the blocks' matrices are quantized. The rest becomes fp32 for training.
+        held = int((matrices - output) * _QUANTISED[plan.base]) + (output + tables + vectors) * 4
+    if plan.lora:
+        return Weights(
+            count=matrices + tables + vectors + adapters,
+            trained=adapters,
+            held=held + adapters * ADAPTER,
+            gradients=adapters * ADAPTER,
+            state=optimizer.state(matrices=adapters, tables=0, vectors=0, stored=ADAPTER),
+            step=optimizer.step(weights=adapters, largest=adapters // max(1, len(parts)), stored=ADAPTER),
+        )
+    # If no table is separate, the output matrix is also the embedding.
+    shared = 0 if tables else output
+    return Weights(
+        count=matrices + tables + vectors,
+        trained=matrices + tables + vectors,
+        held=held,
+        gradients=held,
+        state=optimizer.state(matrices=matrices - shared, tables=tables + shared, vectors=vectors, stored=stored),
+        step=optimizer.step(weights=matrices + tables + vectors, largest=largest, stored=stored),
+    )
+
 
 MIB = 1 << 20
 

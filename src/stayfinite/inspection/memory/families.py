@@ -1,15 +1,163 @@
-"""The parts, weights and kept memory of each model family."""
+"""The parts of each model family in execution order, with their weights and kept memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from stayfinite.inspection.memory import pieces
-from stayfinite.inspection.memory.keeping import dropout_mask, loss_cost
-from stayfinite.inspection.memory.parts import Layout, Part, Segment
-from stayfinite.inspection.memory.plan import Plan
-from stayfinite.inspection.memory.shape import Family, Shape
+from stayfinite.inspection.memory.keeping import (
+    LossCost,
+    Role,
+    activation,
+    attention_cost,
+    dropout_mask,
+    inputs_of,
+    loss_cost,
+    norm,
+)
+from stayfinite.inspection.memory.plan import Family, Plan, Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One part of the forward pass; the backward pass runs them in reverse. Sizes in bytes."""
+
+    name: str
+    matrices: int = 0
+    """Elements of matrix weights, which autocast casts."""
+    vectors: int = 0
+    """Elements of other weights: norms, biases, tables."""
+    table: int = 0
+    """Elements of an embedding, whose gradient is dense."""
+    shares_table: bool = False
+    """The table is the output matrix: counted there, and its second gradient is added to the first."""
+    kept: int = 0
+    """Always kept for the backward pass."""
+    kept_for_weights: int = 0
+    """Kept only for gradients of this part's weights."""
+    working: int = 0
+    """Temporary, in this part's backward pass."""
+    adapted: Sequence[tuple[int, int]] = ()
+    """Matrices with adapters, as (inputs, outputs)."""
+    adapted_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """Parts recomputed together under gradient checkpointing."""
+
+    parts: Sequence[Part]
+    times: int = 1
+    """Number of repetitions."""
+    entry: int = 0
+    """What checkpointing keeps: the input. 0 if never checkpointed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A model as a list of segments, and its loss."""
+
+    segments: Sequence[Segment]
+    loss: LossCost
+    always: int = 0
+    """Kept for the whole step: position biases, masks."""
+
+    def parts(self) -> list[Part]:
+        """All parts, with repetitions."""
+        return [part for segment in self.segments for _ in range(segment.times) for part in segment.parts]
+
+
+def norm_weights(shape: Shape) -> int:
+    """LayerNorm has a bias, RMSNorm does not."""
+    return shape.width * (1 if shape.family in ("t5", "llama") else 2)
+
+
+def attention_part(
+    shape: Shape, plan: Plan, *, queries: int, keys: int, role: Role = "self", fused: bool = False, buckets: int = 0
+) -> Part:
+    """Norm, projections, attention, output projection, dropout.
+
+    ``queries`` and ``keys`` are tokens per row and per attended row; ``fused``: one matrix for queries, keys and
+    values; ``buckets``: rows of a relative position table in this part.
+    """
+    precision, width = plan.precision, shape.width
+    tokens, sources = plan.batch * queries, plan.batch * keys
+    kept, for_weights = norm(shape, precision)
+    cost = attention_cost(shape, plan, role, queries, keys)
+    readers = 1 if fused or role == "cross" else 3
+    inputs = tokens * width * inputs_of(readers, precision)
+    if role == "cross" and precision.autocast:
+        inputs += sources * width * inputs_of(2, precision)
+    # Queries and keys leave autocast's products in half precision, but their norm keeps them in fp32.
+    kept_heads, heads_for_weights = (4, for_weights) if shape.head_norms else (0, 0)
+    normed_heads = tokens * (shape.inner + shape.kv_inner)
+    biases = (shape.inner + 2 * shape.kv_inner) * shape.qkv_bias + width * shape.output_bias
+    return Part(
+        name=f"{role}-attention",
+        matrices=2 * width * shape.inner + 2 * width * shape.kv_inner,
+        vectors=biases + norm_weights(shape) + buckets * shape.heads + 2 * shape.head_width * shape.head_norms,
+        kept=tokens * width * (kept + dropout_mask(shape.dropout)) + cost.kept + normed_heads * kept_heads,
+        kept_for_weights=tokens * width * for_weights + inputs + cost.for_weights + normed_heads * heads_for_weights,
+        working=tokens * width * precision.residual + tokens * shape.inner * precision.compute + cost.working,
+        adapted=((width, shape.inner + 2 * shape.kv_inner),)
+        if fused
+        else ((width, shape.inner), (width, shape.kv_inner)),
+        adapted_tokens=tokens,
+    )
+
+
+def feed_forward_part(shape: Shape, plan: Plan, tokens: int) -> Part:
+    """Norm, two or three matrices, activation, dropout."""
+    precision, width = plan.precision, shape.width
+    kept, for_weights = norm(shape, precision)
+    between, between_for_weights = activation(shape, precision)
+    readers = 2 if shape.gated else 1
+    return Part(
+        name="feed-forward",
+        matrices=shape.matrices_in_ff * width * shape.ff,
+        vectors=norm_weights(shape) + ((1 + shape.gated) * shape.ff + width) * shape.ff_bias,
+        kept=tokens * (width * (kept + dropout_mask(shape.dropout)) + shape.ff * between),
+        kept_for_weights=tokens
+        * (width * (for_weights + inputs_of(readers, precision)) + shape.ff * between_for_weights),
+        working=tokens * (width * precision.residual + 2 * shape.ff * precision.compute),
+    )
+
+
+def final_norm_part(shape: Shape, plan: Plan, tokens: int, dropout: float = 0.0) -> Part:
+    """The last norm of a stack."""
+    kept, for_weights = norm(shape, plan.precision)
+    return Part(
+        name="final norm",
+        vectors=norm_weights(shape),
+        kept=tokens * shape.width * (kept + dropout_mask(dropout)),
+        kept_for_weights=tokens * shape.width * for_weights,
+        working=2 * tokens * shape.width * 4,
+    )
+
+
+def output_part(shape: Shape, plan: Plan, rows: int, *, bias: bool = False) -> Part:
+    """The matrix that computes logits."""
+    return Part(
+        name="output",
+        matrices=shape.width * shape.outputs,
+        vectors=shape.outputs * bias,
+        kept_for_weights=rows * shape.width * plan.precision.compute,
+        working=rows * shape.width * 4,
+    )
+
+
+def table_part(
+    shape: Shape, plan: Plan, tokens: int, *, shared: bool | None = None, vectors: int = 0, kept: int = 0
+) -> Part:
+    """An embedding with its norm and dropout; by default shared with the output layer if tied and no classifier."""
+    return Part(
+        name="embedding",
+        table=shape.vocabulary * shape.width,
+        shares_table=shape.tied and not shape.classes if shared is None else shared,
+        vectors=vectors,
+        kept=tokens * 8 + tokens * shape.width * kept,
+        working=tokens * shape.width * plan.precision.residual,
+    )
 
 
 def bert_layout(shape: Shape, plan: Plan) -> Layout:
@@ -17,7 +165,7 @@ def bert_layout(shape: Shape, plan: Plan) -> Layout:
     precision, width, tokens = plan.precision, shape.width, plan.tokens
     vectors = (shape.positions + shape.types + 2) * width
     kept = precision.residual + dropout_mask(shape.dropout)
-    table = pieces.table_part(shape, plan, tokens, vectors=vectors, kept=kept)
+    table = table_part(shape, plan, tokens, vectors=vectors, kept=kept)
     block = _layer(shape, plan)
     rows = tokens if shape.per_token else plan.batch
     head: tuple[Part, ...] = ()
@@ -29,7 +177,7 @@ def bert_layout(shape: Shape, plan: Plan) -> Layout:
         segments=(
             Segment(parts=(table,)),
             Segment(parts=block, times=shape.layers, entry=tokens * width * precision.residual),
-            Segment(parts=(*head, pieces.output_part(shape, plan, rows, bias=True))),
+            Segment(parts=(*head, output_part(shape, plan, rows, bias=True))),
         ),
         loss=loss_cost(shape, plan, rows),
         always=tokens * width * precision.residual,
@@ -52,21 +200,21 @@ def _transform(shape: Shape, plan: Plan, rows: int) -> Part:
 def _layer(shape: Shape, plan: Plan, *, fused: bool = False) -> tuple[Part, ...]:
     """Self-attention and feed-forward of one layer."""
     return (
-        pieces.attention_part(shape, plan, queries=plan.seq, keys=plan.seq, fused=fused),
-        pieces.feed_forward_part(shape, plan, plan.tokens),
+        attention_part(shape, plan, queries=plan.seq, keys=plan.seq, fused=fused),
+        feed_forward_part(shape, plan, plan.tokens),
     )
 
 
 def gpt2_layout(shape: Shape, plan: Plan) -> Layout:
     """GPT-2: one causal stack, fused query-key-value matrix, learned positions, tied embeddings."""
     vectors, kept = shape.positions * shape.width, dropout_mask(shape.dropout)
-    table = pieces.table_part(shape, plan, plan.tokens, vectors=vectors, kept=kept)
+    table = table_part(shape, plan, plan.tokens, vectors=vectors, kept=kept)
     return _causal_layout(shape, plan, table, _layer(shape, plan, fused=True))
 
 
 def llama_layout(shape: Shape, plan: Plan) -> Layout:
     """LLaMA, Mistral, Qwen, SmolLM: one causal stack, gated, grouped queries, rotary positions."""
-    layout = _causal_layout(shape, plan, pieces.table_part(shape, plan, plan.tokens), _layer(shape, plan))
+    layout = _causal_layout(shape, plan, table_part(shape, plan, plan.tokens), _layer(shape, plan))
     return replace(layout, always=2 * plan.seq * shape.head_width * plan.precision.residual)
 
 
@@ -78,7 +226,7 @@ def _causal_layout(shape: Shape, plan: Plan, table: Part, block: tuple[Part, ...
         segments=(
             Segment(parts=(table,)),
             Segment(parts=block, times=shape.layers, entry=tokens * shape.width * plan.precision.residual),
-            Segment(parts=(pieces.final_norm_part(shape, plan, tokens), pieces.output_part(shape, plan, tokens))),
+            Segment(parts=(final_norm_part(shape, plan, tokens), output_part(shape, plan, tokens))),
         ),
         loss=loss_cost(shape, plan, rows),
     )
@@ -89,26 +237,26 @@ def t5_layout(shape: Shape, plan: Plan) -> Layout:
     residual = plan.precision.residual
     tokens, targets = plan.tokens, plan.target_tokens
     mask = dropout_mask(shape.dropout)
-    table = pieces.table_part(shape, plan, tokens, shared=True, kept=mask)
-    target_table = pieces.table_part(shape, plan, targets, shared=True, kept=mask)
+    table = table_part(shape, plan, tokens, shared=True, kept=mask)
+    target_table = table_part(shape, plan, targets, shared=True, kept=mask)
     decoder = (
-        pieces.attention_part(shape, plan, queries=plan.target_seq, keys=plan.target_seq),
-        pieces.attention_part(shape, plan, queries=plan.target_seq, keys=plan.seq, role="cross"),
-        pieces.feed_forward_part(shape, plan, targets),
+        attention_part(shape, plan, queries=plan.target_seq, keys=plan.target_seq),
+        attention_part(shape, plan, queries=plan.target_seq, keys=plan.seq, role="cross"),
+        feed_forward_part(shape, plan, targets),
     )
     # Biases of the three kinds of attention, and the encoder's output, which every decoder layer reads.
     biases = shape.heads * (plan.seq**2 + plan.target_seq**2 + plan.seq * plan.target_seq) * residual
     first_tables = 2 * shape.buckets * shape.heads
-    last = pieces.output_part(shape, plan, targets)
+    last = output_part(shape, plan, targets)
     relative = Part(name="relative positions", vectors=first_tables)
     return Layout(
         segments=(
             Segment(parts=(table, relative)),
             Segment(parts=_layer(shape, plan), times=shape.layers, entry=tokens * shape.width * residual),
-            Segment(parts=(pieces.final_norm_part(shape, plan, tokens, shape.dropout),)),
+            Segment(parts=(final_norm_part(shape, plan, tokens, shape.dropout),)),
             Segment(parts=(target_table,)),
             Segment(parts=decoder, times=shape.decoder_layers, entry=targets * shape.width * residual),
-            Segment(parts=(pieces.final_norm_part(shape, plan, targets, shape.dropout), last)),
+            Segment(parts=(final_norm_part(shape, plan, targets, shape.dropout), last)),
         ),
         loss=loss_cost(shape, plan, targets),
         always=biases + tokens * shape.width * residual,
@@ -135,8 +283,8 @@ def vit_layout(shape: Shape, plan: Plan) -> Layout:
             Segment(parts=_layer(shape, plan), times=shape.layers, entry=plan.tokens * width * precision.residual),
             Segment(
                 parts=(
-                    pieces.final_norm_part(shape, plan, plan.tokens),
-                    pieces.output_part(shape, plan, plan.batch, bias=True),
+                    final_norm_part(shape, plan, plan.tokens),
+                    output_part(shape, plan, plan.batch, bias=True),
                 )
             ),
         ),

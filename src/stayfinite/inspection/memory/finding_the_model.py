@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.inspection.memory.config_fields import BESIDE
-from stayfinite.inspection.memory.config_reading import shape_from_config
+from stayfinite.inspection.memory.config_reading import BESIDE, shape_from_config
 from stayfinite.inspection.memory.known_shapes import KNOWN, known_as, near_names
-from stayfinite.inspection.memory.shape import Shape
+from stayfinite.inspection.memory.plan import Shape
+from stayfinite.readers.checkpoints.formats.opening import read_file
 
 _LONGEST_CONFIG = 8 << 20
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
@@ -75,3 +76,27 @@ def _read(path: Path) -> dict[str, Any]:
         text = f"--memory: {path} must hold a JSON object, not {type(value).__name__}"
         raise UsageError(text, fix=BESIDE)
     return value
+
+
+MOST_FILES = 1000
+
+
+def numbers_on_disk(model: str) -> int | None:
+    """Elements of all tensors in a directory's safetensors files, or in the named file.
+
+    None if there are none or a header cannot be read.
+    """
+    path = Path(model).expanduser()
+    if path.is_dir():
+        files = sorted(path.glob("*.safetensors"))[:MOST_FILES]
+    elif path.suffix == ".safetensors" and path.is_file():
+        files = [path]
+    else:
+        return None
+    total = 0
+    for file in files:
+        facts = read_file(file)
+        if not facts.places:
+            return None
+        total += sum(math.prod(place.shape) for place in facts.places)
+    return total or None

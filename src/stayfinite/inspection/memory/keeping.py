@@ -8,11 +8,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stayfinite.inspection.memory.parts import LossCost
-from stayfinite.inspection.memory.plan import Plan, Precision
-from stayfinite.inspection.memory.shape import Shape
+from stayfinite.inspection.memory.plan import Plan, Precision, Shape
 
 Kept = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossCost:
+    """Memory of logits and loss, in bytes."""
+
+    forward: int
+    """Peak while the loss is computed."""
+    kept: int
+    """Between the passes."""
+    backward: int
+    """Peak at the start of the backward pass."""
+    handed_on: int
+    """The gradient of the logits."""
 
 
 def norm(shape: Shape, precision: Precision) -> Kept:

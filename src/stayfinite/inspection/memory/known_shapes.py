@@ -20,23 +20,13 @@ _VIT = {"model_type": "vit", "architectures": ["ViTForImageClassification"], "im
 
 
 def _t5(d_model: int, d_ff: int, layers: int, heads: int, decoder: int | None = None) -> dict[str, Any]:
-    return {
-        "d_model": d_model,
-        "d_ff": d_ff,
-        "num_layers": layers,
-        "num_decoder_layers": decoder or layers,
-        "num_heads": heads,
-    }
+    depth = {"num_layers": layers, "num_decoder_layers": decoder or layers}
+    return {"d_model": d_model, "d_ff": d_ff, "num_heads": heads, **depth}
 
 
 def _stack(width: int, ff: int, layers: int, heads: int, kv: int | None = None) -> dict[str, Any]:
-    return {
-        "hidden_size": width,
-        "intermediate_size": ff,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv or heads,
-    }
+    attention = {"num_attention_heads": heads, "num_key_value_heads": kv or heads}
+    return {"hidden_size": width, "intermediate_size": ff, "num_hidden_layers": layers, **attention}
 
 
 def _gpt2(width: int, layers: int, heads: int) -> dict[str, Any]:
@@ -123,18 +113,19 @@ _ENDINGS = (
 
 def known_as(text: str) -> str | None:
     """The table name that `text` refers to, ignoring publisher, case and suffixes; None if unknown."""
-    key = text.strip().lower().replace("_", "-").rsplit("/", 1)[-1]
-    for _ in range(len(_ENDINGS)):
-        if key in KNOWN or key in _ALSO:
-            return _ALSO.get(key, key)
+    key = _plain(text)
+    while key not in KNOWN and key not in _ALSO:
         ending = next((end for end in _ENDINGS if key.endswith(end)), None)
         if ending is None:
             return None
         key = key.removesuffix(ending)
-    return None
+    return _ALSO.get(key, key)
 
 
 def near_names(text: str) -> list[str]:
     """Names in the table similar to `text`."""
-    key = text.strip().lower().replace("_", "-").rsplit("/", 1)[-1]
-    return difflib.get_close_matches(key, [*KNOWN, *_ALSO], n=3, cutoff=0.5)
+    return difflib.get_close_matches(_plain(text), [*KNOWN, *_ALSO], n=3, cutoff=0.5)
+
+
+def _plain(text: str) -> str:
+    return text.strip().lower().replace("_", "-").rsplit("/", 1)[-1]

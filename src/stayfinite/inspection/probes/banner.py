@@ -30,7 +30,8 @@ def look(bench: Bench, notes: Notes) -> None:
     notes.heading("dtypes", _dtypes(bench))
     notes.heading("batch", batch_in_words(bench.batch))
     notes.heading("memory", _memory(bench))
-    notes.heading("precision", bench.precision or _precision(bench))
+    scaled = " with a gradient scaler" if bench.working_scaler is not None else ""
+    notes.heading("precision", bench.precision or f"as in the forward pass{scaled}")
     notes.saw("parameters.trainable", trainable, type(bench.model).__name__)
     notes.check("Model", "trainable parameters", "params-frozen", seen=f"{trainable:,} parameters")
     nonfinite = [name for name, p in bench.model.named_parameters() if _holds_bad(p)]
@@ -50,11 +51,6 @@ def _dtypes(bench: Bench) -> str:
     for p in bench.model.parameters():
         sizes[f"{str(p.dtype).removeprefix('torch.')} {'trainable' if p.requires_grad else 'frozen'}"] += p.numel()
     return ", ".join(f"{kind} {size:,}" for kind, size in sizes.most_common()) or "none"
-
-
-def _precision(bench: Bench) -> str:
-    scaled = " with a gradient scaler" if bench.scaler is not None and bench.scaler.is_enabled() else ""
-    return f"as in the forward pass{scaled}"
 
 
 def _memory(bench: Bench) -> str:

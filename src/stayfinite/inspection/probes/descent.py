@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from stayfinite.autopsy.steps.step import Step
 from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.inputs import error_in_words
 from stayfinite.state.rng import restore_rng
 
 SKIPPED_MOST = 24  # steps that an fp16 scaler may skip while it searches its scale
@@ -101,7 +102,7 @@ def descend(
                 if number == 0:
                     expected, moved = _first_order(bench)
         except Exception as problem:  # a model or optimizer can raise anything
-            error = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            error = error_in_words(problem)
     return Descent(losses=tuple(losses), expected=expected, moved=moved, error=error)
 
 
@@ -137,11 +138,11 @@ def _set_rate(group: dict[str, Any], rate: float) -> None:
 
 def _steps(bench: Bench, steps: int) -> Iterator[int]:
     """0 to ``steps``, not counting steps that the scaler skips."""
-    scaler, number, skipped = bench.scaler, 0, 0
+    scaler, number, skipped = bench.working_scaler, 0, 0
     while number <= steps:
-        scale = scaler.get_scale() if scaler is not None and scaler.is_enabled() else 1.0
+        scale = scaler.get_scale() if scaler is not None else 1.0
         yield number
-        if scaler is not None and scaler.is_enabled() and scaler.get_scale() < scale and skipped < SKIPPED_MOST:
+        if scaler is not None and scaler.get_scale() < scale and skipped < SKIPPED_MOST:
             skipped += 1
         else:
             number += 1
@@ -156,19 +157,18 @@ def _loss_and_gradients(bench: Bench, step: Step, *, last: bool) -> float:
         loss = bench.run_forward(step.fresh_batch())
     value = float(loss.detach().float())
     if not last and math.isfinite(value):
-        scaler = bench.scaler
-        (scaler.scale(loss) if scaler is not None and scaler.is_enabled() else loss).backward()
+        scaler = bench.working_scaler
+        (loss if scaler is None else scaler.scale(loss)).backward()
     return value
 
 
 def _take_step(bench: Bench, clip: float | None) -> None:
-    scaler, optimizer = bench.scaler, bench.optimizer
-    scaled = scaler is not None and scaler.is_enabled()
-    if scaler is not None and scaled:
+    scaler, optimizer = bench.working_scaler, bench.optimizer
+    if scaler is not None:
         scaler.unscale_(optimizer)
     if clip is not None:
         nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], clip)
-    if scaler is not None and scaled:
+    if scaler is not None:
         scaler.step(optimizer)
         scaler.update()
     else:

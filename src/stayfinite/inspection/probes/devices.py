@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stayfinite.autopsy.steps.batch_parts import batch_items
 from stayfinite.inspection.bench.bench import Bench
-from stayfinite.inspection.bench.names import tensors_of, without_values
+from stayfinite.inspection.bench.inputs import tensors_of, without_values
 from stayfinite.inspection.notes import Notes
 
 TITLE = "model, batch and optimizer devices"

@@ -3,22 +3,168 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from stayfinite.autopsy.steps.batch_parts import batch_size
+from stayfinite.autopsy.steps.batch_parts import batch_items, batch_size
 from stayfinite.inspection.bench.bench import Bench
-from stayfinite.inspection.bench.inputs import emptied, has_graph, inputs_of, with_inputs
-from stayfinite.inspection.bench.names import names_in_short
-from stayfinite.inspection.bench.still_pass import still_pass
-from stayfinite.inspection.bench.watch import Seen
+from stayfinite.inspection.bench.first_pass import StillPass, still_pass
+from stayfinite.inspection.bench.inputs import (
+    emptied,
+    has_graph,
+    inputs_of,
+    names_in_short,
+    with_inputs,
+    with_other_row,
+)
+from stayfinite.inspection.bench.watch import LossCall, Seen
 from stayfinite.inspection.notes import Notes
-from stayfinite.inspection.probes.causality import causal_leak
-from stayfinite.inspection.probes.sample_leak import leak_between_samples
-from stayfinite.inspection.probes.stuck import nudge
+from stayfinite.inspection.probes.gradients import nudge
 from stayfinite.state.parts import unwrapped
+
+NOTHING = 1e-6  # relative changes below this are rounding
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """How far a change spreads to other rows."""
+
+    share: float
+    """Largest change elsewhere over the largest change in the row itself."""
+    where: str
+    """The affected output."""
+    rows: int
+    """Number of positions compared."""
+
+
+def leak_between_samples(bench: Bench, inputs: list[str], *, fresh: bool = False) -> Leak | None:
+    """The leak between the first and last row; None if no output has one row per sample, or none changes.
+
+    ``inputs`` names the tensors to change; ``fresh``: the weights differ from those of the shared passes.
+    """
+    base = still_pass(bench.step, bench.few) if fresh else bench.still
+    items = batch_items(bench.few)
+    rows = batch_size(bench.few) or 0
+    changed = [name for name in inputs if _has_rows(items[name], rows)]
+    if rows < 2 or not changed:
+        return None
+    scores = [call.input for call in bench.first.seen.losses if call.input.dim() > 1]
+    classes = {int(each.shape[1]) for each in scores if each.shape[0] != each.shape[1]}
+    leaks = []
+    for row in (0, rows - 1):
+        other = still_pass(bench.step, with_inputs(bench.few, changed, partial(with_other_row, row=row)))
+        leaks.append(_compared(base, other, row, rows, classes))
+        # Both directions: if time is the first dimension, only the past affects the future.
+        if leaks[-1] is None or leaks[-1].share < NOTHING:
+            break
+    return min((leak for leak in leaks if leak is not None), key=lambda leak: leak.share, default=None)
+
+
+def _compared(base: StillPass, other: StillPass, row: int, rows: int, classes: set[int]) -> Leak | None:
+    pairs = {f"output {name}": (item, other.outputs.get(name)) for name, item in base.outputs.items()}
+    if not any(_has_rows(item, rows) for item, _ in pairs.values()):
+        calls = zip(base.seen.losses, other.seen.losses, strict=False)
+        pairs = {f"the input of {a.name}": (a.input, b.input) for a, b in calls}
+    found = []
+    for name, (before, after) in pairs.items():
+        if after is None or before.shape != after.shape or not _has_rows(before, rows):
+            continue
+        if rows in before.shape[1:2] and rows not in classes:
+            continue  # a value per pair of samples is not an output of one sample
+        change = (after.float() - before.float()).abs().reshape(rows, -1).amax(1)
+        own = float(change[row])
+        others = max(float(value) for index, value in enumerate(change) if index != row)
+        if own > NOTHING * float(before.float().abs().amax()) and own > 0:
+            found.append(Leak(others / own, name, rows))
+    return max(found, key=lambda leak: leak.share, default=None)
+
+
+def _has_rows(item: Tensor, rows: int) -> bool:
+    return item.dim() > 0 and item.shape[0] == rows
+
+
+SHIFTED = 0.95  # share of labels that must equal the next token
+
+
+def causal_leak(bench: Bench) -> Leak | None:
+    """The leak from a token to earlier predictions; None if the model does not predict the next token.
+
+    Such a model is recognized by its data: cross-entropy labels are the embedding's ids, shifted by one. The token is
+    changed at the embedding, so the labels stay the same.
+    """
+    base = bench.still
+    found = _next_token(base.seen)
+    if found is None:
+        return None
+    call, number = found
+    ids = base.seen.ids[call]
+    length = ids.shape[1]
+    place = length - max(1, length // 4)
+
+    def change(current: int, given: Tensor) -> Tensor:
+        if current != call or given.shape != ids.shape:
+            return given
+        given = given.clone()
+        # A different token that occurs in the batch, so that the embedding has a row for it.
+        others = ids.flatten()[ids.flatten() != given[0, place]]
+        given[:, place] = torch.where(given[:, place] == others[0], ids[0, place], others[0])
+        return given
+
+    other = still_pass(bench.step, bench.few, change)
+    before, after = (_by_position(one.seen.losses[number], ids) for one in (base, other))
+    if before is None or after is None or before.shape != after.shape:
+        return None
+    moved = (after.float() - before.float()).abs().amax(-1).amax(0)
+    own = float(moved[place:].max()) if moved[place:].numel() else 0.0
+    if own <= NOTHING * float(before.float().abs().amax()):
+        return None
+    return Leak(float(moved[:place].max()) / own, f"the input of {base.seen.losses[number].name}", place)
+
+
+def _next_token(seen: Seen) -> tuple[int, int] | None:
+    """Indices of the embedding call and of the loss whose labels are the next tokens."""
+    for number, loss in enumerate(seen.losses):
+        if loss.name not in ("cross_entropy", "nll_loss") or loss.target.is_floating_point():
+            continue
+        ignored = loss.settings.get("ignore_index", -100)
+        for call, ids in enumerate(seen.ids):
+            if ids.dim() != 2 or ids.shape[1] < 4 or ids.unique().numel() < 4:
+                continue
+            labels = _rows_of(loss.target, ids)
+            if labels is None:
+                continue
+            labels = labels[:, : ids.shape[1] - 1]
+            counted = labels != ignored
+            if int(counted.sum()) < 4:
+                continue
+            shifted = float((labels == ids[:, 1:])[counted].float().mean())
+            if shifted >= SHIFTED and float((labels == ids[:, :-1])[counted].float().mean()) < SHIFTED:
+                return call, number
+    return None
+
+
+def _rows_of(target: Tensor, ids: Tensor) -> Tensor | None:
+    """Labels by row and position, if there is one per token, or per token but the last."""
+    rows, length = ids.shape
+    for positions in (length, length - 1):
+        if target.numel() == rows * positions:
+            return target.reshape(rows, positions)
+    return None
+
+
+def _by_position(loss: LossCall, ids: Tensor) -> Tensor | None:
+    """Logits by row, position and class."""
+    labels = _rows_of(loss.target, ids)
+    if labels is None:
+        return None
+    scores = loss.input
+    if scores.dim() == 3:
+        scores = scores.movedim(1, -1)
+    return scores.reshape(*labels.shape, -1) if scores.dim() >= 2 else None
 
 
 def unregistered(model: nn.Module, leaves: frozenset[int]) -> list[str]:

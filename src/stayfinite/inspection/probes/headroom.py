@@ -7,6 +7,7 @@ import math
 import torch
 
 from stayfinite.inspection.bench.bench import Bench
+from stayfinite.inspection.bench.inputs import error_in_words
 from stayfinite.inspection.notes import Notes, Table
 from stayfinite.inspection.probes.operators import LARGEST
 from stayfinite.inspection.probes.ranges import Overflow, Ranges, ranges_of
@@ -24,8 +25,7 @@ def look(bench: Bench, notes: Notes) -> None:
     try:
         ranges = ranges_of(bench.lean, bench.scaler)
     except Exception as error:  # a model can raise anything
-        words = f"{type(error).__name__}: {error}".splitlines()[0]
-        notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the step cannot run: {words:.160}")
+        notes.check(GROUP, RANGE, "fp16-overflow", skipped=f"the step cannot run: {error_in_words(error):.160}")
         return
     counts = {NAMES.get(dtype, str(dtype)): count for dtype, count in ranges.products.items()}
     notes.saw("training.products", counts, "one forward pass")

@@ -95,11 +95,8 @@ class _Looking:
         elif self._noise > max(abs(taken.expected) * self._steps, RESOLUTION * abs(self._first)):
             self._skip(f"re-running the step changes the loss by {self._noise:.2g}")
         elif abs(taken.expected) * self._steps < RESOLUTION * abs(self._first) and taken.drop > -self._slack():
-            seen = (
-                "it falls at a much higher rate"
-                if self._ask_for_a_higher_rate()
-                else ("it does not fall at a higher rate either")
-            )
+            falls = self._ask_for_a_higher_rate()
+            seen = "it falls at a much higher rate" if falls else "it does not fall at a higher rate either"
             self._say(f"rate too small to see a fall in {self._steps} steps; {seen}")
         elif math.isfinite(taken.losses[-1]) and taken.expected >= 0:
             self._skip("the first update does not follow the gradient (weight decay or old moments)")

@@ -152,9 +152,8 @@ def _look_at_time(bench: Bench, readings: Readings, notes: Notes) -> None:
         return
     notes.saw("loader.seconds_per_batch", each, "the loader")
     notes.saw("loader.seconds_per_step", step, "the first step")
-    notes.check(
-        GROUP, title, "loader-too-slow", seen=f"{_time(each)} per batch, {_time(step)} per forward and backward pass"
-    )
+    seen = f"{_time(each)} per batch, {_time(step)} per forward and backward pass"
+    notes.check(GROUP, title, "loader-too-slow", seen=seen)
 
 
 def _look_at_devices(bench: Bench, loader: Any, readings: Readings, notes: Notes) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stayfinite.autopsy.autopsy import perform
 from stayfinite.autopsy.steps.batch_parts import batch_items
+from stayfinite.core.finding import Finding
 from stayfinite.inspection.bench.bench import Bench
 from stayfinite.inspection.bench.watch import out_of_range
 from stayfinite.inspection.notes import Notes
-from stayfinite.inspection.probes.explaining import explain
 from stayfinite.inspection.probes.loss_readings import (
     gets_probabilities,
     gets_scores,
@@ -20,7 +21,31 @@ from stayfinite.inspection.probes.loss_readings import (
     start_of,
     supervised_share,
 )
+from stayfinite.rules.registry import rule_of
 from stayfinite.state.parts import unwrapped
+
+SECONDS = 15.0  # no further experiment starts after this
+
+
+def explain(bench: Bench, notes: Notes) -> None:
+    """Rerun the step with one change at a time, and record what that proves."""
+    if notes.proved:
+        return
+    found = perform(bench.step, budget=SECONDS)
+    rule = rule_of(found.conclusion.cause or "nan-loss")
+    notes.proved.append(
+        Finding(
+            code=rule.code,
+            cause=rule.slug,
+            severity=rule.severity,
+            confidence=min(0.99, found.conclusion.confidence) if found.conclusion.cause else 0.6,
+            where="the first step",
+            title=rule.title,
+            evidence=(found.verdict,),
+            fix=found.fix or rule.fix,
+        )
+    )
+
 
 FAR_FROM_UNIT = 100.0
 """Mean or standard deviation of the first layer's input above which it dominates the weights."""
@@ -129,19 +154,10 @@ def _look_at_calls(bench: Bench, notes: Notes) -> None:
     if shares:
         notes.saw("labels.supervised_share", max(shares), "the batch")
         seen_share = f"{max(shares):.0%} of the labels are used"
-        notes.check(
-            "Loss",
-            "labels",
-            "label-out-of-range",
-            "all-labels-masked",
-            seen=seen_share,
-        )
+        notes.check("Loss", "labels", "label-out-of-range", "all-labels-masked", seen=seen_share)
     loss = bench.first.loss
-    turned = [
-        call for call in calls if isinstance(loss, Tensor) and loss.numel() == 1 and negated(call, bench.uphill * loss)
-    ]
-    if turned and len(calls) == 1:
-        notes.saw("loss.negated", True, turned[0].place)
+    if len(calls) == 1 and bench.first.scalar and negated(calls[0], bench.uphill * loss):
+        notes.saw("loss.negated", True, calls[0].place)
     if seen.input_scale is not None and seen.input_scale > FAR_FROM_UNIT:
         notes.saw("data.input_scale", seen.input_scale, "what the first layer is given")
     scale = "" if seen.input_scale is None else f"values of about {seen.input_scale:.2g} at the first layer"

@@ -18,7 +18,7 @@ UPDATES = "updates of half-precision weights"
 
 def look(bench: Bench, notes: Notes) -> None:
     """Compare the dtypes of the forward pass with the scaler and the weights."""
-    scaled = bench.scaler is not None and bench.scaler.is_enabled()
+    scaled = bench.working_scaler is not None
     counts = notes.observed.get("training.products")
     if counts is None:
         notes.check(GROUP, AUTOCAST, "autocast-missing", skipped="the forward pass failed")
@@ -45,7 +45,7 @@ def _look_at_autocast(bench: Bench, notes: Notes, counts: dict[str, int], *, sca
         notes.saw("scaler.missing", not scaled and not _in_half(bench, torch.float16), "preflight(scaler=...)")
     elif "bf16" in halves:
         notes.saw("scaler.without_fp16", scaled, "preflight(scaler=...)")
-    given = f"a scaler at {bench.scaler.get_scale():g}" if scaled and bench.scaler is not None else "no scaler"
+    given = "no scaler" if bench.working_scaler is None else f"a scaler at {bench.working_scaler.get_scale():g}"
     in_use = " and ".join(halves) or "fp32"
     notes.check(GROUP, SCALER, "scaler-missing", "scaler-without-fp16", seen=f"{given}, computing in {in_use}")
 

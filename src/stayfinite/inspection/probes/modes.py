@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from stayfinite.inspection.bench.bench import Bench
-from stayfinite.inspection.bench.names import names_in_short
+from stayfinite.inspection.bench.inputs import names_in_short
 from stayfinite.inspection.notes import Notes
 
 
@@ -49,11 +49,8 @@ def _asleep(bench: Bench) -> list[str]:
     `from_pretrained` returns a model in evaluation mode, even as part of another model.
     """
     learning = [(name, module) for name, module in _dropouts(bench) if _learns(bench, name)]
-    if (
-        bench.first.seen.training is None
-        or not learning
-        or any(id(module) in bench.first.seen.awake for _, module in learning)
-    ):
+    seen = bench.first.seen
+    if seen.training is None or not learning or any(id(module) in seen.awake for _, module in learning):
         return []
     return [names_in_short([name for name, _ in learning])]
 

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from stayfinite.inspection.bench.bench import Bench
-from stayfinite.inspection.bench.names import names_in_short
+from stayfinite.inspection.bench.inputs import names_in_short
 from stayfinite.inspection.notes import Notes, Table
 
 COLUMNS = ("lr", "weight_decay", "betas", "momentum", "eps")
@@ -41,10 +41,8 @@ def look(bench: Bench, notes: Notes) -> None:
 def _look_at_rates(bench: Bench, notes: Notes) -> None:
     rates = [_number(group.get("lr")) for group in bench.optimizer.param_groups]
     known = [rate for rate in rates if rate is not None and math.isfinite(rate)]
-    planned = [
-        _number(group.get("initial_lr")) or rate or 0.0
-        for group, rate in zip(bench.optimizer.param_groups, rates, strict=True)
-    ]
+    groups = zip(bench.optimizer.param_groups, rates, strict=True)
+    planned = [_number(group.get("initial_lr")) or rate or 0.0 for group, rate in groups]
     if any(rate is not None and not math.isfinite(rate) for rate in rates):
         notes.saw("optimizer.lr_not_finite", [str(rate) for rate in rates], "param_groups")
     if known:
@@ -73,14 +71,8 @@ def _look_at_dtypes(bench: Bench, notes: Notes) -> None:
     if "float16" in states:
         notes.saw("optimizer.state_dtype", "float16", "optimizer.state")
     notes.saw("optimizer.parameter_dtypes", dtypes, "param_groups")
-    notes.check(
-        "Optimizer",
-        "weight dtype",
-        "pure-fp16-weights",
-        "double-fp16",
-        "adam-eps-underflow",
-        seen=", ".join(dtypes),
-    )
+    causes = ("pure-fp16-weights", "double-fp16", "adam-eps-underflow")
+    notes.check("Optimizer", "weight dtype", *causes, seen=", ".join(dtypes))
 
 
 def _table(bench: Bench, names: dict[int, str]) -> Table:

@@ -16,6 +16,7 @@ from torch import Tensor
 from stayfinite.autopsy.steps import changes
 from stayfinite.autopsy.steps.step import Step, untouched
 from stayfinite.autopsy.tracing.looking import dense
+from stayfinite.inspection.bench.inputs import error_in_words
 from stayfinite.inspection.probes.formats import in_full, in_half, stored_in_half
 from stayfinite.inspection.probes.operators import HALVES, LARGEST, PRODUCTS, Operation, RangeWatch
 
@@ -122,7 +123,7 @@ def ranges_of(step: Step, scaler: GradScaler | None = None) -> Ranges:
             scale = _starting_scale(scaler, gradient)
         zeros = _became_zero(gradients, held)
     except Exception as problem:  # no fp16 kernel, a constant beyond its range, ...
-        error = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        error = error_in_words(problem)
         keyed = list(_keyed([_as_if_half(seen) for seen in watch.seen]))
         scale, gradient = 1.0, _largest_gradient(keyed, values)
     return Ranges(

@@ -55,18 +55,16 @@ def _look_at_scale(pairs: dict[str, tuple[Tensor, Tensor | None]], notes: Notes)
 
 def _look_at_rows(bench: Bench, other: Any, pairs: dict[str, tuple[Tensor, Tensor | None]], notes: Notes) -> None:
     size, others = batch_size(bench.batch), batch_size(other)
-    pair = next(
-        ((a, b) for a, b in pairs.values() if b is not None and a.dim() > 1 and a.shape[1:] == b.shape[1:]), None
-    )
+    alike = ((a, b) for a, b in pairs.values() if b is not None and a.dim() > 1 and a.shape[1:] == b.shape[1:])
+    pair = next(alike, None)
     if pair is None or not size or not others or min(size, others) < FEWEST_ROWS:
         return
     known = {row.numpy().tobytes() for row in _plain(pair[0])}
     shared = sum(row.numpy().tobytes() in known for row in _plain(pair[1]))
     if shared:
         notes.saw("data.overlap_share", shared / others, "the validation batch")
-    notes.check(
-        GROUP, APART, "train-val-overlap", seen=f"{shared} of {others} validation rows are in the training batch"
-    )
+    seen = f"{shared} of {others} validation rows are in the training batch"
+    notes.check(GROUP, APART, "train-val-overlap", seen=seen)
 
 
 def _plain(tensor: Tensor) -> Tensor:
