@@ -10,10 +10,9 @@ from typing import Any
 from stayfinite.core.decision import Action, Decision
 from stayfinite.core.doubts import Probation, finite_numbers, probation_from
 from stayfinite.core.finding import Finding
-from stayfinite.core.ladder import NOTHING_TO_DO, LadderState, decide
+from stayfinite.core.ladder import NOTHING_TO_DO, LadderState, Options, RungState, decide
 from stayfinite.core.policy import Policy
 from stayfinite.core.probation import Followed, Means, Move, follow, start_anew
-from stayfinite.core.rungs import Options, RungState
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SpikeState, Verdict, examine, spread
 from stayfinite.core.trends import TrendState, forget_levels

@@ -26,7 +26,7 @@ from stayfinite.guard.machinery import Machinery
 from stayfinite.guard.recovering.remembered import Remembered
 from stayfinite.guard.telling.live import curves_html
 from stayfinite.guard.words import policy_in_words, training_in_words
-from stayfinite.state.odd_values import refusing_odd_values
+from stayfinite.state.likeness import refusing_odd_values
 from stayfinite.state.shards import full_value
 
 

@@ -23,39 +23,30 @@ from stayfinite.guard.checks import (
     check_signals,
     check_weights,
 )
-from stayfinite.guard.ending import stopped, where
 from stayfinite.guard.feeding.loaders import Loaders
 from stayfinite.guard.gates.buffers import RunningBuffers
-from stayfinite.guard.gates.cut import LearningRateCut
-from stayfinite.guard.gates.gates import JudgedStep, TrainingSetup
-from stayfinite.guard.gates.judge import Judge
+from stayfinite.guard.gates.gates import Judge, JudgedStep, TrainingSetup
 from stayfinite.guard.gates.reader import Reader
-from stayfinite.guard.gates.schedule import Schedule, Scheduler
-from stayfinite.guard.incidents.comparing import Comparison
-from stayfinite.guard.incidents.forward_pass import ForwardPass
+from stayfinite.guard.gates.schedule import LearningRateCut, Schedule, Scheduler
 from stayfinite.guard.incidents.incidents import Incidents
-from stayfinite.guard.incidents.passes import Passes
-from stayfinite.guard.incidents.replay_report import marked
-from stayfinite.guard.incidents.replays import Replays
-from stayfinite.guard.lifetime import Lifetime
-from stayfinite.guard.on_probation import OnProbation
+from stayfinite.guard.incidents.passes import ForwardPass, Passes
+from stayfinite.guard.incidents.replays import Replays, marked
+from stayfinite.guard.incidents.rerunning import Comparison
+from stayfinite.guard.lifetime import Lifetime, stopped, where
 from stayfinite.guard.ranks.desync import DesyncWatch
 from stayfinite.guard.ranks.pipeline import as_stages, check_pipeline
 from stayfinite.guard.ranks.progress import Progress
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.margins import PlanMargins
-from stayfinite.guard.recovering.own_state import OwnState
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.recovery import Recovery
-from stayfinite.guard.recovering.remembered import Remembered
+from stayfinite.guard.recovering.remembered import OwnState, Remembered
 from stayfinite.guard.recovering.saving import Saving
-from stayfinite.guard.step_actions import StepActions
-from stayfinite.guard.telling.early import EarlyWatch
+from stayfinite.guard.step_actions import OnProbation, StepActions
 from stayfinite.guard.telling.groups import Described, Groups
-from stayfinite.guard.telling.journal import now
-from stayfinite.guard.telling.launch import launch_record
-from stayfinite.guard.telling.post_training import PostTrainingWatch
+from stayfinite.guard.telling.journal import launch_record, now
 from stayfinite.guard.telling.recorder import Recorder
+from stayfinite.guard.telling.signs import EarlyWatch, PostTrainingWatch
 from stayfinite.guard.words import data_event_in_words
 from stayfinite.measure.fused import switched_off
 from stayfinite.measure.loss_collector import LossCollector

@@ -16,9 +16,9 @@ from stayfinite.errors import PoisonedState, StateError
 from stayfinite.state import shelf
 from stayfinite.state.contents import GROUPS, MODEL, STATE_VERSION, name_in_file, rest_file, state_file
 from stayfinite.state.finite import is_finite
-from stayfinite.state.manifest import Manifest, read_manifest
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.sharded import needs_parts, read_parts
+from stayfinite.state.shelf import Manifest, read_manifest
 from stayfinite.state.training import TrainingState
 from stayfinite.state.writer import read_back
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stayfinite.core.proving import NO_CANDIDATE, Proof, accept, refuse
+from stayfinite.core.keeping import NO_CANDIDATE, Proof, accept, refuse
 from stayfinite.errors import PolicyError
-from stayfinite.state.host import HostMemory
+from stayfinite.state.landing import HostMemory
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.training import TrainingState, capture, restore
 

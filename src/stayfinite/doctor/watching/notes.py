@@ -14,7 +14,7 @@ from stayfinite.doctor.moments import Moment, moment
 from stayfinite.doctor.record import LoaderSeen, Program
 from stayfinite.doctor.replay import playing
 from stayfinite.doctor.stopping import ProgramStopped
-from stayfinite.state.rng_memory import RngMemory
+from stayfinite.state.rng import RngMemory
 
 MOST_TROUBLES = 8
 

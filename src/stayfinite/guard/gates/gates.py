@@ -17,20 +17,47 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from stayfinite.core.judge import Judgement
+from stayfinite.core.judge import Judgement, Memory, judge
+from stayfinite.core.ladder import Options
 from stayfinite.core.policy import Policy
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SpikeState, Verdict
 from stayfinite.guard.gates.buffers import RunningBuffers
-from stayfinite.guard.gates.cut import LearningRateCut
 from stayfinite.guard.gates.optimizers import flagged, would_start_from_garbage
-from stayfinite.guard.gates.schedule import Schedule
+from stayfinite.guard.gates.schedule import LearningRateCut, Schedule
 from stayfinite.measure.fused import kernels_run_on
 from stayfinite.measure.gradients import can_be_divided, clip_gradients
 from stayfinite.measure.mailbox import Mailbox
 from stayfinite.measure.reading import Envelope, Opened, Reading, pack, unpack
 from stayfinite.measure.roster import Roster
 from stayfinite.measure.spikes import DeviceSpikes
+
+
+class Judge:
+    """Judges steps in order and keeps the policy's memory."""
+
+    def __init__(self, policy: Policy, max_norm: float | None) -> None:
+        self.policy = policy
+        self.memory = Memory()
+        self.options: Callable[[], Options] = Options
+        """Returns the actions available beyond a veto."""
+        self.max_norm = max_norm
+        """Gradient clipping norm."""
+
+    def __call__(self, signals: Signals, verdict: Verdict | None, limit: float) -> Judgement:
+        """Judge the next step; ``verdict`` and ``limit`` are those the device already acted on."""
+        judgement = judge(
+            signals,
+            self.memory,
+            self.policy,
+            max_norm=self.max_norm,
+            verdict=verdict,
+            limit=limit,
+            options=self.options(),
+        )
+        self.memory = judgement.memory
+        return judgement
+
 
 LAG = 2
 """With several ranks, a step is decided exactly this many steps later, so all ranks act on it at the same step."""

@@ -30,10 +30,10 @@ from stayfinite.guard.telling.journal import now
 from stayfinite.measure.batch import batch_in_words
 from stayfinite.state import shelf
 from stayfinite.state.moments import survey_optimizer
-from stayfinite.state.others import scaler_state
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.shards import is_spread
 from stayfinite.state.snapshots import Snapshot
+from stayfinite.state.training import scaler_state
 from stayfinite.state.tree import encode
 
 MODEL = "model."

@@ -19,8 +19,7 @@ from stayfinite.core.decision import Code, Decision
 from stayfinite.core.policy import Policy
 from stayfinite.guard.gates.gates import JudgedStep
 from stayfinite.guard.incidents.capturing import Case, draft_of, rows_in_words
-from stayfinite.guard.incidents.forward_pass import ForwardPass
-from stayfinite.guard.incidents.passes import Pass, Passes, guilty, share_of
+from stayfinite.guard.incidents.passes import ForwardPass, Pass, Passes, guilty, share_of
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.telling.recorder import Recorder

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,11 @@ import torch
 from torch import Tensor
 
 from stayfinite.autopsy.incidents.batches import own_copy, tensors_of
-from stayfinite.state.rng_memory import RngMemory
+from stayfinite.errors import UsageError
+from stayfinite.guard.recovering.precision import PrecisionControl
+from stayfinite.guard.telling.groups import Described, Groups
+from stayfinite.measure.loss_collector import LossCollector
+from stayfinite.state.rng import RngMemory
 
 MOST_STEPS = 8
 """Steps to keep until they are decided; on an accelerator that is one or two steps later."""
@@ -230,3 +235,53 @@ def _written(tensors: list[Tensor]) -> list[int]:
     except RuntimeError:
         # Inference tensors have no version counter.
         return []
+
+
+class ForwardPass:
+    """Runs the forward function of the guard.
+
+    Arguments:
+        function: ``forward(batch) -> loss``, or None.
+        collector: told which batch the next loss comes from.
+        describe: describes each row of a batch, for incidents.
+        groups: counts batches by the groups of their rows.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], Tensor] | None,
+        precision: PrecisionControl,
+        collector: LossCollector,
+        passes: Passes,
+        describe: Callable[[Any], Described] | None = None,
+        groups: Groups | None = None,
+    ) -> None:
+        self.function = function
+        self.describe = describe
+        self._groups = groups
+        self._precision, self._collector, self._passes = precision, collector, passes
+
+    def __call__(self, batch: Any) -> Tensor:
+        """Return the loss of a batch.
+
+        Raises:
+            UsageError: there is no forward function.
+        """
+        if self.function is None:
+            raise UsageError(
+                "guard.forward() needs a forward function",
+                fix="build it with Guard(..., forward=lambda batch: model(**batch).loss), or compute the loss yourself",
+            )
+        self._collector.see(batch)
+        # Evaluation is not part of a step.
+        if self._groups is not None and torch.is_grad_enabled():
+            self._groups.see(batch)
+        with self._precision.autocast():
+            began = self._passes.begin(batch)
+            try:
+                loss = self.function(batch)
+            except BaseException:
+                self._passes.take_back(began)
+                raise
+        self._passes.end(began, loss)
+        return loss

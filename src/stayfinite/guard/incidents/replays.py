@@ -10,30 +10,98 @@ so together, equally often. The comparison is still per rank: its loss, and its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import Any
 
 from torch import nn
 
+from stayfinite.core.finding import Finding
 from stayfinite.core.replays import (
     CALIBRATING,
     CALIBRATING_RERUNS,
     RERUNS,
     Comparable,
+    Kind,
     Print,
     Rhythm,
     is_nature,
     kind_of,
 )
 from stayfinite.guard.gates.buffers import RunningBuffers
-from stayfinite.guard.incidents.forward_pass import ForwardPass
-from stayfinite.guard.incidents.gradient_sums import GradientSums
-from stayfinite.guard.incidents.passes import Pass, Passes
-from stayfinite.guard.incidents.replay_report import Mismatch, Report, Status, finding_of, in_words
-from stayfinite.guard.incidents.step_rerun import StepRerun, computes_together, print_of, why_never, why_not_now
+from stayfinite.guard.incidents.passes import ForwardPass, Pass, Passes
+from stayfinite.guard.incidents.step_rerun import (
+    GradientSums,
+    StepRerun,
+    computes_together,
+    print_of,
+    why_never,
+    why_not_now,
+)
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.telling.recorder import Recorder
+from stayfinite.measure.reading import Reading
 from stayfinite.measure.roster import SHOWN, Roster
+
+
+class Status(IntEnum):
+    """Outcome of a rank's re-run; the highest over all ranks counts."""
+
+    SAME = 0
+    NOT_RUN = 1
+    DIFFERS = 2
+    IMPOSSIBLE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Result of a re-run on one rank."""
+
+    status: Status
+    reason: str = ""
+    """Why it was not run again."""
+    kind: Kind = "transient"
+    losses: tuple[float, ...] = ()
+    """Losses of the step and its re-runs, if they differ."""
+    loss_differs: bool = False
+    parameters: tuple[str, ...] = ()
+    """Parameters whose gradients differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A step whose re-run differed: on which ranks, and how."""
+
+    ranks: tuple[int, ...]
+    sentence: str
+
+
+def marked(reading: Reading, found: Mismatch | None) -> Reading:
+    """Add the result of the re-runs to a reading."""
+    return reading if found is None else replace(reading, mismatch=found.sentence, mismatched=found.ranks)
+
+
+def in_words(report: Report, machines: list[str]) -> str:
+    """Describe how a re-run differed, and where."""
+    what = []
+    if report.loss_differs:
+        again = dict.fromkeys(f"{value:.8g}" for value in report.losses[1:])
+        what.append(f"loss {report.losses[0]:.8g}, re-run {', '.join(again)}")
+    if report.parameters:
+        what.append(f"{len(report.parameters)} gradients differ, first {report.parameters[0]}")
+    return f"{report.kind} fault on {', '.join(machines)}: {'; '.join(what)}"
+
+
+def finding_of(step: int, report: Report, sentence: str) -> Finding:
+    """The mismatch as a finding."""
+    lasting = report.kind == "persistent"
+    return Finding(
+        code="SF505", cause="hardware", severity="error" if lasting else "warning",
+        confidence=0.9 if lasting else 0.6, where=f"step {step}",
+        title="the same step gave a different result when re-run",
+        evidence=(sentence,),
+        fix="drain the machine and test the device (dcgmi diag -r 3); `stayfinite hardware RUNS` shows which machine",
+    )  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -6,17 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stayfinite.core.agreeing import Agreement, settle
-from stayfinite.core.cadence import SnapshotCadence
 from stayfinite.core.decision import Decision
 from stayfinite.core.judge import Memory, after_rollback
-from stayfinite.core.keeping import Keeping
+from stayfinite.core.keeping import Agreement, Keeping, SnapshotCadence, settle
+from stayfinite.core.ladder import Options
 from stayfinite.core.policy import Policy
-from stayfinite.core.rungs import Options
 from stayfinite.errors import StateError
 from stayfinite.guard.feeding.loaders import Loaders
-from stayfinite.guard.gates.cut import LearningRateCut
-from stayfinite.guard.gates.group_settings import give_back, settings_of
+from stayfinite.guard.gates.schedule import LearningRateCut, give_back, settings_of
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.saving import Saving

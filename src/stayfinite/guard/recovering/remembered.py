@@ -13,9 +13,12 @@ from stayfinite.core.judge import Memory
 from stayfinite.core.policy import Policy
 from stayfinite.core.post_training.watch import PostTraining
 from stayfinite.errors import StateError
-from stayfinite.guard.feeding.loaders import read_ledgers
-from stayfinite.guard.gates.cut import LearningRateCut
+from stayfinite.guard.feeding.loaders import Loaders, read_ledgers
+from stayfinite.guard.gates.gates import Judge, TrainingSetup
+from stayfinite.guard.gates.schedule import LearningRateCut
 from stayfinite.guard.recovering.precision import PrecisionControl
+from stayfinite.guard.telling.signs import PostTrainingWatch
+from stayfinite.measure.loss_collector import LossCollector
 
 VERSION = 1
 
@@ -82,3 +85,43 @@ class Remembered:
                 f"not a guard state: {type(error).__name__}: {error}",
                 fix="pass what guard.state_dict() returned",
             ) from error
+
+
+class OwnState:
+    """The parts of a guard with state."""
+
+    def __init__(
+        self,
+        setup: TrainingSetup,
+        judge: Judge,
+        collector: LossCollector,
+        loaders: Loaders,
+        cut: LearningRateCut,
+        precision: PrecisionControl,
+        post_training: PostTrainingWatch,
+    ) -> None:
+        self._setup, self._judge, self._collector = setup, judge, collector
+        self._loaders, self._cut, self._precision = loaders, cut, precision
+        self._post_training = post_training
+
+    def gather(self, step: int) -> Remembered:
+        """State after this step."""
+        return Remembered(
+            step=step,
+            batch=self._collector.batches,
+            memory=self._judge.memory,
+            cut=self._cut.state_dict(),
+            precision=self._precision.state_dict(),
+            ledger=self._loaders.ledger(),
+            post_training=self._post_training.state_dict(),
+        )
+
+    def give_back(self, remembered: Remembered) -> None:
+        """Restore a state; the caller restores the policy's memory."""
+        self._collector.batches = remembered.batch
+        self._cut.load_state_dict(remembered.cut)
+        self._precision.load_state_dict(remembered.precision)
+        if self._judge.policy.precision == "fp16" and self._precision.current != "fp16":
+            self._setup.scaler = None
+        self._loaders.load_ledger(remembered.ledger)
+        self._post_training.load_state_dict(remembered.post_training)

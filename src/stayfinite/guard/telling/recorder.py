@@ -20,8 +20,7 @@ from stayfinite.core.records import decision_record, finding_record, plain_event
 from stayfinite.guard.feeding.loaders import Unlearned
 from stayfinite.guard.supervised import leave_word
 from stayfinite.guard.telling.groups import Groups
-from stayfinite.guard.telling.journal import Journal, now
-from stayfinite.guard.telling.launch import run_record
+from stayfinite.guard.telling.journal import Journal, now, run_record
 from stayfinite.guard.telling.layers import Layers
 from stayfinite.guard.telling.live import live_curves
 from stayfinite.guard.telling.reporting import REPORT, Reporter
