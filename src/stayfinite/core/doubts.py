@@ -1,16 +1,15 @@
 """State of the probation: doubts about unusual steps, trials of earlier weights, past returns.
 
-Saved with the guard's memory and read back by :func:`probation_from`; judged in `probation`.
+Saved with the guard's memory and judged in `probation`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
-from typing import Any
 
 from stayfinite.core.spikes import MAD_TO_SIGMA, spread
 
@@ -136,39 +135,3 @@ class Probation:
     """Bounded steps without harm since the factor last changed."""
     backs: tuple[tuple[int, int, Blame], ...] = ()
     """Recent returns: at which step, to which step, and the cause."""
-
-
-def probation_from(plain: Mapping[str, Any]) -> Probation:
-    """Rebuild a probation from ``dataclasses.asdict``, also after a JSON round trip.
-
-    Raises:
-        KeyError, TypeError, ValueError: not a probation.
-    """
-    if not plain:
-        return Probation()
-    doubt, trial = plain["doubt"], plain["trial"]
-    if doubt is not None:
-        windows = {name: finite_numbers(doubt[name]) for name in ("usual", "followed")}
-        doubt = Doubt(**{**doubt, **windows, "blame": Blame(doubt["blame"])})
-    if trial is not None:
-        trial = Trial(**{**trial, "losses": finite_numbers(trial["losses"])})
-    return Probation(
-        losses=finite_numbers(plain["losses"]),
-        rates=finite_numbers(plain["rates"]),
-        since_odd_update=int(plain["since_odd_update"]),
-        doubt=doubt,
-        trial=trial,
-        factor=None if plain["factor"] is None else float(plain["factor"]),
-        ceiling=float(plain["ceiling"]),
-        harmless=int(plain["harmless"]),
-        backs=tuple((int(at), int(to), Blame(blame)) for at, to, blame in plain["backs"]),
-    )
-
-
-def finite_numbers(values: Iterable[Any]) -> tuple[float, ...]:
-    """Convert a saved window to floats; ValueError if one is not finite."""
-    # An edited or damaged file must not bring in a NaN.
-    numbers = tuple(map(float, values))
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("a window holds NaN or inf")
-    return numbers

@@ -23,7 +23,7 @@ from stayfinite.guard.checks import (
 from stayfinite.guard.feeding.batches import Batches
 from stayfinite.guard.graphing.graphed import GraphedStep, graphed
 from stayfinite.guard.machinery import Machinery
-from stayfinite.guard.recovering.remembered import Remembered
+from stayfinite.guard.recovering.remembered import read_remembered
 from stayfinite.guard.telling.live import curves_html
 from stayfinite.guard.words import policy_in_words, training_in_words
 from stayfinite.state.likeness import refusing_odd_values
@@ -310,7 +310,7 @@ class Guard(Machinery):
         with refusing_odd_values(found.path):
             self._recall(found.remembered)
             if found.ledger:
-                self._loaders.load_ledger(found.ledger)
+                self._loaders.load_state_dict(found.ledger)
             self._loaders.stand_at(found.positions)
         return self._step
 
@@ -383,7 +383,7 @@ class Guard(Machinery):
         """The guard's memory as plain data; waits for pending steps."""
         if not self._life.over:
             self.flush()
-        return self._remembered().to_json()
+        return self._own.gather(self._step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state. Nothing changes if it does not fit.
@@ -392,6 +392,6 @@ class Guard(Machinery):
             StateError: another version, or not a guard's state.
         """
         self._life.check_open()
-        remembered = Remembered.from_json(state)
+        remembered = read_remembered(state)
         self.flush()
         self._recall(remembered)

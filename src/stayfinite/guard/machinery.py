@@ -160,7 +160,12 @@ class Machinery:
             buffers=self._setup.buffers,
         )
         self._own = OwnState(
-            self._setup, self._judge, self._collector, self._loaders, cut, self._precision, self._post_training
+            self._setup,
+            self._judge,
+            self._collector,
+            precision=self._precision,
+            loaders=self._loaders,
+            post_training=self._post_training,
         )
         parts = TrainingParts(
             model=model,
@@ -181,7 +186,7 @@ class Machinery:
             loaders=self._loaders,
             recorder=self._recorder,
             rerun=lambda: comparison.possible,
-            notes=lambda: {"guard": self._remembered().to_json(), "batches": self._loaders.positions},
+            notes=lambda: {"guard": self._own.gather(self._step), "batches": self._loaders.positions},
         )
         self._judge.options = self._recovery.options
         self._incidents = Incidents(
@@ -312,9 +317,6 @@ class Machinery:
                 self._save(self._saving)
                 return
         self._recovery.snapshot_if_due(self._step)
-
-    def _remembered(self) -> Remembered:
-        return self._own.gather(self._step)
 
     def _recall(self, remembered: Remembered) -> None:
         self._step = remembered.step

@@ -215,7 +215,7 @@ class Recovery:
 
     def _gone_back(self, step: int, good: Snapshot) -> dict[str, Any]:
         batches = self._loaders.pass_over(good.step)
-        self._recorder.keep_ledger(json.dumps(self._loaders.ledger()).encode())
+        self._recorder.keep_ledger(json.dumps(self._loaders.state_dict()).encode())
         # A snapshot now would be the same state under another number.
         self._cadence.put_off(step)
         return {"from_step": step, "to_step": good.step, "batches_passed_over": batches}

@@ -11,7 +11,7 @@ from stayfinite.core.keeping import CheckpointCadence, Keeping, settle
 from stayfinite.core.policy import Policy
 from stayfinite.errors import PoisonedState, StateError
 from stayfinite.guard.ranks.ranks import Ranks
-from stayfinite.guard.recovering.remembered import Remembered
+from stayfinite.guard.recovering.remembered import Remembered, read_remembered
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.state.checkpoints import Checkpointer, Outcome
 from stayfinite.state.landing import HostMemory
@@ -147,7 +147,7 @@ class Saving:
         notes = state.notes
         if not isinstance(notes.get("guard"), dict) or not isinstance(notes.get("batches"), list):
             raise StateError(f"{path.name} was not written by a guard", fix="restore it with stayfinite.state instead")
-        remembered = Remembered.from_json(notes["guard"])
+        remembered = read_remembered(notes["guard"])
         restore(self._parts, state)
         return Found(remembered, _with_everyone(notes["batches"], path), path, {})
 
