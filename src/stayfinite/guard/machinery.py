@@ -42,7 +42,7 @@ from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.recovery import Recovery
 from stayfinite.guard.recovering.remembered import OwnState, Remembered
 from stayfinite.guard.recovering.saving import Saving
-from stayfinite.guard.step_actions import OnProbation, StepActions
+from stayfinite.guard.step_actions import StepActions
 from stayfinite.guard.telling.groups import Described, Groups
 from stayfinite.guard.telling.journal import launch_record, now
 from stayfinite.guard.telling.recorder import Recorder
@@ -126,7 +126,9 @@ class Machinery:
         self._collector = LossCollector()
         self._passes = Passes(roster.device.type)
         self._groups = Groups(describe)
-        self._forward = ForwardPass(forward, self._precision, self._collector, self._passes, describe, self._groups)
+        self._forward = ForwardPass(
+            forward, describe, self._collector, self._precision, self._passes, self._groups
+        )
         watches = policy.mode == "watch"
         self._reader = Reader(model, self._setup, self._collector, policy.sample_every, watches=watches)
         self._loaders = Loaders(
@@ -147,8 +149,11 @@ class Machinery:
             groups=self._groups,
             unlearned=self._loaders.unlearned,
         )
-        self._early = EarlyWatch(model, self._recorder, self._reader.due, first=self._ranks.first)
-        self._margins = PlanMargins(model, self._recorder, self._reader.due, alone=self._ranks.world == 1)
+        self._watches = (
+            EarlyWatch(model, self._recorder, self._reader.due, first=self._ranks.first),
+            PlanMargins(model, self._recorder, self._reader.due, alone=self._ranks.world == 1),
+        )
+        """What is hooked in sampled steps."""
         self._post_training = PostTrainingWatch(self._recorder, first=self._ranks.first)
         self._replays = Replays(
             policy.replay_every,
@@ -156,7 +161,6 @@ class Machinery:
             self._ranks,
             self._recorder,
             forward=self._forward,
-            passes=self._passes,
             buffers=self._setup.buffers,
         )
         self._own = OwnState(
@@ -176,7 +180,7 @@ class Machinery:
             keep_frozen=policy.keep_frozen,
             writes=self._ranks.writers,
         )
-        comparison = Comparison(parts, self._ranks, self._forward, self._passes)
+        comparison = Comparison(parts, self._ranks, self._forward)
         self._recovery = Recovery(
             parts,
             policy,
@@ -194,18 +198,13 @@ class Machinery:
             policy,
             self._ranks,
             self._recorder,
-            precision=self._precision,
             forward=self._forward,
-            passes=self._passes,
             known_good=self._recovery.known_good,
             evidence=self._replays.evidence.get,
         )
         if policy.mode == "watch" and forward is not None and roster.device.type == "cpu":
             self._setup.alarm = lambda decided: self._incidents.look(decided, self._step, taken=False)
-        on_probation = OnProbation(self._judge, self._recovery, comparison, self._recorder, self._incidents)
-        self._after = StepActions(
-            self._setup, self._judge, self._recovery, self._recorder, self._incidents, on_probation
-        )
+        self._after = StepActions(self._setup, self._judge, self._recovery, self._recorder, self._incidents, comparison)
         self._saving = None if run_dir is None or self._driven else Saving(parts, policy, self._ranks, self._recorder)
         self._progress = Progress(
             self._ranks,
@@ -269,18 +268,18 @@ class Machinery:
         self._passes.forget()
         self._groups.forget()
         self._replays.forget()
-        self._early.forget()
-        self._margins.forget()
+        for watch in self._watches:
+            watch.forget()
 
     def _tell_sample(self, sample: Sample) -> None:
         self._recorder.post(sample, self._setup.roster.names)
-        self._early.post(sample)
-        self._margins.post(sample.step)
+        for watch in self._watches:
+            watch.post(sample)
 
     def _take_note(self, decided: list[JudgedStep], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
-        self._early.collect(wait=wait)
-        self._margins.collect(wait=wait)
+        for watch in self._watches:
+            watch.collect(wait=wait)
         for finding in self._desync.collect(wait=wait):
             self._recorder.find(finding, self._step)
         decision = self._after.follow(decided, self._step)
@@ -305,10 +304,10 @@ class Machinery:
 
     def _between_steps(self) -> None:
         self._desync.look(self._step, self._setup.roster)
-        self._early.expect(self._step + 1)
-        self._margins.expect(self._step + 1)
+        for watch in self._watches:
+            watch.expect(self._step + 1)
         if (slowest := self._progress.slowest(self._step)) is not None:
-            self._recorder.pace(slowest, self._progress.host_of(slowest.rank), self._step)
+            self._recorder.pace(slowest, self._step)
         if (what := self._expected.pop(self._step + 1, None)) is not None:
             self._begin_phase(what)
         if self._saving is not None:

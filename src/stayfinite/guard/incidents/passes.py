@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -250,16 +252,15 @@ class ForwardPass:
     def __init__(
         self,
         function: Callable[[Any], Tensor] | None,
-        precision: PrecisionControl,
+        describe: Callable[[Any], Described] | None,
         collector: LossCollector,
+        precision: PrecisionControl,
         passes: Passes,
-        describe: Callable[[Any], Described] | None = None,
-        groups: Groups | None = None,
+        groups: Groups,
     ) -> None:
-        self.function = function
-        self.describe = describe
-        self._groups = groups
-        self._precision, self._collector, self._passes = precision, collector, passes
+        self.function, self.describe = function, describe
+        self.precision, self.passes = precision, passes
+        self._collector, self._groups = collector, groups
 
     def __call__(self, batch: Any) -> Tensor:
         """Return the loss of a batch.
@@ -272,16 +273,21 @@ class ForwardPass:
                 "guard.forward() needs a forward function",
                 fix="build it with Guard(..., forward=lambda batch: model(**batch).loss), or compute the loss yourself",
             )
+        with self.precision.autocast(), self.recorded(batch) as passed:
+            loss = self.function(batch)
+            passed(loss)
+        return loss
+
+    @contextmanager
+    def recorded(self, batch: Any) -> Iterator[Callable[[Tensor], None]]:
+        """Context for a forward pass on this batch, inside its autocast; call the yielded function with the loss."""
         self._collector.see(batch)
         # Evaluation is not part of a step.
-        if self._groups is not None and torch.is_grad_enabled():
+        if torch.is_grad_enabled():
             self._groups.see(batch)
-        with self._precision.autocast():
-            began = self._passes.begin(batch)
-            try:
-                loss = self.function(batch)
-            except BaseException:
-                self._passes.take_back(began)
-                raise
-        self._passes.end(began, loss)
-        return loss
+        began = self.passes.begin(batch)
+        try:
+            yield partial(self.passes.end, began)
+        except BaseException:
+            self.passes.take_back(began)
+            raise

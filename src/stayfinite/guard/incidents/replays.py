@@ -29,7 +29,7 @@ from stayfinite.core.replays import (
     kind_of,
 )
 from stayfinite.guard.gates.buffers import RunningBuffers
-from stayfinite.guard.incidents.passes import ForwardPass, Pass, Passes
+from stayfinite.guard.incidents.passes import ForwardPass, Pass
 from stayfinite.guard.incidents.step_rerun import (
     GradientSums,
     StepRerun,
@@ -127,12 +127,11 @@ class Replays:
         recorder: Recorder,
         *,
         forward: ForwardPass,
-        passes: Passes,
         buffers: RunningBuffers,
     ) -> None:
         self._rhythm = Rhythm(every)
         self._model, self._ranks, self._recorder = model, ranks, recorder
-        self._forward, self._passes = forward, passes
+        self._forward, self._passes = forward, forward.passes
         self._rerun = StepRerun(model, buffers, ranks.world)
         self._comparable = Comparable()
         self._sums: GradientSums | None = None

@@ -20,7 +20,7 @@ from stayfinite.autopsy.steps.surroundings import is_compiled
 from stayfinite.autopsy.worlds.worlds import Materials
 from stayfinite.errors import OrderError
 from stayfinite.guard.incidents.capturing import Case, good_weights, is_sharded
-from stayfinite.guard.incidents.passes import ForwardPass, Pass, Passes, share_of
+from stayfinite.guard.incidents.passes import ForwardPass, Pass, share_of
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.state.landing import settle
 from stayfinite.state.parts import TrainingParts, unwrapped
@@ -200,11 +200,11 @@ class Comparison:
 
     Arguments:
         ranks: all processes; each runs its own batches, and the mean counts.
-        passes: recent batches, while an unusual step is on probation.
+        forward: the forward pass, with the recent batches while an unusual step is on probation.
     """
 
-    def __init__(self, parts: TrainingParts, ranks: Ranks, forward: ForwardPass, passes: Passes) -> None:
-        self._parts, self._ranks, self._forward, self._passes = parts, ranks, forward, passes
+    def __init__(self, parts: TrainingParts, ranks: Ranks, forward: ForwardPass) -> None:
+        self._parts, self._ranks, self._forward, self._passes = parts, ranks, forward, forward.passes
 
     @property
     def possible(self) -> bool:

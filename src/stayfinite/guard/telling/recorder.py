@@ -159,14 +159,14 @@ class Recorder:
         if event in WORTH_A_LOOK:
             self.redraw()
 
-    def pace(self, slowest: Any, host: str, step: int) -> None:
+    def pace(self, slowest: Any, step: int) -> None:
         """Record the slowest rank's share of a step, which all ranks know."""
-        self._tally.slowest = (slowest.rank, host, slowest.share, slowest.mean_share)
+        self._tally.slowest = (slowest.rank, slowest.host, slowest.share, slowest.mean_share)
         self.announce(
             "slowest-rank",
             step,
             slowest_rank=slowest.rank,
-            host=host,
+            host=slowest.host,
             share=round(slowest.share, 4),
             mean_share=round(slowest.mean_share, 4),
             step_seconds=round(slowest.step_seconds, 6),
