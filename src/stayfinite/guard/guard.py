@@ -14,12 +14,7 @@ from stayfinite.core.decision import Decision
 from stayfinite.core.html import panel
 from stayfinite.core.stalls import Phase
 from stayfinite.errors import OrderError, UsageError
-from stayfinite.guard.checks import (
-    check_first_backward,
-    check_gathered,
-    check_loss,
-    check_parts,
-)
+from stayfinite.guard import checks
 from stayfinite.guard.feeding.batches import Batches
 from stayfinite.guard.graphing.graphed import GraphedStep, graphed
 from stayfinite.guard.machinery import Machinery
@@ -113,8 +108,8 @@ class Guard(Machinery):
                 "guard.backward() is not for pipelines: the schedule runs backward",
                 fix="losses = []; schedule.step(..., losses=losses); guard.step(losses)",
             )
-        check_loss(loss)
-        check_parts(parts or {})
+        checks.check_loss(loss)
+        checks.check_parts(parts or {})
         self._hear(signals)
         scaler = self._setup.scaler
         scaled = loss if scaler is None else scaler.scale(loss)
@@ -124,7 +119,7 @@ class Guard(Machinery):
         except BaseException as error:
             # Gradients of a partial backward pass must not leak into the next step.
             self._start_afresh()
-            check_first_backward(error)
+            checks.check_first_backward(error)
             raise
         self._take_in(full_value(loss), parts or {})
 
@@ -155,7 +150,7 @@ class Guard(Machinery):
             self.backward(cast(Tensor, loss), parts=parts, signals=signals)
         else:
             self._hear(signals)
-        gathered = check_gathered(self._collector.loss, stray=parts if loss is None else None)
+        gathered = checks.check_gathered(self._collector.loss, stray=parts if loss is None else None)
         scaler = self._setup.scaler
         try:
             reading, sampler, decided = self._weigh(gathered)

@@ -16,13 +16,7 @@ from stayfinite.core.policy import Policy
 from stayfinite.core.probation import resumed
 from stayfinite.core.stalls import Phase
 from stayfinite.errors import UsageError
-from stayfinite.guard.checks import (
-    check_construction,
-    check_engine,
-    check_max_norm,
-    check_signals,
-    check_weights,
-)
+from stayfinite.guard import checks
 from stayfinite.guard.feeding.loaders import Loaders
 from stayfinite.guard.gates.buffers import RunningBuffers
 from stayfinite.guard.gates.gates import Judge, JudgedStep, TrainingSetup
@@ -30,7 +24,7 @@ from stayfinite.guard.gates.reader import Reader
 from stayfinite.guard.gates.schedule import LearningRateCut, Schedule, Scheduler
 from stayfinite.guard.incidents.incidents import Incidents
 from stayfinite.guard.incidents.passes import ForwardPass, Passes
-from stayfinite.guard.incidents.replays import Replays, marked
+from stayfinite.guard.incidents.replays import Replays
 from stayfinite.guard.incidents.rerunning import Comparison
 from stayfinite.guard.lifetime import Lifetime, stopped, where
 from stayfinite.guard.ranks.desync import DesyncWatch
@@ -92,16 +86,17 @@ class Machinery:
                 f"Policy(replay_every={policy.replay_every}) needs a forward function",
                 fix="build it with Guard(..., forward=lambda batch: model(**batch).loss) and call guard.forward(batch)",
             )
-        check_construction(model, optimizer, None if self._driven else scheduler, scaler, policy, run_dir, console)
+        checked = None if self._driven else scheduler
+        checks.check_construction(model, optimizer, checked, scaler, policy, run_dir, console)
         if not self._driven:
-            check_engine(model)
+            checks.check_engine(model)
         self._model = model
         self._optimizer = optimizer
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        self._max_norm = check_max_norm(max_norm)
+        self._max_norm = checks.check_max_norm(max_norm)
         self._judge = Judge(policy, self._max_norm)
         roster = take_roster(model, optimizer, partial=self._driven)
-        check_weights(roster, scaler)
+        checks.check_weights(roster, scaler)
         self._ranks = Ranks(model, roster)
         self._desync = DesyncWatch(self._ranks, policy.desync_steps)
         cut = LearningRateCut(policy)
@@ -226,7 +221,7 @@ class Machinery:
 
     def _hear(self, signals: Mapping[str, Tensor | float] | None) -> None:
         if signals:
-            check_signals(signals)
+            checks.check_signals(signals)
             whole = {name: full_value(value) if isinstance(value, Tensor) else value for name, value in signals.items()}
             self._collector.hear(whole, self._setup.roster.device)
 
@@ -251,7 +246,9 @@ class Machinery:
         own = self._reader.read(self._step + 1, loss, first=first, unscale=unscale, norm=norm)
         if scale is not None:
             own = replace(own, loss_scale=torch.tensor(scale, device=own.gradients.total.device))
-        reading = marked(self._ranks.combine(own, self._setup.roster), found)
+        reading = self._ranks.combine(own, self._setup.roster)
+        if found is not None:
+            reading = replace(reading, mismatch=found.sentence, mismatched=found.ranks)
         self._progress.at(Phase.AFTER, reading.step)
         self._step = reading.step
         self._passes.close(self._step)

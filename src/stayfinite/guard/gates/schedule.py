@@ -1,5 +1,8 @@
-"""The learning rate: the schedule, which does not advance at a refused step even if the refusal is known late; a cut that it
-never sees; and the settings of an optimizer's groups.
+"""The learning rate: the schedule, which does not advance at a refused step even if the refusal is known late; a cut
+that it never sees; and the settings of an optimizer's groups.
+
+Many schedulers compute the next learning rate from the current one, so a permanent change in the optimizer would
+distort the schedule. A cut is applied only around the optimizer's step.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from torch.optim import Optimizer
 
 from stayfinite.core.policy import Policy
 from stayfinite.errors import StateError
+from stayfinite.state.parts import stateful
 
 GroupSettings = list[dict[str, Any]]
 
@@ -67,9 +71,7 @@ class Schedule:
     @property
     def rewindable(self) -> bool:
         """Whether an advance can be undone."""
-        return self._scheduler is None or (
-            hasattr(self._scheduler, "state_dict") and hasattr(self._scheduler, "load_state_dict")
-        )
+        return self._scheduler is None or stateful(self._scheduler) is not None
 
     def advance(self) -> None:
         """Advance after an accepted step."""
@@ -79,8 +81,9 @@ class Schedule:
     def advance_ahead(self) -> None:
         """Advance before the step's verdict is known."""
         if self._scheduler is not None:
-            before = self._remember(self._scheduler)
-            self._scheduler.step()
+            scheduler: Any = self._scheduler
+            before = _copied(scheduler.state_dict()), settings_of(self._optimizer)
+            scheduler.step()
             self._before.append(before)
 
     def settle(self, *, refused: bool) -> None:
@@ -89,21 +92,16 @@ class Schedule:
             return
         if refused:
             # Undo the last advance: which one does not matter, they are all alike.
-            self._restore(self._scheduler, self._before.pop())
+            scheduler: Any = self._scheduler
+            state, settings = self._before.pop()
+            scheduler.load_state_dict(state)
+            give_back(self._optimizer, settings)
         else:
             self._before.popleft()
 
     def forget(self) -> None:
         """Forget unsettled states, after the scheduler was restored."""
         self._before.clear()
-
-    def _remember(self, scheduler: Any) -> tuple[Any, GroupSettings]:
-        return _copied(scheduler.state_dict()), settings_of(self._optimizer)
-
-    def _restore(self, scheduler: Any, before: tuple[Any, GroupSettings]) -> None:
-        state, settings = before
-        scheduler.load_state_dict(state)
-        give_back(self._optimizer, settings)
 
 
 def _copied(value: Any) -> Any:
@@ -152,14 +150,12 @@ class LearningRateCut:
         if factor == 1.0:
             yield
             return
-        before = [_value(group["lr"]) for group in optimizer.param_groups]
-        for group, rate in zip(optimizer.param_groups, before, strict=True):
-            _set(group, rate * factor)
+        before = [{"lr": settings["lr"]} for settings in settings_of(optimizer)]
+        give_back(optimizer, [{"lr": each["lr"] * factor} for each in before])
         try:
             yield
         finally:
-            for group, rate in zip(optimizer.param_groups, before, strict=True):
-                _set(group, rate)
+            give_back(optimizer, before)
 
     def state_dict(self) -> dict[str, Any]:
         return {"taken": self._taken}
@@ -169,15 +165,3 @@ class LearningRateCut:
         if taken is not None and not isinstance(taken, int):
             raise StateError(f"not a saved rate cut: {state!r}", fix="pass what state_dict() returned")
         self._taken = taken
-
-
-def _value(rate: float | Tensor) -> float | Tensor:
-    return rate.clone() if isinstance(rate, Tensor) else rate
-
-
-def _set(group: dict[str, Any], rate: float | Tensor) -> None:
-    # Fused kernels and captured graphs keep a reference to the tensor.
-    if isinstance(group["lr"], Tensor):
-        group["lr"].fill_(rate)
-    else:
-        group["lr"] = rate

@@ -10,24 +10,15 @@ so together, equally often. The comparison is still per rank: its loss, and its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from torch import nn
 
+from stayfinite.core import replays
 from stayfinite.core.finding import Finding
-from stayfinite.core.replays import (
-    CALIBRATING,
-    CALIBRATING_RERUNS,
-    RERUNS,
-    Comparable,
-    Kind,
-    Print,
-    Rhythm,
-    is_nature,
-    kind_of,
-)
+from stayfinite.core.replays import Comparable, Kind, Print, Rhythm
 from stayfinite.guard.gates.buffers import RunningBuffers
 from stayfinite.guard.incidents.passes import ForwardPass, Pass
 from stayfinite.guard.incidents.step_rerun import (
@@ -40,7 +31,6 @@ from stayfinite.guard.incidents.step_rerun import (
 )
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.telling.recorder import Recorder
-from stayfinite.measure.reading import Reading
 from stayfinite.measure.roster import SHOWN, Roster
 
 
@@ -76,11 +66,6 @@ class Mismatch:
     sentence: str
 
 
-def marked(reading: Reading, found: Mismatch | None) -> Reading:
-    """Add the result of the re-runs to a reading."""
-    return reading if found is None else replace(reading, mismatch=found.sentence, mismatched=found.ranks)
-
-
 def in_words(report: Report, machines: list[str]) -> str:
     """Describe how a re-run differed, and where."""
     what = []
@@ -102,14 +87,6 @@ def finding_of(step: int, report: Report, sentence: str) -> Finding:
         evidence=(sentence,),
         fix="drain the machine and test the device (dcgmi diag -r 3); `stayfinite hardware RUNS` shows which machine",
     )  # fmt: skip
-
-
-@dataclass(slots=True)
-class _Count:
-    replayed: int = 0
-    mismatches: int = 0
-    not_run: int = 0
-    said: set[str] = field(default_factory=set)
 
 
 class Replays:
@@ -139,7 +116,8 @@ class Replays:
         """Roster of the current step."""
         self._together = computes_together(model)
         self._rehearsed = ranks.world == 1 or self._together
-        self._count = _Count()
+        self._replayed = self._mismatches = self._not_run = 0
+        self._said: set[str] = set()
         self._differed: set[int] = set()
         """Ranks on which a step was not reproducible during calibration."""
         self.evidence: dict[int, dict[str, Any]] = {}
@@ -168,7 +146,7 @@ class Replays:
         if not self._rhythm.due(step):
             return None
         report = self._look()
-        self._count.replayed += report.status in (Status.SAME, Status.DIFFERS)
+        self._replayed += report.status in (Status.SAME, Status.DIFFERS)
         reports = [report]
         if self._ranks.highest(int(report.status)) > Status.SAME:
             reports = self._ranks.gather(report)
@@ -179,8 +157,8 @@ class Replays:
 
     def finish(self, step: int) -> None:
         """Record how many steps this rank ran again."""
-        if self._count.replayed:
-            counts: dict[str, Any] = {"replayed": self._count.replayed, "mismatches": self._count.mismatches}
+        if self._replayed:
+            counts: dict[str, Any] = {"replayed": self._replayed, "mismatches": self._mismatches}
             self._recorder.trouble("replays", step, **counts | self._where())
 
     def in_words(self) -> str:
@@ -213,11 +191,11 @@ class Replays:
         if not self._rehearsed:
             self._rerun.run(forward, passes, roster, sums, rehearsal=True)
             self._rehearsed = True
-        usual = CALIBRATING_RERUNS if self._rhythm.calibrating else 1
+        usual = replays.CALIBRATING_RERUNS if self._rhythm.calibrating else 1
         runs = [first, *(self._rerun.run(forward, passes, roster, sums) for _ in range(usual))]
         odd = [run for run in runs[1:] if not self._comparable.agree(first, run)]
         if self._any_rank(bool(odd)) and not self._rhythm.calibrating:
-            runs += [self._rerun.run(forward, passes, roster, sums) for _ in range(RERUNS - usual)]
+            runs += [self._rerun.run(forward, passes, roster, sums) for _ in range(replays.RERUNS - usual)]
         if not odd:
             return Report(Status.SAME)
         report = self._report(runs)
@@ -238,7 +216,7 @@ class Replays:
             places.update(where)
         return Report(
             Status.DIFFERS,
-            kind=kind_of(runs, self._comparable),
+            kind=replays.kind_of(runs, self._comparable),
             losses=tuple(run.value for run in runs),
             loss_differs=loss,
             parameters=tuple(self._roster.names[place] for place in sorted(places)),
@@ -254,9 +232,9 @@ class Replays:
             self._say_once("replay-off", step, f"replay is off: {reports[rank].reason}")
             return None
         if worst is Status.NOT_RUN:
-            self._count.not_run += 1
+            self._not_run += 1
             reason = next((each.reason for each in reports if each.reason), "no batch went through guard.forward")
-            if self._count.not_run == CALIBRATING:
+            if self._not_run == replays.CALIBRATING:
                 # Without calibration a mismatch cannot be recognized, and every step would be tried.
                 off = self._rhythm.calibrating
                 self._say_once(
@@ -268,12 +246,12 @@ class Replays:
         differing = tuple(rank for rank, report in enumerate(reports) if report.status is Status.DIFFERS)
         if self._rhythm.calibrating:
             self._differed.update(differing)
-            if self._rhythm.done + 1 == CALIBRATING:
+            if self._rhythm.done + 1 == replays.CALIBRATING:
                 self._calibrated(step)
             return None
         if not differing:
             return None
-        if is_nature(len(differing), self._ranks.world):
+        if replays.is_nature(len(differing), self._ranks.world):
             self._leave_out_differing(own)
             self._say_restricted(step)
             return None
@@ -282,7 +260,7 @@ class Replays:
     def _calibrated(self, step: int) -> None:
         if not self._differed:
             return
-        if self._ranks.world > 1 and not is_nature(len(self._differed), self._ranks.world):
+        if self._ranks.world > 1 and not replays.is_nature(len(self._differed), self._ranks.world):
             # The same code is reproducible on the other ranks.
             self._suspect(step, sorted(self._differed))
         self._say_restricted(step)
@@ -307,20 +285,17 @@ class Replays:
 
     def _mismatch(self, step: int, ranks: tuple[int, ...], reports: Sequence[Report], own: Report) -> Mismatch:
         if self._ranks.rank in ranks:
-            self._count.mismatches += 1
-            record = self._record(own)
+            self._mismatches += 1
             self.evidence.clear()
-            self.evidence[step] = record
-            self._recorder.trouble("replay-mismatch", step, **record)
+            self.evidence[step] = self._record(own)
+            self._recorder.trouble("replay-mismatch", step, **self.evidence[step])
         guilty = reports[ranks[0]] if len(reports) > 1 else own
-        machines = self._ranks.machines
-        sentence = in_words(guilty, [f"{machines[rank]}{self._rank_in_words(rank)}" for rank in ranks])
+        sentence = in_words(guilty, list(map(self._rank_in_words, ranks)))
         self._recorder.find(finding_of(step, guilty, sentence), step)
         return Mismatch(ranks, sentence)
 
     def _suspect(self, step: int, ranks: list[int]) -> None:
-        machines = self._ranks.machines
-        names = ", ".join(f"{machines[rank]}{self._rank_in_words(rank)}" for rank in ranks)
+        names = ", ".join(map(self._rank_in_words, ranks))
         if self._ranks.rank in ranks:
             self._recorder.trouble("replay-suspect", step, **self._where())
         line = f"WARNING: re-runs differ on {names}, but not on other ranks: possible device fault"
@@ -334,17 +309,18 @@ class Replays:
             "losses": list(own.losses),
             "parameters": list(own.parameters[:SHOWN]),
             "differing": len(own.parameters),
-            "replayed": self._count.replayed,
-            "mismatches": self._count.mismatches,
+            "replayed": self._replayed,
+            "mismatches": self._mismatches,
         }
 
     def _where(self) -> dict[str, Any]:
         return {"rank": self._ranks.rank, **self._ranks.machine.to_json()}
 
     def _rank_in_words(self, rank: int) -> str:
-        return f" (rank {rank})" if self._ranks.world > 1 else ""
+        machine = self._ranks.machines[rank]
+        return f"{machine} (rank {rank})" if self._ranks.world > 1 else f"{machine}"
 
     def _say_once(self, event: str, step: int, line: str) -> None:
-        if event not in self._count.said:
-            self._count.said.add(event)
+        if event not in self._said:
+            self._said.add(event)
             self._recorder.announce(event, step, line, reason=line)
