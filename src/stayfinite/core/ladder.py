@@ -235,12 +235,12 @@ def _take(signals: Signals, verdict: Verdict, max_norm: float | None) -> Decisio
     clipped = max_norm is not None and signals.grad_norm > max_norm
     action = Action.CLIP if clipped else Action.ACCEPT
     if verdict and Verdict.NEW_LEVEL in verdict:
-        reason = f"loss {signals.loss:.4g}, grad norm {signals.grad_norm:.4g}: a new level"
-        return Decision(action=action, code=Code.NEW_LEVEL, reason=reason, signals=signals)
-    if clipped:
-        reason = f"grad norm {signals.grad_norm:.4g} clipped to {max_norm:g}"
-        return Decision(action=action, code=Code.LARGE_GRADIENT, reason=reason, signals=signals)
-    return Decision(action=action, code=Code.FINITE, reason="", signals=signals)
+        code, reason = Code.NEW_LEVEL, f"loss {signals.loss:.4g}, grad norm {signals.grad_norm:.4g}: a new level"
+    elif clipped:
+        code, reason = Code.LARGE_GRADIENT, f"grad norm {signals.grad_norm:.4g} clipped to {max_norm:g}"
+    else:
+        code, reason = Code.FINITE, ""
+    return Decision(action=action, code=code, reason=reason, signals=signals)
 
 
 def _take_unusual(
@@ -254,14 +254,14 @@ def _take_unusual(
         action, bounded = (Action.CLIP if clipped else Action.ACCEPT), None
     else:
         action, bounded = Action.BOUND, highest
-    fault = Verdict.FAULT in verdict
     if bounded is not None:
         code, reason = Code.UNUSUAL_GRADIENT, f"{unusual_norm(signals, before)}; limited to {bounded:.4g}"
-        return Decision(action=action, code=code, reason=reason, signals=signals, limit=bounded, fault=fault)
-    if Verdict.LOSS_SPIKE in verdict:
-        reason = unusual_loss(signals, before)
-        return Decision(action=action, code=Code.UNUSUAL_LOSS, reason=reason, signals=signals, fault=fault)
-    return _take(signals, Verdict.FINE, max_norm)
+    elif Verdict.LOSS_SPIKE in verdict:
+        code, reason = Code.UNUSUAL_LOSS, unusual_loss(signals, before)
+    else:
+        return _take(signals, Verdict.FINE, max_norm)
+    fault = Verdict.FAULT in verdict
+    return Decision(action=action, code=code, reason=reason, signals=signals, limit=bounded, fault=fault)
 
 
 def _refuse(

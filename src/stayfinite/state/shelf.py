@@ -13,7 +13,7 @@ import re
 import shutil
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,6 @@ class Manifest:
     serial: int
     """Increases with every checkpoint of a directory. After a rollback the newest one may have a lower step."""
 
-    files: dict[str, dict[str, Any]]
-    """Size and SHA-256 of every other file."""
-
-    keys_digest: str
-    """Fingerprint of the architecture: names, shapes and dtypes of parameters and buffers."""
-
     ranks: int
     """Number of processes that wrote it."""
 
@@ -48,19 +42,14 @@ class Manifest:
     written_as: str
     """Name of the directory while it was written."""
 
+    keys_digest: str
+    """Fingerprint of the architecture: names, shapes and dtypes of parameters and buffers."""
+
+    files: dict[str, dict[str, Any]]
+    """Size and SHA-256 of every other file."""
+
     def to_json(self) -> str:
-        record = {
-            "version": VERSION,
-            "step": self.step,
-            "good": True,
-            "serial": self.serial,
-            "ranks": self.ranks,
-            "sharded": self.sharded,
-            "written_as": self.written_as,
-            "keys_digest": self.keys_digest,
-            "files": self.files,
-        }
-        return json.dumps(record, indent=1)
+        return json.dumps({"version": VERSION, "step": self.step, "good": True, **asdict(self)}, indent=1)
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
