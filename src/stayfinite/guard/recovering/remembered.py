@@ -37,7 +37,9 @@ def read_remembered(state: Mapping[str, Any]) -> Remembered:
         StateError: another version, or not a guard's state.
     """
     with reading_state(state):
-        parts = {name: dict(state[name]) for name in ("cut", "precision", "ledger", "post_training")}
+        parts = {name: dict(state[name]) for name in ("cut", "precision", "ledger")}
+        # A state from before signals were kept has none.
+        parts["post_training"] = dict(state.get("post_training", {}))
         LearningRateCut(Policy()).load_state_dict(parts["cut"])
         PrecisionControl(None, torch.device("cpu")).load_state_dict(parts["precision"])
         read_ledgers(parts["ledger"])
