@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from stayfinite import Guard, Policy
-from stayfinite.core.cadence import LEAST_STEPS
+from stayfinite.core.keeping import LEAST_STEPS
 
 PROMISE = 1.02
 COPIES = 2

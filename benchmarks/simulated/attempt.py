@@ -14,11 +14,9 @@ import numpy as np
 from benchmarks.simulated.disk import Disk, Pending, Share
 from benchmarks.simulated.faults import Fault, Planned
 from benchmarks.simulated.kin import Kin, SimulatedRing, State
-from stayfinite.core.agreeing import Agreement
-from stayfinite.core.cadence import SnapshotCadence
 from stayfinite.core.decision import Action
 from stayfinite.core.judge import Judgement, Memory, after_rollback, judge
-from stayfinite.core.keeping import Keeping
+from stayfinite.core.keeping import Agreement, Keeping, SnapshotCadence
 from stayfinite.core.policy import Policy
 from stayfinite.core.sharing import Turn, first_rank
 from stayfinite.core.signals import Signals

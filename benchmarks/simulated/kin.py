@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from stayfinite.core.cadence import CheckpointCadence, SnapshotCadence
 from stayfinite.core.judge import Memory
-from stayfinite.core.keeping import Keeping
+from stayfinite.core.keeping import NO_CANDIDATE, CheckpointCadence, Keeping, Proof, SnapshotCadence, accept, refuse
+from stayfinite.core.ladder import Options
 from stayfinite.core.policy import Policy
-from stayfinite.core.proving import NO_CANDIDATE, Proof, accept, refuse
-from stayfinite.core.rungs import Options
 
 
 @dataclass(frozen=True, slots=True)

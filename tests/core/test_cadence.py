@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stayfinite.core.agreeing import Agreement, settle
-from stayfinite.core.cadence import FIRST_STEPS, LEAST_STEPS, CheckpointCadence, SnapshotCadence
+from stayfinite.core.keeping import FIRST_STEPS, LEAST_STEPS, Agreement, CheckpointCadence, SnapshotCadence, settle
 from stayfinite.core.policy import Policy
 
 

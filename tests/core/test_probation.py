@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from make_signals import finite_numbers
-from stayfinite.core.doubts import Blame, Probation, probation_from
+from stayfinite.core.doubts import Blame, Probation
+from stayfinite.core.judge import rebuilt
 from stayfinite.core.policy import Policy
 from stayfinite.core.probation import (
     GROWTH,
@@ -324,7 +325,7 @@ def test_whatever_comes_the_state_can_be_saved_and_nothing_is_asked_without_mean
             if found.move is Move.COMPARE:
                 found = compared(run.state, POLICY, known_good=100, earlier=loss if better else 1e9, present=1e8)
                 run.state = found.state
-            assert probation_from(json.loads(json.dumps(run.state, default=fields_of))) == run.state
+            assert rebuilt(Probation, json.loads(json.dumps(run.state, default=fields_of))) == run.state
             assert run.state.factor is None or run.state.factor >= POLICY.bound_factor
 
 
@@ -338,4 +339,4 @@ def test_a_damaged_state_is_an_error_and_no_nan_comes_in(damage):
     else:
         plain |= damage
     with pytest.raises((KeyError, TypeError, ValueError)):
-        probation_from(plain)
+        rebuilt(Probation, plain)

@@ -19,8 +19,8 @@ from small_training import OPTIMIZERS, Training, changed
 from stayfinite.errors import PoisonedState, PolicyError, StateError
 from stayfinite.state import shelf
 from stayfinite.state.checkpoints import Checkpointer, CheckpointWarning
-from stayfinite.state.manifest import read_manifest
 from stayfinite.state.reading import load, newest_good, verify
+from stayfinite.state.shelf import read_manifest
 from stayfinite.state.snapshots import SnapshotRing
 from stayfinite.state.training import capture, restore
 

@@ -5,8 +5,7 @@ import random
 import numpy as np
 import torch
 
-from stayfinite.state.rng import capture_rng, restore_rng
-from stayfinite.state.rng_memory import RngMemory
+from stayfinite.state.rng import RngMemory, capture_rng, restore_rng
 
 
 def test_it_tells_what_a_full_capture_tells_whichever_generator_moves():

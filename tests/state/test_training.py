@@ -9,7 +9,7 @@ from torch import nn
 
 from small_training import OPTIMIZERS, Training, changed
 from stayfinite.errors import StateError
-from stayfinite.state.host import HostMemory
+from stayfinite.state.landing import HostMemory
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.training import capture, restore
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import replace
 
 from stayfinite.core.series import RunSeries, Track
 
@@ -22,7 +21,7 @@ def counted_on(run: RunSeries) -> RunSeries:
         place = bisect_right(begins, line)
         return step if step is None or not place else step + shifts[place - 1]
 
-    counted = run.with_points(replace(point, step=shift(point.step, point.line)) for point in run.points)
+    counted = run.with_points(point._replace(step=shift(point.step, point.line)) for point in run.points)
     counted.metrics = {}
     for name, track in run.metrics.items():
         steps = [shift(step, line) for step, line in zip(track.steps, track.lines, strict=True)]

@@ -1,17 +1,65 @@
 """State of the probation: doubts about unusual steps, trials of earlier weights, past returns.
 
-Saved with the guard's memory and read back by :func:`probation_from`; judged in `probation`.
+Saved with the guard's memory and judged in `probation`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from statistics import median
 
-from stayfinite.core.levels import Level
+from stayfinite.core.spikes import MAD_TO_SIGMA, spread
+
+SPAN = 8
+"""Losses in the median."""
+
+LEAST_SIGMA = 0.04
+"""Minimum spread of a window on its scale, about 5 % of the loss."""
+
+HIGH, LOW = 3.0, 6.0
+"""Robust deviations of single losses at which the median of ``SPAN`` has left the window, up and down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Summary of a window of losses, on an asinh scale: linear near 0, logarithmic above."""
+
+    unit: float
+    """Linear range of the scale: the size of the losses, or their spread if they are near 0."""
+
+    middle: float
+    sigma: float
+
+    @classmethod
+    def of(cls, losses: Sequence[float]) -> Level:
+        """Level of a window of finite losses."""
+        middle, deviation = spread(losses)
+        unit = max(abs(middle), MAD_TO_SIGMA * deviation, 1e-30)
+        scaled = [math.asinh(loss / unit) for loss in losses]
+        middle, deviation = spread(scaled)
+        return cls(unit, middle, max(MAD_TO_SIGMA * deviation, LEAST_SIGMA))
+
+    def place(self, losses: Sequence[float]) -> float:
+        """Median of these losses on the window's scale."""
+        return math.asinh(median(losses) / self.unit)
+
+    def loss_at(self, place: float) -> float:
+        """Loss at a place on the scale."""
+        return math.sinh(min(place, 700.0)) * self.unit
+
+    @property
+    def high(self) -> float:
+        """Threshold above which the level has risen."""
+        return self.middle + HIGH * self.sigma
+
+    @property
+    def low(self) -> float:
+        """Threshold below which the level has fallen."""
+        return self.middle - LOW * self.sigma
+
 
 LATELY = 8
 """Steps during which an extraordinary update may show an effect."""
@@ -87,39 +135,3 @@ class Probation:
     """Bounded steps without harm since the factor last changed."""
     backs: tuple[tuple[int, int, Blame], ...] = ()
     """Recent returns: at which step, to which step, and the cause."""
-
-
-def probation_from(plain: Mapping[str, Any]) -> Probation:
-    """Rebuild a probation from ``dataclasses.asdict``, also after a JSON round trip.
-
-    Raises:
-        KeyError, TypeError, ValueError: not a probation.
-    """
-    if not plain:
-        return Probation()
-    doubt, trial = plain["doubt"], plain["trial"]
-    if doubt is not None:
-        windows = {name: finite_numbers(doubt[name]) for name in ("usual", "followed")}
-        doubt = Doubt(**{**doubt, **windows, "blame": Blame(doubt["blame"])})
-    if trial is not None:
-        trial = Trial(**{**trial, "losses": finite_numbers(trial["losses"])})
-    return Probation(
-        losses=finite_numbers(plain["losses"]),
-        rates=finite_numbers(plain["rates"]),
-        since_odd_update=int(plain["since_odd_update"]),
-        doubt=doubt,
-        trial=trial,
-        factor=None if plain["factor"] is None else float(plain["factor"]),
-        ceiling=float(plain["ceiling"]),
-        harmless=int(plain["harmless"]),
-        backs=tuple((int(at), int(to), Blame(blame)) for at, to, blame in plain["backs"]),
-    )
-
-
-def finite_numbers(values: Iterable[Any]) -> tuple[float, ...]:
-    """Convert a saved window to floats; ValueError if one is not finite."""
-    # An edited or damaged file must not bring in a NaN.
-    numbers = tuple(map(float, values))
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("a window holds NaN or inf")
-    return numbers

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from stayfinite.core.decision import Action, Decision
-from stayfinite.core.doubts import Probation, finite_numbers, probation_from
+from stayfinite.core.doubts import Probation
 from stayfinite.core.finding import Finding
-from stayfinite.core.ladder import NOTHING_TO_DO, LadderState, decide
+from stayfinite.core.ladder import NOTHING_TO_DO, LadderState, Options, decide
 from stayfinite.core.policy import Policy
 from stayfinite.core.probation import Followed, Means, Move, follow, start_anew
-from stayfinite.core.rungs import Options, RungState
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SpikeState, Verdict, examine, spread
 from stayfinite.core.trends import TrendState, forget_levels
@@ -45,33 +46,58 @@ class Memory:
         Raises:
             StateError: another version, or not a memory at all.
         """
-        try:
-            if plain["version"] != VERSION:
-                raise StateError(
-                    f"guard state has version {plain['version']!r}; this stayfinite reads {VERSION}",
-                    fix="resume with the version of stayfinite that wrote it, or start a new guard",
-                )
-            ladder, trends = dict(plain["ladder"]), dict(plain["trends"])
-            seen = dict(ladder.pop("spikes"))
-            spikes = SpikeState(**seen | {name: finite_numbers(seen[name]) for name in ("losses", "norms")})
-            tried = dict(ladder.pop("rungs"))
-            if tried["last_rollback"] is not None:
-                tried["last_rollback"] = (int(tried["last_rollback"][0]), str(tried["last_rollback"][1]))
-            for name in ("current", "medians"):
-                trends[name] = tuple(map(float, trends[name]))
-            trends["reported"] = frozenset(trends["reported"])
-            return cls(
-                LadderState(spikes=spikes, rungs=RungState(**tried), **ladder),
-                TrendState(**trends),
-                probation_from(plain.get("probation", {})),
-            )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            if isinstance(error, StateError):
-                raise
+        with reading_state(plain):
+            memory: Memory = rebuilt(cls, {name: value for name, value in plain.items() if name != "version"})
+            return memory
+
+
+@contextmanager
+def reading_state(plain: Mapping[str, Any]) -> Iterator[None]:
+    """Context in which a saved state of the guard is read.
+
+    Raises:
+        StateError: it is of another version, or not a state at all.
+    """
+    try:
+        if plain["version"] != VERSION:
             raise StateError(
-                f"not a guard state: {type(error).__name__}: {error}",
-                fix="pass what guard.state_dict() returned",
-            ) from error
+                f"guard state has version {plain['version']!r}; this stayfinite reads {VERSION}",
+                fix="resume with the version of stayfinite that wrote it, or start a new guard",
+            )
+        yield
+    except StateError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StateError(
+            f"not a guard state: {type(error).__name__}: {error}",
+            fix="pass what guard.state_dict() returned",
+        ) from error
+
+
+def rebuilt(kind: Any, plain: Any) -> Any:
+    """Rebuild a value of this type from what ``dataclasses.asdict`` and JSON made of it.
+
+    Raises:
+        KeyError, TypeError, ValueError: something is missing, unknown or of another type, or a window is not finite.
+    """
+    if is_dataclass(kind):
+        make: Any = kind
+        plain, types = dict(plain), get_type_hints(kind)
+        if unknown := plain.keys() - types.keys():
+            raise TypeError(f"unknown {', '.join(map(str, unknown))}")
+        return make(**{name: rebuilt(each, plain[name]) for name, each in types.items()})
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        return None if plain is None else rebuilt(inner[0], plain)
+    if origin is not tuple:
+        return (dict if origin is Mapping else origin or kind)(plain)
+    if inner[-1] is Ellipsis:
+        inner = inner[:1] * len(plain)
+    values = tuple(rebuilt(each, value) for each, value in zip(inner, plain, strict=True))
+    # An edited or damaged file must not bring in a NaN.
+    if not all(math.isfinite(each) for each in values if isinstance(each, float)):
+        raise ValueError("a window holds NaN or inf")
+    return values
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,144 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from stayfinite.core import reasons, spikes
+from stayfinite.core import spikes
 from stayfinite.core.decision import Action, Code, Decision
 from stayfinite.core.policy import Policy
-from stayfinite.core.rungs import ORDER, Options, RungState, breathe, next_rung, take
 from stayfinite.core.signals import Signals
-from stayfinite.core.spikes import SpikeState, Verdict
+from stayfinite.core.spikes import SpikeState, Verdict, spread
+
+ORDER = (Action.CUT, Action.ROLLBACK, Action.ESCALATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Actions available now."""
+
+    cut: bool = False
+    """The guard can cut the learning rate."""
+
+    rollback_to: int | None = None
+    """Step of the newest known-good snapshot, or None."""
+
+    escalate_to: str | None = None
+    """Next safer precision, if the guard manages precision and there is one."""
+
+    rerun: bool = False
+    """Batches can be run again because the forward pass is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungState:
+    """Rungs taken so far."""
+
+    cuts: int = 0
+    rollbacks: int = 0
+    escalations: int = 0
+    highest: int = -1
+    """Index in ``ORDER`` of the highest rung in this spell; -1 for none."""
+    calm: int = 0
+    """Steps accepted since the last rung."""
+    last_rollback: tuple[int, str] | None = None
+    """Step that the last rollback went to, and the trouble that caused it."""
+
+
+def next_rung(trouble: str, state: RungState, policy: Policy, options: Options) -> Action:
+    """Return the rung to take now; STOP if none is left."""
+    for index, action in enumerate(ORDER):
+        beyond = index > state.highest or (action is Action.ESCALATE and index == state.highest)
+        if beyond and _possible(action, trouble, state, policy, options):
+            return action
+    return Action.STOP
+
+
+def take(action: Action, trouble: str, state: RungState, options: Options) -> RungState:
+    """State after this rung is taken."""
+    state = replace(state, highest=max(state.highest, ORDER.index(action)), calm=0)
+    if action is Action.CUT:
+        return replace(state, cuts=state.cuts + 1)
+    if action is Action.ESCALATE:
+        return replace(state, escalations=state.escalations + 1)
+    assert options.rollback_to is not None
+    return replace(state, rollbacks=state.rollbacks + 1, last_rollback=(options.rollback_to, trouble))
+
+
+def breathe(state: RungState, policy: Policy) -> RungState:
+    """Count an accepted step; enough of them end the spell."""
+    if state.highest < 0:
+        return state
+    calm = state.calm + 1
+    return replace(state, calm=calm, highest=-1 if calm >= policy.calm_steps else state.highest)
+
+
+def _possible(action: Action, trouble: str, state: RungState, policy: Policy, options: Options) -> bool:
+    if action is Action.CUT:
+        return options.cut and state.cuts < policy.max_cuts
+    if action is Action.ESCALATE:
+        return options.escalate_to is not None and state.escalations < policy.max_escalations
+    again = state.last_rollback == (options.rollback_to, trouble)
+    return options.rollback_to is not None and state.rollbacks < policy.max_rollbacks and not again
+
+
+def why_refused(signals: Signals, code: Code, before: SpikeState, policy: Policy) -> str:
+    """Describe why a step was refused; ``before`` is the spike test's state."""
+    match code:
+        case Code.LOSS_SPIKE:
+            return unusual_loss(signals, before)
+        case Code.GRADIENT_SPIKE:
+            return unusual_norm(signals, before)
+        case Code.SCALE_SEARCH:
+            return f"gradients overflow at loss scale {signals.loss_scale:,.10g}; the scaler lowers it and retries"
+        case Code.REPLAY_MISMATCH:
+            return signals.mismatch
+        case _:
+            return _not_finite(signals, policy)
+
+
+def unusual_loss(signals: Signals, before: SpikeState) -> str:
+    """A loss beside the usual one."""
+    usual = math.sinh(spread(before.losses)[0]) if before.losses else math.nan
+    return f"loss {signals.loss:.4g} (median of the last {len(before.losses)} steps {usual:.4g})"
+
+
+def unusual_norm(signals: Signals, before: SpikeState) -> str:
+    """A gradient norm beside the usual one."""
+    usual = math.exp(spread(before.norms)[0]) if before.norms else math.nan
+    median = f"median of the last {len(before.norms)} steps {usual:.4g}"
+    return f"grad norm {signals.grad_norm:.4g} ({median}), loss {signals.loss:.4g}"
+
+
+def rungs_taken(rungs: RungState) -> str:
+    """List actions beyond vetoes; starts with a comma, empty if none."""
+    taken = {"cut": rungs.cuts, "rollback": rungs.rollbacks, "escalation": rungs.escalations}
+    return "".join(f", {count} x {name}" for name, count in taken.items() if count)
+
+
+def _not_finite(signals: Signals, policy: Policy) -> str:
+    words = [f"loss is {signals.loss:.4g}"]
+    if signals.bad_ranks:
+        words[0] = f"rank {', '.join(map(str, signals.bad_ranks))} is bad: {words[0]}"
+    if bad := [f"{name} {value:.4g}" for name, value in signals.parts.items() if not math.isfinite(value)]:
+        words[0] += f" (its part {', '.join(bad)})"
+    if signals.bad_count:
+        words.append(_bad_gradients(signals))
+    elif not math.isfinite(signals.grad_norm) and not signals.parameters:
+        words.append("gradients are NaN or inf")
+    elif not math.isfinite(signals.grad_norm):
+        words.append(f"grad norm is {signals.grad_norm:.4g}: gradients are finite, but their squares overflow")
+    else:
+        words.append(f"gradients are finite (norm {signals.grad_norm:.4g})")
+    scale = signals.loss_scale
+    if scale is not None and math.isfinite(scale) and scale < policy.min_loss_scale:
+        words.append(f"the loss scale has collapsed to {scale:g}")
+    return "; ".join(words)
+
+
+def _bad_gradients(signals: Signals) -> str:
+    if signals.bad_count == signals.parameters:
+        return f"all {signals.parameters} gradients are NaN or inf"
+    first = ", ".join(signals.bad_parameters)
+    return f"{signals.bad_count} of {signals.parameters} gradients are NaN or inf, first {first}"
+
 
 NOTHING_TO_DO = Options()
 """Without snapshots, precision control or cuts, a stop follows directly after vetoes."""
@@ -103,12 +235,12 @@ def _take(signals: Signals, verdict: Verdict, max_norm: float | None) -> Decisio
     clipped = max_norm is not None and signals.grad_norm > max_norm
     action = Action.CLIP if clipped else Action.ACCEPT
     if verdict and Verdict.NEW_LEVEL in verdict:
-        reason = f"loss {signals.loss:.4g}, grad norm {signals.grad_norm:.4g}: a new level"
-        return Decision(action=action, code=Code.NEW_LEVEL, reason=reason, signals=signals)
-    if clipped:
-        reason = f"grad norm {signals.grad_norm:.4g} clipped to {max_norm:g}"
-        return Decision(action=action, code=Code.LARGE_GRADIENT, reason=reason, signals=signals)
-    return Decision(action=action, code=Code.FINITE, reason="", signals=signals)
+        code, reason = Code.NEW_LEVEL, f"loss {signals.loss:.4g}, grad norm {signals.grad_norm:.4g}: a new level"
+    elif clipped:
+        code, reason = Code.LARGE_GRADIENT, f"grad norm {signals.grad_norm:.4g} clipped to {max_norm:g}"
+    else:
+        code, reason = Code.FINITE, ""
+    return Decision(action=action, code=code, reason=reason, signals=signals)
 
 
 def _take_unusual(
@@ -122,14 +254,14 @@ def _take_unusual(
         action, bounded = (Action.CLIP if clipped else Action.ACCEPT), None
     else:
         action, bounded = Action.BOUND, highest
-    fault = Verdict.FAULT in verdict
     if bounded is not None:
-        code, reason = Code.UNUSUAL_GRADIENT, f"{reasons.unusual_norm(signals, before)}; limited to {bounded:.4g}"
-        return Decision(action=action, code=code, reason=reason, signals=signals, limit=bounded, fault=fault)
-    if Verdict.LOSS_SPIKE in verdict:
-        reason = reasons.unusual_loss(signals, before)
-        return Decision(action=action, code=Code.UNUSUAL_LOSS, reason=reason, signals=signals, fault=fault)
-    return _take(signals, Verdict.FINE, max_norm)
+        code, reason = Code.UNUSUAL_GRADIENT, f"{unusual_norm(signals, before)}; limited to {bounded:.4g}"
+    elif Verdict.LOSS_SPIKE in verdict:
+        code, reason = Code.UNUSUAL_LOSS, unusual_loss(signals, before)
+    else:
+        return _take(signals, Verdict.FINE, max_norm)
+    fault = Verdict.FAULT in verdict
+    return Decision(action=action, code=code, reason=reason, signals=signals, limit=bounded, fault=fault)
 
 
 def _refuse(
@@ -137,7 +269,7 @@ def _refuse(
 ) -> tuple[Decision, LadderState]:
     code = _veto_code(signals, verdict, before, policy)
     after = replace(after, vetoes={**after.vetoes, code: after.vetoes.get(code, 0) + 1})
-    reason = reasons.why_refused(signals, code, before.spikes, policy)
+    reason = why_refused(signals, code, before.spikes, policy)
     if code is Code.SCALE_SEARCH:
         after = replace(after, searching=after.searching + 1)
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
@@ -163,7 +295,7 @@ def _refuse(
         return Decision(action=Action.VETO, code=code, reason=reason, signals=signals), after
     tried = ", ".join(f"{count} x {name}" for name, count in after.vetoes.items())
     count = f"{after.in_total} steps in all" if spent is Code.VETOES_IN_TOTAL else f"{after.in_a_row} steps in a row"
-    reason = f"{count} were refused ({tried}{reasons.rungs_taken(after.rungs)}); the last: {reason}"
+    reason = f"{count} were refused ({tried}{rungs_taken(after.rungs)}); the last: {reason}"
     if action is not Action.STOP:
         after = replace(after, in_a_row=0, rungs=take(action, code, after.rungs, options))
     return Decision(action=action, code=spent, reason=reason, signals=signals), after

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -183,41 +184,11 @@ class Policy:
     """Share of silent parameters to report."""
 
     def __post_init__(self) -> None:
-        choices = {
-            "mode": get_args(Mode),
-            "spikes": get_args(Spikes),
-            "gate": get_args(GateChoice),
-            "precision": (*get_args(Precision), None),
-        }
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise _refusal(name, getattr(self, name), f"one of {', '.join(map(repr, allowed))}")
-        for name, least in _LEAST_COUNT.items():
-            value = getattr(self, name)
-            if value is None and name in _OPTIONAL:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise _refusal(name, value, f"a whole number of at least {least}")
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is None and name in _OPTIONAL:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value <= 0:
-                raise _refusal(name, value, "a number above 0")
-        for name in ("autopsy_seconds", "stall_seconds"):
-            seconds = getattr(self, name)
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or math.isnan(seconds) or seconds < 0:
-                raise _refusal(name, seconds, "a number of at least 0")
-        for name in _SWITCHES:
-            if not isinstance(getattr(self, name), bool):
-                raise _refusal(name, getattr(self, name), "True or False")
-        if self.warmup_widening < 1:
-            raise _refusal("warmup_widening", self.warmup_widening, "at least 1: early steps vary more, not less")
-        for name in ("cut_factor", "snapshot_share", "silent_share"):
-            if getattr(self, name) > 1:
-                raise _refusal(name, getattr(self, name), "a share above 0 and up to 1")
-        if self.bound_factor < 1:
-            raise _refusal("bound_factor", self.bound_factor, "at least 1: below 1, half of all steps would be bounded")
+        for names, fits, expected in _CHECKS:
+            for name in names:
+                value = getattr(self, name)
+                if not (fits(value) or (value is None and name in _OPTIONAL)):
+                    raise _refusal(name, value, expected)
         if self.warmup > self.window:
             raise _refusal("warmup", self.warmup, f"at most the window ({self.window})")
 
@@ -267,6 +238,35 @@ _POSITIVE = (
 )  # fmt: skip
 _SWITCHES = ("snapshots", "keep_frozen", "explain_scale_search", "report")
 _OPTIONAL = ("max_vetoes", "checkpoint_steps", "checkpoint_minutes")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def _one_of(name: str, *allowed: object) -> _Check:
+    return (name,), lambda value: value in allowed, f"one of {', '.join(map(repr, allowed))}"
+
+
+def _whole(name: str, least: int) -> _Check:
+    return (name,), lambda value: type(value) is int and value >= least, f"a whole number of at least {least}"
+
+
+_Check = tuple[tuple[str, ...], Callable[[Any], bool], str]
+_CHECKS: tuple[_Check, ...] = (
+    _one_of("mode", *get_args(Mode)),
+    _one_of("spikes", *get_args(Spikes)),
+    _one_of("gate", *get_args(GateChoice)),
+    _one_of("precision", *get_args(Precision), None),
+    *(_whole(name, least) for name, least in _LEAST_COUNT.items()),
+    (_POSITIVE, lambda value: _is_number(value) and value > 0, "a number above 0"),
+    (("autopsy_seconds", "stall_seconds"), lambda value: _is_number(value) and value >= 0, "a number of at least 0"),
+    (_SWITCHES, lambda value: type(value) is bool, "True or False"),
+    (("warmup_widening",), lambda value: value >= 1, "at least 1: early steps vary more, not less"),
+    (("cut_factor", "snapshot_share", "silent_share"), lambda value: value <= 1, "a share above 0 and up to 1"),
+    (("bound_factor",), lambda value: value >= 1, "at least 1: below 1, half of all steps would be bounded"),
+)
+"""Names of settings, what their values must fulfill, and the same in words."""
 
 
 def _refusal(name: str, value: object, expected: str) -> PolicyError:

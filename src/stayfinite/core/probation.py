@@ -19,8 +19,7 @@ import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from stayfinite.core.doubts import LATELY, Blame, Doubt, Probation, Trial
-from stayfinite.core.levels import SPAN, Level
+from stayfinite.core.doubts import LATELY, SPAN, Blame, Doubt, Level, Probation, Trial
 from stayfinite.core.policy import Policy
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SPIKE, Verdict

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, NamedTuple, cast
 
 MOST_POINTS = 65_536
 """More than a plot can show or a rule needs."""
@@ -49,8 +49,7 @@ class Message:
         return f"{self.source}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """One measured line. NaN if the line had NaN, ``None`` if it had no value."""
 
     line: int
@@ -121,24 +120,14 @@ class Track:
         self.lines += lines[first::stride]
 
 
-Row = tuple[
-    int,
-    float | None,
-    float | None,
-    float | None,
-    float | None,
-    float | None,
-    float | None,
-    float | None,
-    bool,
-]
+Row = tuple[Any, ...]
 """The fields of a ``Point``, in order."""
 
 Column = Sequence[float | None]
 """One value per line."""
 
-POINT_COLUMNS = ("step", "loss", "grad_norm", "lr", "loss_scale", "epoch", "throughput")
-COLUMNS = ("line", "step", "loss", "grad_norm", "lr", "loss_scale", "epoch", "throughput", "skipped")
+COLUMNS = Point._fields
+POINT_COLUMNS = COLUMNS[1:-1]
 
 
 class RunSeries:
@@ -180,10 +169,7 @@ class RunSeries:
         other.lines, other.total_steps, other.total_epochs = self.lines, self.total_steps, self.total_epochs
         other.counted, other.counted_none = self.counted, self.counted_none
         for point in points:
-            other.add(
-                point.line, point.step, point.loss, point.grad_norm, point.lr, point.loss_scale, point.epoch,
-                point.throughput, point.skipped,
-            )  # fmt: skip
+            other._append(point)
         return other
 
     def add(
@@ -226,7 +212,7 @@ class RunSeries:
             )
             kept.extend(zip(range(ordinal + first, ordinal + count, stride), chosen, strict=True))
             self.points_seen = ordinal + count
-            last = cast(Row, (lines[-1], *(part[-1] for part in parts), flags[-1]))
+            last = (lines[-1], *(part[-1] for part in parts), flags[-1])
             self._last = kept[-1] if kept and kept[-1][0] == ordinal + count - 1 else (ordinal + count - 1, last)
             return
         for row in zip(lines, *parts, flags, strict=True):
@@ -272,8 +258,7 @@ class RunSeries:
         index = COLUMNS.index(name)
         found: list[tuple[float, float, int]] = []
         for ordinal, row in self._kept():
-            value = row[index]
-            if value is not None:
+            if (value := row[index]) is not None:
                 found.append((float(ordinal) if row[1] is None else row[1], float(value), row[0]))
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Real
 
 import torch
@@ -96,23 +96,23 @@ def check_rate(lr: float, step: int) -> None:
 
 def check_parts(parts: Mapping[str, object]) -> None:
     """Raise LossError unless every part is a number."""
-    for name, part in parts.items():
-        if not isinstance(part, int | float) and not (isinstance(part, Tensor) and part.numel() == 1):
-            what = f"has shape {list(part.shape)}" if isinstance(part, Tensor) else f"is a {type(part).__name__}"
-            raise LossError(
-                f"loss part {name!r} must be a number, but {what}", fix="reduce it, for example with .mean()"
-            )
+    for words in _not_numbers("loss part", parts):
+        raise LossError(words, fix="reduce it, for example with .mean()")
 
 
 def check_signals(signals: Mapping[str, object]) -> None:
     """Raise UsageError unless every signal is a number."""
-    for name, signal in signals.items():
-        if not isinstance(signal, int | float) and not (isinstance(signal, Tensor) and signal.numel() == 1):
-            what = f"has shape {list(signal.shape)}" if isinstance(signal, Tensor) else f"is a {type(signal).__name__}"
-            raise UsageError(
-                f"signal {name!r} must be a number, but {what}",
-                fix="reduce it, for example with .mean(); stayfinite.rl.signals(...) makes all of them",
-            )
+    for words in _not_numbers("signal", signals):
+        raise UsageError(
+            words, fix="reduce it, for example with .mean(); stayfinite.rl.signals(...) makes all of them"
+        )
+
+
+def _not_numbers(kind: str, named: Mapping[str, object]) -> Iterator[str]:
+    for name, each in named.items():
+        if not isinstance(each, int | float) and not (isinstance(each, Tensor) and each.numel() == 1):
+            what = f"has shape {list(each.shape)}" if isinstance(each, Tensor) else f"is a {type(each).__name__}"
+            yield f"{kind} {name!r} must be a number, but {what}"
 
 
 def check_max_norm(max_norm: object) -> float | None:

@@ -35,7 +35,6 @@ from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.checks import check_max_norm
 from stayfinite.guard.gates.gates import JudgedStep
 from stayfinite.guard.guard import Guard
-from stayfinite.guard.incidents.passes import Pass
 from stayfinite.measure.gradients import HALF, clip_gradients
 from stayfinite.measure.reading import Reading
 from stayfinite.measure.sample import Sampler
@@ -69,16 +68,15 @@ class DrivenGuard(Guard):
         """
         self._life.check_open()
         self._setup.buffers.begin()
-        self._collector.see(batch)
         if torch.is_grad_enabled():
-            self._groups.see(batch)
             self._replays.expect(self._step + 1, self._setup.roster)
-        began = self._passes.begin(batch)
-        try:
-            yield _ender(self, began)
-        except BaseException:
-            self._passes.take_back(began)
-            raise
+        with self._forward.recorded(batch) as passed:
+
+            def end(loss: Tensor) -> None:
+                passed(loss)
+                self._progress.at(Phase.BACKWARD, self._step + 1)
+
+            yield end
 
     def lead(self, loss: Tensor) -> None:
         """Announce that backward starts at this loss, if it is not the one passed to :meth:`passing`."""
@@ -235,10 +233,3 @@ class DrivenGuard(Guard):
         """Not available: use :meth:`judge` and :meth:`settle`."""
         raise UsageError(NOT_HERE, fix="use driven.judge() and driven.settle()")
 
-
-def _ender(driven: DrivenGuard, began: Pass | None) -> Callable[[Tensor], None]:
-    def end(loss: Tensor) -> None:
-        driven._passes.end(began, loss)
-        driven._progress.at(Phase.BACKWARD, driven._step + 1)
-
-    return end

@@ -14,19 +14,14 @@ from stayfinite.core.decision import Decision
 from stayfinite.core.html import panel
 from stayfinite.core.stalls import Phase
 from stayfinite.errors import OrderError, UsageError
-from stayfinite.guard.checks import (
-    check_first_backward,
-    check_gathered,
-    check_loss,
-    check_parts,
-)
+from stayfinite.guard import checks
 from stayfinite.guard.feeding.batches import Batches
 from stayfinite.guard.graphing.graphed import GraphedStep, graphed
 from stayfinite.guard.machinery import Machinery
-from stayfinite.guard.recovering.remembered import Remembered
+from stayfinite.guard.recovering.remembered import read_remembered
 from stayfinite.guard.telling.live import curves_html
 from stayfinite.guard.words import policy_in_words, training_in_words
-from stayfinite.state.odd_values import refusing_odd_values
+from stayfinite.state.likeness import refusing_odd_values
 from stayfinite.state.shards import full_value
 
 
@@ -113,8 +108,8 @@ class Guard(Machinery):
                 "guard.backward() is not for pipelines: the schedule runs backward",
                 fix="losses = []; schedule.step(..., losses=losses); guard.step(losses)",
             )
-        check_loss(loss)
-        check_parts(parts or {})
+        checks.check_loss(loss)
+        checks.check_parts(parts or {})
         self._hear(signals)
         scaler = self._setup.scaler
         scaled = loss if scaler is None else scaler.scale(loss)
@@ -124,7 +119,7 @@ class Guard(Machinery):
         except BaseException as error:
             # Gradients of a partial backward pass must not leak into the next step.
             self._start_afresh()
-            check_first_backward(error)
+            checks.check_first_backward(error)
             raise
         self._take_in(full_value(loss), parts or {})
 
@@ -155,7 +150,7 @@ class Guard(Machinery):
             self.backward(cast(Tensor, loss), parts=parts, signals=signals)
         else:
             self._hear(signals)
-        gathered = check_gathered(self._collector.loss, stray=parts if loss is None else None)
+        gathered = checks.check_gathered(self._collector.loss, stray=parts if loss is None else None)
         scaler = self._setup.scaler
         try:
             reading, sampler, decided = self._weigh(gathered)
@@ -310,7 +305,7 @@ class Guard(Machinery):
         with refusing_odd_values(found.path):
             self._recall(found.remembered)
             if found.ledger:
-                self._loaders.load_ledger(found.ledger)
+                self._loaders.load_state_dict(found.ledger)
             self._loaders.stand_at(found.positions)
         return self._step
 
@@ -383,7 +378,7 @@ class Guard(Machinery):
         """The guard's memory as plain data; waits for pending steps."""
         if not self._life.over:
             self.flush()
-        return self._remembered().to_json()
+        return self._own.gather(self._step)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a saved state. Nothing changes if it does not fit.
@@ -392,6 +387,6 @@ class Guard(Machinery):
             StateError: another version, or not a guard's state.
         """
         self._life.check_open()
-        remembered = Remembered.from_json(state)
+        remembered = read_remembered(state)
         self.flush()
         self._recall(remembered)

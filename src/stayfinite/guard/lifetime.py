@@ -1,10 +1,12 @@
-"""Lifetime of a guard."""
+"""Lifetime of a guard, and the error that ends a stopped training."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from stayfinite.errors import GuardClosed, TrainingStopped
+from stayfinite.core.decision import Code, Decision
+from stayfinite.errors import BadStep, DeviceFault, GuardClosed, TrainingDiverged, TrainingStopped
 from stayfinite.guard.incidents.incidents import Incidents
 from stayfinite.guard.incidents.replays import Replays
 from stayfinite.guard.ranks.progress import Progress
@@ -12,6 +14,48 @@ from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.saving import Saving
 from stayfinite.guard.supervised import leave_word, use_exit_code
 from stayfinite.guard.telling.recorder import Recorder
+
+
+def where(decision: Decision) -> str:
+    """Step and batch in words."""
+    signals = decision.signals
+    shape = f" ({signals.batch_shape})" if signals.batch_shape else ""
+    return f"step {signals.step}, batch {signals.batch}{shape}"
+
+
+UNTOUCHED = "no refused step changed the weights"
+GENERAL = (
+    "inspect the named batch and parameters. Under fp16, try the batch in fp32 or bf16. Otherwise lower the learning "
+    "rate or lengthen the warmup"
+)
+"""Advice if nothing better is known."""
+
+
+def stopped(decision: Decision, found: Mapping[str, Any] | None = None) -> TrainingDiverged | DeviceFault:
+    """Error for a decision to stop.
+
+    Arguments:
+        found: autopsy of that trouble, if any: its verdict, and a verified fix instead of general advice.
+    """
+    if decision.code is Code.REPLAY_MISMATCH:
+        return DeviceFault(
+            f"training stopped at {where(decision)}: {decision.reason}",
+            step=decision.step,
+            code=decision.code,
+            fix=f"{UNTOUCHED}. Resume on another machine; `stayfinite hardware RUNS` names the suspect",
+        )
+    kind = BadStep if decision.code is Code.STRICT else TrainingDiverged
+    verdict, advice = ("", GENERAL) if found is None else (found["verdict"], GENERAL)
+    if found is not None and found["fix"]["verified"]:
+        verdict, _, proved = verdict.partition(" Fix: ")
+        advice = proved.removesuffix(".") or found["fix"]["text"]
+    return kind(
+        f"training stopped at {where(decision)}: {decision.reason}" + (f". Autopsy: {verdict}" if verdict else ""),
+        step=decision.step,
+        code=decision.code,
+        fix=f"{UNTOUCHED}. {advice[:1].upper()}{advice[1:]}",
+    )
+
 
 Stopped = TypeVar("Stopped", bound=TrainingStopped)
 

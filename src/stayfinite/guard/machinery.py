@@ -16,46 +16,31 @@ from stayfinite.core.policy import Policy
 from stayfinite.core.probation import resumed
 from stayfinite.core.stalls import Phase
 from stayfinite.errors import UsageError
-from stayfinite.guard.checks import (
-    check_construction,
-    check_engine,
-    check_max_norm,
-    check_signals,
-    check_weights,
-)
-from stayfinite.guard.ending import stopped, where
+from stayfinite.guard import checks
 from stayfinite.guard.feeding.loaders import Loaders
 from stayfinite.guard.gates.buffers import RunningBuffers
-from stayfinite.guard.gates.cut import LearningRateCut
-from stayfinite.guard.gates.gates import JudgedStep, TrainingSetup
-from stayfinite.guard.gates.judge import Judge
+from stayfinite.guard.gates.gates import Judge, JudgedStep, TrainingSetup
 from stayfinite.guard.gates.reader import Reader
-from stayfinite.guard.gates.schedule import Schedule, Scheduler
-from stayfinite.guard.incidents.comparing import Comparison
-from stayfinite.guard.incidents.forward_pass import ForwardPass
+from stayfinite.guard.gates.schedule import LearningRateCut, Schedule, Scheduler
 from stayfinite.guard.incidents.incidents import Incidents
-from stayfinite.guard.incidents.passes import Passes
-from stayfinite.guard.incidents.replay_report import marked
+from stayfinite.guard.incidents.passes import ForwardPass, Passes
 from stayfinite.guard.incidents.replays import Replays
-from stayfinite.guard.lifetime import Lifetime
-from stayfinite.guard.on_probation import OnProbation
+from stayfinite.guard.incidents.rerunning import Comparison
+from stayfinite.guard.lifetime import Lifetime, stopped, where
 from stayfinite.guard.ranks.desync import DesyncWatch
 from stayfinite.guard.ranks.pipeline import as_stages, check_pipeline
 from stayfinite.guard.ranks.progress import Progress
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.margins import PlanMargins
-from stayfinite.guard.recovering.own_state import OwnState
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.recovery import Recovery
-from stayfinite.guard.recovering.remembered import Remembered
+from stayfinite.guard.recovering.remembered import OwnState, Remembered
 from stayfinite.guard.recovering.saving import Saving
 from stayfinite.guard.step_actions import StepActions
-from stayfinite.guard.telling.early import EarlyWatch
 from stayfinite.guard.telling.groups import Described, Groups
-from stayfinite.guard.telling.journal import now
-from stayfinite.guard.telling.launch import launch_record
-from stayfinite.guard.telling.post_training import PostTrainingWatch
+from stayfinite.guard.telling.journal import launch_record, now
 from stayfinite.guard.telling.recorder import Recorder
+from stayfinite.guard.telling.signs import EarlyWatch, PostTrainingWatch
 from stayfinite.guard.words import data_event_in_words
 from stayfinite.measure.fused import switched_off
 from stayfinite.measure.loss_collector import LossCollector
@@ -101,16 +86,17 @@ class Machinery:
                 f"Policy(replay_every={policy.replay_every}) needs a forward function",
                 fix="build it with Guard(..., forward=lambda batch: model(**batch).loss) and call guard.forward(batch)",
             )
-        check_construction(model, optimizer, None if self._driven else scheduler, scaler, policy, run_dir, console)
+        checked = None if self._driven else scheduler
+        checks.check_construction(model, optimizer, checked, scaler, policy, run_dir, console)
         if not self._driven:
-            check_engine(model)
+            checks.check_engine(model)
         self._model = model
         self._optimizer = optimizer
         scaler = scaler if scaler is not None and scaler.is_enabled() else None
-        self._max_norm = check_max_norm(max_norm)
+        self._max_norm = checks.check_max_norm(max_norm)
         self._judge = Judge(policy, self._max_norm)
         roster = take_roster(model, optimizer, partial=self._driven)
-        check_weights(roster, scaler)
+        checks.check_weights(roster, scaler)
         self._ranks = Ranks(model, roster)
         self._desync = DesyncWatch(self._ranks, policy.desync_steps)
         cut = LearningRateCut(policy)
@@ -135,7 +121,9 @@ class Machinery:
         self._collector = LossCollector()
         self._passes = Passes(roster.device.type)
         self._groups = Groups(describe)
-        self._forward = ForwardPass(forward, self._precision, self._collector, self._passes, describe, self._groups)
+        self._forward = ForwardPass(
+            forward, describe, self._collector, self._precision, self._passes, self._groups
+        )
         watches = policy.mode == "watch"
         self._reader = Reader(model, self._setup, self._collector, policy.sample_every, watches=watches)
         self._loaders = Loaders(
@@ -156,8 +144,11 @@ class Machinery:
             groups=self._groups,
             unlearned=self._loaders.unlearned,
         )
-        self._early = EarlyWatch(model, self._recorder, self._reader.due, first=self._ranks.first)
-        self._margins = PlanMargins(model, self._recorder, self._reader.due, alone=self._ranks.world == 1)
+        self._watches = (
+            EarlyWatch(model, self._recorder, self._reader.due, first=self._ranks.first),
+            PlanMargins(model, self._recorder, self._reader.due, alone=self._ranks.world == 1),
+        )
+        """What is hooked in sampled steps."""
         self._post_training = PostTrainingWatch(self._recorder, first=self._ranks.first)
         self._replays = Replays(
             policy.replay_every,
@@ -165,11 +156,15 @@ class Machinery:
             self._ranks,
             self._recorder,
             forward=self._forward,
-            passes=self._passes,
             buffers=self._setup.buffers,
         )
         self._own = OwnState(
-            self._setup, self._judge, self._collector, self._loaders, cut, self._precision, self._post_training
+            self._setup,
+            self._judge,
+            self._collector,
+            precision=self._precision,
+            loaders=self._loaders,
+            post_training=self._post_training,
         )
         parts = TrainingParts(
             model=model,
@@ -180,7 +175,7 @@ class Machinery:
             keep_frozen=policy.keep_frozen,
             writes=self._ranks.writers,
         )
-        comparison = Comparison(parts, self._ranks, self._forward, self._passes)
+        comparison = Comparison(parts, self._ranks, self._forward)
         self._recovery = Recovery(
             parts,
             policy,
@@ -190,7 +185,7 @@ class Machinery:
             loaders=self._loaders,
             recorder=self._recorder,
             rerun=lambda: comparison.possible,
-            notes=lambda: {"guard": self._remembered().to_json(), "batches": self._loaders.positions},
+            notes=lambda: {"guard": self._own.gather(self._step), "batches": self._loaders.positions},
         )
         self._judge.options = self._recovery.options
         self._incidents = Incidents(
@@ -198,18 +193,13 @@ class Machinery:
             policy,
             self._ranks,
             self._recorder,
-            precision=self._precision,
             forward=self._forward,
-            passes=self._passes,
             known_good=self._recovery.known_good,
             evidence=self._replays.evidence.get,
         )
         if policy.mode == "watch" and forward is not None and roster.device.type == "cpu":
             self._setup.alarm = lambda decided: self._incidents.look(decided, self._step, taken=False)
-        on_probation = OnProbation(self._judge, self._recovery, comparison, self._recorder, self._incidents)
-        self._after = StepActions(
-            self._setup, self._judge, self._recovery, self._recorder, self._incidents, on_probation
-        )
+        self._after = StepActions(self._setup, self._judge, self._recovery, self._recorder, self._incidents, comparison)
         self._saving = None if run_dir is None or self._driven else Saving(parts, policy, self._ranks, self._recorder)
         self._progress = Progress(
             self._ranks,
@@ -231,7 +221,7 @@ class Machinery:
 
     def _hear(self, signals: Mapping[str, Tensor | float] | None) -> None:
         if signals:
-            check_signals(signals)
+            checks.check_signals(signals)
             whole = {name: full_value(value) if isinstance(value, Tensor) else value for name, value in signals.items()}
             self._collector.hear(whole, self._setup.roster.device)
 
@@ -256,7 +246,9 @@ class Machinery:
         own = self._reader.read(self._step + 1, loss, first=first, unscale=unscale, norm=norm)
         if scale is not None:
             own = replace(own, loss_scale=torch.tensor(scale, device=own.gradients.total.device))
-        reading = marked(self._ranks.combine(own, self._setup.roster), found)
+        reading = self._ranks.combine(own, self._setup.roster)
+        if found is not None:
+            reading = replace(reading, mismatch=found.sentence, mismatched=found.ranks)
         self._progress.at(Phase.AFTER, reading.step)
         self._step = reading.step
         self._passes.close(self._step)
@@ -273,18 +265,18 @@ class Machinery:
         self._passes.forget()
         self._groups.forget()
         self._replays.forget()
-        self._early.forget()
-        self._margins.forget()
+        for watch in self._watches:
+            watch.forget()
 
     def _tell_sample(self, sample: Sample) -> None:
         self._recorder.post(sample, self._setup.roster.names)
-        self._early.post(sample)
-        self._margins.post(sample.step)
+        for watch in self._watches:
+            watch.post(sample)
 
     def _take_note(self, decided: list[JudgedStep], *, wait: bool = False) -> None:
         self._recorder.collect(wait=wait)
-        self._early.collect(wait=wait)
-        self._margins.collect(wait=wait)
+        for watch in self._watches:
+            watch.collect(wait=wait)
         for finding in self._desync.collect(wait=wait):
             self._recorder.find(finding, self._step)
         decision = self._after.follow(decided, self._step)
@@ -309,10 +301,10 @@ class Machinery:
 
     def _between_steps(self) -> None:
         self._desync.look(self._step, self._setup.roster)
-        self._early.expect(self._step + 1)
-        self._margins.expect(self._step + 1)
+        for watch in self._watches:
+            watch.expect(self._step + 1)
         if (slowest := self._progress.slowest(self._step)) is not None:
-            self._recorder.pace(slowest, self._progress.host_of(slowest.rank), self._step)
+            self._recorder.pace(slowest, self._step)
         if (what := self._expected.pop(self._step + 1, None)) is not None:
             self._begin_phase(what)
         if self._saving is not None:
@@ -321,9 +313,6 @@ class Machinery:
                 self._save(self._saving)
                 return
         self._recovery.snapshot_if_due(self._step)
-
-    def _remembered(self) -> Remembered:
-        return self._own.gather(self._step)
 
     def _recall(self, remembered: Remembered) -> None:
         self._step = remembered.step

@@ -1,4 +1,4 @@
-"""Record a decided step and act on it."""
+"""Record a decided step and act on it, and on an unusual step once the losses after it are known."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from stayfinite.core.decision import Action, Decision
-from stayfinite.core.judge import Judgement, Memory, as_veto, fresh_phase
-from stayfinite.core.probation import Followed
-from stayfinite.core.spikes import factor_of
+from stayfinite.core.judge import Memory, adopt, as_veto, fresh_phase
+from stayfinite.core.probation import Followed, Move, begin_trial, cannot_compare, compared
+from stayfinite.core.spikes import factor_of, limits
 from stayfinite.guard.gates.choice import choose_gate
-from stayfinite.guard.gates.gates import JudgedStep, TrainingSetup
-from stayfinite.guard.gates.judge import Judge
+from stayfinite.guard.gates.gates import Judge, JudgedStep, TrainingSetup
 from stayfinite.guard.incidents.incidents import Incidents
-from stayfinite.guard.on_probation import OnProbation
+from stayfinite.guard.incidents.rerunning import Comparison
 from stayfinite.guard.recovering.recovery import Recovery
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.measure.reading import Opened
@@ -25,7 +24,7 @@ class StepActions:
 
     Arguments:
         incidents: captures and explains bad steps before anything is done about them.
-        on_probation: acts on the consequences of an unusual step.
+        comparison: compares the known-good weights with the current ones after an unusual step.
     """
 
     def __init__(
@@ -35,11 +34,12 @@ class StepActions:
         recovery: Recovery,
         recorder: Recorder,
         incidents: Incidents,
-        on_probation: OnProbation,
+        comparison: Comparison,
     ) -> None:
         self._setup, self._judge, self._recovery, self._recorder = setup, judge, recovery, recorder
-        self._incidents = incidents
-        self._on_probation = on_probation
+        self._incidents, self._comparison = incidents, comparison
+        self._doubted: int | None = None
+        """The unusual step that a trial is about."""
         self._factor = factor_of(judge.memory.ladder.spikes, judge.policy)
         self.gate, self.cost = choose_gate(setup, judge.policy, judge.memory.ladder.spikes)
         self._known: Opened | None = None
@@ -61,13 +61,12 @@ class StepActions:
                 self._note(each)
                 raise
             if decision.action is Action.ROLLBACK:
-                # Pending steps belong to the abandoned state: record them without further effect.
                 late = [*queue, *self.gate.drain()]
-                queue.clear()
-                self._note(each, self._roll_back(each.judgement, step))
-                for other in late:
-                    self._note(replace(other, judgement=as_veto(other.judgement)))
-                continue
+                done, memory = self._recovery.roll_back(step, each.judgement.memory)
+                self.continue_with(each.judgement.memory if memory is None else memory)
+                self._note(each, done)
+                self._pass_over(late)
+                return None
             self._note(each, self._act(decision.action))
             if decision.action is Action.STOP:
                 return decision
@@ -109,16 +108,13 @@ class StepActions:
 
     def _weigh(self, followed: Followed, queue: deque[JudgedStep], step: int) -> None:
         """Act on the losses since an unusual step."""
-        late: list[JudgedStep] = []
-        if self._on_probation.changes_weights(followed):
-            late = self.gate.drain()
-        memory = self._on_probation.act(followed, step)
+        # No step may be pending when the weights change.
+        late = [] if followed.move is Move.NEW_PHASE else self.gate.drain()
+        memory = self._carry_out(followed, step)
         if memory is None:
             queue.extend(late)
             return
-        # Pending steps belong to the abandoned state.
-        for other in [*queue, *late]:
-            self._note(replace(other, judgement=as_veto(other.judgement)))
+        self._pass_over([*queue, *late])
         queue.clear()
         self.continue_with(memory)
 
@@ -145,7 +141,101 @@ class StepActions:
             return self._recovery.escalate()
         return None
 
-    def _roll_back(self, judgement: Judgement, step: int) -> dict[str, Any]:
-        done, memory = self._recovery.roll_back(step, judgement.memory)
-        self.continue_with(judgement.memory if memory is None else memory)
-        return done
+    def _pass_over(self, late: list[JudgedStep]) -> None:
+        """Record pending steps without further effect: they belong to the abandoned state."""
+        for each in late:
+            self._note(replace(each, judgement=as_veto(each.judgement)))
+
+    # -- on probation ------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, followed: Followed, step: int) -> Memory | None:
+        """Compare, try, go back or report a new phase, as ``core.probation`` asks.
+
+        Returns:
+            The policy's new memory if the training was put into another state, else None.
+        """
+        if followed.move is Move.COMPARE:
+            return self._compare(step)
+        if followed.move is Move.GO_BACK:
+            self._stay(followed, step)
+            return None
+        self._tell_phase(followed, step)
+        return self._return(followed, step) if followed.move is Move.RETURN else None
+
+    def _compare(self, step: int) -> Memory | None:
+        memory, good = self._judge.memory, self._recovery.known_good()
+        probation = memory.probation
+        # Steps decided together with this one may have settled it.
+        if good is None or probation.doubt is None or probation.trial is not None:
+            return None
+        if (losses := self._comparison.with_weights_of(good, probation.doubt.step)) is None:
+            return self._try(memory, step)
+        answer = compared(
+            probation,
+            self._judge.policy,
+            known_good=good.step,
+            earlier=losses.earlier,
+            present=losses.present,
+            own=losses.own,
+        )
+        after = self._adopt(answer, step)
+        if answer.move is not Move.GO_BACK:
+            return None
+        done, then = self._recovery.roll_back(step, after)
+        self._tell_back(answer, step, done)
+        if then is None:
+            return None
+        self._blame(probation.doubt.step, then)
+        return replace(then, probation=after.probation)
+
+    def _adopt(self, answer: Followed, step: int) -> Memory:
+        self._judge.memory = adopt(self._judge.memory, answer)
+        if answer.move is Move.NEW_PHASE:
+            self._tell_phase(answer, step)
+        return self._judge.memory
+
+    def _try(self, memory: Memory, step: int) -> Memory | None:
+        """Start a trial with the known-good state, because batches cannot be run again."""
+        then = self._recovery.try_known_good(step)
+        if then is None:
+            self._adopt(cannot_compare(memory.probation, self._judge.policy), step)
+            return None
+        assert memory.probation.doubt is not None
+        self._doubted = memory.probation.doubt.step
+        good = self._recovery.known_good()
+        assert good is not None
+        self._recorder.announce("trial", step, to_step=good.step, doubt=memory.probation.doubt.step)
+        spikes = replace(then.ladder.spikes, factor=memory.probation.factor)
+        return Memory(replace(memory.ladder, spikes=spikes), then.trends, begin_trial(memory.probation, good.step))
+
+    def _stay(self, followed: Followed, step: int) -> None:
+        """Keep the known-good state, which is already in place and won the trial."""
+        done = self._recovery.keep_trial(step)
+        self._tell_back(followed, step, done)
+        if self._doubted is not None:
+            self._blame(self._doubted, self._judge.memory)
+
+    def _blame(self, step: int, then: Memory) -> None:
+        self._incidents.blame(step, limits(then.ladder.spikes, self._judge.policy))
+
+    def _return(self, followed: Followed, step: int) -> Memory | None:
+        then = self._recovery.end_trial(step)
+        if then is None:
+            return None
+        memory = self._judge.memory
+        spikes = replace(then.ladder.spikes, factor=followed.state.factor)
+        return Memory(replace(memory.ladder, spikes=spikes), memory.trends, followed.state)
+
+    def _tell_phase(self, followed: Followed, step: int) -> None:
+        line = f"step {step}: new phase. {_sentence(followed.words)}. Training continues."
+        self._recorder.announce("new-phase", step, line, code="new-phase", reason=followed.words)
+
+    def _tell_back(self, followed: Followed, step: int, done: dict[str, Any]) -> None:
+        line = f"step {step}: rolled back to step {done.get('to_step')}. {_sentence(followed.words)}."
+        if "failed" in done:
+            line = f"step {step}: rollback failed, nothing changed: {done['failed']}"
+        self._recorder.announce("rollback", step, line, code="harm", reason=followed.words, **done)
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]

@@ -10,18 +10,9 @@ import math
 import torch
 from torch import Tensor
 
+from stayfinite.core import spikes
 from stayfinite.core.policy import Policy
-from stayfinite.core.spikes import (
-    CLEARANCE,
-    IMPLAUSIBLE,
-    LEAST_SAMPLES,
-    MAD_TO_SIGMA,
-    NEGLIGIBLE,
-    SIGNED,
-    SpikeState,
-    Verdict,
-    factor_of,
-)
+from stayfinite.core.spikes import SpikeState, Verdict
 from stayfinite.measure.gradients import CLIP_EPS
 from stayfinite.measure.launching import Launcher, on_device
 
@@ -67,8 +58,8 @@ class DeviceSpikes:
         self._bits = torch.tensor([Verdict.LOSS_SPIKE, Verdict.GRADIENT_SPIKE], device=device)
 
         self._settings = self._tensor(
-            [policy.loss_floor, policy.norm_floor, policy.sigmas, policy.warmup_widening, MAD_TO_SIGMA, CLEARANCE,
-             math.inf if max_norm is None else max_norm, CLIP_EPS, IMPLAUSIBLE]
+            [policy.loss_floor, policy.norm_floor, policy.sigmas, policy.warmup_widening, spikes.MAD_TO_SIGMA,
+             spikes.CLEARANCE, math.inf if max_norm is None else max_norm, CLIP_EPS, spikes.IMPLAUSIBLE]
         )  # fmt: skip
         self._mode = MODES[policy.spikes]
         self.judged = self._tensor([0.0, 0.0, 0.0, math.inf])
@@ -104,7 +95,7 @@ class DeviceSpikes:
         self._strikes.fill_(state.strikes)
         self._quiet.fill_(state.quiet)
         self._course[0].fill_(state.highest)
-        self.allow(factor_of(state, self._policy))
+        self.allow(spikes.factor_of(state, self._policy))
 
     def allow(self, factor: float) -> None:
         """Set the allowed multiple of the median norm from the next step on."""
@@ -180,7 +171,7 @@ class DeviceSpikes:
     def _compute(self) -> None:
         not_finite = ~torch.isfinite(self._raw).all()
         sample = torch.stack([torch.asinh(self._raw[0]), torch.log(self._raw[1])])
-        implausible = (self._course[0] > NEGLIGIBLE) & (self._raw[0] > IMPLAUSIBLE * self._course[0])
+        implausible = (self._course[0] > spikes.NEGLIGIBLE) & (self._raw[0] > spikes.IMPLAUSIBLE * self._course[0])
         bound = self._bound(implausible)
         above = (sample > bound) & ~not_finite & (self._mode != MODES["ignore"])
         spike = above.any()
@@ -208,13 +199,13 @@ class DeviceSpikes:
         highest = ordered.gather(1, (self._count - 1).clamp(min=0)[:, None])[:, 0]
         floor = self._settings[:2]
         widened = torch.where(self._count < policy.warmup, floor * policy.warmup_widening, floor)
-        sigma = torch.maximum(MAD_TO_SIGMA * deviation, widened)
+        sigma = torch.maximum(spikes.MAD_TO_SIGMA * deviation, widened)
         usual = middle + policy.sigmas * sigma
-        bound = torch.maximum(usual, highest + CLEARANCE * sigma)
+        bound = torch.maximum(usual, highest + spikes.CLEARANCE * sigma)
         if self._mode == MODES["bound"]:
             wide = torch.where(implausible, middle[1], torch.maximum(usual[1], middle[1] + self._course[1]))
             bound = torch.stack([bound[0], wide])
-        return torch.where(self._count < LEAST_SAMPLES, math.inf, bound)
+        return torch.where(self._count < spikes.LEAST_SAMPLES, math.inf, bound)
 
     def _median(self, ordered: Tensor) -> Tensor:
         places = torch.stack([(self._count - 1).clamp(min=0) // 2, self._count // 2], dim=1)
@@ -232,7 +223,7 @@ class DeviceSpikes:
         self._count.copy_((count + enters).clamp(max=size))
         self._next.copy_((place + enters) % size)
 
-        reached = torch.where(self._raw[0] < 0, SIGNED, self._raw[0])
+        reached = torch.where(self._raw[0] < 0, spikes.SIGNED, self._raw[0])
         usual = accepted & ~spike & (reached > self._course[0])
         self._course[0].copy_(torch.where(usual, reached, self._course[0]))
         struck = spike & ~new_level & ~taken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message, Point, RunSeries
@@ -79,7 +79,7 @@ def _without_means(points: list[Point]) -> list[Point]:
     kept = len(scales) > 1 and scales[-1] >= max(scales[0] / 2, ENOUGH_SCALE)
     if not kept or not losses or not all(map(math.isfinite, losses)) or losses[-1] >= losses[0]:
         return points
-    return [replace(point, grad_norm=None) if point.bad and point.loss_scale is not None else point for point in points]
+    return [point._replace(grad_norm=None) if point.bad and point.loss_scale is not None else point for point in points]
 
 
 def _values_of(run: RunSeries, names: Sequence[str]) -> list[tuple[float, int]]:

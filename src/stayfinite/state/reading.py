@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,9 +17,9 @@ from stayfinite.errors import PoisonedState, StateError
 from stayfinite.state import shelf
 from stayfinite.state.contents import GROUPS, MODEL, STATE_VERSION, name_in_file, rest_file, state_file
 from stayfinite.state.finite import is_finite
-from stayfinite.state.manifest import Manifest, read_manifest
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.sharded import needs_parts, read_parts
+from stayfinite.state.shelf import Manifest, read_manifest
 from stayfinite.state.training import TrainingState
 from stayfinite.state.writer import read_back
 
@@ -105,7 +106,7 @@ def load(path: str | os.PathLike[str], *, parts: TrainingParts | None = None, ra
     tree = _read_tree(path, own)
     if own != rank:
         tree["rng"] = None
-    try:
+    with _reading(path):
         rest = load_file(path / rest_file(own)) if rest_file(own) in manifest.files else {}
         if manifest.sharded or (parts is not None and needs_parts(parts)):
             tensors, shards = read_parts(path, tree, parts)
@@ -115,8 +116,6 @@ def load(path: str | os.PathLike[str], *, parts: TrainingParts | None = None, ra
             if (name := f"{group}.safetensors") in manifest.files:
                 prefix = MODEL if group == "model" else ""
                 tensors |= {f"{prefix}{key}": tensor for key, tensor in load_file(path / name).items()}
-    except (OSError, SafetensorError) as error:
-        raise StateError(f"cannot read checkpoint {path}: {error}") from error
     return TrainingState(tree=tree, tensors=tensors)
 
 
@@ -125,12 +124,18 @@ def notes_of_ranks(path: Path) -> list[Any]:
     names = read_manifest(path).files
     found: list[Any] = []
     while state_file(rank := len(found)) in names:
-        try:
+        with _reading(path):
             tensors = load_file(path / rest_file(rank)) if rest_file(rank) in names else {}
-        except (OSError, SafetensorError) as error:
-            raise StateError(f"cannot read checkpoint {path}: {error}") from error
         found.append(TrainingState(tree=_read_tree(path, rank), tensors=tensors).notes)
     return found
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise StateError(f"cannot read checkpoint {path}: {error}") from error
 
 
 def _read_tree(path: Path, rank: int) -> dict[str, Any]:

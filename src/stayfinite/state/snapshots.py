@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stayfinite.core.proving import NO_CANDIDATE, Proof, accept, refuse
+from stayfinite.core.keeping import NO_CANDIDATE, Proof, accept, refuse
 from stayfinite.errors import PolicyError
-from stayfinite.state.host import HostMemory
+from stayfinite.state.landing import HostMemory
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.training import TrainingState, capture, restore
 
@@ -92,9 +92,7 @@ class SnapshotRing:
             self._drop()
         memory = self._spare()
         if memory is None:
-            kept = [snapshot.state.memory for snapshot in self._good[-1:]]
-            memory = next(memory for memory in self._memories if memory not in kept)
-            memory.wait_free()
+            memory = self._freed()
         self._good = [snapshot for snapshot in self._good if snapshot.state.memory is not memory]
         return self._take(step, memory, notes)
 
@@ -177,10 +175,7 @@ class SnapshotRing:
     def put_aside(self, step: int, *, notes: Callable[[], Mapping[str, Any]] | None = None) -> Snapshot:
         """Keep the current state, in the candidate's place, while another one is tried."""
         self._drop()
-        kept = [snapshot.state.memory for snapshot in self._good[-1:]]
-        memory = next(memory for memory in self._memories if memory not in kept)
-        # A checkpoint may still be written from it.
-        memory.wait_free()
+        memory = self._freed()
         self._good = self._good[-1:]
         self._aside = self._take(step, memory, notes)
         self._drop()
@@ -205,6 +200,13 @@ class SnapshotRing:
     def _spare(self) -> HostMemory | None:
         used = [s.state.memory for s in (*self._good, self._candidate, self._aside) if s is not None]
         return next((memory for memory in self._memories if memory not in used and not memory.held), None)
+
+    def _freed(self) -> HostMemory:
+        """Memory other than that of the newest known-good snapshot, once no checkpoint is written from it."""
+        kept = [snapshot.state.memory for snapshot in self._good[-1:]]
+        memory = next(memory for memory in self._memories if memory not in kept)
+        memory.wait_free()
+        return memory
 
     def _take(self, step: int, memory: HostMemory, notes: Callable[[], Mapping[str, Any]] | None) -> Snapshot:
         begun = time.perf_counter()

@@ -23,7 +23,7 @@ from stayfinite.errors import PoisonedState, StateError
 from stayfinite.state import shelf
 from stayfinite.state.contents import files_of, state_file, state_text, whole_forms
 from stayfinite.state.likeness import keys_digest
-from stayfinite.state.manifest import NAME, Manifest, read_manifest
+from stayfinite.state.shelf import NAME, Manifest, read_manifest
 from stayfinite.state.training import TrainingState
 from stayfinite.state.writer import Written, read_back, sync_directory, write_bytes, write_tensors
 

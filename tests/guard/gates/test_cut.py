@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from stayfinite import Action, Guard, Policy
-from stayfinite.guard.gates.cut import LearningRateCut
+from stayfinite.guard.gates.schedule import LearningRateCut
 from tiny_training import Lines, Training
 
 POLICY = Policy(max_vetoes_in_a_row=1, cut_factor=0.1, cut_steps=4, snapshots=False)

@@ -14,8 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from stayfinite import Action, Guard, Policy
 from stayfinite.errors import OptimizerError, UsageError
 from stayfinite.guard.graphing.graphed import WARM_UP, GraphedStep
-from stayfinite.guard.graphing.graphs import nothing_collected
-from stayfinite.guard.graphing.static_batch import StaticBatch, form_of
+from stayfinite.guard.graphing.graphs import StaticBatch, form_of, nothing_collected
 
 STEPS = 40
 

@@ -147,7 +147,7 @@ def test_without_memory_for_snapshots_training_goes_on_and_says_so(monkeypatch):
     def refuse(*_args, **_settings):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
 
-    monkeypatch.setattr("stayfinite.state.host.HostMemory._allocate", refuse)
+    monkeypatch.setattr("stayfinite.state.landing.HostMemory._allocate", refuse)
     training = Training()
     training.good(3)
     assert [line for line in training.console.lines if "can't allocate memory" in line]

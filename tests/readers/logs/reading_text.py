@@ -20,7 +20,7 @@ def points_of(series: RunSeries) -> list[dict[str, Any]]:
     """Each point without what it says nothing of, and without its line."""
     found = []
     for point in series.points:
-        fields = {name: getattr(point, name) for name in point.__slots__}
+        fields = point._asdict()
         found.append(
             {name: value for name, value in fields.items() if value is not None and name not in {"line", "skipped"}}
         )

@@ -25,7 +25,7 @@ def test_a_point_comes_back_as_it_was_added() -> None:
     series.add(4, loss=-math.inf)
     first, second = series.points
     assert same(
-        [getattr(first, name) for name in Point.__slots__], [3, 1.0, math.nan, -math.inf, 0.0, 8.0, 0.5, 100.0, True]
+        [getattr(first, name) for name in Point._fields], [3, 1.0, math.nan, -math.inf, 0.0, 8.0, 0.5, 100.0, True]
     )
     assert second == Point(4, loss=-math.inf)
     assert first.bad

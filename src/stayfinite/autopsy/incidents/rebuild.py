@@ -22,8 +22,7 @@ from stayfinite.autopsy.steps.surroundings import form_of, is_compiled
 from stayfinite.autopsy.worlds.worlds import Materials
 from stayfinite.errors import StateError, StayfiniteError, UsageError
 from stayfinite.measure.device import named_device
-from stayfinite.state.graft import Writes
-from stayfinite.state.moments import plan_optimizer
+from stayfinite.state.moments import Writes, plan_optimizer
 from stayfinite.state.parts import buffers_of, plain_name, unwrapped
 from stayfinite.state.reading import load
 

@@ -5,25 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
+from stayfinite.core.post_training import signs
 from stayfinite.core.post_training.course import LATE, LONG, Course
-from stayfinite.core.post_training.signs import (
-    ALL_RIGHT,
-    ALL_WRONG,
-    BLIND_VALUE,
-    BOTH_FALL,
-    CONSTANT,
-    ENTROPY_COLLAPSE,
-    KL_RUNAWAY,
-    LENGTH_HACKING,
-    ONE_SCORE,
-    RATIO_EXPLOSION,
-    REFERENCE_MOVES,
-    REWARD_FALLS,
-    REWARD_ON_TRUNCATED,
-    SAMPLER_MISMATCH,
-    ZERO_ADVANTAGE,
-    Sign,
-)
+from stayfinite.core.post_training.signs import Sign
 
 ONE_NAT = 1.0
 """KL per token at which a token is e times as likely as under the reference."""
@@ -114,7 +98,7 @@ def _kl_runs_away(step: int, courses: Courses) -> Iterator[Sign]:
         beside = "".join(f", {name} {courses[name].early:.3g} to {now:.3g}" for name, now in changed.items())
         first = kl.early if away else kl.lowest
         yield Sign(
-            KL_RUNAWAY, "kl", step, kl.late, first,
+            signs.KL_RUNAWAY, "kl", step, kl.late, first,
             f"KL to the reference rose from {first:.3g} to {kl.late:.3g} nats per token{beside}", figures=more,
         )  # fmt: skip
 
@@ -126,7 +110,7 @@ def _reference_moves(step: int, courses: Courses) -> Iterator[Sign]:
     if (reward is not None and reward.highest == reward.lowest) or (groups is not None and groups.late >= ALL_EQUAL):
         return  # nothing was learned yet
     yield Sign(
-        REFERENCE_MOVES, "kl", step, 0.0, 0.0,
+        signs.REFERENCE_MOVES, "kl", step, 0.0, 0.0,
         f"KL to the reference is exactly 0 after {kl.count} steps: the reference is the policy",
     )  # fmt: skip
 
@@ -142,7 +126,7 @@ def _entropy_collapses(step: int, courses: Courses) -> Iterator[Sign]:
         return  # it learned the answers
     more = _level(courses, "reward", "equal_groups", "kl")
     yield Sign(
-        ENTROPY_COLLAPSE, "entropy", step, entropy.late, entropy.early,
+        signs.ENTROPY_COLLAPSE, "entropy", step, entropy.late, entropy.early,
         f"entropy fell from {entropy.early:.3g} to {entropy.late:.2g} nats per token and the reward did not rise"
         if reward is not None
         else f"entropy fell from {entropy.early:.3g} to {entropy.late:.2g} nats per token",
@@ -165,15 +149,15 @@ def _no_advantage(step: int, courses: Courses) -> Iterator[Sign]:
     variant, seen = "", "every answer to a prompt gets the same reward"
     if reward is not None and reward.sustained:
         if reward.late <= 0 or _at_worst(reward):
-            variant, seen = ALL_WRONG, f"every answer gets reward {reward.late:.3g}"
+            variant, seen = signs.ALL_WRONG, f"every answer gets reward {reward.late:.3g}"
         elif _at_best(reward):
-            variant, seen = ALL_RIGHT, f"every answer gets the best reward {reward.late:.3g}"
+            variant, seen = signs.ALL_RIGHT, f"every answer gets the best reward {reward.late:.3g}"
         else:
-            variant, seen = CONSTANT, f"every answer gets reward {reward.late:.3g}"
+            variant, seen = signs.CONSTANT, f"every answer gets reward {reward.late:.3g}"
     if (cut := courses.get("cut_off")) is not None and cut.late_long >= MOSTLY_CUT:
         seen += f", and {cut.late_long:.0%} are cut at the limit"
     yield Sign(
-        ZERO_ADVANTAGE, signal, step, course.late, course.early, f"{seen}: every advantage is 0",
+        signs.ZERO_ADVANTAGE, signal, step, course.late, course.early, f"{seen}: every advantage is 0",
         variant=variant, figures=more,
     )  # fmt: skip
 
@@ -198,7 +182,7 @@ def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
         # If many were truncated from the start, the task is like that.
         if cut.late >= 2 * cut.early and reward.late >= reward.early - 2.0 * reward.noise:
             yield Sign(
-                REWARD_ON_TRUNCATED, "cut_off", step, cut.late, cut.early,
+                signs.REWARD_ON_TRUNCATED, "cut_off", step, cut.late, cut.early,
                 f"answers cut at the limit rose from {cut.early:.0%} to {cut.late:.0%} and the reward stays at "
                 f"{reward.late:.3g}",
                 figures=_level(courses, "reward", "length"),
@@ -210,7 +194,7 @@ def _length_pays(step: int, courses: Courses) -> Iterator[Sign]:
         if _rose_to(courses.get(name), CUT, CUT_MORE):
             share = courses[name]
             yield Sign(
-                LENGTH_HACKING, "length", step, length.late, length.early,
+                signs.LENGTH_HACKING, "length", step, length.late, length.early,
                 f"answers grew from {length.early:.0f} to {length.late:.0f} tokens with the reward, and "
                 f"{share.late:.0%} {words} (first {share.early:.0%})",
                 figures=_level(courses, "reward", "cut_off", "repeats"),
@@ -232,16 +216,16 @@ def _ratio_explodes(step: int, courses: Courses) -> Iterator[Sign]:
     old = f", samples {more['lag']:.3g} updates old" if more.get("lag", 0.0) >= 1 else ""
     if mean is not None and mean.judged and not 1 / RATIO_OFF <= mean.late <= RATIO_OFF:
         text = f"mean importance ratio {mean.late:.3g} instead of 1{old}"
-        yield Sign(RATIO_EXPLOSION, "ratio_mean", step, mean.late, 1.0, text, figures=more)
+        yield Sign(signs.RATIO_EXPLOSION, "ratio_mean", step, mean.late, 1.0, text, figures=more)
     elif largest is not None and largest.judged and largest.late >= max(RATIO_MAX, RATIO_MAX_RISE * largest.early):
         text = f"largest importance ratio {largest.late:.3g} (first {largest.early:.3g}){old}"
-        yield Sign(RATIO_EXPLOSION, "ratio_max", step, largest.late, largest.early, text, figures=more)
+        yield Sign(signs.RATIO_EXPLOSION, "ratio_max", step, largest.late, largest.early, text, figures=more)
     elif clipped is not None and clipped.judged and clipped.late >= MOSTLY_CLIPPED:
         off = mean is not None and not 1 / MEAN_OFF <= mean.late <= MEAN_OFF
         if not off and clipped.late < CLIPPED_RISE * clipped.early:
             return
         text = f"{clipped.late:.0%} of the ratios are clipped (first {clipped.early:.1%}){old}"
-        yield Sign(RATIO_EXPLOSION, "clipped", step, clipped.late, clipped.early, text, figures=more)
+        yield Sign(signs.RATIO_EXPLOSION, "clipped", step, clipped.late, clipped.early, text, figures=more)
 
 
 def _sampler_differs(step: int, courses: Courses) -> Iterator[Sign]:
@@ -250,7 +234,7 @@ def _sampler_differs(step: int, courses: Courses) -> Iterator[Sign]:
         more = _level(courses, "mismatch_max", "lag")
         largest = f", at most {more['mismatch_max']:.3g}" if "mismatch_max" in more else ""
         yield Sign(
-            SAMPLER_MISMATCH, "mismatch", step, mismatch.late, 0.0,
+            signs.SAMPLER_MISMATCH, "mismatch", step, mismatch.late, 0.0,
             f"sampler and trainer differ by {mismatch.late:.3g} nats per token on the same tokens{largest}",
             figures=more,
         )  # fmt: skip
@@ -270,7 +254,7 @@ def _both_fall(step: int, courses: Courses) -> Iterator[Sign]:
         return
     more = _level(courses, "rejected_logp", "margin")
     yield Sign(
-        BOTH_FALL, "chosen_logp", step, chosen.late, chosen.early,
+        signs.BOTH_FALL, "chosen_logp", step, chosen.late, chosen.early,
         f"log-probability of chosen answers fell from {chosen.early:.4g} to {chosen.late:.4g}, of rejected ones from "
         f"{rejected.early:.4g} to {rejected.late:.4g}",
         figures=more,
@@ -288,7 +272,7 @@ def _value_is_blind(step: int, courses: Courses) -> Iterator[Sign]:
     if reward is not None and reward.highest == reward.lowest:
         return
     yield Sign(
-        BLIND_VALUE, "explained_variance", step, explained.late, explained.early,
+        signs.BLIND_VALUE, "explained_variance", step, explained.late, explained.early,
         f"the value function explains {max(0.0, explained.late):.0%} of the returns after {explained.count} updates",
         figures=_level(courses, "value_loss", "reward"),
     )  # fmt: skip
@@ -300,7 +284,7 @@ def _one_score(step: int, courses: Courses) -> Iterator[Sign]:
         return
     if high.late - low.late <= SAME_SCORE * max(1.0, abs(high.late)):
         yield Sign(
-            ONE_SCORE, "score_max", step, high.late, low.late,
+            signs.ONE_SCORE, "score_max", step, high.late, low.late,
             f"the reward model gives every answer the score {high.late:.3g}", figures=_level(courses, "margin"),
         )  # fmt: skip
 
@@ -319,7 +303,7 @@ def _reward_falls(step: int, courses: Courses) -> Iterator[Sign]:
             continue
         more = _level(courses, "kl", "entropy", "length", "cut_off")
         yield Sign(
-            REWARD_FALLS, "reward", step, level, best,
+            signs.REWARD_FALLS, "reward", step, level, best,
             f"the reward fell from {best:.3g} at its best to {level:.3g}", figures=more,
         )  # fmt: skip
         return

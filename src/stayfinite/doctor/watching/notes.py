@@ -15,7 +15,7 @@ from stayfinite.doctor.record import LoaderSeen, Program
 from stayfinite.doctor.replay import playing
 from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.doctor.stopping import ProgramStopped
-from stayfinite.state.rng_memory import RngMemory
+from stayfinite.state.rng import RngMemory
 
 MOST_TROUBLES = 8
 

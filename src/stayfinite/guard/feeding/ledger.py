@@ -8,7 +8,7 @@ there. Either way it returns once, at a calm moment. If its step is refused or u
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -52,8 +52,8 @@ class Entry:
 class Ledger:
     """Skipped batches by place, in order."""
 
-    def __init__(self, places: Iterable[Place] = ()) -> None:
-        self._entries: dict[Place, Entry] = {place: Entry() for place in places}
+    def __init__(self) -> None:
+        self._entries: dict[Place, Entry] = {}
 
     def __contains__(self, place: Place) -> bool:
         return place in self._entries
@@ -110,7 +110,7 @@ class Ledger:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Ledger:
-        """Rebuild what ``state_dict`` wrote, or the plain list of places of version 1.
+        """Rebuild what ``state_dict`` returned.
 
         Raises:
             StateError: not a ledger.
@@ -118,16 +118,12 @@ class Ledger:
         ledger = cls()
         try:
             for each in state["batches"]:
-                if isinstance(each, Mapping):
-                    items = None if each["items"] is None else tuple(map(int, each["items"]))
-                    fate = Fate(each["fate"])
-                    # One in use at that time must return again.
-                    came_back = bool(each["came_back"]) and fate is not Fate.WAITING
-                    entry = Entry(fate, items, came_back, int(each["since"]))
-                    ledger._entries[int(each["epoch"]), int(each["batch"])] = entry
-                else:
-                    epoch, number = each
-                    ledger._entries[int(epoch), int(number)] = Entry(Fate.GIVEN_UP)
+                items = None if each["items"] is None else tuple(map(int, each["items"]))
+                fate = Fate(each["fate"])
+                # One in use at that time must return again.
+                came_back = bool(each["came_back"]) and fate is not Fate.WAITING
+                entry = Entry(fate, items, came_back, int(each["since"]))
+                ledger._entries[int(each["epoch"]), int(each["batch"])] = entry
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"not a saved ledger: {error}", fix="pass what Ledger.state_dict() returned") from error
         return ledger

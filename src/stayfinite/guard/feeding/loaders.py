@@ -170,7 +170,7 @@ class Loaders:
         for (_, batches), position in zip(self._wrapped, positions, strict=False):
             batches.load_state_dict(position)
 
-    def ledger(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """The skipped batches as plain data."""
         return {
             "version": VERSION,
@@ -179,7 +179,7 @@ class Loaders:
             "unlearned": sorted(self._unlearned),
         }
 
-    def load_ledger(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Merge a saved ledger. Nothing changes if it is invalid."""
         ledgers = read_ledgers(state)
         for number, ledger in enumerate(ledgers):
@@ -213,7 +213,7 @@ class Loaders:
 
 
 def read_ledgers(state: Mapping[str, Any]) -> list[Ledger]:
-    """Read the ledgers that ``Loaders.ledger`` wrote, one per loader."""
+    """Read the ledgers that ``Loaders.state_dict`` returned, one per loader."""
     saved = state.get("loaders")
     if not isinstance(saved, list):
         raise StateError("not a saved ledger: it has no list of loaders", fix="pass what guard.state_dict() returned")

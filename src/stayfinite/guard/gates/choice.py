@@ -13,7 +13,7 @@ from stayfinite.measure.gradients import clip_gradients
 from stayfinite.measure.reading import Reading
 
 
-class DrivenGate:
+class DrivenGate(Gate):
     """Judges a step with one host sync on accelerators.
 
     It does not step, and clips only unusual gradients. Frameworks ask at once whether the step was taken (for the
@@ -22,16 +22,10 @@ class DrivenGate:
 
     sentence: ClassVar[str] = "the framework asks before each optimizer step"
 
-    def __init__(self, setup: TrainingSetup) -> None:
-        self._setup = setup
-
     def take(self, reading: Reading) -> list[JudgedStep]:
         """Judge the step; restore the buffers if it is refused or shows a fault."""
-        setup = self._setup
-        decided = setup.hear(reading)
+        setup, decided = self._setup, self._heard(reading)
         decision = decided.judgement.decision
-        if decision.refused or decision.fault:
-            setup.buffers.restore()
         if not decision.refused and (limit := decision.limit) is not None:
             # The framework clips and steps later, with a gradient that is no longer unusual.
             clip_gradients(reading.gradients, None, limit=limit)
@@ -40,12 +34,6 @@ class DrivenGate:
             with setup.buffers.as_kept():
                 setup.alarm(decided)
         return [decided]
-
-    def drain(self) -> list[JudgedStep]:
-        return []
-
-    def allow(self, factor: float) -> None:
-        """Nothing to do: the judge knows the factor."""
 
 
 def choose_gate(setup: TrainingSetup, policy: Policy, state: SpikeState) -> tuple[Gate, str]:
@@ -61,23 +49,16 @@ def choose_gate(setup: TrainingSetup, policy: Policy, state: SpikeState) -> tupl
     if policy.mode == "strict":
         return HostGate(setup), "one host sync per step, to stop at the bad one"
     obstacle = _obstacle(setup)
-    if policy.gate == "device":
-        if obstacle:
-            raise OptimizerError(
-                f"Policy(gate='device') is not possible: {obstacle[0]}",
-                fix=f"{obstacle[1]}, or leave gate at 'auto'",
-            )
-        return DeviceGate(setup, policy, state), "no host sync"
-    on_cpu = _on_cpu(setup)
-    if policy.gate == "host" or on_cpu or obstacle:
-        if on_cpu:
-            return HostGate(setup), "no host sync on the CPU"
-        why = (
-            f"one host sync per step: {obstacle[0]}; {obstacle[1]}"
-            if obstacle
-            else "one host sync per step, as configured"
+    if policy.gate == "device" and obstacle:
+        raise OptimizerError(
+            f"Policy(gate='device') is not possible: {obstacle[0]}", fix=f"{obstacle[1]}, or leave gate at 'auto'"
         )
-        return HostGate(setup), why
+    if policy.gate != "device" and _on_cpu(setup):
+        return HostGate(setup), "no host sync on the CPU"
+    if obstacle:
+        return HostGate(setup), f"one host sync per step: {obstacle[0]}; {obstacle[1]}"
+    if policy.gate == "host":
+        return HostGate(setup), "one host sync per step, as configured"
     return DeviceGate(setup, policy, state), "no host sync"
 
 

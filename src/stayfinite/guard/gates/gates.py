@@ -11,26 +11,53 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.optim import Optimizer
 
-from stayfinite.core.judge import Judgement
+from stayfinite.core.judge import Judgement, Memory, judge
+from stayfinite.core.ladder import Options
 from stayfinite.core.policy import Policy
 from stayfinite.core.signals import Signals
 from stayfinite.core.spikes import SpikeState, Verdict
 from stayfinite.guard.gates.buffers import RunningBuffers
-from stayfinite.guard.gates.cut import LearningRateCut
 from stayfinite.guard.gates.optimizers import flagged, would_start_from_garbage
-from stayfinite.guard.gates.schedule import Schedule
+from stayfinite.guard.gates.schedule import LearningRateCut, Schedule
 from stayfinite.measure.fused import kernels_run_on
 from stayfinite.measure.gradients import can_be_divided, clip_gradients
 from stayfinite.measure.mailbox import Mailbox
 from stayfinite.measure.reading import Envelope, Opened, Reading, pack, unpack
 from stayfinite.measure.roster import Roster
 from stayfinite.measure.spikes import DeviceSpikes
+
+
+class Judge:
+    """Judges steps in order and keeps the policy's memory."""
+
+    def __init__(self, policy: Policy, max_norm: float | None) -> None:
+        self.policy = policy
+        self.memory = Memory()
+        self.options: Callable[[], Options] = Options
+        """Returns the actions available beyond a veto."""
+        self.max_norm = max_norm
+        """Gradient clipping norm."""
+
+    def __call__(self, signals: Signals, verdict: Verdict | None, limit: float) -> Judgement:
+        """Judge the next step; ``verdict`` and ``limit`` are those the device already acted on."""
+        judgement = judge(
+            signals,
+            self.memory,
+            self.policy,
+            max_norm=self.max_norm,
+            verdict=verdict,
+            limit=limit,
+            options=self.options(),
+        )
+        self.memory = judgement.memory
+        return judgement
+
 
 LAG = 2
 """With several ranks, a step is decided exactly this many steps later, so all ranks act on it at the same step."""
@@ -97,37 +124,44 @@ class JudgedStep:
     judgement: Judgement
 
 
-class Gate(Protocol):
+class Gate:
     """Takes a step, and returns the steps decided by now."""
 
     sentence: ClassVar[str]
     """How it works, for ``guard.describe()``."""
 
-    def take(self, reading: Reading) -> list[JudgedStep]:
-        """Take the step or refuse it."""
-
-    def drain(self) -> list[JudgedStep]:
-        """Wait for all pending steps."""
-
-    def allow(self, factor: float) -> None:
-        """Set the allowed multiple of the usual gradient norm."""
-
-
-class HostGate:
-    """Reads the numbers, then decides. Works with every optimizer; one host sync per step on accelerators."""
-
-    sentence: ClassVar[str] = "the host checks each step before the optimizer runs"
-
     def __init__(self, setup: TrainingSetup) -> None:
         self._setup = setup
 
     def take(self, reading: Reading) -> list[JudgedStep]:
-        """Take the step or refuse it; the result is known at once."""
-        setup = self._setup
-        decided = setup.hear(reading)
+        """Take the step or refuse it."""
+        raise NotImplementedError
+
+    def drain(self) -> list[JudgedStep]:
+        """Wait for all pending steps; there are none unless their numbers come late."""
+        return []
+
+    def allow(self, factor: float) -> None:
+        """Set the allowed multiple of the usual gradient norm; on the host the judge knows it."""
+
+    def _heard(self, reading: Reading) -> JudgedStep:
+        """Wait for the step's numbers and judge it; restore the buffers if it is refused or shows a fault."""
+        decided = self._setup.hear(reading)
         decision = decided.judgement.decision
         if decision.refused or decision.fault:
-            setup.buffers.restore()
+            self._setup.buffers.restore()
+        return decided
+
+
+class HostGate(Gate):
+    """Reads the numbers, then decides. Works with every optimizer; one host sync per step on accelerators."""
+
+    sentence: ClassVar[str] = "the host checks each step before the optimizer runs"
+
+    def take(self, reading: Reading) -> list[JudgedStep]:
+        """Take the step or refuse it; the result is known at once."""
+        setup, decided = self._setup, self._heard(reading)
+        decision = decided.judgement.decision
         if not decision.refused:
             setup.clip(reading, decision.limit)
             setup.step()
@@ -135,25 +169,16 @@ class HostGate:
             setup.schedule.advance()
         return [decided]
 
-    def drain(self) -> list[JudgedStep]:
-        return []
 
-    def allow(self, factor: float) -> None:
-        """Nothing to do: the judge knows the factor."""
-
-
-class _Listening:
-    """Base of gates that read their steps' numbers late."""
+class _Listening(Gate):
+    """A gate that reads its steps' numbers late."""
 
     def __init__(self, setup: TrainingSetup) -> None:
-        self._setup = setup
+        super().__init__(setup)
         self._mail: Mailbox[tuple[Envelope, Roster]] = Mailbox()
 
     def drain(self) -> list[JudgedStep]:
         return self._collect(wait=True)
-
-    def allow(self, factor: float) -> None:
-        """Nothing to do: the judge knows the factor."""
 
     def _collect(self, *, wait: bool = False) -> list[JudgedStep]:
         decided = []

@@ -18,8 +18,7 @@ from stayfinite.errors import OptimizerError, UsageError
 from stayfinite.guard.checks import check_loss
 from stayfinite.guard.gates.gates import DeviceGate
 from stayfinite.guard.gates.optimizers import awaits_first_step
-from stayfinite.guard.graphing.graphs import CudaTape, Tape, capturable, first_cause
-from stayfinite.guard.graphing.static_batch import Form, StaticBatch, form_of
+from stayfinite.guard.graphing.graphs import CudaTape, Form, StaticBatch, Tape, capturable, first_cause, form_of
 from stayfinite.guard.machinery import Machinery
 from stayfinite.measure.fused import Fused
 from stayfinite.measure.loss_collector import LossCollector

@@ -11,14 +11,7 @@ from torch import Tensor, nn
 
 from stayfinite.autopsy.incidents import incident_files as files
 from stayfinite.autopsy.incidents.batch_form import BatchForm, take_apart, tensors_of
-from stayfinite.autopsy.steps.surroundings import (
-    device_in_words,
-    is_compiled,
-    module_tree,
-    optimizer_summary,
-    settings_in_force,
-    versions,
-)
+from stayfinite.autopsy.steps import surroundings
 from stayfinite.core.decision import Decision
 from stayfinite.core.records import decision_record, step_record
 from stayfinite.errors import StateError
@@ -29,10 +22,10 @@ from stayfinite.guard.telling.journal import now
 from stayfinite.measure.batch import batch_in_words
 from stayfinite.state import shelf
 from stayfinite.state.moments import survey_optimizer
-from stayfinite.state.others import scaler_state
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.shards import is_spread
 from stayfinite.state.snapshots import Snapshot
+from stayfinite.state.training import scaler_state
 from stayfinite.state.tree import encode
 
 MODEL = "model."
@@ -212,13 +205,13 @@ def _record(
         "rows": [{"row": row, "text": text} for row, text in enumerate(case.rows)],
         "weights": weights,
         "good": None if case.good is None else {"step": case.good.step},
-        "device": device_in_words(live.device),
-        "versions": versions(),
-        "settings": settings_in_force(),
-        "compiled": is_compiled(parts.model),
+        "device": surroundings.device_in_words(live.device),
+        "versions": surroundings.versions(),
+        "settings": surroundings.settings_in_force(),
+        "compiled": surroundings.is_compiled(parts.model),
         "model": type(parts.model).__name__,
-        "modules": module_tree(parts.model),
-        "optimizer": optimizer_summary(parts.optimizer),
+        "modules": surroundings.module_tree(parts.model),
+        "optimizer": surroundings.optimizer_summary(parts.optimizer),
         "notes": dict(case.notes),
     }  # fmt: skip
 

@@ -19,10 +19,9 @@ from stayfinite.core.decision import Code, Decision
 from stayfinite.core.policy import Policy
 from stayfinite.guard.gates.gates import JudgedStep
 from stayfinite.guard.incidents.capturing import Case, draft_of, rows_in_words
-from stayfinite.guard.incidents.forward_pass import ForwardPass
-from stayfinite.guard.incidents.passes import Pass, Passes, guilty, share_of
+from stayfinite.guard.incidents.passes import ForwardPass, Pass, guilty, share_of
+from stayfinite.guard.incidents.rerunning import explain, find_guilty, obstacle
 from stayfinite.guard.ranks.ranks import Ranks
-from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.snapshots import Snapshot
@@ -62,15 +61,12 @@ class Incidents:
         ranks: Ranks,
         recorder: Recorder,
         *,
-        precision: PrecisionControl,
         forward: ForwardPass,
-        passes: Passes,
         known_good: Callable[[], Snapshot | None],
         evidence: Callable[[int], dict[str, Any] | None] = lambda _step: None,
     ) -> None:
         self._parts, self._policy, self._ranks, self._recorder = parts, policy, ranks, recorder
-        self._precision, self._forward, self._passes, self._known_good = precision, forward, passes, known_good
-        self._evidence = evidence
+        self._forward, self._passes, self._known_good, self._evidence = forward, forward.passes, known_good, evidence
         self._kinds: set[tuple[str, str]] = set()
         # Also filled by the writer thread.
         self._unsaid: deque[tuple[str, int, str, dict[str, Any]]] = deque()
@@ -82,7 +78,7 @@ class Incidents:
         directory = recorder.directory
         self._archive = None if directory is None else Archive(directory / INCIDENTS, policy.max_incidents)
         if not policy.max_incidents or forward.function is None:
-            passes.stop()
+            self._passes.stop()
 
     def look(self, decided: JudgedStep, step: int, *, taken: bool = True) -> None:
         """Examine a decided step before anything is done about it. Never raises.
@@ -109,36 +105,14 @@ class Incidents:
         Arguments:
             limits: loss and gradient norm above which it was unusual.
         """
-        passes = self._passes.of(step)
         decision = next((each for each in self._recorder.decisions if each.step == step), None)
-        trigger = Code.LOSS_SPIKE if decision is None or decision.limit is None else Code.GRADIENT_SPIKE
-        kind = (trigger, "")
-        if decision is None or not passes or not self._passes.wanted or kind in self._kinds:
+        if decision is None or not self._passes.wanted:
             return
-        self._kinds.add(kind)
-        if self._ranks.first:
-            bad, sure = guilty(passes, loss_spike=trigger is Code.LOSS_SPIKE)
-            case = Case(
-                decision=decision,
-                trigger=trigger,
-                guilty=bad,
-                passes=len(passes),
-                sure=sure,
-                scale=share_of(passes),
-                precision=self._precision.current,
-                history=[each for each in self._recorder.decisions if each.step < step][-HISTORY:],
-                spike_limit=limits,
-                good=self._known_good(),
-                later=0,
-                rank=self._ranks.rank,
-                notes={"weights": "weights of the known-good state the run returned to"},
-            )
-            try:
-                self._act(case if sure else self._search(case, passes))
-            except Exception as error:
-                self._say("incident-failed", step, f"cannot capture step {step}", error)
-        if len(self._kinds) >= self._policy.max_incidents:
-            self._passes.stop()
+        trigger = Code.LOSS_SPIKE if decision.limit is None else Code.GRADIENT_SPIKE
+        notes = {"weights": "weights of the known-good state the run returned to"}
+        self._first_of(
+            decision, trigger, "", here=self._ranks.first, scale=1.0, limits=limits, later=0, notes=lambda _: notes
+        )
 
     def look_away(self) -> None:
         """End the probation."""
@@ -173,30 +147,59 @@ class Incidents:
         trigger = trigger_of(decision, limit)
         if trigger is Code.SCALE_SEARCH and not self._policy.explain_scale_search:
             return
-        kind = (trigger, _family(decision.signals.bad_parameters))
+        self._first_of(
+            decision,
+            trigger,
+            _family(decision.signals.bad_parameters),
+            here=self._ranks.rank == min(decision.signals.bad_ranks, default=0),
+            scale=decision.signals.loss_scale or 1.0,
+            limits=self._limits_of(decided) if trigger in SPIKES else None,
+            later=self._later(decision, step, taken=taken),
+            notes=lambda bad: self._notes(bad, decision.step, later=step - decision.step),
+        )
+
+    def _first_of(
+        self,
+        decision: Decision,
+        trigger: Code,
+        family: str,
+        *,
+        here: bool,
+        scale: float,
+        limits: Mapping[str, float] | None,
+        later: int,
+        notes: Callable[[Pass], dict[str, Any]],
+    ) -> None:
+        """Capture and explain a bad step if it is the first of its kind.
+
+        Arguments:
+            here: whether this rank does it. Every rank counts, so all stop remembering at the same incident.
+        """
         passes = self._passes.of(decision.step)
-        if kind in self._kinds or not passes:
+        if (trigger, family) in self._kinds or not passes:
             return
-        # Every rank counts, so all stop remembering at the same incident; only the bad one acts.
-        self._kinds.add(kind)
-        if self._ranks.rank == min(decision.signals.bad_ranks, default=0):
-            bad, sure = guilty(passes, loss_spike=trigger is Code.LOSS_SPIKE)
-            case = Case(
-                decision=decision,
-                trigger=trigger,
-                guilty=bad,
-                passes=len(passes),
-                sure=sure,
-                scale=(decision.signals.loss_scale or 1.0) * share_of(passes),
-                precision=self._precision.current,
-                history=list(self._recorder.decisions)[-HISTORY:],
-                spike_limit=self._limits_of(decided) if trigger in SPIKES else None,
-                good=self._known_good(),
-                later=self._later(decision, step, taken=taken),
-                rank=self._ranks.rank,
-                notes=self._notes(bad, later=step - decision.step) | self._replayed(decision),
-            )
-            self._act(case if sure or trigger is Code.REPLAY_MISMATCH else self._search(case, passes))
+        self._kinds.add((trigger, family))
+        try:
+            if here:
+                bad, sure = guilty(passes, loss_spike=trigger is Code.LOSS_SPIKE)
+                case = Case(
+                    decision=decision,
+                    trigger=trigger,
+                    guilty=bad,
+                    passes=len(passes),
+                    sure=sure,
+                    scale=scale * share_of(passes),
+                    precision=self._forward.precision.current,
+                    history=[each for each in self._recorder.decisions if each.step < decision.step][-HISTORY:],
+                    spike_limit=limits,
+                    good=self._known_good(),
+                    later=later,
+                    rank=self._ranks.rank,
+                    notes=notes(bad),
+                )
+                self._act(case if sure or trigger is Code.REPLAY_MISMATCH else self._search(case, passes))
+        except Exception as error:
+            self._say("incident-failed", decision.step, f"cannot capture step {decision.step}", error)
         if len(self._kinds) >= self._policy.max_incidents:
             self._passes.stop()
 
@@ -205,8 +208,8 @@ class Incidents:
         state = decided.judgement.memory.ladder.spikes
         return spikes.limits_of_return(state, self._policy, loss=signals.loss, norm=signals.grad_norm)
 
-    def _notes(self, bad: Pass, later: int) -> dict[str, Any]:
-        """Differences between the step and its re-run."""
+    def _notes(self, bad: Pass, step: int, *, later: int) -> dict[str, Any]:
+        """Differences between the step and its re-run, and the record of a replay that differed."""
         notes: dict[str, Any] = {}
         if bad.changed:
             notes["batch"] = "the forward pass modifies its batch: a re-run starts from the modified one"
@@ -214,11 +217,9 @@ class Incidents:
             notes["weights"] = f"reported {later} steps late: the weights are newer"
         if getattr(self._forward.function, "is_recorded", False):
             notes["random"] = "recorded kernels are re-run as they are: random numbers may differ"
+        if (shown := self._evidence(step)) is not None:
+            notes["replay"] = shown
         return notes
-
-    def _replayed(self, decision: Decision) -> dict[str, Any]:
-        shown = self._evidence(decision.step)
-        return {} if shown is None else {"replay": shown}
 
     def _act(self, case: Case) -> None:
         number = None
@@ -233,8 +234,6 @@ class Incidents:
     def _search(self, case: Case, passes: list[Pass]) -> Case:
         """If the losses of an accumulated step do not show it, find the batch that is bad alone."""
         forward = self._forward.function
-        from stayfinite.guard.incidents.rerunning import find_guilty, obstacle
-
         world = self._ranks.world
         if not self._seconds or forward is None or obstacle(replace(case, sure=True), self._parts.model, world):
             return case
@@ -264,8 +263,6 @@ class Incidents:
     def _explain(self, case: Case, number: int | None) -> None:
         step, place = case.decision.step, "" if number is None else f"{INCIDENTS}/{number:04d}"
         try:
-            from stayfinite.guard.incidents.rerunning import explain, obstacle
-
             if reason := obstacle(case, self._parts.model, self._ranks.world):
                 later = f"; use `stayfinite replay {place}`" if place else ""
                 line = f"step {step} cannot be explained now: {reason}{later}"

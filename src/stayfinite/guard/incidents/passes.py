@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from stayfinite.autopsy.incidents.batch_form import own_copy, tensors_of
-from stayfinite.state.rng_memory import RngMemory
+from stayfinite.errors import UsageError
+from stayfinite.guard.recovering.precision import PrecisionControl
+from stayfinite.guard.telling.groups import Described, Groups
+from stayfinite.measure.loss_collector import LossCollector
+from stayfinite.state.rng import RngMemory
 
 MOST_STEPS = 8
 """Steps to keep until they are decided; on an accelerator that is one or two steps later."""
@@ -230,3 +237,57 @@ def _written(tensors: list[Tensor]) -> list[int]:
     except RuntimeError:
         # Inference tensors have no version counter.
         return []
+
+
+class ForwardPass:
+    """Runs the forward function of the guard.
+
+    Arguments:
+        function: ``forward(batch) -> loss``, or None.
+        collector: told which batch the next loss comes from.
+        describe: describes each row of a batch, for incidents.
+        groups: counts batches by the groups of their rows.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], Tensor] | None,
+        describe: Callable[[Any], Described] | None,
+        collector: LossCollector,
+        precision: PrecisionControl,
+        passes: Passes,
+        groups: Groups,
+    ) -> None:
+        self.function, self.describe = function, describe
+        self.precision, self.passes = precision, passes
+        self._collector, self._groups = collector, groups
+
+    def __call__(self, batch: Any) -> Tensor:
+        """Return the loss of a batch.
+
+        Raises:
+            UsageError: there is no forward function.
+        """
+        if self.function is None:
+            raise UsageError(
+                "guard.forward() needs a forward function",
+                fix="build it with Guard(..., forward=lambda batch: model(**batch).loss), or compute the loss yourself",
+            )
+        with self.precision.autocast(), self.recorded(batch) as passed:
+            loss = self.function(batch)
+            passed(loss)
+        return loss
+
+    @contextmanager
+    def recorded(self, batch: Any) -> Iterator[Callable[[Tensor], None]]:
+        """Context for a forward pass on this batch, inside its autocast; call the yielded function with the loss."""
+        self._collector.see(batch)
+        # Evaluation is not part of a step.
+        if torch.is_grad_enabled():
+            self._groups.see(batch)
+        began = self.passes.begin(batch)
+        try:
+            yield partial(self.passes.end, began)
+        except BaseException:
+            self.passes.take_back(began)
+            raise

@@ -10,38 +10,83 @@ so together, equally often. The comparison is still per rank: its loss, and its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 from torch import nn
 
-from stayfinite.core.replays import (
-    CALIBRATING,
-    CALIBRATING_RERUNS,
-    RERUNS,
-    Comparable,
-    Print,
-    Rhythm,
-    is_nature,
-    kind_of,
-)
+from stayfinite.core import replays
+from stayfinite.core.finding import Finding
+from stayfinite.core.replays import Comparable, Kind, Print, Rhythm
 from stayfinite.guard.gates.buffers import RunningBuffers
-from stayfinite.guard.incidents.forward_pass import ForwardPass
-from stayfinite.guard.incidents.gradient_sums import GradientSums
-from stayfinite.guard.incidents.passes import Pass, Passes
-from stayfinite.guard.incidents.replay_report import Mismatch, Report, Status, finding_of, in_words
-from stayfinite.guard.incidents.step_rerun import StepRerun, computes_together, print_of, why_never, why_not_now
+from stayfinite.guard.incidents.passes import ForwardPass, Pass
+from stayfinite.guard.incidents.step_rerun import (
+    GradientSums,
+    StepRerun,
+    computes_together,
+    print_of,
+    why_never,
+    why_not_now,
+)
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.measure.roster import SHOWN, Roster
 
 
-@dataclass(slots=True)
-class _Count:
-    replayed: int = 0
-    mismatches: int = 0
-    not_run: int = 0
-    said: set[str] = field(default_factory=set)
+class Status(IntEnum):
+    """Outcome of a rank's re-run; the highest over all ranks counts."""
+
+    SAME = 0
+    NOT_RUN = 1
+    DIFFERS = 2
+    IMPOSSIBLE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Result of a re-run on one rank."""
+
+    status: Status
+    reason: str = ""
+    """Why it was not run again."""
+    kind: Kind = "transient"
+    losses: tuple[float, ...] = ()
+    """Losses of the step and its re-runs, if they differ."""
+    loss_differs: bool = False
+    parameters: tuple[str, ...] = ()
+    """Parameters whose gradients differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A step whose re-run differed: on which ranks, and how."""
+
+    ranks: tuple[int, ...]
+    sentence: str
+
+
+def in_words(report: Report, machines: list[str]) -> str:
+    """Describe how a re-run differed, and where."""
+    what = []
+    if report.loss_differs:
+        again = dict.fromkeys(f"{value:.8g}" for value in report.losses[1:])
+        what.append(f"loss {report.losses[0]:.8g}, re-run {', '.join(again)}")
+    if report.parameters:
+        what.append(f"{len(report.parameters)} gradients differ, first {report.parameters[0]}")
+    return f"{report.kind} fault on {', '.join(machines)}: {'; '.join(what)}"
+
+
+def finding_of(step: int, report: Report, sentence: str) -> Finding:
+    """The mismatch as a finding."""
+    lasting = report.kind == "persistent"
+    return Finding(
+        code="SF505", cause="hardware", severity="error" if lasting else "warning",
+        confidence=0.9 if lasting else 0.6, where=f"step {step}",
+        title="the same step gave a different result when re-run",
+        evidence=(sentence,),
+        fix="drain the machine and test the device (dcgmi diag -r 3); `stayfinite hardware RUNS` shows which machine",
+    )  # fmt: skip
 
 
 class Replays:
@@ -59,12 +104,11 @@ class Replays:
         recorder: Recorder,
         *,
         forward: ForwardPass,
-        passes: Passes,
         buffers: RunningBuffers,
     ) -> None:
         self._rhythm = Rhythm(every)
         self._model, self._ranks, self._recorder = model, ranks, recorder
-        self._forward, self._passes = forward, passes
+        self._forward, self._passes = forward, forward.passes
         self._rerun = StepRerun(model, buffers, ranks.world)
         self._comparable = Comparable()
         self._sums: GradientSums | None = None
@@ -72,7 +116,8 @@ class Replays:
         """Roster of the current step."""
         self._together = computes_together(model)
         self._rehearsed = ranks.world == 1 or self._together
-        self._count = _Count()
+        self._replayed = self._mismatches = self._not_run = 0
+        self._said: set[str] = set()
         self._differed: set[int] = set()
         """Ranks on which a step was not reproducible during calibration."""
         self.evidence: dict[int, dict[str, Any]] = {}
@@ -101,7 +146,7 @@ class Replays:
         if not self._rhythm.due(step):
             return None
         report = self._look()
-        self._count.replayed += report.status in (Status.SAME, Status.DIFFERS)
+        self._replayed += report.status in (Status.SAME, Status.DIFFERS)
         reports = [report]
         if self._ranks.highest(int(report.status)) > Status.SAME:
             reports = self._ranks.gather(report)
@@ -112,8 +157,8 @@ class Replays:
 
     def finish(self, step: int) -> None:
         """Record how many steps this rank ran again."""
-        if self._count.replayed:
-            counts: dict[str, Any] = {"replayed": self._count.replayed, "mismatches": self._count.mismatches}
+        if self._replayed:
+            counts: dict[str, Any] = {"replayed": self._replayed, "mismatches": self._mismatches}
             self._recorder.trouble("replays", step, **counts | self._where())
 
     def in_words(self) -> str:
@@ -146,11 +191,11 @@ class Replays:
         if not self._rehearsed:
             self._rerun.run(forward, passes, roster, sums, rehearsal=True)
             self._rehearsed = True
-        usual = CALIBRATING_RERUNS if self._rhythm.calibrating else 1
+        usual = replays.CALIBRATING_RERUNS if self._rhythm.calibrating else 1
         runs = [first, *(self._rerun.run(forward, passes, roster, sums) for _ in range(usual))]
         odd = [run for run in runs[1:] if not self._comparable.agree(first, run)]
         if self._any_rank(bool(odd)) and not self._rhythm.calibrating:
-            runs += [self._rerun.run(forward, passes, roster, sums) for _ in range(RERUNS - usual)]
+            runs += [self._rerun.run(forward, passes, roster, sums) for _ in range(replays.RERUNS - usual)]
         if not odd:
             return Report(Status.SAME)
         report = self._report(runs)
@@ -171,7 +216,7 @@ class Replays:
             places.update(where)
         return Report(
             Status.DIFFERS,
-            kind=kind_of(runs, self._comparable),
+            kind=replays.kind_of(runs, self._comparable),
             losses=tuple(run.value for run in runs),
             loss_differs=loss,
             parameters=tuple(self._roster.names[place] for place in sorted(places)),
@@ -187,9 +232,9 @@ class Replays:
             self._say_once("replay-off", step, f"replay is off: {reports[rank].reason}")
             return None
         if worst is Status.NOT_RUN:
-            self._count.not_run += 1
+            self._not_run += 1
             reason = next((each.reason for each in reports if each.reason), "no batch went through guard.forward")
-            if self._count.not_run == CALIBRATING:
+            if self._not_run == replays.CALIBRATING:
                 # Without calibration a mismatch cannot be recognized, and every step would be tried.
                 off = self._rhythm.calibrating
                 self._say_once(
@@ -201,12 +246,12 @@ class Replays:
         differing = tuple(rank for rank, report in enumerate(reports) if report.status is Status.DIFFERS)
         if self._rhythm.calibrating:
             self._differed.update(differing)
-            if self._rhythm.done + 1 == CALIBRATING:
+            if self._rhythm.done + 1 == replays.CALIBRATING:
                 self._calibrated(step)
             return None
         if not differing:
             return None
-        if is_nature(len(differing), self._ranks.world):
+        if replays.is_nature(len(differing), self._ranks.world):
             self._leave_out_differing(own)
             self._say_restricted(step)
             return None
@@ -215,7 +260,7 @@ class Replays:
     def _calibrated(self, step: int) -> None:
         if not self._differed:
             return
-        if self._ranks.world > 1 and not is_nature(len(self._differed), self._ranks.world):
+        if self._ranks.world > 1 and not replays.is_nature(len(self._differed), self._ranks.world):
             # The same code is reproducible on the other ranks.
             self._suspect(step, sorted(self._differed))
         self._say_restricted(step)
@@ -240,20 +285,17 @@ class Replays:
 
     def _mismatch(self, step: int, ranks: tuple[int, ...], reports: Sequence[Report], own: Report) -> Mismatch:
         if self._ranks.rank in ranks:
-            self._count.mismatches += 1
-            record = self._record(own)
+            self._mismatches += 1
             self.evidence.clear()
-            self.evidence[step] = record
-            self._recorder.trouble("replay-mismatch", step, **record)
+            self.evidence[step] = self._record(own)
+            self._recorder.trouble("replay-mismatch", step, **self.evidence[step])
         guilty = reports[ranks[0]] if len(reports) > 1 else own
-        machines = self._ranks.machines
-        sentence = in_words(guilty, [f"{machines[rank]}{self._rank_in_words(rank)}" for rank in ranks])
+        sentence = in_words(guilty, list(map(self._rank_in_words, ranks)))
         self._recorder.find(finding_of(step, guilty, sentence), step)
         return Mismatch(ranks, sentence)
 
     def _suspect(self, step: int, ranks: list[int]) -> None:
-        machines = self._ranks.machines
-        names = ", ".join(f"{machines[rank]}{self._rank_in_words(rank)}" for rank in ranks)
+        names = ", ".join(map(self._rank_in_words, ranks))
         if self._ranks.rank in ranks:
             self._recorder.trouble("replay-suspect", step, **self._where())
         line = f"WARNING: re-runs differ on {names}, but not on other ranks: possible device fault"
@@ -267,17 +309,18 @@ class Replays:
             "losses": list(own.losses),
             "parameters": list(own.parameters[:SHOWN]),
             "differing": len(own.parameters),
-            "replayed": self._count.replayed,
-            "mismatches": self._count.mismatches,
+            "replayed": self._replayed,
+            "mismatches": self._mismatches,
         }
 
     def _where(self) -> dict[str, Any]:
         return {"rank": self._ranks.rank, **self._ranks.machine.to_json()}
 
     def _rank_in_words(self, rank: int) -> str:
-        return f" (rank {rank})" if self._ranks.world > 1 else ""
+        machine = self._ranks.machines[rank]
+        return f"{machine} (rank {rank})" if self._ranks.world > 1 else f"{machine}"
 
     def _say_once(self, event: str, step: int, line: str) -> None:
-        if event not in self._count.said:
-            self._count.said.add(event)
+        if event not in self._said:
+            self._said.add(event)
             self._recorder.announce(event, step, line, reason=line)

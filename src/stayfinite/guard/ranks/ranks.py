@@ -8,22 +8,127 @@ stays in its row: the event can name the bad rank. Pipeline stages hold differen
 from __future__ import annotations
 
 import platform
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from stayfinite.errors import ModelError
 from stayfinite.guard.feeding.batches import Supply
-from stayfinite.guard.ranks.census import Census, Held, of_likes, of_stages
 from stayfinite.guard.ranks.local_gradients import LocalGradients
-from stayfinite.guard.ranks.meshes import holders_of, replicas_of, settle_placement
 from stayfinite.guard.ranks.pipeline import Stages, Writers
 from stayfinite.measure.checksum import checksum
 from stayfinite.measure.reading import RANK_COLUMNS, Everywhere, Reading
 from stayfinite.measure.roster import Roster
 from stayfinite.state.shards import is_spread, local_part
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """The same on every rank, except ``places``."""
+
+    names: tuple[str, ...]
+    """Names of all parameters, without duplicates."""
+    holding: tuple[int, ...]
+    """Number of ranks that hold each parameter or a shard of it."""
+    places: tuple[int, ...]
+    """Positions of this rank's roster in ``names``."""
+    with_loss: tuple[int, ...] | None = None
+    """Ranks that have a loss; None for all."""
+
+
+def of_likes(roster: Roster, world: int) -> Census:
+    """Census if all ranks hold the same parameters or shards of them."""
+    number = len(roster.names)
+    return Census(roster.names, (world,) * number, tuple(range(number)))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one rank holds, exchanged once."""
+
+    names: tuple[str, ...]
+    stages: tuple[int, ...]
+    last: bool
+
+
+def of_stages(held: Sequence[Held], own: Sequence[str]) -> Census:
+    """Census if ranks hold different parameters.
+
+    Arguments:
+        own: names in this rank's current roster.
+
+    Raises:
+        ModelError: a parameter became trainable after the exchange.
+    """
+    # A rank may hold two copies of a tied parameter. Not a set: its order differs between ranks.
+    counted = Counter(name for each in held for name in dict.fromkeys(each.names))
+    at = {name: place for place, name in enumerate(counted)}
+    if new := [name for name in own if name not in at]:
+        raise ModelError(
+            f"{len(new)} parameters became trainable after the guard was built, first {new[0]}",
+            fix="unfreeze before building the guard, or close it and build a new one on every rank",
+        )
+    return Census(
+        tuple(counted),
+        tuple(counted.values()),
+        tuple(at[name] for name in own),
+        tuple(rank for rank, each in enumerate(held) if each.last),
+    )
+
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+
+def holders_of(parameter: Tensor, holding: int) -> int:
+    """Number of ranks that hold the same shard as this one.
+
+    A plain tensor is complete on every rank that holds it. A DTensor is the same along each replicated mesh dimension;
+    ranks outside the mesh have a mesh of their own with replicas.
+
+    Arguments:
+        holding: number of ranks that hold the tensor or a shard of it.
+    """
+    if not is_spread(parameter):
+        return holding
+    mesh = parameter.device_mesh
+    holders = max(1, holding // mesh.size())
+    for dimension in _replicated(parameter):
+        holders *= mesh.size(dimension)
+    return holders
+
+
+def replicas_of(parameters: Sequence[Tensor]) -> Iterator[tuple[Any, list[int]]]:
+    """Groups of ranks with the same shards, each with the positions of the shared tensors."""
+    by_group: dict[int, tuple[Any, list[int]]] = {}
+    for place, parameter in enumerate(parameters):
+        if is_spread(parameter):
+            for dimension in _replicated(parameter):
+                group = parameter.device_mesh.get_group(dimension)
+                by_group.setdefault(id(group), (group, []))[1].append(place)
+    yield from by_group.values()
+
+
+def settle_placement(parameter: Tensor) -> None:
+    """Redistribute a gradient like its parameter, as the optimizer would before using it.
+
+    Autograd may leave a partial sum on each rank, or the full gradient of a sharded parameter.
+    """
+    grad = parameter.grad
+    if grad is None or not is_spread(grad) or not is_spread(parameter) or grad.placements == parameter.placements:
+        return
+    parameter.grad = grad.redistribute(placements=parameter.placements)
+
+
+def _replicated(tensor: DTensor) -> Iterator[int]:
+    """Mesh dimensions along which a tensor is replicated."""
+    return (dimension for dimension, placement in enumerate(tensor.placements) if placement.is_replicate())
+
 
 Item = TypeVar("Item")
 

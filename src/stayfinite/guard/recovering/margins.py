@@ -14,6 +14,7 @@ from stayfinite.autopsy.steps.surroundings import is_compiled
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.measure.forward_look import Ear
 from stayfinite.measure.mailbox import Mailbox
+from stayfinite.measure.sample import Sample
 from stayfinite.precision.applying import applied_to, raise_format
 from stayfinite.precision.formats import E4M3, FP16
 from stayfinite.precision.units import multiplies, units_of
@@ -61,13 +62,13 @@ class PlanMargins:
             handle.remove()
         self._handles, self._found = [], {}
 
-    def post(self, step: int) -> None:
+    def post(self, sample: Sample) -> None:
         """Send the measurements of a sampled step to the host, asynchronously."""
         found = self._found
         self.forget()
         if found:
             values = [each.double() for each in found.values()]
-            self._mail.post((step, tuple(found)), torch.stack([each.to(values[0].device) for each in values]))
+            self._mail.post((sample.step, tuple(found)), torch.stack([each.to(values[0].device) for each in values]))
 
     def collect(self, *, wait: bool = False) -> None:
         """Judge the measurements that arrived, and widen formats."""

@@ -6,17 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stayfinite.core.agreeing import Agreement, settle
-from stayfinite.core.cadence import SnapshotCadence
 from stayfinite.core.decision import Decision
 from stayfinite.core.judge import Memory, after_rollback
-from stayfinite.core.keeping import Keeping
+from stayfinite.core.keeping import Agreement, Keeping, SnapshotCadence, settle
+from stayfinite.core.ladder import Options
 from stayfinite.core.policy import Policy
-from stayfinite.core.rungs import Options
 from stayfinite.errors import StateError
 from stayfinite.guard.feeding.loaders import Loaders
-from stayfinite.guard.gates.cut import LearningRateCut
-from stayfinite.guard.gates.group_settings import give_back, settings_of
+from stayfinite.guard.gates.schedule import LearningRateCut, give_back, settings_of
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.guard.recovering.precision import PrecisionControl
 from stayfinite.guard.recovering.saving import Saving
@@ -218,7 +215,7 @@ class Recovery:
 
     def _gone_back(self, step: int, good: Snapshot) -> dict[str, Any]:
         batches = self._loaders.pass_over(good.step)
-        self._recorder.keep_ledger(json.dumps(self._loaders.ledger()).encode())
+        self._recorder.keep_ledger(json.dumps(self._loaders.state_dict()).encode())
         # A snapshot now would be the same state under another number.
         self._cadence.put_off(step)
         return {"from_step": step, "to_step": good.step, "batches_passed_over": batches}

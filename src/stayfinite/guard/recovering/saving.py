@@ -7,17 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stayfinite.core.agreeing import settle
-from stayfinite.core.cadence import CheckpointCadence
-from stayfinite.core.keeping import Keeping
+from stayfinite.core.keeping import CheckpointCadence, Keeping, settle
 from stayfinite.core.policy import Policy
 from stayfinite.errors import PoisonedState, StateError
 from stayfinite.guard.ranks.ranks import Ranks
-from stayfinite.guard.recovering.remembered import Remembered
+from stayfinite.guard.recovering.remembered import Remembered, read_remembered
 from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.state.checkpoints import Checkpointer, Outcome
-from stayfinite.state.host import HostMemory
-from stayfinite.state.odd_values import refusing_odd_values
+from stayfinite.state.landing import HostMemory
+from stayfinite.state.likeness import refusing_odd_values
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.reading import load, newest_good, notes_of_ranks
 from stayfinite.state.shelf import own_token
@@ -149,7 +147,7 @@ class Saving:
         notes = state.notes
         if not isinstance(notes.get("guard"), dict) or not isinstance(notes.get("batches"), list):
             raise StateError(f"{path.name} was not written by a guard", fix="restore it with stayfinite.state instead")
-        remembered = Remembered.from_json(notes["guard"])
+        remembered = read_remembered(notes["guard"])
         restore(self._parts, state)
         return Found(remembered, _with_everyone(notes["batches"], path), path, {})
 

@@ -20,8 +20,7 @@ from stayfinite.core.records import decision_record, finding_record, plain_event
 from stayfinite.guard.feeding.loaders import Unlearned
 from stayfinite.guard.supervised import leave_word
 from stayfinite.guard.telling.groups import Groups
-from stayfinite.guard.telling.journal import Journal, now
-from stayfinite.guard.telling.launch import run_record
+from stayfinite.guard.telling.journal import Journal, now, run_record
 from stayfinite.guard.telling.layers import Layers
 from stayfinite.guard.telling.live import live_curves
 from stayfinite.guard.telling.reporting import REPORT, Reporter
@@ -160,14 +159,14 @@ class Recorder:
         if event in WORTH_A_LOOK:
             self.redraw()
 
-    def pace(self, slowest: Any, host: str, step: int) -> None:
+    def pace(self, slowest: Any, step: int) -> None:
         """Record the slowest rank's share of a step, which all ranks know."""
-        self._tally.slowest = (slowest.rank, host, slowest.share, slowest.mean_share)
+        self._tally.slowest = (slowest.rank, slowest.host, slowest.share, slowest.mean_share)
         self.announce(
             "slowest-rank",
             step,
             slowest_rank=slowest.rank,
-            host=host,
+            host=slowest.host,
             share=round(slowest.share, 4),
             mean_share=round(slowest.mean_share, 4),
             step_seconds=round(slowest.step_seconds, 6),

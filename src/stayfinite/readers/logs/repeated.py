@@ -153,7 +153,7 @@ class RepeatedLines:
                 for line, step, value in zip(track.lines, track.steps, track.values, strict=True):
                     point = points.get(line) or Point(line, step)
                     measured: dict[str, Any] = {name: value}
-                    points[line] = replace(point, **measured) if getattr(point, name) is None else point
+                    points[line] = point._replace(**measured) if getattr(point, name) is None else point
         if len(points) == len(run) and len(metrics) == len(run.metrics):
             return run
         other = run.with_points(points[line] for line in sorted(points))

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.errors import OrderError, UsageError
-from stayfinite.guard.graphing.graphs import CudaTape, Tape, first_cause
-from stayfinite.guard.graphing.static_batch import Form, StaticBatch, form_of
+from stayfinite.guard.graphing.graphs import CudaTape, Form, StaticBatch, Tape, first_cause, form_of
 
 WARM_UP = 2
 """Eager passes before recording, for libraries to initialize."""
