@@ -144,7 +144,7 @@ def _possible(cause: str, facts: Facts) -> bool:
         return False
     if cause in NAN_ONLY and seen.points and not (seen.non_finite or seen.crash):
         return False
-    return sum(clue.weight for clue in rule.judge(facts)) > -2.0
+    return sum(clue.weight for clue in rule.clues(facts)) > -2.0
 
 
 def _score(confidence: float, share: float) -> float:

@@ -36,11 +36,9 @@ reference) are meant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.checkpoint.restart import restart, resumed
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 _NOT_FOUND = (
     r"checkpoint .{0,120}adapter_model\.\w+ (?:is )?not found|"
@@ -52,7 +50,7 @@ _SECOND = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a missing file, keys that were not loaded, or a loss that starts over."""
     gone = facts.said(_NOT_FOUND)
     if gone:
@@ -70,12 +68,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF705",
-    slug="adapter-overwritten",
-    severity="error",
-    title="An untrained adapter replaced a trained one.",
     fix="copy the trained adapter away, load it with PeftModel.from_pretrained(base, path, is_trainable=True) and "
     "drop get_peft_model",
-    judge=judge,
-    page=__doc__,
     beats=("resume-state-missing", "nan-loss"),
 )

@@ -40,12 +40,11 @@ over, and buffers such as `position_ids` or `rotary_emb.inv_freq` come and go be
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.loaded_shapes import LEFT_OUT, other_vocabulary
 
 _SHAPES = (
@@ -70,7 +69,7 @@ _HEAD = lazy_regex(
 """A head that differs only in its number of rows."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the loader's list of names and shapes, or a shape mismatch in the forward pass."""
     shapes = _refusal(facts, _SHAPES)
     keys = _refusal(facts, _KEYS)
@@ -105,12 +104,7 @@ def _refusal(facts: Facts, pattern: str) -> Message | None:
 
 RULE = Rule(
     code="SF704",
-    slug="architecture-mismatch",
-    severity="error",
-    title="The checkpoint does not fit this model.",
     fix="build the model from the checkpoint's own config; strip wrapper prefixes (module., _orig_mod.); resize "
     "the embeddings before loading",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "environment", "resume-state-missing", "tokenizer-mismatch"),
 )

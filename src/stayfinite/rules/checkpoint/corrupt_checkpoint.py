@@ -38,10 +38,8 @@ announces more than the file holds, or the hash differs. No weight was loaded.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 _READING = (
     r"pytorchstreamreader failed|failed finding central directory|invalid magic number; corrupt file|"
@@ -65,7 +63,7 @@ _WRITING = (
 _NO_ROOM = r"no space left on device|disk quota exceeded|errno 28|disk (?:is )?full"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an error of the reader or the writer, which is proof."""
     reading = facts.said(_READING)
     if reading:
@@ -83,14 +81,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF703",
-    slug="corrupt-checkpoint",
-    severity="error",
-    title="The checkpoint file is truncated or damaged.",
     fix=(
         "delete it (and its cache entry) and use the previous one or download it again; save checkpoints under a "
         "temporary name and rename them"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "environment", "architecture-mismatch", "resume-state-missing"),
 )

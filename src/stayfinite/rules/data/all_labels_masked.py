@@ -43,13 +43,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.data.lookups import longest_input
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
 
 _SAID = (
     r"could not find (?:the )?(?:response|instruction|assistant) (?:key|template)|"
@@ -82,10 +80,9 @@ SHORT = 256
 """Tokens. Few conversations fit their prompt and answer into such a limit."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a loss of 0 or NaN from the start, and settings that mask."""
     yield from _observed(facts)
-    yield from planned(facts, "plan.no_room_for_answer", STRONG + HINT)
     said = facts.said(_SAID)
     if said is not None:
         yield Clue(said.text, STRONG + 1.0, said.where)
@@ -100,7 +97,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield from _against(facts)
 
 
-def _divided(facts: Facts) -> Iterator[Clue]:
+def _divided(facts: Facts) -> Clues:
     """A division by the number of unmasked tokens, which was 0."""
     zero = facts.said(r"ZeroDivisionError|division by zero")
     count = facts.said(_BY_COUNT)
@@ -109,7 +106,7 @@ def _divided(facts: Facts) -> Iterator[Clue]:
         yield Clue(text, STRONG + FAIR, count.where)
 
 
-def _numbers(facts: Facts) -> Iterator[Clue]:
+def _numbers(facts: Facts) -> Clues:
     symptoms = facts.symptoms
     accuracy = facts.metric("mean_token_accuracy", "token_accuracy", "token_acc")
     if accuracy and all(value == 0 or not math.isfinite(value) for value, _ in accuracy):
@@ -131,7 +128,7 @@ def _numbers(facts: Facts) -> Iterator[Clue]:
             yield Clue("the evaluation loss is NaN or inf", HINT, place)
 
 
-def _settings(facts: Facts) -> Iterator[Clue]:
+def _settings(facts: Facts) -> Clues:
     masks, cut, answers = facts.mentioned(_MASKS), facts.mentioned(_CUT_AWAY), facts.mentioned(_ANSWERS)
     if masks is not None:
         yield Clue(f"only part of each text is supervised ({masks[1].strip()[:100]})", STRONG, masks[0])
@@ -158,7 +155,7 @@ def _empty_means(facts: Facts) -> list[Clue]:
     return []
 
 
-def _against(facts: Facts) -> Iterator[Clue]:
+def _against(facts: Facts) -> Clues:
     symptoms = facts.symptoms
     if facts.context.half is not None:
         yield Clue(f"fp16 explains it as well ({facts.context.half.text})", -1.0, facts.context.half.where)
@@ -171,7 +168,7 @@ def _against(facts: Facts) -> Iterator[Clue]:
         yield Clue("the loss exploded", AGAINST, symptoms.where.get("largest_loss", ""))
 
 
-def _observed(facts: Facts) -> Iterator[Clue]:
+def _observed(facts: Facts) -> Clues:
     share = facts.seen("labels.supervised_share")
     if share is not None:
         if share.value == 0:
@@ -186,20 +183,15 @@ def _observed(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF302",
-    slug="all-labels-masked",
-    severity="error",
-    title="Rows or batches have only masked labels.",
     fix=(
         "raise max_length (cutoff_len) above prompt plus answer or drop longer rows, and check that the response "
         "template occurs in the tokens"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "zero-gradient", "truncation", "loss-formula-singularity"),
     observes={
         "labels.supervised_share": "the share of a batch's labels that are not ignored, 0 to 1",
         "labels.masked_rows_share": "the share of the data's rows in which no label is left, 0 to 1",
-        "plan.no_room_for_answer": REMARKS,
     },
+    plans={"plan.no_room_for_answer": STRONG + HINT},
 )

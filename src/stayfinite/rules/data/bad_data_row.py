@@ -45,13 +45,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.data.remarks_on_data import impossible_alignment, remarks
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import half_of
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.going_bad import weights_survived
 from stayfinite.rules.signs.post_training import samples
@@ -148,7 +147,7 @@ ORDINARY = 100.0
 """A loss term that never exceeded this did not explode."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: messages of loader and loss; else a sudden NaN without a climb, with external data."""
     yield from _observed(facts)
     refused, skipped = facts.said(_REFUSED), facts.said(_SKIPPED)
@@ -208,7 +207,7 @@ def _weight_of_own_data(facts: Facts) -> float:
     return 3.2 if facts.symptoms.from_start else 1.7
 
 
-def _course(facts: Facts) -> Iterator[Clue]:
+def _course(facts: Facts) -> Clues:
     symptoms, context = facts.symptoms, facts.context
     place = symptoms.where.get("first_bad", "")
     part = _only_regression(facts)
@@ -253,7 +252,7 @@ def _only_regression(facts: Facts) -> str | None:
     return f"{', '.join(broken[:3])} is NaN or inf while {', '.join(ordinary[:3])} is normal: its targets are bad"
 
 
-def _observed(facts: Facts) -> Iterator[Clue]:
+def _observed(facts: Facts) -> Clues:
     rows = facts.seen("data.bad_rows")
     if rows is not None and rows.value:
         named = "; ".join(map(str, rows.value)) if isinstance(rows.value, list) else rows.value
@@ -267,14 +266,9 @@ def _observed(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF301",
-    slug="bad-data-row",
-    severity="error",
-    title="A row of the data is NaN, inf, corrupt or unusable.",
     fix=(
         "find the row (assert torch.isfinite on every example), fix or drop it, and resume from an earlier checkpoint"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "toxic-batch"),
     observes={"data.bad_rows": "rows of the data that are not finite, empty or corrupt, a list"},

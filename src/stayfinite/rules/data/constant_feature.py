@@ -30,10 +30,8 @@ A bias column of ones and padding columns are constant on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, Clue, Clues, Rule
 
 _BY_SPREAD = (
     r"/ ?\(?(?:np\.|torch\.|self\.)?\w*(?:std|sigma|scale_|stddev|variance)\w*\b|"
@@ -42,7 +40,7 @@ _BY_SPREAD = (
 """A standardization: a constant column has a standard deviation of 0."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: measured columns, or warnings of zero deviation followed by NaN."""
     if facts.symptoms.healthy:
         return
@@ -60,12 +58,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF311",
-    slug="constant-feature",
     severity="warning",
-    title="A feature or target is constant.",
     fix="drop constant columns, or divide by std.clamp(min=1e-6); first find out why they are constant",
-    judge=judge,
-    page=__doc__,
     proofs={"data.constant_features": "constant columns: {}"},
     prior=-4.5,
     beats=("bad-data-row", "nan-loss"),

@@ -33,13 +33,11 @@ bytes, and still learn the damage.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a codec error or counted replacement characters, which are proof."""
     seen = facts.seen("data.damaged_text_share")
     if seen is not None and seen.value > 0.001:
@@ -62,15 +60,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF314",
-    slug="corrupt-encoding",
-    severity="error",
-    title="Text is damaged, or not UTF-8.",
     fix=(
         'name the encoding when reading (encoding="utf-8", "utf-8-sig", "cp1252", "gb18030"), convert once, and drop '
         "damaged lines"
     ),
-    judge=judge,
-    page=__doc__,
     proofs={"data.not_utf8": "{}"},
     beats=("bad-data-row", "tokenizer-mismatch", "environment"),
     observes={

@@ -30,16 +30,14 @@ duplicates by right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
 
 MANY = 0.1
 """Share of duplicates that matters; records and letters repeat phrases legitimately."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the measured share of duplicates."""
     seen = facts.seen("data.duplicate_share")
     if seen is not None and seen.value > MANY:
@@ -48,14 +46,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF313",
-    slug="duplicate-rows",
     severity="warning",
-    title="Many rows are duplicates.",
     fix=(
         "drop duplicates before splitting (drop_duplicates, MinHash for text), and give DataLoader workers different "
         "seeds"
     ),
-    judge=judge,
-    page=__doc__,
     observes={"data.duplicate_share": "the share of rows that are copies of an earlier one, 0 to 1"},
 )

@@ -35,13 +35,12 @@ An evaluation or prediction split may be empty on purpose. With an iterable data
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from math import isfinite
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.number_shapes import digits
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 _NOTHING = (
     r"num_samples ?= ?0|stack expects a non-empty TensorList|cannot reshape tensor of 0 elements|"
@@ -73,7 +72,7 @@ DIGITS = 4
 """Digits to which two evaluations of changing weights do not agree."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: messages about missing data are proof; a division by zero batches is nearly proof."""
     seen = facts.seen("data.rows")
     if seen is not None and seen.value == 0:
@@ -130,12 +129,7 @@ def _same_evaluation(facts: Facts) -> tuple[str, str] | None:
 
 RULE = Rule(
     code="SF315",
-    slug="empty-batch",
-    severity="error",
-    title="A batch or a dataset has no rows.",
     fix="check paths, filters and drop_last: print len(dataset) before training, and guard means with max(count, 1)",
-    judge=judge,
-    page=__doc__,
     proofs={"loader.empty_batches": "batches without rows: {}"},
     beats=("nan-loss", "environment"),
     observes={

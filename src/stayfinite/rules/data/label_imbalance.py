@@ -32,10 +32,8 @@ Constant predictions in the first steps are usual; judge after an epoch. The sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
 
 _SHARE = (
     r"\b(?:background|majority|negatives?|one class|normal)\b[^.;\n]{0,50}\b9\d(?:\.\d+)? ?%|"
@@ -46,7 +44,7 @@ _SHARE = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the measured share of the largest class, or metrics of 0 next to a high constant accuracy."""
     seen = facts.seen("labels.largest_share")
     if seen is not None and seen.value >= 0.9:
@@ -72,14 +70,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF310",
-    slug="label-imbalance",
     severity="warning",
-    title="One class dominates the labels: always predicting it scores well.",
     fix=(
         "weight the loss (CrossEntropyLoss(weight=...), pos_weight) or sample by class (WeightedRandomSampler), and "
         "measure F1 or balanced accuracy"
     ),
-    judge=judge,
-    page=__doc__,
     observes={"labels.largest_share": "the share of the most frequent class, 0 to 1"},
 )

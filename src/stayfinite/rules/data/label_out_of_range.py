@@ -39,7 +39,6 @@ cuBLAS or memory are only echoes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.series import Message
 from stayfinite.rules.contradictions import MAY_BE_NEGATIVE
@@ -52,7 +51,7 @@ from stayfinite.rules.data.lookups import (
     target_failure,
 )
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
 
 _CLASSES = (
     r"\bn(?:um)?_?(?:labels|classes)\b|\bclasses\b|\bn_classes\b|ignore_index|ignore_label|\bsegmentation\b|"
@@ -90,7 +89,7 @@ _MORE_CLASSES_WORK = r"class\w*\b.{0,16}\bto \d+.{0,60}\b(?:works?|fine|trains)\
 _ASSIGNED = r"^\s*(?:label|target|y|class_?id)\s*[=:]\s*(\d+)\s*$"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the loss's own error; else a failed gather or a bare assert in a classification task."""
     target, scatter, vague = target_failure(facts), facts.said(SCATTER), bare_assert(facts)
     if target is not None:
@@ -122,7 +121,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"labels that need a map: {declared[1].strip()}", HINT, declared[0])
 
 
-def _raised(facts: Facts) -> Iterator[Clue]:
+def _raised(facts: Facts) -> Clues:
     """More classes help, or labels in the code that are beyond their own number."""
     helped = facts.mentioned(_MORE_CLASSES_WORK)
     if helped is not None:
@@ -134,7 +133,7 @@ def _raised(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"labels {some}: {len(given)} classes are 0 to {len(given) - 1}", STRONG + HINT)
 
 
-def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
+def _counted(facts: Facts, scatter: Message) -> Clues:
     """Identify the table if the settings give its size."""
     asked = asked_and_rows(scatter)
     if asked is None:
@@ -145,7 +144,7 @@ def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
         yield Clue(f"{label}, but the model has {asked[1]} classes ({classes[1]})", STRONG, classes[0])
 
 
-def _pixels_for_classes(facts: Facts) -> Iterator[Clue]:
+def _pixels_for_classes(facts: Facts) -> Clues:
     """Masks stored as pictures, or labels counted from 1, where classes from 0 are expected."""
     stored = facts.mentioned(_WHITE)
     if stored is not None:
@@ -160,7 +159,7 @@ def _pixels_for_classes(facts: Facts) -> Iterator[Clue]:
         yield Clue(text, STRONG, drawn[0])
 
 
-def _below_zero(facts: Facts) -> Iterator[Clue]:
+def _below_zero(facts: Facts) -> Clues:
     """A negative loss where valid labels cannot cause one."""
     symptoms = facts.symptoms
     best, above = symptoms.best_loss, symptoms.contradicted("share above 1")
@@ -183,15 +182,10 @@ def _below_zero(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF305",
-    slug="label-out-of-range",
-    severity="error",
-    title="A label is outside the model's classes.",
     fix=(
         "map labels to 0 ... num_labels - 1, set num_labels to their number and ignore_index to the value of ignored "
         "positions"
     ),
-    judge=judge,
-    page=__doc__,
     proofs={"data.labels_out_of_range": "labels outside the classes: {}"},
     prior=-3.0,
     beats=(

@@ -27,11 +27,7 @@ from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF332",
-    slug="labels-not-augmented",
-    severity="error",
-    title="Inputs are flipped or rotated, but their labels are not.",
     fix="flip input and label together, with one random draw",
-    page=__doc__,
     proofs={"data.labels_not_augmented": "{}"},
     observes={"data.labels_not_augmented": "what was flipped alone, in words; empty where labels follow"},
 )

@@ -41,8 +41,6 @@ relative positions (LLaMA, Qwen, T5), which have no table to overrun.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.data.lookups import (
     bare_assert,
     first_missing,
@@ -52,8 +50,7 @@ from stayfinite.rules.data.lookups import (
     table_rows,
 )
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 _REFUSAL = (
     r"cannot forward sequence of length|sequence length \d+ (?:exceeds|cannot exceed)|"
@@ -116,9 +113,8 @@ _RAISED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a failed lookup or an error, and lengths beyond the table."""
-    yield from planned(facts, "plan.too_long")
     seen = facts.seen("data.longest_row")
     limit = position_limit(facts)
     if seen is not None and limit is not None and seen.value > limit[0]:
@@ -143,7 +139,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from _lengths(facts)
 
 
-def _lengths(facts: Facts) -> Iterator[Clue]:
+def _lengths(facts: Facts) -> Clues:
     place = facts.said(POSITIONS)
     if place is not None:
         yield Clue(f"the traceback passes the position table: {place.text.strip()}", STRONG, place.where)
@@ -162,20 +158,15 @@ def _lengths(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF304",
-    slug="position-out-of-range",
-    severity="error",
-    title="An input is longer than the model's position table.",
     fix=(
         "tokenizer(..., truncation=True, max_length=N) with N at most model.config.max_position_embeddings (minus 2 "
         "for RoBERTa)"
     ),
-    judge=judge,
-    page=__doc__,
     proofs={"data.positions_out_of_range": "positions beyond the table: {}"},
     beats=("token-id-out-of-range", "truncation", "environment", "nan-loss"),
     observes={
-        "plan.too_long": REMARKS,
         "data.longest_row": "tokens of the longest row",
         "data.positions_out_of_range": "positions of a batch that the position table has no row for, a list",
     },
+    plans={"plan.too_long": PROOF},
 )

@@ -25,13 +25,11 @@ A shift that belongs to the task, as between seasons of a time series or between
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: mean and standard deviation of both splits; an evaluation far below the training."""
     far = facts.symptoms.contradicted("evaluation far off")
     if far is not None:
@@ -40,12 +38,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF330",
-    slug="splits-scaled-differently",
-    severity="error",
-    title="Validation inputs are scaled differently from training inputs.",
     fix="apply the training data's normalization, with its mean and std, to the validation data",
-    judge=judge,
-    page=__doc__,
     proofs={"data.splits_scaled": "{}"},
     beats=("wrong-mode", "metric-stuck"),
     observes={

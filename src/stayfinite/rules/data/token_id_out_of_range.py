@@ -39,8 +39,6 @@ at or above the number of rows fail.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.data.lookups import (
     SCATTER,
     asked_and_rows,
@@ -53,13 +51,13 @@ from stayfinite.rules.data.lookups import (
 )
 from stayfinite.rules.data.position_out_of_range import POSITIONS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 VOCABULARY = 5000
 """A table of at least this many rows is a vocabulary; position tables had at most 4,098 before RoPE."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a failed lookup, and signs that it was the vocabulary's."""
     yield from _observed(facts)
     failure, vague, scatter = lookup_failure(facts), bare_assert(facts), facts.said(SCATTER)
@@ -103,7 +101,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from _against(facts)
 
 
-def _against(facts: Facts) -> Iterator[Clue]:
+def _against(facts: Facts) -> Clues:
     place = facts.said(POSITIONS)
     if place is not None:
         yield Clue(f"the traceback passes the position table: {place.text.strip()}", AGAINST, place.where)
@@ -112,7 +110,7 @@ def _against(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"inputs are longer than the position table ({longest[1]}; {limit[1]})", AGAINST, longest[2])
 
 
-def _observed(facts: Facts) -> Iterator[Clue]:
+def _observed(facts: Facts) -> Clues:
     seen = facts.seen("data.token_ids_out_of_range")
     if seen is not None and seen.value:
         yield Clue(f"token ids outside the embedding: {seen.value}", PROOF, seen.where)
@@ -120,15 +118,10 @@ def _observed(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF303",
-    slug="token-id-out-of-range",
-    severity="error",
-    title="A token id is beyond the embedding.",
     fix=(
         "model.resize_token_embeddings(len(tokenizer)) after adding tokens, and load tokenizer and model from the "
         "same checkpoint"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.0,
     beats=("environment", "hardware", "nan-loss"),
     observes={"data.token_ids_out_of_range": "the ids of a batch that the embedding has no row for, a list"},

@@ -43,17 +43,15 @@ A few mismatches among thousands of rows are truncated or odd rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.loaded_shapes import other_vocabulary
 
 UNKNOWN = 0.01
 """Share of unknown tokens above which the tokenizer does not fit the text."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: mismatched sizes are proof; another kind of tokenizer or a fresh model's loss are hints."""
     seen = facts.seen("data.unknown_token_share")
     if seen is not None and seen.value > UNKNOWN:
@@ -101,15 +99,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF306",
-    slug="tokenizer-mismatch",
-    severity="error",
-    title="The tokenizer or chat template does not fit the model or the data.",
     fix=(
         "load the tokenizer from the model's checkpoint and use this model's chat template "
         "(tokenizer.apply_chat_template)"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=("all-labels-masked", "loss-collapse", "zero-gradient", "nan-loss", "fp16-overflow-model-family"),
     observes={

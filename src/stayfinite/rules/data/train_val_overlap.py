@@ -33,10 +33,8 @@ labels do not follow from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
 
 _SAME = (
     r"eval_dataset ?[=:] ?(?:self\.)?train_dataset|"
@@ -48,7 +46,7 @@ FEW = 0.005
 """Share of common rows that does not affect scores; a few coincide in any large corpus."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a measured overlap, or settings and notes that use one dataset for both."""
     seen = facts.seen("data.overlap_share")
     if seen is not None and seen.value > FEW:
@@ -85,12 +83,8 @@ def _one_file(facts: Facts) -> tuple[str, str] | None:
 
 RULE = Rule(
     code="SF308",
-    slug="train-val-overlap",
     severity="warning",
-    title="The validation set shares rows or groups with the training set.",
     fix="remove duplicates, then split once by group (GroupShuffleSplit) or by time, before augmenting",
-    judge=judge,
-    page=__doc__,
     observes={
         "data.overlap_share": "the share of validation rows that are in the training set too, 0 to 1",
         "data.id_overlap_share": "the share of validation rows whose id or group the training set has too, 0 to 1",

@@ -31,16 +31,14 @@ often loses nothing by reading their beginning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
 
 CUT = 0.05
 """Share of truncated rows that matters."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the measured share of truncated rows."""
     seen = facts.seen("data.truncated_share")
     if seen is not None and seen.value > CUT:
@@ -53,15 +51,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF307",
-    slug="truncation",
     severity="warning",
-    title="Rows are truncated at the length limit.",
     fix=(
         "raise max_length (cutoff_len, sequence_len) to the 99th percentile of lengths, split long rows, or truncate "
         "the less important side"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     observes={"data.truncated_share": "the share of rows that reach the length limit, 0 to 1"},
 )

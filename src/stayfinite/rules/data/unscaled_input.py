@@ -36,11 +36,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 _REGRESSION = (
     r"\bmse\b|mse_?loss|mean[_ ]?squared|\bregress|\bmae\b|l1_?loss|smooth_?l1|huber|\brmse\b|time[- _]?series|"
@@ -63,7 +62,7 @@ LARGE = 1e3
 """Standardized targets never start with a loss above this."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: measured scales, a huge first loss in a regression, or notes that nothing was scaled."""
     seen = facts.seen("data.input_scale")
     if seen is not None and seen.value > 30:
@@ -129,15 +128,11 @@ def _switched_off(facts: Facts) -> tuple[str, str] | None:
 
 RULE = Rule(
     code="SF309",
-    slug="unscaled-input",
     severity="warning",
-    title="Inputs or targets are far from unit scale.",
     fix=(
         "standardize inputs and targets with the training set's mean and std (StandardScaler, Normalize), log1p for "
         "prices and counts"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "bad-init", "loss-diverging", "lr-too-high"),
     observes={"data.input_scale": "the largest of |mean| and spread over the input features"},
 )

@@ -36,10 +36,8 @@ on disk may be read in order for a single epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 _EVALUATED = ("val_acc", "val_accuracy", "eval_acc", "eval_accuracy", "test_acc", "test_accuracy", "valid_acc")
 
@@ -53,7 +51,7 @@ _LAST_ROWS = "Keras takes the last rows for validation"
 _PERFECT = r"\bval[a-z]*[ _]acc[a-z]*[^.;\n\d]{0,24}(?:100 ?%|1\.0+\b)"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: measured runs of one label; an accuracy that is high for the first batches only; rows split in order."""
     seen = facts.seen("labels.batch_purity")
     if seen is not None and seen.value >= 0.9:
@@ -80,15 +78,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF312",
-    slug="unshuffled",
     severity="warning",
-    title="The training data is not shuffled.",
     fix=(
         "DataLoader(train, shuffle=True), DistributedSampler with set_epoch, or dataset.shuffle(seed, "
         "buffer_size=10_000) for streams"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     observes={
         "labels.batch_purity": "the mean share of the commonest label within a batch, where the data has several, 0 "

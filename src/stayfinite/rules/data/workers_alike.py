@@ -33,13 +33,11 @@ Noise that is meant to be a function of the row's number is the same wherever th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a probe of the loader."""
     repeats, alike = facts.seen("loader.workers_repeat"), facts.seen("loader.workers_draw_alike")
     if repeats is not None and repeats.value:
@@ -50,12 +48,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF320",
-    slug="workers-alike",
     severity="warning",
-    title="Loader workers return the same rows or random numbers.",
     fix="split a stream by get_worker_info(), and seed generators in each worker from torch.initial_seed()",
-    judge=judge,
-    page=__doc__,
     beats=("duplicate-rows",),
     observes={
         "loader.workers_repeat": "the number of workers of a streamed dataset that all give the same rows, else 0",

@@ -41,13 +41,11 @@ another error on one rank makes the other ranks report this one: read the first 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: DDP's error; unused parameters found by a probe are a risk with several ranks."""
     refusal = facts.said(
         r"expected to have finished reduction in the prior iteration|"
@@ -66,14 +64,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF502",
-    slug="ddp-unused-parameters",
-    severity="error",
-    title="Some parameters got no gradient, so DistributedDataParallel cannot finish.",
     fix=(
         "set find_unused_parameters=True (transformers: ddp_find_unused_parameters=True; Lightning: "
         'strategy="ddp_find_unused_parameters_true"), or remove unused parameters'
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "unused-parameters", "rank-desync", "environment"),
 )

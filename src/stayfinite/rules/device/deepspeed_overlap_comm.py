@@ -32,15 +32,14 @@ is NaN before the gradient norm, the forward pass is to blame and communication 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, Clue, Clues, Rule
 from stayfinite.rules.signs.witness import not_finite
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the switch is a risk; a NaN gradient with a finite loss outside fp16 makes it likely."""
     overlap = facts.settings.find("overlap_comm")
     if overlap is None or not is_on(overlap.value):
@@ -62,12 +61,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF504",
-    slug="deepspeed-overlap-comm",
-    severity="error",
-    title="DeepSpeed's overlapped communication may corrupt gradients.",
     fix='set "overlap_comm": false in zero_optimization (and "contiguous_gradients": false if that is not enough), '
     "then upgrade DeepSpeed",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-collapse"),
 )

@@ -42,12 +42,10 @@ it. If the same versions work for others with the same card, look at data and se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.device.versions import card_too_new, named_versions, other_version, toolkit_too_old
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import likely_half
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.witness import not_finite
 
@@ -91,7 +89,7 @@ _SICKLY_CARD = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: messages of loaders and kernels, or a remark that another environment works."""
     for pattern, weight in ((_REFUSAL, PROOF), (_CHANGED_INTERFACE, STRONG + HINT), (_LIBRARY_STATUS, STRONG)):
         message = facts.said(pattern)
@@ -146,14 +144,9 @@ def _divided_as_integers(facts: Facts) -> Clue | None:
 
 RULE = Rule(
     code="SF506",
-    slug="environment",
-    severity="error",
-    title="Installed packages do not fit each other or the GPU.",
     fix=(
         "make a fresh environment with the project's pinned versions; install torch for your CUDA first, then "
         "rebuild extensions against it"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-collapse", "loss-diverging"),
 )

@@ -45,11 +45,9 @@ out of range on the device can surface as a failed allocation in a later call: r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.numbers import measured
 
@@ -77,9 +75,8 @@ _KILLED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the allocator's error; a killed process probably exceeded the host's memory."""
-    yield from planned(facts, "plan.too_large_for_card")
     full = next((one for one in facts.all_said(_FULL) if not re.search(_ONLY_TALK, one.text, re.IGNORECASE)), None)
     if full:
         yield Clue(full.text, PROOF, full.where)
@@ -122,19 +119,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF508",
-    slug="out-of-memory",
-    severity="error",
-    title="Memory is full.",
     fix=(
         "per_device_train_batch_size=1 with gradient_accumulation_steps, gradient_checkpointing=True, bf16=True, an "
         "8-bit optimizer; shorten the longest rows"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.0,
     beats=("nan-loss", "environment", "hardware", "upstream-bug", "rank-desync"),
     observes={
         "memory.estimate_share": "estimated need of a training step, as a share of the device's memory",
-        "plan.too_large_for_card": REMARKS,
     },
+    plans={"plan.too_large_for_card": PROOF},
 )

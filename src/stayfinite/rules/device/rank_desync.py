@@ -40,10 +40,8 @@ that traceback first. A broken cable or a blocked port times out as well, at the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
 
 _DIFFER = (
     r"detected mismatch between collectives on ranks|SIZE_OR_SYNTAX_MISMATCH|COLLECTIVE_TYPE_MISMATCH|"
@@ -68,7 +66,7 @@ _SEVERAL = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: libraries that compare ranks report it; a timeout alone may have other reasons."""
     differ = facts.said(_DIFFER)
     if differ:
@@ -83,14 +81,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF503",
-    slug="rank-desync",
-    severity="error",
-    title="Ranks hold different parameters or run different steps.",
     fix=(
         "decide on all-reduced values, call collectives on every rank, give all ranks the same number of batches, "
         "and load weights before wrapping"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss",),
 )

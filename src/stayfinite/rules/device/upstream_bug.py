@@ -37,11 +37,9 @@ version that works, or a message that names the library's own fault, look there 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.device.versions import known_bad, named_versions, other_version
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import finite_metric
 from stayfinite.rules.signs.witness import not_finite
 
@@ -73,7 +71,7 @@ _ONE_PATH = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a library's own admission, a version on record, or a remark that another version works."""
     internal = facts.said(_INTERNAL)
     if internal:
@@ -125,14 +123,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF507",
-    slug="upstream-bug",
-    severity="error",
-    title="The installed version of a library has a bug.",
     fix=(
         "upgrade (or return to the last working version) and pin it; until then avoid the code path: eager "
         "attention, no torch.compile, no fused kernel"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "environment", "loss-collapse", "loss-diverging", "zero-gradient"),
 )

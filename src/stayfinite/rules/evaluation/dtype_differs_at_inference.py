@@ -28,14 +28,12 @@ in fp16.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: healthy training, NaN in evaluation or generation, and two dtypes in the settings."""
     symptoms, context = facts.symptoms, facts.context
     sampling = facts.said(r"probability tensor contains either .{0,6}inf.{0,6}nan|element < 0.{0,40}probability tensor")
@@ -68,15 +66,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF804",
-    slug="dtype-differs-at-inference",
     severity="warning",
-    title="Evaluation uses another dtype than training.",
     fix=(
         "evaluate in the training dtype: dtype=torch.bfloat16, bf16_full_eval=True instead of fp16_full_eval, no "
         ".half()"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "pure-fp16-weights", "fp16-overflow", "step-fails"),
     observes={"worlds.training_dtype.finite": "whether the evaluation that failed is finite in the training's dtype"},
 )

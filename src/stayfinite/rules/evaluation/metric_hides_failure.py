@@ -32,10 +32,9 @@ near 0 and finite (GRPO's first steps: the loss is 0 by construction, and the gr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 
 _REPLACED = (
     r"nan_to_num\(\s*(?:\w*loss|grad|\w+\.grad)|(?:loss|grad\w*)\s*=\s*torch\.nan_to_num|"
@@ -46,7 +45,7 @@ _REPLACED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: code that replaces NaN, or losses and gradient norms that contradict each other."""
     replaced = facts.mentioned(_REPLACED)
     symptoms = facts.symptoms
@@ -78,15 +77,11 @@ def _repeated(facts: Facts) -> tuple[float, str] | None:
 
 RULE = Rule(
     code="SF806",
-    slug="metric-hides-failure",
     severity="warning",
-    title="A logged value hides a NaN or inf.",
     fix=(
         "logging_nan_inf_filter=False, no nan_to_num on losses, count and log every skipped batch; then find the "
         "source of the NaN"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("loss-collapse", "nan-loss"),
 )

@@ -23,18 +23,17 @@ A sum over the whole training is a fine number if it is meant and labeled so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
 
 FEWEST = 6
 """Fewest epochs to judge steady growth."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a printed number that is a sum since the start."""
     summed = facts.symptoms.contradicted("running sum")
     if summed is not None:
@@ -64,12 +63,8 @@ def _even_gain(losses: list[float]) -> float | None:
 
 RULE = Rule(
     code="SF830",
-    slug="metric-not-reset",
     severity="warning",
-    title="A printed sum is never reset between epochs.",
     fix="reset the sum to 0 at the start of each epoch",
-    judge=judge,
-    page=__doc__,
     proofs={"metric.sum_since_start": "{}"},
     beats=("loss-diverging", "lr-too-high"),
     observes={"metric.sum_since_start": "the printed number that sums up since the start, in words"},

@@ -28,10 +28,8 @@ With `evaluate` or nltk the form that looks wrong here is the right one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 _NAME = r"(?:\w*refs?(?:_\w+)?|\w*references?|gold\w*|\w*labels|\w*targets?)"
 _CALL = (
@@ -48,7 +46,7 @@ _OWN_CONVENTION = (
 _OTHER_CONVENTION = r"\bnltk\b|evaluate\.load|load_metric|torchmetrics"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the call as written, or sacrebleu's error about lengths."""
     if facts.mentioned(_OWN_CONVENTION) and not facts.mentioned(_OTHER_CONVENTION):
         call, flat = facts.mentioned(_CALL), facts.mentioned(_FLAT_CALL)
@@ -68,11 +66,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF801",
-    slug="references-transposed",
-    severity="error",
-    title="sacrebleu gets one list per sentence instead of one per reference set.",
     fix="corpus_bleu(preds, [refs]); check that the references score 100 against themselves",
-    judge=judge,
-    page=__doc__,
     beats=("zero-answer-rate", "metric-hides-failure"),
 )

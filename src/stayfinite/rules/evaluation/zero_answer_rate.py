@@ -34,13 +34,11 @@ is NaN, that is the cause.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: scores of exactly 0 throughout, while losses are finite and fall."""
     symptoms = facts.symptoms
     if symptoms.bad or symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss:
@@ -59,13 +57,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF802",
-    slug="zero-answer-rate",
     severity="warning",
-    title="The loss falls, but every answer scores 0.",
     fix=(
         "print prompts, raw answers, parsed answers and references side by side; count unparsable answers "
         "separately; use the training template"
     ),
-    judge=judge,
-    page=__doc__,
 )

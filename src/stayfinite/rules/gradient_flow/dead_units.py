@@ -33,16 +33,14 @@ every sample.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, REFUTED, Clue, Rule
+from stayfinite.rules.rule import PROOF, REFUTED, Clue, Clues, Rule
 
 MANY = 0.8
 """At initialization, up to half of a deep plain net's units may be silent on similar inputs."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a measured share of dead units, or what the log says."""
     seen = facts.seen("activations.dead_share")
     if seen is not None:
@@ -58,15 +56,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF409",
-    slug="dead-units",
     severity="warning",
-    title="Most units of a layer are 0 for every input and cannot learn.",
     fix=(
         "lower the learning rate and warm up, He initialization, LeakyReLU or GELU, standardized inputs; "
         "re-initialize dead units"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("zero-gradient",),
     observes={
         "activations.dead_share": "the largest share, over layers, of units that are 0 on every sample of a batch, 0 "

@@ -40,7 +40,6 @@ A detached value in a log, in a running mean or in a target (a teacher, a stop-g
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
@@ -49,7 +48,7 @@ from stayfinite.rules.gradient_flow.backward_refused import (
     TRAINS_A_PART,
     no_graph,
 )
-from stayfinite.rules.rule import AGAINST, FAIR, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, PROOF, REFUTED, STRONG, Clue, Clues, Rule
 
 _CUTS = (
     r"\bloss\w*(?:\.|\s*=\s*[\w.()\[\]]+\.)(?:item|detach|data|numpy|tolist)\b|\bdetach(?:ed|es|ing)?\b|"
@@ -74,7 +73,7 @@ _NUMBERS = lazy_regex(
 """An expression that is a number or a detached tensor as a whole; a target may be detached, a loss may not."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: backward's error, minus signs of frozen parameters or checkpointing."""
     seen = facts.seen("loss.requires_grad")
     if seen is not None:
@@ -141,7 +140,7 @@ def _falls(facts: Facts) -> bool:
     return first is not None and best is not None and best < 0.95 * first
 
 
-def _against(facts: Facts) -> Iterator[Clue]:
+def _against(facts: Facts) -> Clues:
     warned = facts.said(CHECKPOINTED_NOTHING)
     if warned is not None:
         yield Clue(f"checkpointing got no input with a gradient: {warned.text}", AGAINST, warned.where)
@@ -154,15 +153,10 @@ def _against(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF401",
-    slug="detached-loss",
-    severity="error",
-    title="The loss depends on no parameter: the graph is detached.",
     fix=(
         "keep tensors until backward (no .item(), .detach(), .data, new torch.tensor) and run forward with gradients "
         "enabled"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.0,
     beats=("zero-gradient", "environment"),
     observes={"loss.requires_grad": "whether the loss of a step depends on any parameter"},

@@ -36,10 +36,8 @@ large norms are usual.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 HUGE = 1e8
 """No step can use a first gradient of this norm."""
@@ -51,7 +49,7 @@ DECADES = 4.0
 _RECURRENT = r"(?:\b|_)(?:Bi)?(?:LSTM\w*|GRUs?|RNNs?|recurrent)(?:\b|_)"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a rising norm before the loss turned, or a measured slope over depth."""
     slope = facts.seen("gradient.depth_slope")
     if slope is not None and slope.value >= 0.5:
@@ -94,15 +92,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF408",
-    slug="exploding-gradient",
     severity="warning",
-    title="The gradient grew by orders of magnitude before the loss broke.",
     fix=(
         "clip at 1.0 (max_grad_norm, gradient_clip_val, clip_grad_norm_), lower the learning rate, warm up, and "
         "resume from before the climb"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss",),
     observes={
         "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first",

@@ -35,10 +35,8 @@ There is none: the gradient would be wrong. `retain_graph=True` does not help, i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, Clue, Clues, Rule
 
 _REFUSED = (
     r"modified by an in-?place operation|"
@@ -48,7 +46,7 @@ _REFUSED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: torch's error, which is proof."""
     refused = facts.said(_REFUSED)
     if refused is None:
@@ -64,14 +62,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF406",
-    slug="inplace-modification",
-    severity="error",
-    title="A tensor needed by backward was modified in place.",
     fix=(
         "write out of place (x = x / n, masked_fill, clone before assigning, ReLU without inplace=True), and step "
         "only after all backward passes"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("environment", "upstream-bug"),
 )

@@ -32,11 +32,7 @@ from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF412",
-    slug="input-ignored",
-    severity="error",
-    title="The loss does not depend on the input.",
     fix="trace the input through the forward pass: a mask of zeros, a wrong variable, an unused result",
-    page=__doc__,
     proofs={"loss.ignores_input": "the loss is identical when these inputs are zeroed"},
     observes={"loss.ignores_input": "whether the loss is the same to the last bit with all inputs emptied"},
 )

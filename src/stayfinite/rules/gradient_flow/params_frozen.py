@@ -41,8 +41,6 @@ parameters is the one you meant. An evaluation-only run has none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.backward_refused import (
     CHECKPOINTED_NOTHING,
@@ -53,7 +51,7 @@ from stayfinite.rules.gradient_flow.backward_refused import (
     nothing_trainable,
 )
 from stayfinite.rules.gradient_flow.standstill import stands_still
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 _NOTHING_CHOSEN = (
     r"\b\w*(?:lora|train|tune|unfreeze|target|adapter)\w*(?:layers?|modules?|targets?|params?|parameters|"
@@ -66,7 +64,7 @@ AGREED = 3
 """Lines after which a policy that learns is no longer its reference."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a count of zero is proof; an empty optimizer or an inference adapter nearly so."""
     seen = facts.seen("parameters.trainable")
     if seen is not None and seen.value == 0:
@@ -137,15 +135,10 @@ def _trains(facts: Facts) -> bool:
 
 RULE = Rule(
     code="SF402",
-    slug="params-frozen",
-    severity="error",
-    title="Nothing is trainable, or the wrong part is frozen.",
     fix=(
         "PeftModel.from_pretrained(..., is_trainable=True), or requires_grad_(True) on the parts to train, before "
         "building the optimizer"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=(
         "detached-loss",

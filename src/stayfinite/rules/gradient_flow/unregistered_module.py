@@ -34,12 +34,11 @@ nor saved.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.standstill import stands_still
-from stayfinite.rules.rule import AGAINST, FAIR, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, STRONG, Clue, Clues, Rule
 
 _PLAIN_LIST = (
     r"self\.\w+ ?= ?\[ ?(?:nn|torch\.nn)\.\w+\(|self\.\w+\.append\( ?(?:nn|torch\.nn)\.\w+\(|"
@@ -62,7 +61,7 @@ _IS_LAYER = lazy_regex(
 _LAYER = lazy_regex(r"^\s*(\w+)\s*=\s*(?:torch\.)?nn\.(?!functional\b|utils\b|init\b)[A-Z]\w*\(")
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: layers in a plain list in the code, and a matching symptom."""
     stuck = stands_still(facts)
     if facts.symptoms.healthy and not stuck:
@@ -89,7 +88,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield from _left_behind(facts)
 
 
-def _left_behind(facts: Facts) -> Iterator[Clue]:
+def _left_behind(facts: Facts) -> Clues:
     """A weight that stays on the CPU although the model was moved: its layer is not registered."""
     behind = facts.said(_WEIGHT_ON_CPU)
     if behind is None:
@@ -121,12 +120,7 @@ def _filled_later(facts: Facts) -> tuple[str, str] | None:
 
 RULE = Rule(
     code="SF405",
-    slug="unregistered-module",
-    severity="error",
-    title="Layers or tensors to train are not in model.parameters().",
     fix="keep layers in nn.ModuleList or nn.ModuleDict and tensors in nn.Parameter, then build the optimizer",
-    judge=judge,
-    page=__doc__,
     proofs={"modules.unregistered": "trained but not in parameters(): {}"},
     beats=("device-mismatch", "params-not-in-optimizer"),
     observes={"modules.unregistered": "names of tensors that get gradients and are not in parameters(), a list"},

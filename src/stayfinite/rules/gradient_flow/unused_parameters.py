@@ -33,14 +33,12 @@ none on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: torch's error, or a list of parameters without a gradient."""
     cut = facts.seen("gradient.cut_at")
     if cut is not None and cut.value:
@@ -62,15 +60,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF404",
-    slug="unused-parameters",
     severity="warning",
-    title="Trainable parameters get no gradient, or only zeros: the loss does not use them.",
     fix=(
         "use these layers in forward or remove them; no detach, .data or no_grad before the loss; "
         "requires_grad_(False) if unused on purpose"
     ),
-    judge=judge,
-    page=__doc__,
     proofs={
         "gradient.none_parameters": "trainable parameters without a gradient: {}",
         "gradient.zero_parameters": "trainable parameters whose gradient is exactly 0: {}",

@@ -33,10 +33,8 @@ absolute size means little; compare layers with each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
 
 FADED = 1e-6
 """With a loss above 0.1, a smaller gradient norm changes no fp32 weight at usual learning rates."""
@@ -45,7 +43,7 @@ DECADES = 5.0
 """Orders of magnitude between the first and last layer's gradient that no optimizer compensates."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: tiny norms with a substantial loss, or a measured slope over depth."""
     slope = facts.seen("gradient.depth_slope")
     if slope is not None and slope.value <= -0.5:
@@ -74,15 +72,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF407",
-    slug="vanishing-gradient",
     severity="warning",
-    title="The gradient is too small for early layers to learn.",
     fix=(
         "residual connections and normalization, He or Xavier initialization, ReLU or GELU instead of sigmoid, "
         "standardized inputs"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("lr-too-low", "loss-collapse", "input-ignored"),
     observes={
         "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first",

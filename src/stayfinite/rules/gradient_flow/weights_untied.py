@@ -27,11 +27,8 @@ from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF430",
-    slug="weights-untied",
     severity="warning",
-    title="Tied weights became two tensors.",
     fix="assign the parameter itself, after the last change to the embedding: model.head.weight = model.emb.weight",
-    page=__doc__,
     proofs={"model.weights_untied": "{}"},
     observes={"model.weights_untied": "the two parameters, in words; empty where they are one"},
 )

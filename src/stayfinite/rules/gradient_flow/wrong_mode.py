@@ -41,11 +41,10 @@ usual with dropout.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
 
 _MODE = lazy_regex(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b|^\W*train(?:ing)? acc")
 _CLAUSE = lazy_regex(r"[,;]\s|\.\s|\bbut\b|\bwhile\b")
@@ -54,7 +53,7 @@ FAR_APART = 1.5
 """Ratio of scores in both modes, on the same weights, that dropout does not explain."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: errors that name the mode are proof; a forgotten switch in the notes counts if there is trouble."""
     refused = (
         None
@@ -99,15 +98,10 @@ def _measured_in_both(facts: Facts) -> tuple[str, str] | None:
 
 RULE = Rule(
     code="SF410",
-    slug="wrong-mode",
-    severity="error",
-    title="The model trains in evaluation mode, or is evaluated in training mode.",
     fix=(
         "model.train() at the start of every training epoch, model.eval() with torch.no_grad() around evaluation; "
         "drop_last=True for a batch of one"
     ),
-    judge=judge,
-    page=__doc__,
     proofs={"model.grad_disabled_in_train": "the forward pass runs with gradients disabled"},
     beats=("empty-batch", "environment"),
     observes={

@@ -35,13 +35,11 @@ by right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: norms of exactly 0 at most points."""
     share = facts.seen("gradient.zero_share")
     if share is not None and share.value == 1.0:
@@ -63,11 +61,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF411",
-    slug="zero-gradient",
     severity="warning",
-    title="Every gradient is exactly zero.",
     fix=("check for a detached or clamped loss, masked labels, equal rewards, frozen parameters, or fp16 underflow"),
-    judge=judge,
-    page=__doc__,
     observes={"gradient.zero_share": "the share of gradient elements that are exactly 0, 0 to 1"},
 )

@@ -29,16 +29,14 @@ then see `loss-scale-collapse`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Clues, Rule
 
 LOWEST_USUAL_SCALE = 1.0
 MOST_SKIPS_IN_A_ROW = 12
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: few skips that end, or bad norms at the start with good losses."""
     symptoms = facts.symptoms
     if symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss or symptoms.crash or symptoms.never_updates:
@@ -66,10 +64,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF901",
-    slug="amp-initial-scale-search",
     severity="info",
-    title="GradScaler skips a few steps to find its scale: harmless.",
     fix="nothing to do; bf16 needs no scaler, and a lower initial scale avoids the first skips",
-    judge=judge,
-    page=__doc__,
 )

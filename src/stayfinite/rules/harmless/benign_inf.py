@@ -28,11 +28,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
 
 _MEANT = lazy_regex(r"ppl|perplex|best|min|ratio|patience|threshold|mask|length", re.IGNORECASE)
 _WORDS = (
@@ -49,7 +49,7 @@ GROWN = 4.0
 """A loss that grew by this factor is not harmless."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a non-finite number other than a loss, in an otherwise healthy run."""
     symptoms = facts.symptoms
     if symptoms.trouble or symptoms.loss_growth >= GROWN:
@@ -82,10 +82,6 @@ def _over_nothing(name: str, values: Sequence[float]) -> str:
 
 RULE = Rule(
     code="SF904",
-    slug="benign-inf",
     severity="info",
-    title="An inf or NaN unrelated to training: harmless.",
     fix="nothing to do",
-    judge=judge,
-    page=__doc__,
 )

@@ -33,10 +33,8 @@ skipped (`lr-schedule-bug`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 
 _OLD = r"FutureWarning|DeprecationWarning|\bdeprecated\b|will be removed in|legacy behaviou?r|is (?:now )?renamed"
 _SLOW = (
@@ -76,7 +74,7 @@ _KINDS = {
 """Topics of such warnings: none affects training."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a known harmless warning in a run without other trouble."""
     if facts.symptoms.trouble:
         return
@@ -89,10 +87,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF905",
-    slug="benign-warning",
     severity="info",
-    title="A warning that looks bad but is harmless.",
     fix="nothing to do",
-    judge=judge,
-    page=__doc__,
 )

@@ -23,16 +23,14 @@ If it does not fall, see `bad-initial-loss` and `lr-too-low`; if it rises, `lr-t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import STRONG, Clue, Rule
+from stayfinite.rules.rule import STRONG, Clue, Clues, Rule
 
 HIGH = 12.0
 """ln of the largest vocabularies: a higher start raises questions."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: high at first, much lower later, and no other trouble."""
     symptoms = facts.symptoms
     first, best, last = symptoms.first_loss, symptoms.best_loss, symptoms.last_loss
@@ -46,10 +44,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF903",
-    slug="high-initial-loss",
     severity="info",
-    title="The first loss is high but falls: harmless.",
     fix="nothing to do",
-    judge=judge,
-    page=__doc__,
 )

@@ -23,13 +23,11 @@ steps, `lr` given as text, or an optimizer step that is skipped at every step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: zero first and positive later, or the library's warning without other trouble."""
     symptoms = facts.symptoms
     remark = facts.said(r"tried to get lr value before scheduler")
@@ -52,10 +50,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF902",
-    slug="lr-zero-first-step",
     severity="info",
-    title="The learning rate is 0 at the first step of warmup: harmless.",
     fix="nothing to do",
-    judge=judge,
-    page=__doc__,
 )

@@ -36,12 +36,11 @@ the loss nor a later layer's keys, is ugly and harmless in inference; in trainin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, code_lines
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.witness import not_finite
 
 _MASK_CODE = lazy_regex(
@@ -68,7 +67,7 @@ _ROW_OF_MINUS_INF = r"(?:^|\[)\s*\[?\s*-inf\b(?:[\s,]+-inf\b)+[\s,]*(?:\.\.\.[^\
 _ROW_OF_NAN = r"\[?\s*nan\s*,\s+nan\s*,\s+nan|\[\s*nan,\s*nan"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a mask in the code, rows of NaN, or a softmax named by anomaly detection."""
     bad = not_finite(facts)
     blamed = anomaly(facts)
@@ -99,7 +98,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             )
 
 
-def _own_attention(facts: Facts) -> Iterator[Clue]:
+def _own_attention(facts: Facts) -> Clues:
     """A custom transformer that is non-finite from the start: its mask is the first suspect."""
     attends = facts.mentioned(_ATTENDS)
     symptoms = facts.symptoms
@@ -116,14 +115,9 @@ def _own_attention(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF603",
-    slug="attention-fully-masked-row",
-    severity="error",
-    title="A softmax runs over a fully masked row.",
     fix=(
         "keep one key per query (mask[mask.all(-1), 0] = False), or use torch.finfo(dtype).min instead of -inf and "
         "zero the row; drop empty rows"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-collapse", "loss-formula-singularity", "sdpa-kernel-bug"),
 )

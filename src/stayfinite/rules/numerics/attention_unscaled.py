@@ -27,12 +27,11 @@ T5-like models, models with QK-norm or a learned temperature, and linear attenti
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import measured
 
 _PRODUCT = lazy_regex(
@@ -45,7 +44,7 @@ WIDE = 4.0
 """Standard deviation of initial raw scores above which a softmax is nearly an argmax."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the measured spread of the scores, or a query-key product that nothing scales."""
     spread = measured(facts, "attention.score_std")
     if spread is not None and spread[0] > WIDE:
@@ -63,12 +62,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF612",
-    slug="attention-unscaled",
     severity="warning",
-    title="Attention scores are not scaled by 1/sqrt(head size).",
     fix="use F.scaled_dot_product_attention, or multiply the scores by head_size ** -0.5",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     observes={"attention.score_std": "standard deviation of the attention scores before the softmax, before training"},
 )

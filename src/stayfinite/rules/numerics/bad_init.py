@@ -34,12 +34,10 @@ their partners do not. Norm weights start at 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
 from stayfinite.rules.numerics.first_losses import first_loss_far_above
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import measured
 
 _CODE = (
@@ -56,7 +54,7 @@ GEOMETRIC = 0.2
 """Mean change of log10(std) per layer that leaves the range over depth."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a measured slope over depth, or an init in the code with a huge first loss."""
     slope = measured(facts, "activation.slope")
     if slope is not None and abs(slope[0]) > GEOMETRIC:
@@ -84,13 +82,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF611",
-    slug="bad-init",
     severity="warning",
-    title="The initial weights are too large, too small or all equal.",
     fix="initialize by fan-in (kaiming_normal_ for ReLU, xavier_uniform_ else, std 0.02 for transformers), biases "
     "0, residual branches scaled by depth",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("bad-initial-loss",),
     observes={

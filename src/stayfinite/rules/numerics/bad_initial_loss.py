@@ -31,11 +31,10 @@ bound.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.first_losses import classes_of, first_loss_far_above
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import measured
 
 FAR_ABOVE = 3.0
@@ -45,7 +44,7 @@ BEFORE_ANY_UPDATE = 10.0
 """Times ln(classes), in the very first step: no pre-trained model on other data does that badly."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a probe's comparison; from logs only if the number of classes is known and the run is in trouble."""
     initial, expected = measured(facts, "loss.initial"), measured(facts, "loss.expected_initial")
     if initial is not None and expected is not None and expected[0] > 0:
@@ -76,12 +75,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF610",
-    slug="bad-initial-loss",
     severity="warning",
-    title="The first loss is far from ln(classes).",
     fix="start the last layer small (std 0.02, bias 0), check labels and that pre-trained weights were loaded",
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     observes={
         "loss.initial": "the loss of the first batch before any step",

@@ -29,11 +29,10 @@ for masking *inputs* (masked autoencoders).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import finite, measured
 
 _NAMES = (
@@ -61,7 +60,7 @@ _IN_CODE = lazy_regex(
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an extreme rate in a run that does not learn."""
     for setting in facts.settings.all(*_NAMES):
         rate = finite(setting.value)
@@ -77,7 +76,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"dropout {largest[0]:.4g}", PROOF, largest[1])
 
 
-def _written(facts: Facts) -> Iterator[Clue]:
+def _written(facts: Facts) -> Clues:
     """A rate in code: `nn.Dropout(0.9)`, `keep_prob=0.1`."""
     for where, text in facts.settings.notes:
         for name, number in _IN_CODE.findall(text):
@@ -93,15 +92,11 @@ def _written(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF614",
-    slug="excess-dropout",
     severity="warning",
-    title="Dropout is so high that the signal is lost.",
     fix=(
         "dropout 0.1 (0.2 to 0.5 before a classifier's last layer); check that the value is a drop probability, not "
         "a keep probability"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     observes={"dropout.rate": "the largest probability of a value to be dropped, of all dropouts of a model"},
 )

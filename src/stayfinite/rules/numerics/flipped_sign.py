@@ -28,12 +28,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 
 _NEGATED = lazy_regex(
     r"(?:=|return)\s*-\s*(?:F\.|nn\.functional\.)?(?:cross_entropy|mse_loss|l1_loss|binary_cross_entropy\w*|"
@@ -57,7 +56,7 @@ _LOG_PROBABILITY = lazy_regex(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IG
 """The negated cross entropy per token is its log-probability, which RL needs."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a sign in the code, or a loss that falls below zero ever faster."""
     negated = next(
         (
@@ -97,15 +96,10 @@ def _runaway(facts: Facts) -> tuple[float, str] | None:
 
 RULE = Rule(
     code="SF608",
-    slug="flipped-sign",
-    severity="error",
-    title="The loss has the wrong sign.",
     fix=(
         "minimize the negative of the value to maximize (loss = -log_prob.mean()), remove the extra minus, and set "
         "maximize=False"
     ),
-    judge=judge,
-    page=__doc__,
     proofs={"loss.negated": "the loss is a negated distance: it falls when the model gets worse"},
     prior=-4.5,
     beats=("nan-loss", "lr-too-high"),

@@ -44,7 +44,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
@@ -58,7 +57,7 @@ from stayfinite.rules.numerics.formulas import (
     kind_of,
     lost,
 )
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.loss_parts import vanished_part
 from stayfinite.rules.signs.post_training import policy_lost, samples
 from stayfinite.rules.signs.witness import sudden
@@ -100,7 +99,7 @@ LONG_HEALTH = 20
 """Finite points before the first bad one that clear data and settings."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: anomaly detection names it; a poorly guarded formula with a NaN makes it likely."""
     blamed = anomaly(facts)
     bad = lost(facts)
@@ -144,7 +143,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue("loss or gradient norm climbed before", AGAINST / 2, facts.symptoms.where.get("largest_loss", ""))
 
 
-def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[Edge]) -> Iterator[Clue]:
+def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[Edge]) -> Clues:
     """Evaluate anomaly mode's function. An incoming NaN gives the same line, so the name alone is not proof."""
     kind = kind_of(operator)
     if kind is None:
@@ -157,7 +156,7 @@ def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[E
     yield Clue(f"{text} ({AT_THE_EDGE[kind]})", weight, where)
 
 
-def _only_gradient(facts: Facts) -> Iterator[Clue]:
+def _only_gradient(facts: Facts) -> Clues:
     """A finite loss with a non-finite gradient: the value is fine, the slope is not."""
     seen = facts.symptoms
     if facts.context.half is not None or seen.bad_losses or seen.settles or seen.explodes:
@@ -170,7 +169,7 @@ def _only_gradient(facts: Facts) -> Iterator[Clue]:
         yield Clue("the loss is finite but the gradient norm is not", HINT, place)
 
 
-def _density(facts: Facts, *, explained: bool) -> Iterator[Clue]:
+def _density(facts: Facts, *, explained: bool) -> Clues:
     """Likelihood terms that become NaN without a climb."""
     if explained or facts.symptoms.explodes or facts.context.half is not None:
         return
@@ -206,15 +205,10 @@ def _single_part(facts: Facts) -> tuple[str, str] | None:
 
 RULE = Rule(
     code="SF601",
-    slug="loss-formula-singularity",
-    severity="error",
-    title="A formula or its gradient is undefined for its input.",
     fix=(
         "protect the input with an eps that the dtype can hold (log(p.clamp_min(1e-6)), sqrt(x + 1e-6), a / "
         "b.clamp_min(1e-6)), or use the fused form (binary_cross_entropy_with_logits, log_softmax)"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "loss-scale-collapse", "fp16-overflow", "toxic-batch"),
 )

@@ -34,12 +34,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, assigned, code_lines, lost
-from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule
 
 _EXP = lazy_regex(
     r"(?:torch|np|numpy|tf|K|math|tf\.math)\.exp\(|(?<![\w.])exp\(|\.exp\(\)|\bexpm1\(|\b(?:math|np|numpy)\.e\s*\*\*|"
@@ -78,7 +77,7 @@ _FLOWS = r"\bglow\b|\breal-?nvp\b|\bmaf\b|\bnormali[sz]ing[-_ ]flows?\b|\bcoupli
 ORDINARY = 1e3
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a library's overflow warning, or an unbounded `exp` in a non-finite run."""
     blamed = anomaly(facts)
     if blamed and re.match(r"exp", blamed[0], re.IGNORECASE):
@@ -128,12 +127,7 @@ def _bounded_before(text: str, names: frozenset[str]) -> bool:
 
 RULE = Rule(
     code="SF604",
-    slug="naive-exp",
-    severity="error",
-    title="An exp overflows.",
     fix="use logsumexp, log_softmax, softplus or logaddexp; or clamp the exponent (logvar.clamp(-10, 10)) and "
     "subtract the maximum first",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-collapse", "loss-formula-singularity", "lr-too-high", "bad-data-row"),
 )

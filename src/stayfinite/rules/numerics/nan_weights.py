@@ -38,11 +38,9 @@ weights may have broken in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.witness import not_finite
 
 SAID_OF_WEIGHTS = (
@@ -66,7 +64,7 @@ _EMPTY = (
 _INITIALISED = r"reset_parameters|init\.(?:\w+_)\("
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a scan or a probe is proof; else NaN from the first step with an uninitialized parameter."""
     seen = facts.seen("weights.nonfinite")
     if seen is not None:
@@ -103,15 +101,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF615",
-    slug="nan-weights",
-    severity="error",
-    title="The weights hold NaN or inf before the step.",
     fix=(
         "initialize every parameter you create (no bare torch.empty or torch.Tensor), reload the checkpoint, and "
         "check isfinite before training"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-collapse"),
     observes={
         "weights.nonfinite": "names of parameters and buffers that are not finite before training; empty when none"

@@ -32,10 +32,8 @@ below 6e-8 is 0, so an eps of 1e-8 has no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import finite
 from stayfinite.rules.signs.witness import not_finite
 
@@ -56,7 +54,7 @@ HALF_SMALLEST = 6e-8
 """The smallest positive fp16 value."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an eps that rounds to 0 in fp16, in settings or code."""
     bad = not_finite(facts)
     for name in _NAMES:
@@ -83,12 +81,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF613",
-    slug="norm-eps",
     severity="warning",
-    title="The eps of a normalization layer is too small for its dtype or data.",
     fix="eps=1e-5 (1e-6 for RMSNorm), norms computed in fp32",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("nan-loss",),
     observes={

@@ -35,12 +35,11 @@ and for policies.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 _REFUSAL = (
     r"all elements of input should be between 0 and 1|input_val >= zero && input_val <= one|"
@@ -60,7 +59,7 @@ FLOOR = 1.1921e-07
 """-log(1 - 1e-7) in fp32: Keras's cross entropy for a "probability" clipped to its upper bound."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an error message, or code that passes logits to a loss on probabilities."""
     refusal = facts.said(_REFUSAL)
     if refusal:
@@ -90,7 +89,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from _keras(facts)
 
 
-def _keras(facts: Facts) -> Iterator[Clue]:
+def _keras(facts: Facts) -> Clues:
     """Keras's cross entropies expect probabilities unless `from_logits=True`."""
     loss = facts.mentioned(r"(?:sparse_)?(?:categorical|binary)_?crossentropy")
     if loss is None or facts.mentioned(r"from_logits\s*=\s*True") is not None:
@@ -110,12 +109,7 @@ def _keras(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF606",
-    slug="probability-loss-on-logits",
-    severity="error",
-    title="A loss on probabilities or log-probabilities gets raw logits.",
     fix="use BCEWithLogitsLoss (or cross_entropy) on the raw logits and remove the sigmoid; targets between 0 and 1",
-    judge=judge,
-    page=__doc__,
     proofs={"loss.input_outside_unit": "a loss on probabilities gets values outside 0 to 1"},
     beats=("nan-loss", "label-out-of-range", "flipped-sign", "loss-collapse"),
     observes={"loss.input_outside_unit": "whether a loss on probabilities was given values outside 0 to 1"},

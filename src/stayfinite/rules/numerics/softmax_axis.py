@@ -28,13 +28,11 @@ slot attention.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an error about probabilities that do not sum to 1, or axis 0 in the code."""
     complaint = facts.said(
         r"\b(?:should|must|need to|do(?:es)? not|don't) (?:all )?(?:sum|add)(?: up)? to (?:1|one)\b|"
@@ -55,12 +53,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF609",
-    slug="softmax-axis",
     severity="warning",
-    title="A softmax runs over the wrong axis.",
     fix="write softmax(dim=-1) over the classes or keys; dim=1 for (batch, classes, height, width)",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     observes={"softmax.rows_sum_to_one": "whether the class probabilities of each example add up to 1"},
 )

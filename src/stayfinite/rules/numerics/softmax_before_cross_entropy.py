@@ -29,13 +29,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import in_script
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import finite
 
 _READ = lazy_regex(r"cross entropy is given probabilities: ")
@@ -93,7 +92,7 @@ LOWEST = 0.3132
 """The loss of a certain, correct answer under a second sigmoid, or softmax over two classes."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: code that applies softmax before the loss, or a loss at the resulting floor."""
     lines = list(code_lines(facts))
     read = next(((where, text) for where, text in lines if _READ.match(text)), None)
@@ -141,7 +140,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             )
 
 
-def _twice_in_keras(lines: list[tuple[str, str]]) -> Iterator[Clue]:
+def _twice_in_keras(lines: list[tuple[str, str]]) -> Clues:
     """An output layer that returns probabilities, and a loss that expects logits."""
     loss = next(((where, text) for where, text in lines if _KERAS_LOGITS.search(text)), None)
     output = next(((where, text) for where, text in reversed(lines) if _KERAS_OUTPUT.search(text)), None)
@@ -150,7 +149,7 @@ def _twice_in_keras(lines: list[tuple[str, str]]) -> Iterator[Clue]:
         yield Clue(text, STRONG + HINT, output[0])
 
 
-def _twice_sigmoid(lines: list[tuple[str, str]], *, learns: bool) -> Iterator[Clue]:
+def _twice_sigmoid(lines: list[tuple[str, str]], *, learns: bool) -> Clues:
     """A sigmoid before a loss that applies one itself."""
     loss = next(((where, text) for where, text in lines if _LOGIT_LOSS.search(text)), None)
     if loss is None:
@@ -177,12 +176,8 @@ def _fed(text: str, names: set[str], crossed: bool) -> bool:
 
 RULE = Rule(
     code="SF605",
-    slug="softmax-before-cross-entropy",
     severity="warning",
-    title="Cross entropy gets probabilities instead of logits.",
     fix="give cross entropy the raw logits (remove the softmax); use softmax only for metrics",
-    judge=judge,
-    page=__doc__,
     proofs={"loss.input_is_probability": "the rows given to cross entropy are non-negative and sum to 1"},
     beats=("lr-too-low", "bad-initial-loss", "vanishing-gradient"),
     observes={"loss.input_is_probability": "whether the rows given to cross entropy are non-negative and sum to 1"},

@@ -34,12 +34,11 @@ Mask the *input* first, then compute, then select (the double where):
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import GUARD, anomaly, code_lines, lost
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
 
 _RISKY = (
     r"(?:\blog2?\(|\blog10\(|\blog1p\(|sqrt\(|\bpow\(|acos\(|asin\(|\bexp\(|norm\(|\*\*|\w\s*/\s*\w|reciprocal\(|"
@@ -69,7 +68,7 @@ _VALUE_IS_FINE = (
 _GRADIENT_IS_NOT = r"\b(?:grad|grads|gradients?)\b\W{0,4}\s*(?:is |=|:)?\s*(?:tensor\()?\[*\s*(?:-?[\d.]+,\s*)*nan\b"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an unsafe operation inside a `where`, and a NaN gradient."""
     bad = lost(facts)
     blamed = anomaly(facts)
@@ -139,12 +138,7 @@ def _chooses(text: str, name: str) -> bool:
 
 RULE = Rule(
     code="SF602",
-    slug="where-nan-branch",
-    severity="error",
-    title="The unused branch of torch.where has a NaN or inf gradient.",
     fix="mask the input before the operation: torch.where(ok, f(torch.where(ok, x, 1.0)), other)",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("nan-loss", "loss-collapse", "loss-formula-singularity"),
 )

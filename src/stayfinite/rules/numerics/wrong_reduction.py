@@ -31,10 +31,8 @@ A sum is right when the learning rate was chosen for it (many VAE and detection 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 LARGE = 500.0
 """A mean of cross entropies or standardized squared errors never starts here; a sum does."""
@@ -46,7 +44,7 @@ _SUMMED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: backward's error for a non-scalar, or a sum with accordingly large values."""
     refusal = facts.said(r"grad can be implicitly created only for scalar outputs")
     if refusal:
@@ -73,12 +71,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF607",
-    slug="wrong-reduction",
-    severity="error",
-    title="The loss is not a scalar, or is a sum instead of a mean.",
     fix='reduce once: loss.mean(), or (loss * weight).sum() / weight.sum(); reduction="batchmean" for kl_div',
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "lr-too-high", "loss-diverging"),
     observes={"loss.shape": "the shape of the loss as a list; [] for a scalar"},
 )

@@ -35,14 +35,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from statistics import median
 
 from stayfinite.core.series import RunSeries
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
 from stayfinite.rules.optimization.loop_code import BACKWARD, calls
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 CLOSE = 0.2
 """Relative tolerance of the loss ratio around k."""
@@ -55,7 +54,7 @@ OTHER_K = (
 """The k of another run, in words."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a factor k between training and evaluation loss or between runs, or a loss that is not divided."""
     setting = facts.settings.find(
         "gradient_accumulation_steps", "accumulate_grad_batches", "accumulation_steps", "update_freq", "grad_accum"
@@ -183,12 +182,6 @@ def _in_proportion(text: str, loss: float, k: float) -> bool:
 
 RULE = Rule(
     code="SF210",
-    slug="accumulation-unscaled",
-    severity="error",
-    title="Accumulated gradients are summed instead of averaged.",
     fix="divide the loss by the number of accumulated batches (loss / k), or let the framework do it once",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("high-initial-loss", "exploding-gradient", "lr-too-high"),
 )

@@ -29,11 +29,7 @@ from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF230",
-    slug="cleared-before-step",
-    severity="error",
-    title="Gradients are cleared before the optimizer uses them.",
     fix="optimizer.zero_grad(), then loss.backward(), then optimizer.step()",
-    page=__doc__,
     proofs={"optimizer.steps_without_gradient": "{} steps found no gradient, although backward had run"},
     beats=("lr-too-low", "zero-gradient", "decay-only-updates", "loss-collapse"),
     observes={

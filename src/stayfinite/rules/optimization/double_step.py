@@ -33,11 +33,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import STEP, calls
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
 
 TWICE_SCALED = (
     r"step\(\) has already been called since the last update|unscale_?\(\) has already been called on this optimizer|"
@@ -49,7 +48,7 @@ TWICE_WALKED = (
 BY_DESIGN = r"\bSAM\b|first_step|second_step|lookahead|LBFGS|closure"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: torch's error, or the same call twice in a row in the script."""
     scaled = facts.said(TWICE_SCALED)
     if scaled is not None:
@@ -72,12 +71,6 @@ def _callee(text: str) -> str:
 
 RULE = Rule(
     code="SF209",
-    slug="double-step",
-    severity="error",
-    title="Backward or step runs twice on one batch.",
     fix="one backward on the summed losses and one step per batch; detach state carried to the next batch",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("lr-too-high", "nan-loss", "environment"),
 )

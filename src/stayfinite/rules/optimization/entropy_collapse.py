@@ -30,19 +30,11 @@ Supervised and preference training sample nothing: their entropy is not judged.
 
 from __future__ import annotations
 
-from functools import partial
-
-from stayfinite.core.post_training.signs import ENTROPY_COLLAPSE
-from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF241",
-    slug=ENTROPY_COLLAPSE,
-    severity="error",
-    title="The policy's entropy collapsed while the reward did not rise.",
     fix="lower the learning rate, sample at temperature 1.0, raise the upper clip (trl: epsilon_high=0.28)",
-    judge=partial(seen_in_log, cause=ENTROPY_COLLAPSE),
-    page=__doc__,
+    signals=True,
     beats=("reward-falls",),
 )

@@ -32,13 +32,11 @@ that are printed with few digits look constant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a sudden loss of 0 or a constant loss; live gradients count against it."""
     seen = facts.symptoms
     if seen.zero_loss:
@@ -67,11 +65,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF216",
-    slug="loss-collapse",
     severity="warning",
-    title="The loss is stuck at one value.",
     fix="inspect one batch: unmasked labels, finite logits, a loss that requires grad, a rate above 0",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
 )

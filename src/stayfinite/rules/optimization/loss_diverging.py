@@ -32,13 +32,11 @@ reinforcement learning the loss does not measure progress. A value that is logge
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a finite loss that ends far above its best."""
     seen = facts.symptoms
     if not seen.diverges or seen.best_loss is None or seen.last_loss is None:
@@ -53,11 +51,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF215",
-    slug="loss-diverging",
     severity="warning",
-    title="The loss climbed far above its best and stays there.",
     fix="return to a checkpoint from before the rise and lower the learning rate; clip gradients at 1.0",
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
 )

@@ -41,13 +41,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_rate import departure
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 RISES_BY_DESIGN = r"restart|cycl|onecycle|one_cycle|triangular|\bwsd\b|plateau|noam_hold|tri_stage"
 BEYOND_END = r"tried to step \d+ times|number of total steps is \d+"
@@ -73,10 +71,8 @@ VANISHED = 1e-8
 """Ratio to the initial rate that no schedule should reach."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a scheduler's error, or a logged rate of an impossible shape."""
-    yield from planned(facts, "plan.schedule")
-    yield from planned(facts, "plan.warmup_too_long", mild=True)  # training continues at a lower rate
     beyond = facts.said(BEYOND_END)
     if beyond is not None:
         yield Clue(beyond.text, PROOF, beyond.where)
@@ -148,7 +144,7 @@ def _unreachable(facts: Facts) -> tuple[str, str] | None:
     return None
 
 
-def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:
+def _shape(facts: Facts, sick: bool) -> Clues:
     by_design = facts.mentioned(RISES_BY_DESIGN) is not None
     for run in facts.runs:
         broken = next((row for row in run.column("lr") if not math.isfinite(row[1])), None)
@@ -189,22 +185,16 @@ def _second_rise(rows: list[tuple[float, float, int]]) -> tuple[float, float, in
 
 RULE = Rule(
     code="SF203",
-    slug="lr-schedule-bug",
-    severity="error",
-    title="The learning rate does not follow its schedule.",
     fix="step the schedule once per update, after the optimizer, and set its length in that unit",
-    judge=judge,
-    page=__doc__,
     proofs={
         "schedule.breaks_shape": "the schedule is broken: {}",
         "optimizer.lr_not_finite": "the learning rate is NaN or inf: {}",
     },
-    prior=-4.0,
     beats=("lr-zero", "lr-too-low", "loss-diverging"),
     observes={
         "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its shape; empty if not",
-        "plan.schedule": REMARKS,
-        "plan.warmup_too_long": REMARKS,
         "optimizer.lr_not_finite": "learning rates of the optimizer, where one is not finite",
     },
+    plans={"plan.schedule": PROOF},
+    mild_plans={"plan.warmup_too_long": PROOF},
 )

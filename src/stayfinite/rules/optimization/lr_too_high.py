@@ -51,13 +51,12 @@ single spike that recovers is a hard batch (SF213).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_limits import highest, too_high
 from stayfinite.rules.optimization.rates import set_too_high
 from stayfinite.rules.precision.half_range import half_of
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.course import fell_apart
 from stayfinite.rules.signs.going_bad import at_first_step, began_well, told_climb, weights_survived, went_bad
 from stayfinite.rules.signs.loss_parts import blown_up_part, lost_part, vanished_part
@@ -71,7 +70,7 @@ LARGE_UPDATE = 0.1
 """Update over weight; about 1e-3 in a healthy run."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a climb before the end, a rate too high for optimizer or batch; against: a loss that never was good."""
     ratio = facts.seen("update_ratio.largest")
     if ratio is not None and float(ratio.value) > LARGE_UPDATE:
@@ -131,7 +130,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from _against(facts, where, healthy is not None)
 
 
-def _thrown_out(facts: Facts) -> Iterator[Clue]:
+def _thrown_out(facts: Facts) -> Clues:
     """Finite, and beyond return: outputs that are saturated, or answers at random with a batch of one row."""
     seen = facts.symptoms
     saturated, guesses = seen.contradicted("saturated"), seen.contradicted("random order")
@@ -142,7 +141,7 @@ def _thrown_out(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"a gradient of one or two rows at a rate for many ({single[1].strip()[:60]})", 3.0, single[0])
 
 
-def _fell_apart(facts: Facts, high: list[Clue]) -> Iterator[Clue]:
+def _fell_apart(facts: Facts, high: list[Clue]) -> Clues:
     """For a finite run: a loss that got worse again, and a rate that is too high."""
     apart = fell_apart(facts)
     if apart is not None:
@@ -166,7 +165,7 @@ def _weight_of_climb(facts: Facts, lost: bool) -> float:
     return 3.0 if seen.loss_growth >= 4 and seen.good_before >= 2 else FAIR
 
 
-def _against(facts: Facts, where: str, healthy: bool) -> Iterator[Clue]:
+def _against(facts: Facts, where: str, healthy: bool) -> Clues:
     seen = facts.symptoms
     if at_first_step(facts):
         yield Clue("the first loss, before any update, is already NaN or inf", -STRONG, where)
@@ -201,15 +200,10 @@ def _starts_huge(facts: Facts) -> bool:
 
 RULE = Rule(
     code="SF201",
-    slug="lr-too-high",
-    severity="error",
-    title="The learning rate is too high: updates overshoot until training breaks.",
     fix=(
         "divide the learning rate by 10 (or scale it to the batch size), warm up over a few hundred steps, clip "
         "gradients at 1.0"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.0,
     beats=("nan-loss", "loss-diverging", "exploding-gradient", "nan-weights", "no-warmup"),
     observes={

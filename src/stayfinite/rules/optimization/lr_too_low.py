@@ -32,11 +32,9 @@ usual (SF107).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_limits import too_low
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.course import stands_still
 
 TINY_UPDATE = 1e-6
@@ -46,7 +44,7 @@ TINY_RATE = 2e-7
 """At this rate Adam changes a weight of 0.02 by less than 1e-5 of it per step."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: tiny measured updates; in a log, a flat loss with a tiny nonzero rate."""
     ratio = facts.seen("update_ratio.largest")
     if ratio is not None and 0 < float(ratio.value) < TINY_UPDATE:
@@ -82,13 +80,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF204",
-    slug="lr-too-low",
     severity="warning",
-    title="The learning rate is too low to learn anything.",
     fix="raise the learning rate tenfold until the loss moves, and shorten the warmup",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("loss-collapse",),
     observes={
         "learning.falls_at_higher": "factor of the rate at which a stalled training falls clearly",

@@ -29,12 +29,9 @@ comes from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import CLIP, calls, shows_a_loop
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.course import lone_spike
 from stayfinite.rules.signs.going_bad import went_bad
 
@@ -49,9 +46,8 @@ FEW_LINES = 8
 """In a config this short, every line was chosen on purpose."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: clipping off, and a gradient norm far above the others before the loss fails."""
-    yield from planned(facts, "plan.clipping_off", STRONG + HINT)
     seen, clip = facts.symptoms, facts.context.clip
     off = clip is not None and clip.value == 0
     absent = shows_a_loop(facts) and not calls(facts, CLIP)
@@ -89,13 +85,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF206",
-    slug="no-clipping",
     severity="warning",
-    title="Gradients are not clipped: one huge gradient can ruin the weights.",
     fix="clip the gradient norm at 1.0 (max_grad_norm=1.0, gradient_clip_val=1.0, clip_grad_norm_)",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("nan-loss", "loss-diverging", "exploding-gradient"),
-    observes={"plan.clipping_off": REMARKS},
+    plans={"plan.clipping_off": STRONG + HINT},
 )

@@ -31,7 +31,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import in_script
@@ -46,12 +45,12 @@ from stayfinite.rules.optimization.loop_code import (
     shows_a_loop,
 )
 from stayfinite.rules.optimization.rates import optimizer_of
-from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule
 
 _ADAPTIVE = lazy_regex(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a loop without the call, or a gradient that grows by the fresh one each step."""
     done_elsewhere = facts.settings.search(
         r"\bTrainer\(|deepspeed\.initialize|engine\.step|LightningModule|TrainingArguments|"
@@ -93,12 +92,6 @@ def _growth_of_norms(facts: Facts) -> tuple[str, str] | None:
 
 RULE = Rule(
     code="SF208",
-    slug="no-zero-grad",
-    severity="error",
-    title="Gradients are never cleared and accumulate.",
     fix="call optimizer.zero_grad() once per update",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("lr-too-high", "exploding-gradient", "loss-diverging", "nan-loss", "no-clipping"),
 )

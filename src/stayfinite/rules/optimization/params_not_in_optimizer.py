@@ -39,13 +39,11 @@ see 4xx.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import calls
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 EMPTY = r"optimizer got an empty parameter list|no parameters? to optimize|empty param(?:eter)? (?:list|group)"
 NOT_LEAF = r"can'?t optimize a non-leaf tensor"
@@ -60,9 +58,8 @@ CHANGED = lazy_regex(
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: torch's errors, parameters that do not change, or an optimizer built before the model changed."""
-    yield from planned(facts, "plan.value_head")
     missing = facts.seen("optimizer.missing_parameters")
     if missing is not None and missing.value:
         named = missing.value if isinstance(missing.value, int) else len(missing.value)
@@ -96,17 +93,11 @@ def _built_too_early(facts: Facts) -> tuple[str, str] | None:
 
 RULE = Rule(
     code="SF211",
-    slug="params-not-in-optimizer",
-    severity="error",
-    title="Trainable parameters are in no optimizer and never change.",
     fix="build the optimizer after loading, adding adapters to, moving and wrapping the model",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("loss-collapse", "lr-too-low", "nan-loss", "params-frozen"),
     observes={
         "optimizer.missing_parameters": "the names (or the number) of trainable parameters that no optimizer holds",
-        "plan.value_head": REMARKS,
         "optimizer.strangers": "how many tensors the optimizer holds that are not the model's",
     },
+    plans={"plan.value_head": PROOF},
 )

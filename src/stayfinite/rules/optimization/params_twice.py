@@ -27,13 +27,11 @@ Two optimizers that share a parameter on purpose (alternating objectives) are tw
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the groups, or torch's warning."""
     said = facts.said(
         r"parameter group with duplicate parameters|some parameters appear in more than one parameter group"
@@ -44,12 +42,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF220",
-    slug="params-twice",
-    severity="error",
-    title="The optimizer holds a parameter twice and updates it twice per step.",
     fix="use model.named_parameters(), which lists a tied weight once, and put each into exactly one group",
-    judge=judge,
-    page=__doc__,
     proofs={"optimizer.twice": "in the optimizer more than once: {}"},
     observes={"optimizer.twice": "names of parameters that the optimizer's groups hold more than once, a list"},
 )

@@ -27,14 +27,10 @@ from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF231",
-    slug="step-missing",
-    severity="error",
-    title="Backward or optimizer.step() is never called.",
     fix=(
         "call optimizer.zero_grad(), loss.backward() and optimizer.step(), with parentheses; check any `if` around "
         "the step"
     ),
-    page=__doc__,
     proofs={"optimizer.call_missing": "{}"},
     beats=("lr-too-low", "zero-gradient", "loss-collapse", "params-not-in-optimizer", "detached-loss"),
     observes={"optimizer.call_missing": "which of backward and step was never called, in words; empty where both were"},

@@ -32,11 +32,7 @@ from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF232",
-    slug="target-out-of-step",
-    severity="error",
-    title="A target or EMA copy does not follow the model, or is trained itself.",
     fix="update the copy in place after each step: p_ema.lerp_(p, 1 - decay), or load_state_dict every n steps",
-    page=__doc__,
     proofs={"model.copy_out_of_step": "{}"},
     beats=("metric-stuck",),
     observes={"model.copy_out_of_step": "which copy, and what it does instead, in words; empty where it follows"},

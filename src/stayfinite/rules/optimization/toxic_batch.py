@@ -32,10 +32,8 @@ A row with NaN in it is SF301.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.course import lone_spike
 from stayfinite.rules.signs.going_bad import went_bad
 
@@ -43,7 +41,7 @@ LONG_HEALTH = 50
 """Healthy points after which a sudden end is more likely a batch than a setting."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the batch replayed on good weights; in a log, a lone spike or a sudden end."""
     replayed = facts.seen("worlds.good_weights.spikes")
     if replayed is not None:
@@ -78,13 +76,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF213",
-    slug="toxic-batch",
     severity="warning",
-    title="One batch derails training; the steps around it are fine.",
     fix="return to a checkpoint before the spike, skip the batches around it, and inspect their rows",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("nan-loss", "loss-diverging", "exploding-gradient"),
     observes={
         "worlds.good_weights.spikes": "whether the batch's loss or gradient is far above the usual on good weights"

@@ -32,12 +32,11 @@ With fp32 states 1e-8 is right, whatever precision the forward pass has. bf16 ha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
 from stayfinite.rules.precision.half_range import half_of, half_weights, overflow_sign
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule
 from stayfinite.rules.signs.going_bad import remark
 
 SMALLEST_HALF = 6e-8
@@ -63,7 +62,7 @@ SENSELESS = 1e-12
 """Too small even for fp32."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: fp16 states with an eps they cannot hold; in settings, a tiny eps with fp16 weights."""
     dtype, probed = facts.seen("optimizer.state_dtype"), facts.seen("optimizer.eps")
     half_states = dtype is not None and str(dtype.value).removeprefix("torch.") in ("float16", "half", "fp16")
@@ -116,12 +115,7 @@ def adam_on_half(facts: Facts) -> bool:
 
 RULE = Rule(
     code="SF111",
-    slug="adam-eps-underflow",
-    severity="error",
-    title="Adam's eps rounds to zero in the dtype of its states.",
     fix="keep fp32 weights and states, or raise eps to 1e-6 (1e-4 for fp16 states): adam_epsilon=1e-6",
-    judge=judge,
-    page=__doc__,
     prior=-5.0,
     beats=("nan-loss", "nan-weights", "fp16-overflow", "cannot-overfit-batch"),
     observes={

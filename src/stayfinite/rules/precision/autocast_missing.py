@@ -39,10 +39,8 @@ should be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
 
 DTYPES = r"(?:c10::)?(?:B?Float16|BFloat16|Half|Float|float|double|Double|torch\.\w+)"
 MISMATCH = (
@@ -58,7 +56,7 @@ MISMATCH = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an error about mixed float dtypes, or a probe without any 16-bit operation."""
     ran = facts.seen("autocast.half_operations")
     if ran is not None and ran.value == 0:
@@ -75,13 +73,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF109",
-    slug="autocast-missing",
-    severity="error",
-    title="Tensors of different dtypes meet outside autocast.",
     fix="run forward and loss inside torch.autocast, or use one dtype for model and inputs",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("environment", "nan-loss"),
     observes={"autocast.half_operations": "how many operations of a step ran in fp16 or bf16"},
 )

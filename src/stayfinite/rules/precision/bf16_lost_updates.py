@@ -33,10 +33,8 @@ frozen bf16 base under fp32 adapters loses nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule
 
 LOST = 0.5
 """Share of lost updates that is a fault."""
@@ -45,7 +43,7 @@ SMALL_LR = 5e-5
 """Adam's update is about the rate; half a bf16 step at a weight of 0.02 is 4e-5."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: lost updates; in settings, bf16 weights and a small rate with a flat loss."""
     lost = facts.seen("update.lost_share")
     if lost is not None and float(lost.value) > LOST:
@@ -74,12 +72,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF107",
-    slug="bf16-lost-updates",
-    severity="error",
-    title="Updates are too small for bf16 weights and are lost.",
     fix="keep the trained weights in fp32 and use bf16 as mixed precision (bf16=True, dtype=torch.float32)",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("lr-too-low", "loss-collapse"),
     observes={

@@ -41,8 +41,6 @@ Skipping step. Gradients are non-finite, weights were not updated.` comes from b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import (
     FINE_OTHERWISE,
@@ -52,7 +50,7 @@ from stayfinite.rules.precision.half_range import (
     likely_half,
     overflow_sign,
 )
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule
 from stayfinite.rules.signs.going_bad import remark
 from stayfinite.rules.signs.overflow_frames import overflowing_module
 
@@ -60,7 +58,7 @@ MOST_NAMED = 4
 """Modules named in a sentence."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: fp16 and an early failure; the same step finite in another format, or torch's message, is proof."""
     refused = facts.said(
         r"cannot be converted to type (?:at|c10)::Half without overflow|overflow.{0,20}(?:at|c10)::Half"
@@ -92,7 +90,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from against_half(facts)
 
 
-def _foreseen(facts: Facts) -> Iterator[Clue]:
+def _foreseen(facts: Facts) -> Clues:
     """Results of a pass before training; not a fault if the training does not use fp16."""
     precision = facts.seen("training.precision")
     if precision is None or precision.value != "fp16":
@@ -109,12 +107,7 @@ def _foreseen(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF101",
-    slug="fp16-overflow",
-    severity="error",
-    title="A value exceeded fp16's limit of 65,504.",
     fix="train in bf16 (bf16=True, fp16=False) or fp32, or keep the overflowing module in fp32",
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "lr-zero", "exploding-gradient", "zero-gradient"),
     observes={

@@ -32,14 +32,11 @@ releases of Transformer Engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from stayfinite.rules.checkpoint.restart import resumed
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.fp8_settings import EightBits
 from stayfinite.rules.known import first_number
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.fp8_loss import lost
 from stayfinite.rules.signs.going_bad import began_well
 
@@ -47,9 +44,8 @@ _LOST_STATE = r"(?:missing|unexpected)\W.{0,120}_extra_state|_extra_state.{0,60}
 _OTHER_GROUP = r"\bfp8_group\s*=.{0,40}data_parallel"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: delayed scales and a failed run; a shorter history makes it likelier."""
-    yield from planned(facts, "plan.fp8_stale_scale", mild=True)
     if facts.seen("plan.fp8_stale_scale") is not None:
         return
     eight = facts.context.eight_bits
@@ -75,7 +71,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the history was not restored: {dropped[1].strip()[:120]}", FAIR + HINT, dropped[0])
 
 
-def short_memory(eight: EightBits) -> Iterator[Clue]:
+def short_memory(eight: EightBits) -> Clues:
     """Settings that make the scale follow one step, or lag by several."""
     if eight.history is not None and eight.history.value <= 1:
         yield Clue(f"the history has one step ({eight.history.text})", FAIR, eight.history.where, risk=True)
@@ -86,7 +82,7 @@ def short_memory(eight: EightBits) -> Iterator[Clue]:
         yield Clue(text, FAIR, eight.interval.where, risk=True)
 
 
-def _unshared(facts: Facts, eight: EightBits) -> Iterator[Clue]:
+def _unshared(facts: Facts, eight: EightBits) -> Clues:
     """Ranks hold parts of a tensor and compute separate scales."""
     ranks = first_number(facts.settings, "tensor_model_parallel_size", "tensor_parallel_size", "tp_size")
     if eight.synchronised is not None and not eight.synchronised.value:
@@ -99,12 +95,7 @@ def _unshared(facts: Facts, eight: EightBits) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF119",
-    slug="fp8-stale-scale",
-    severity="error",
-    title="An fp8 scale from earlier steps or other ranks does not fit the values.",
     fix='amax_history_len=1024, amax_compute_algo="max", reduce_amax=True; or current scaling instead of delayed',
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-diverging", "exploding-gradient", "loss-collapse"),
-    observes={"plan.fp8_stale_scale": REMARKS},
+    mild_plans={"plan.fp8_stale_scale": PROOF},
 )

@@ -28,11 +28,10 @@ A library's own training cast is bounded; NaN there has another cause.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.fp8_loss import lost
 from stayfinite.rules.signs.going_bad import began_well, remark
 
@@ -54,7 +53,7 @@ _EIGHT = r"\b(?:fp8|float8)"
 _UNBOUNDED_CONFIG = r"\bFloat8DynamicActivationFloat8Weight\w*\("
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a cast whose scale has no lower bound, and NaN."""
     sign = lost(facts)
     broken = sign is not None and facts.symptoms.trouble
@@ -78,11 +77,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF120",
-    slug="fp8-zero-amax",
-    severity="error",
-    title="An fp8 scale is infinite: it was computed from zeros.",
     fix="clamp amax before the division, .clamp_min(1e-12); torchao: activation_value_lb=1e-12",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "fp8-saturation", "loss-collapse"),
 )

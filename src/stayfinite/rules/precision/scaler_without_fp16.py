@@ -30,11 +30,8 @@ from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF117",
-    slug="scaler-without-fp16",
     severity="warning",
-    title="A gradient scaler is on, but nothing computes in fp16.",
     fix='disable it with bf16: torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)',
-    page=__doc__,
     proofs={"scaler.without_fp16": "the forward pass computes in bf16, but the loss is scaled"},
     observes={"scaler.without_fp16": "whether an enabled scaler is given while products run in bf16 and none in fp16"},
 )

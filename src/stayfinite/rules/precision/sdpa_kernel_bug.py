@@ -36,10 +36,9 @@ between kernels are rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.going_bad import remark, went_bad
 
 KERNEL_BACKWARD = (
@@ -56,7 +55,7 @@ KERNELS = r"flash[-_ ]?att\w*|\bsdpa?\b|sdp_kernel|xformers|mem\w*[-_ ]efficient
 ONE_KERNEL = r"enable_mem_efficient=True|enable_flash=True|sdp_kernel\(|sdpa_kernel\("
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a finite loss and a NaN gradient with a fused kernel; a finite result of another kernel is proof."""
     world = facts.seen("worlds.math_attention.finite")
     backward = next((each for each in facts.all_said(KERNEL_BACKWARD) if "nan" in each.text.lower()), None)
@@ -102,12 +101,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF112",
-    slug="sdpa-kernel-bug",
-    severity="error",
-    title="One attention kernel returns NaN where another is finite.",
     fix='use another kernel (attn_implementation="eager", or sdpa_kernel(SDPBackend.MATH)) and a newer version',
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "exploding-gradient", "loss-collapse", "fp16-overflow"),
     observes={"worlds.math_attention.finite": "whether the same step is finite with math (eager) attention"},
 )

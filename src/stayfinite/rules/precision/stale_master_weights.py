@@ -33,11 +33,10 @@ there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
 
 _TAKES_COPIES = lazy_regex(
     r"\bamp\.initialize\((?!.*\bO[01]\b)|\bFP16_?Optimizer\(|\bdeepspeed\.initialize\(|\bMixedPrecisionOptimizer\("
@@ -51,7 +50,7 @@ LARGEST_DIFFERENCE = 0.01
 """Relative difference of master copy and weight: bf16 rounds by at most 0.4%."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: differing copies are proof; in a log, a good first loss after loading and a jump at the first step."""
     difference = facts.seen("master.largest_difference")
     if difference is not None and float(difference.value) > LARGEST_DIFFERENCE:
@@ -111,12 +110,7 @@ def jump_at_no_rate(facts: Facts) -> tuple[str, str] | None:
 
 RULE = Rule(
     code="SF113",
-    slug="stale-master-weights",
-    severity="error",
-    title="The optimizer's fp32 copy overwrites the loaded weights.",
     fix="load the weights before building the optimizer, or refresh its fp32 copy (DeepSpeed: load_module_only=True)",
-    judge=judge,
-    page=__doc__,
     prior=-5.0,
     beats=("loss-diverging", "resume-state-missing", "lr-too-high", "exploding-gradient"),
     observes={"master.largest_difference": "the largest relative difference of a master copy and its weight"},
