@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from stayfinite.core.finding import Finding, Severity
 from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule, confidence
+from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule, confidence, quote
 from stayfinite.rules.signs.named_causes import NAMED, who_names
 
 LEAST = 0.12
@@ -98,9 +98,7 @@ def _named(rule: Rule, facts: Facts) -> Clues:
     pattern = NAMED.get(rule.slug)
     if pattern is None or not facts.written:
         return
-    said = who_names(pattern, facts.written)
-    if said is not None:
-        yield Clue(f"reported: {said[1].strip()[:120]}", STRONG + HINT, said[0])
+    yield from quote(who_names(pattern, facts.written), STRONG + HINT, "reported: {:.120}")
 
 
 def _explained_away(suspects: list[Suspect]) -> list[Suspect]:

@@ -55,6 +55,7 @@ class Contradiction:
 
     kind: Clash
     text: str
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)

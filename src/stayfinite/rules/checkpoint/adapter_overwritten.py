@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from stayfinite.rules.checkpoint.restart import restart, resumed
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _NOT_FOUND = (
     r"checkpoint .{0,120}adapter_model\.\w+ (?:is )?not found|"
@@ -52,12 +52,8 @@ _SECOND = (
 
 def judge(facts: Facts) -> Clues:
     """Clues: a missing file, keys that were not loaded, or a loss that starts over."""
-    gone = facts.said(_NOT_FOUND)
-    if gone:
-        yield Clue(gone.text.strip(), PROOF - HINT / 2, gone.where)
-    second = facts.said(_SECOND)
-    if second:
-        yield Clue(second.text.strip()[:240], STRONG, second.where)
+    yield from quote(facts.said(_NOT_FOUND), PROOF - HINT / 2)
+    yield from quote(facts.said(_SECOND), STRONG, "{:.240}")
     jump = restart(facts) if facts.context.adapters and resumed(facts) else None
     if jump is not None and jump.first is not None and jump.first > 1.3 * jump.before:
         back = abs(jump.after - jump.first) < 0.15 * (jump.first - jump.before)

@@ -44,7 +44,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.loaded_shapes import LEFT_OUT, other_vocabulary
 
 _SHAPES = (
@@ -92,9 +92,7 @@ def judge(facts: Facts) -> Clues:
             yield Clue("only the classes of a head differ, and nothing failed", AGAINST * 4, shapes.where)
     elif keys:
         yield Clue(keys.text.strip()[:240], PROOF - HINT / 2, keys.where)
-    target = facts.said(_PEFT)
-    if target:
-        yield Clue(target.text.strip()[:240], STRONG + HINT, target.where)
+    yield from quote(facts.said(_PEFT), STRONG + HINT, "{:.240}")
 
 
 def _refusal(facts: Facts, pattern: str) -> Message | None:

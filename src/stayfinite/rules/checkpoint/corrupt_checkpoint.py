@@ -39,7 +39,7 @@ announces more than the file holds, or the hash differs. No weight was loaded.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clues, Rule, quote
 
 _READING = (
     r"pytorchstreamreader failed|failed finding central directory|invalid magic number; corrupt file|"
@@ -65,18 +65,10 @@ _NO_ROOM = r"no space left on device|disk quota exceeded|errno 28|disk (?:is )?f
 
 def judge(facts: Facts) -> Clues:
     """Clues: an error of the reader or the writer, which is proof."""
-    reading = facts.said(_READING)
-    if reading:
-        yield Clue(reading.text, PROOF, reading.where)
-    eof = facts.said(r"EOFError: Ran out of input")
-    if eof:
-        yield Clue(eof.text, STRONG + FAIR, eof.where)
-    writing = facts.said(_WRITING)
-    if writing:
-        yield Clue(f"the file was not fully written: {writing.text}", PROOF, writing.where)
-    room = facts.said(_NO_ROOM)
-    if room:
-        yield Clue(room.text, STRONG + HINT, room.where)
+    yield from quote(facts.said(_READING), PROOF)
+    yield from quote(facts.said(r"EOFError: Ran out of input"), STRONG + FAIR)
+    yield from quote(facts.said(_WRITING), PROOF, "the file was not fully written: {}")
+    yield from quote(facts.said(_NO_ROOM), STRONG + HINT)
 
 
 RULE = Rule(

@@ -61,7 +61,7 @@ def judge(facts: Facts) -> Clues:
     bad = not_finite(facts)
     taken_up = resumed(facts)
     if bad and taken_up:
-        text, where = taken_up
+        text, where = taken_up.text, taken_up.where
         if facts.symptoms.from_start or facts.symptoms.points == 0:
             weight = STRONG if facts.symptoms.points else FAIR
             yield Clue(f"NaN or inf from the first step after loading ({text[:100]})", weight, where)

@@ -46,7 +46,7 @@ import re
 
 from stayfinite.rules.checkpoint.restart import restart, resumed
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _MISSING = (
     r"param 'initial_lr' is not specified|"
@@ -72,8 +72,7 @@ SMALL_JUMP, CLEAR_JUMP, BEYOND_NOISE = 1.1, 1.3, 1.4
 def judge(facts: Facts) -> Clues:
     """Clues: a library that reports a missing part, or a loss that jumps at the resume."""
     groups = facts.said(_GROUPS)
-    if groups:
-        yield Clue(groups.text, STRONG + HINT, groups.where)
+    yield from quote(groups, STRONG + HINT)
     missing = facts.said(_MISSING)
     if missing:
         yield Clue(missing.text, PROOF if "error" in missing.text.lower() else STRONG + HINT, missing.where)
@@ -85,7 +84,7 @@ def judge(facts: Facts) -> Clues:
     if taken_up is None:
         return
     jump = restart(facts)
-    text, where = taken_up
+    text, where = taken_up.text, taken_up.where
     grown = jump.after / jump.before if jump is not None and jump.before > 0 else 1.0
     if jump is not None and grown > SMALL_JUMP and jump.after - jump.before > 0.05:
         clear = grown > CLEAR_JUMP and (jump.points >= 3 or grown > BEYOND_NOISE)

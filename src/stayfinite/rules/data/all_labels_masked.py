@@ -47,7 +47,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.data.lookups import longest_input
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _SAID = (
     r"could not find (?:the )?(?:response|instruction|assistant) (?:key|template)|"
@@ -130,12 +130,9 @@ def _numbers(facts: Facts) -> Clues:
 
 def _settings(facts: Facts) -> Clues:
     masks, cut, answers = facts.mentioned(_MASKS), facts.mentioned(_CUT_AWAY), facts.mentioned(_ANSWERS)
-    if masks is not None:
-        yield Clue(f"only part of each text is supervised ({masks[1].strip()[:100]})", STRONG, masks[0])
-    if cut is not None:
-        yield Clue(f"the answers may be truncated ({cut[1].strip()[:100]})", STRONG, cut[0])
-    if answers is not None:
-        yield Clue(f"trains on answers to prompts ({answers[1].strip()[:80]})", 1.5, answers[0], risk=True)
+    yield from quote(masks, STRONG, "only part of each text is supervised ({:.100})")
+    yield from quote(cut, STRONG, "the answers may be truncated ({:.100})")
+    yield from quote(answers, 1.5, "trains on answers to prompts ({:.80})", risk=True)
     limit = longest_input(facts)
     short = facts.symptoms.zero_loss or masks is not None or (answers is not None and facts.symptoms.bad_evals > 0)
     if limit is not None and limit[0] <= SHORT and short:
@@ -161,7 +158,7 @@ def _against(facts: Facts) -> Clues:
         yield Clue(f"fp16 explains it as well ({facts.context.half.text})", -1.0, facts.context.half.where)
     policy = facts.mentioned(_POLICY)
     if policy is not None or facts.metric("reward_std", "reward", "kl"):
-        yield Clue("the policy trains on rewards, not labels", 2 * AGAINST, policy[0] if policy else "")
+        yield Clue("the policy trains on rewards, not labels", 2 * AGAINST, policy.where if policy else "")
     if symptoms.good_before >= 3:
         yield Clue(f"{symptoms.good_before} points were good before", AGAINST, symptoms.where.get("start", ""))
     if symptoms.explodes:

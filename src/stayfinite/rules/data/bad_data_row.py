@@ -193,7 +193,7 @@ def judge(facts: Facts) -> Clues:
     ):
         found = facts.mentioned(pattern)
         if found is not None:
-            yield Clue(f"{text}: {found[1].strip()[:100]}", weight, found[0])
+            yield Clue(f"{text}: {found.text.strip()[:100]}", weight, found.where)
     measured = facts.mentioned(_MEASURED)
     if measured is not None and symptoms.from_start and refused is None and half_of(facts) is None:
         yield Clue("and no finite value", 1.3, symptoms.where.get("first_bad", ""))

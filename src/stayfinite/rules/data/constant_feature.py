@@ -31,7 +31,7 @@ A bias column of ones and padding columns are constant on purpose.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, Clue, Clues, Rule, quote
 
 _BY_SPREAD = (
     r"/ ?\(?(?:np\.|torch\.|self\.)?\w*(?:std|sigma|scale_|stddev|variance)\w*\b|"
@@ -51,9 +51,7 @@ def judge(facts: Facts) -> Clues:
         yield Clue(f"{divided.text}, then NaN or inf", FAIR, divided.where)
         if symptoms.from_start:
             yield Clue("from the first point on", HINT, symptoms.where.get("first_bad", ""))
-        spread = facts.mentioned(_BY_SPREAD)
-        if spread is not None:
-            yield Clue(f"the divisor is a standard deviation: {spread[1].strip()[:100]}", 3.5, spread[0])
+        yield from quote(facts.mentioned(_BY_SPREAD), 3.5, "the divisor is a standard deviation: {:.100}")
 
 
 RULE = Rule(

@@ -34,7 +34,7 @@ bytes, and still learn the damage.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
@@ -54,8 +54,7 @@ def judge(facts: Facts) -> Clues:
         r"invalid (?:continuation|start) byte|stream did not contain valid utf-?8|invalid utf-?8|"
         r"not (?:a )?valid utf-?8|illegal multibyte sequence"
     )
-    if refused is not None:
-        yield Clue(refused.text, PROOF, refused.where)
+    yield from quote(refused, PROOF)
 
 
 RULE = Rule(

@@ -33,7 +33,7 @@ Constant predictions in the first steps are usual; judge after an epoch. The sam
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _SHARE = (
     r"\b(?:background|majority|negatives?|one class|normal)\b[^.;\n]{0,50}\b9\d(?:\.\d+)? ?%|"
@@ -49,19 +49,15 @@ def judge(facts: Facts) -> Clues:
     seen = facts.seen("labels.largest_share")
     if seen is not None and seen.value >= 0.9:
         yield Clue(f"{seen.value:.1%} of the labels are one class", PROOF if seen.value >= 0.97 else STRONG, seen.where)
-    missing = facts.symptoms.contradicted("class not found")
-    if missing is not None:
-        yield Clue(f"{missing.text}: one class is never predicted", STRONG)
-    share = facts.mentioned(_SHARE)
-    if share is not None and facts.symptoms.trouble:
-        yield Clue(f"most labels are one class: {share[1].strip()[:80]}", STRONG, share[0])
+    yield from quote(facts.symptoms.contradicted("class not found"), STRONG, "{}: one class is never predicted")
+    if facts.symptoms.trouble:
+        yield from quote(facts.mentioned(_SHARE), STRONG, "most labels are one class: {:.80}")
     undefined = facts.said(r"UndefinedMetricWarning")
     accuracy = facts.metric("eval_accuracy", "accuracy", "val_accuracy", "val_acc", "acc")
     score = facts.metric("eval_f1", "f1", "val_f1", "eval_recall", "recall", "eval_matthews_correlation", "mcc")
     constant = len(accuracy) >= 2 and len({value for value, _ in accuracy}) == 1
     nothing = len(score) >= 1 and all(value == 0 for value, _ in score)
-    if undefined is not None:
-        yield Clue(undefined.text, FAIR, undefined.where)
+    yield from quote(undefined, FAIR)
     if nothing and (undefined is not None or constant or (accuracy and accuracy[-1][0] > 0.5)):
         yield Clue("F1, recall or correlation is 0", FAIR, score[0][1])
         if accuracy and 0.9 <= accuracy[-1][0] <= 1:

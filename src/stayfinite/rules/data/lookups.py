@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.known import number_in
 
 EMBEDDING = (
@@ -160,25 +160,23 @@ def asked_and_rows(message: Message) -> tuple[int | None, int] | None:
     return None if bound is None else (None, int(bound.group(1)))
 
 
-def is_vocabulary(facts: Facts, rows: int) -> tuple[str, str] | None:
+def is_vocabulary(facts: Facts, rows: int) -> Line | None:
     """``(where, text)`` that gives the vocabulary exactly this size."""
     return _of_this_number(facts, rows, _VOCABULARY, _WRITTEN_ROWS)
 
 
-def is_class_count(facts: Facts, rows: int) -> tuple[str, str] | None:
+def is_class_count(facts: Facts, rows: int) -> Line | None:
     """``(where, text)`` that gives the model exactly this number of classes."""
     return _of_this_number(facts, rows, _CLASS_COUNT, _WRITTEN_CLASSES)
 
 
-def _of_this_number(
-    facts: Facts, number: int, names: tuple[str, ...], written: re.Pattern[str]
-) -> tuple[str, str] | None:
+def _of_this_number(facts: Facts, number: int, names: tuple[str, ...], written: re.Pattern[str]) -> Line | None:
     for setting in facts.settings.all(*names):
         if number_in(setting.value) == number:
-            return setting.where, f"{setting.name}: {setting.value}"
+            return Line(setting.where, f"{setting.name}: {setting.value}")
     for where, text in facts.settings.notes:
         if any(int(next(filter(None, found.groups()))) == number for found in written.finditer(text)):
-            return where, text.strip()[:80]
+            return Line(where, text.strip()[:80])
     return None
 
 

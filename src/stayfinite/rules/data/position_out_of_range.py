@@ -50,7 +50,7 @@ from stayfinite.rules.data.lookups import (
     table_rows,
 )
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSAL = (
     r"cannot forward sequence of length|sequence length \d+ (?:exceeds|cannot exceed)|"
@@ -122,8 +122,7 @@ def judge(facts: Facts) -> Clues:
     if facts.symptoms.healthy:
         return
     refusal = facts.said(_REFUSAL)
-    if refusal is not None:
-        yield Clue(refusal.text, STRONG, refusal.where)
+    yield from quote(refusal, STRONG)
     failure, vague = lookup_failure(facts), bare_assert(facts)
     crash = failure or vague
     if crash is None and refusal is None:
@@ -140,15 +139,9 @@ def judge(facts: Facts) -> Clues:
 
 
 def _lengths(facts: Facts) -> Clues:
-    place = facts.said(POSITIONS)
-    if place is not None:
-        yield Clue(f"the traceback passes the position table: {place.text.strip()}", STRONG, place.where)
-    longer = facts.said(r"sequence length is longer than the specified maximum")
-    if longer is not None:
-        yield Clue(longer.text.strip()[:140], STRONG + HINT, longer.where)
-    raised = facts.mentioned(_RAISED)
-    if raised is not None:
-        yield Clue(f"the limit of the length was raised: {raised[1].strip()[:80]}", STRONG, raised[0])
+    yield from quote(facts.said(POSITIONS), STRONG, "the traceback passes the position table: {}")
+    yield from quote(facts.said(r"sequence length is longer than the specified maximum"), STRONG + HINT, "{:.140}")
+    yield from quote(facts.mentioned(_RAISED), STRONG, "the limit of the length was raised: {:.80}")
     longest, limit = longest_input(facts), position_limit(facts)
     if longest is not None and limit is not None and longest[0] > limit[0]:
         yield Clue(f"inputs of up to {longest[0]} tokens ({longest[1]}), but {limit[1]}", STRONG, longest[2], risk=True)

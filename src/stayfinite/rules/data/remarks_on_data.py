@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, quote
 
 _PREPARED = (
     r"RuntimeWarning: (?:invalid value|divide by zero|overflow|mean of empty|degrees of freedom)(?! encountered in exp)"
@@ -43,9 +43,8 @@ def remarks(facts: Facts) -> Iterator[Clue]:
         weight = HINT / 2 if by_spread else STRONG if _TARGETS.search(near) else FAIR
         yield Clue(f"numpy warns while preparing data: {prepared.text.strip()}", weight, prepared.where)
     yield from _alignment(facts)
-    detects = facts.mentioned(_DETECTS)
-    if detects is not None and not facts.symptoms.explodes:
-        yield Clue(f"box regression takes logarithms: {detects[1].strip()[:80]}", 1.5, detects[0])
+    if not facts.symptoms.explodes:
+        yield from quote(facts.mentioned(_DETECTS), 1.5, "box regression takes logarithms: {:.80}")
 
 
 def _alignment(facts: Facts) -> Iterator[Clue]:

@@ -26,14 +26,14 @@ A shift that belongs to the task, as between seasons of a time series or between
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
     """Clues: mean and standard deviation of both splits; an evaluation far below the training."""
-    far = facts.symptoms.contradicted("evaluation far off")
-    if far is not None:
-        yield Clue(f"{far.text}: the model is shown something else", FAIR + HINT)
+    yield from quote(
+        facts.symptoms.contradicted("evaluation far off"), FAIR + HINT, "{}: the model is shown something else"
+    )
 
 
 RULE = Rule(

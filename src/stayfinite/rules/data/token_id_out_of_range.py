@@ -51,7 +51,7 @@ from stayfinite.rules.data.lookups import (
 )
 from stayfinite.rules.data.position_out_of_range import POSITIONS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 VOCABULARY = 5000
 """A table of at least this many rows is a vocabulary; position tables had at most 4,098 before RoPE."""
@@ -66,13 +66,12 @@ def judge(facts: Facts) -> Clues:
     known = None if asked is None else is_vocabulary(facts, asked[1])
     if failure is None and vague is None and known is None:
         return
-    if failure is not None:
-        yield Clue(failure.text, 3.2, failure.where)
+    yield from quote(failure, 3.2)
     if asked is not None:
         rows, big = asked[1], asked[1] >= VOCABULARY
         if known is not None:
             row = "a row beyond it" if asked[0] is None else f"row {asked[0]}"
-            yield Clue(f"id {row}, but the vocabulary has {rows} rows ({known[1]})", STRONG, known[0])
+            yield Clue(f"id {row}, but the vocabulary has {rows} rows ({known.text})", STRONG, known.where)
         elif is_class_count(facts, rows) is None:
             yield Clue(
                 f"a table of {rows} rows is {'a vocabulary' if big else 'small for a vocabulary'}",
@@ -91,7 +90,7 @@ def judge(facts: Facts) -> Clues:
         r"vocab(?:ulary)?[_ ]?size|pad_token|image_token"
     )
     if added is not None:
-        yield Clue(f"tokens were added: {added[1].strip()}", STRONG if failure else FAIR, added[0])
+        yield Clue(f"tokens were added: {added.text.strip()}", STRONG if failure else FAIR, added.where)
     elif (
         tokenizer := facts.settings.find("tokenizer_name", "tokenizer_name_or_path", "tokenizer_path", "tokenizer")
     ) is not None:
@@ -102,9 +101,7 @@ def judge(facts: Facts) -> Clues:
 
 
 def _against(facts: Facts) -> Clues:
-    place = facts.said(POSITIONS)
-    if place is not None:
-        yield Clue(f"the traceback passes the position table: {place.text.strip()}", AGAINST, place.where)
+    yield from quote(facts.said(POSITIONS), AGAINST, "the traceback passes the position table: {}")
     longest, limit = longest_input(facts), position_limit(facts)
     if longest is not None and limit is not None and longest[0] > limit[0]:
         yield Clue(f"inputs are longer than the position table ({longest[1]}; {limit[1]})", AGAINST, longest[2])

@@ -33,8 +33,8 @@ labels do not follow from it.
 
 from __future__ import annotations
 
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _SAME = (
     r"eval_dataset ?[=:] ?(?:self\.)?train_dataset|"
@@ -64,21 +64,19 @@ def judge(facts: Facts) -> Clues:
         )
     # It breaks no loss, so it does not explain other trouble.
     trouble = bool(facts.symptoms.trouble)
-    equal = facts.symptoms.contradicted("one set for both")
-    if equal is not None:
-        yield Clue(equal.text, STRONG + HINT)
+    yield from quote(facts.symptoms.contradicted("one set for both"), STRONG + HINT)
     same = facts.mentioned(_SAME) or _one_file(facts)
     if same is not None:
-        text = f"the same set for both: {same[1].strip()[:100]}"
-        yield Clue(text, HINT if trouble else STRONG + 1.0, same[0], risk=True)
+        text = f"the same set for both: {same.text.strip()[:100]}"
+        yield Clue(text, HINT if trouble else STRONG + 1.0, same.where, risk=True)
 
 
-def _one_file(facts: Facts) -> tuple[str, str] | None:
+def _one_file(facts: Facts) -> Line | None:
     train = facts.settings.find("train_file", "train_data", "train_path")
     val = facts.settings.find("validation_file", "val_file", "val_data", "eval_file", "val_path")
     if train is None or val is None or not isinstance(train.value, str) or train.value != val.value:
         return None
-    return val.where, f"{train.name} and {val.name} are {train.value}"
+    return Line(val.where, f"{train.name} and {val.name} are {train.value}")
 
 
 RULE = Rule(

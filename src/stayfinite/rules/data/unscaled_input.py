@@ -37,9 +37,9 @@ from __future__ import annotations
 import math
 import re
 
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REGRESSION = (
     r"\bmse\b|mse_?loss|mean[_ ]?squared|\bregress|\bmae\b|l1_?loss|smooth_?l1|huber|\brmse\b|time[- _]?series|"
@@ -87,8 +87,7 @@ def judge(facts: Facts) -> Clues:
     )
     if not sick or symptoms.healthy:
         return
-    if raw is not None:
-        yield Clue(f"the data is not scaled: {raw[1].strip()[:100]}", STRONG, raw[0])
+    yield from quote(raw, STRONG, "the data is not scaled: {:.100}")
     regression = facts.mentioned(_REGRESSION)
     if start is not None and start >= LARGE:
         text = f"the first loss is {start:.4g}"
@@ -99,30 +98,28 @@ def judge(facts: Facts) -> Clues:
     if regression is not None and raw is None and lost_first:
         text = "a squared error is NaN or inf from the first logged point"
         yield Clue(text, FAIR + HINT, symptoms.where.get("first_bad", ""))
-    huge = _huge_error(facts)
-    if huge is not None:
-        yield Clue(huge[0], STRONG, huge[1])
+    yield from quote(_huge_error(facts), STRONG)
     if regression is not None and (raw is not None or (start is not None and start >= LARGE)):
-        yield Clue(f"a regression ({regression[1].strip()[:80]})", HINT + 0.5, regression[0], risk=True)
+        yield Clue(f"a regression ({regression.text.strip()[:80]})", HINT + 0.5, regression.where, risk=True)
     if facts.context.half is not None and raw is None:
         yield Clue(f"fp16 explains most of it ({facts.context.half.text})", AGAINST, facts.context.half.where)
 
 
-def _huge_error(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of an error of a regression that is absurd where it is first logged."""
+def _huge_error(facts: Facts) -> Line | None:
+    """An error of a regression that is absurd where it is first logged."""
     for run in facts.runs:
         for name, track in run.metrics.items():
             first = track.values[0]
             if re.search(r"(?:^|_)(?:r?mse|mae)(?:$|_)", name) and math.isfinite(first) and first >= HUGE:
-                return f"the first {name} is {first:.3g}", run.where(track.lines[0])
+                return Line(run.where(track.lines[0]), f"the first {name} is {first:.3g}")
     return None
 
 
-def _switched_off(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a setting that disables scaling."""
+def _switched_off(facts: Facts) -> Line | None:
+    """A setting that disables scaling."""
     for setting in facts.settings.all(*_SCALES):
         if setting.value is not None and is_on(setting.value) is False:
-            return setting.where, f"{setting.name}: {setting.value}"
+            return Line(setting.where, f"{setting.name}: {setting.value}")
     return None
 
 

@@ -42,7 +42,7 @@ another error on one rank makes the other ranks report this one: read the first 
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
@@ -52,14 +52,12 @@ def judge(facts: Facts) -> Clues:
         r"parameters that were not used in producing (?:the )?loss|"
         r"error: unused parameters? in (?:ddp|distributed)"
     )
-    if refusal:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(refusal, PROOF)
     silent = facts.said(r"parameter indices which did not receive grad|parameters which did not receive grad for rank")
-    if silent:
-        yield Clue(silent.text, STRONG, silent.where)
-    twice = facts.said(r"expected to mark a variable ready only once|has been marked as ready twice")
-    if twice:
-        yield Clue(twice.text, STRONG + FAIR, twice.where)
+    yield from quote(silent, STRONG)
+    yield from quote(
+        facts.said(r"expected to mark a variable ready only once|has been marked as ready twice"), STRONG + FAIR
+    )
 
 
 RULE = Rule(

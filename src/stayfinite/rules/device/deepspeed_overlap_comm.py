@@ -55,7 +55,7 @@ def judge(facts: Facts) -> Clues:
     loss_alive = first is not None and first.grad_norm is not None and not math.isfinite(first.grad_norm)
     loss_alive = loss_alive and first is not None and (first.loss is None or math.isfinite(first.loss))
     yield Clue(
-        f"{bad[0]}{' while the loss is still finite' if loss_alive else ''}", FAIR if loss_alive else HINT, bad[1]
+        f"{bad.text}{' while the loss is still finite' if loss_alive else ''}", FAIR if loss_alive else HINT, bad.where
     )
 
 

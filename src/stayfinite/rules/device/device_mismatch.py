@@ -46,7 +46,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSAL = (
     r"found at least two devices|(?:expected|must|should)\b.{0,80}\b(?:be on|have) the same device|"
@@ -83,15 +83,8 @@ def judge(facts: Facts) -> Clues:
     if refusal:
         yield Clue(refusal.text, PROOF, refusal.where)
         step = facts.said(r"optimizer\.step\(\)|torch[/.]optim[/.]|exp_avg|momentum_buffer|buf\.mul_\(momentum")
-        if step:
-            yield Clue(
-                (f"raised in the optimizer's step: its state is on another device ({step.text.strip()})"),
-                HINT,
-                step.where,
-            )
-    conversion = facts.said(_CONVERSION)
-    if conversion:
-        yield Clue(conversion.text, STRONG + FAIR, conversion.where)
+        yield from quote(step, HINT, "raised in the optimizer's step: its state is on another device ({})")
+    yield from quote(facts.said(_CONVERSION), STRONG + FAIR)
     mixed = facts.seen("device.mixed")
     if mixed and mixed.value:
         yield Clue(f"tensors on different devices: {in_short(mixed.value)}", PROOF, mixed.where)

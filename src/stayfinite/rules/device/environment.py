@@ -107,22 +107,22 @@ def judge(facts: Facts) -> Clues:
         yield divided
     place = facts.mentioned(_OTHER_PLACE)
     if place:
-        text = f"healthy elsewhere: {place[1].strip()}"
+        text = f"healthy elsewhere: {place.text.strip()}"
         explained = facts.context.family is not None and likely_half(facts) is not None
-        yield Clue(text, HINT if explained else STRONG, place[0])
+        yield Clue(text, HINT if explained else STRONG, place.where)
     elif (other := other_version(facts)) is not None:
-        yield Clue(f"another version behaves differently: {other[1].strip()}", FAIR + HINT, other[0])
+        yield Clue(f"another version behaves differently: {other.text.strip()}", FAIR + HINT, other.where)
     card = facts.mentioned(_SICKLY_CARD)
     if card and bad:
-        text = f"half-precision kernels of this GPU return NaN with some cuDNN versions: {card[1].strip()}"
-        yield Clue(text, STRONG + HINT, card[0])
+        text = f"half-precision kernels of this GPU return NaN with some cuDNN versions: {card.text.strip()}"
+        yield Clue(text, STRONG + HINT, card.where)
     versions = named_versions(facts)
     young = card_too_new(facts, versions)
     toolkit = toolkit_too_old(facts)
     if toolkit:
-        yield Clue(toolkit[0], STRONG + HINT, toolkit[1])
+        yield Clue(toolkit.text, STRONG + HINT, toolkit.where)
     elif young and bad:
-        yield Clue(young[0], FAIR, young[1], risk=True)
+        yield Clue(young.text, FAIR, young.where, risk=True)
     if versions and bad:
         named = ", ".join(f"{one.library} {one.text}" for one in versions[:6])
         context = facts.context

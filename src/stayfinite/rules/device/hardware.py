@@ -39,7 +39,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, PROOF, Clue, Clues, Rule, quote
 
 _DRIVER = (
     r"uncorrectable ecc error|double[- ]bit ecc|contained ecc error|gpu has fallen off the bus|"
@@ -54,9 +54,7 @@ _PROGRAM_XIDS = frozenset({"13", "31", "32", "43", "45", "68", "69"})
 
 def judge(facts: Facts) -> Clues:
     """Clues: the driver's report, a result that a rerun does not reproduce, or trouble on one device only."""
-    driver = facts.said(_DRIVER)
-    if driver:
-        yield Clue(driver.text, PROOF, driver.where)
+    yield from quote(facts.said(_DRIVER), PROOF)
     for message in facts.all_said(r"\bxid\b"):
         found = _XID.search(message.text)
         if found:

@@ -41,7 +41,7 @@ that traceback first. A broken cable or a blocked port times out as well, at the
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _DIFFER = (
     r"detected mismatch between collectives on ranks|SIZE_OR_SYNTAX_MISMATCH|COLLECTIVE_TYPE_MISMATCH|"
@@ -68,15 +68,11 @@ _SEVERAL = (
 
 def judge(facts: Facts) -> Clues:
     """Clues: libraries that compare ranks report it; a timeout alone may have other reasons."""
-    differ = facts.said(_DIFFER)
-    if differ:
-        yield Clue(differ.text, PROOF, differ.where)
-    waiting = facts.said(_WAITING)
+    yield from quote(facts.said(_DIFFER), PROOF)
     hangs = facts.symptoms.said("hangs")
     if hangs and (several := facts.mentioned(_SEVERAL)) is not None:
-        yield Clue(f"reported: it hangs, with several processes: {several[1].strip()[:80]}", STRONG, hangs.where)
-    if waiting:
-        yield Clue(f"ranks wait for each other forever: {waiting.text}", STRONG + HINT, waiting.where)
+        yield Clue(f"reported: it hangs, with several processes: {several.text.strip()[:80]}", STRONG, hangs.where)
+    yield from quote(facts.said(_WAITING), STRONG + HINT, "ranks wait for each other forever: {}")
 
 
 RULE = Rule(

@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 
 _REPLACED = (
     r"nan_to_num\(\s*(?:\w*loss|grad|\w+\.grad)|(?:loss|grad\w*)\s*=\s*torch\.nan_to_num|"
@@ -47,10 +47,8 @@ _REPLACED = (
 
 def judge(facts: Facts) -> Clues:
     """Clues: code that replaces NaN, or losses and gradient norms that contradict each other."""
-    replaced = facts.mentioned(_REPLACED)
     symptoms = facts.symptoms
-    if replaced:
-        yield Clue(f"the NaN is replaced: {replaced[1].strip()[:160]}", STRONG + HINT, replaced[0])
+    yield from quote(facts.mentioned(_REPLACED), STRONG + HINT, "the NaN is replaced: {:.160}")
     repeated = _repeated(facts)
     if repeated and symptoms.bad_norms:
         yield Clue(f"the loss repeats {repeated[0]:.6g} while the gradient norm is NaN or inf", FAIR, repeated[1])

@@ -42,7 +42,7 @@ def judge(facts: Facts) -> Clues:
     kept = facts.mentioned(r"\bmetrics\.\w+\(")
     looped = facts.mentioned(r"\.result\(\)") and facts.mentioned(r"^\s*for epoch\b")
     if kept is not None and looped and facts.mentioned(r"\breset_states?\b") is None:
-        yield Clue(f"a metric that is made once and never reset: {kept[1].strip()[:80]}", STRONG + FAIR, kept[0])
+        yield Clue(f"a metric that is made once and never reset: {kept.text.strip()[:80]}", STRONG + FAIR, kept.where)
     for run in facts.runs:
         rows = [(loss, line) for _, loss, line in run.column("loss") if math.isfinite(loss)]
         epochs = {point.epoch for point in run.points if point.epoch is not None and point.loss is not None}

@@ -26,14 +26,12 @@ A model that always answers the commonest class has that class's share as its ac
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
     """Clues: a metric that is equal for different models, or at every evaluation."""
-    nothing = facts.symptoms.contradicted("nothing right")
-    if nothing is not None:
-        yield Clue(f"{nothing.text}: the accuracy is computed wrongly", PROOF)
+    yield from quote(facts.symptoms.contradicted("nothing right"), PROOF, "{}: the accuracy is computed wrongly")
     name = facts.symptoms.still_score
     values = facts.metric(name) if name else []
     if values:

@@ -37,7 +37,7 @@ large norms are usual.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 HUGE = 1e8
 """No step can use a first gradient of this norm."""
@@ -81,11 +81,8 @@ def judge(facts: Facts) -> Clues:
     largest, typical = symptoms.largest_norm, symptoms.typical_norm
     if largest is not None and typical is not None and typical > 0 and largest >= 1e3 and largest >= 100 * typical:
         yield Clue(f"gradient norm {largest:.3g} (typical {typical:.3g})", HINT)
-    recurrent = facts.mentioned(_RECURRENT)
-    if recurrent is not None and facts.context.half is None:
-        yield Clue(
-            f"gradients pass through every time step: {recurrent[1].strip()[:80]}", FAIR, recurrent[0], risk=True
-        )
+    if facts.context.half is None:
+        yield from quote(facts.mentioned(_RECURRENT), FAIR, "gradients pass through every time step: {:.80}", risk=True)
     if facts.context.half is not None and symptoms.norm_growth < GROWN:
         yield Clue(f"fp16 overflows without a climb ({facts.context.half.text})", AGAINST, facts.context.half.where)
 

@@ -47,7 +47,7 @@ from stayfinite.rules.gradient_flow.backward_refused import (
     no_graph,
 )
 from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _UNTRAINED = (
     r"lora_?(?:up|B)\b\.?(?:\w+\.)?weight\W{1,4}0(?:\.0+)?\b|\blora\w*[._ ].{0,20}\bgrad\b.{0,6}\bNone\b|"
@@ -62,8 +62,7 @@ def judge(facts: Facts) -> Clues:
     warned, refusal, context = facts.said(CHECKPOINTED_NOTHING), no_graph(facts), facts.context
     checkpointing = context.checkpointing
     stuck = refusal or facts.said(_UNTRAINED)
-    if warned is not None:
-        yield Clue(warned.text, PROOF if stuck is not None or facts.symptoms.flat else 3.0, warned.where)
+    yield from quote(warned, PROOF if stuck is not None or facts.symptoms.flat else 3.0)
     if stuck is None:
         return
     if warned is not None:

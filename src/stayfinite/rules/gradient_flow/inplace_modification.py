@@ -36,7 +36,7 @@ There is none: the gradient would be wrong. `retain_graph=True` does not help, i
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, PROOF, Clue, Clues, Rule, quote
 
 _REFUSED = (
     r"modified by an in-?place operation|"
@@ -56,8 +56,7 @@ def judge(facts: Facts) -> Clues:
         r"inplace ?= ?True|\b\w+\[[^\]]{0,60}\] ?[-+*/]?= |\b\w+ ?[-+*/]= |"
         r"\b(?:clamp|relu|add|mul|div|copy|fill|masked_fill|normal|zero)_\("
     )
-    if written is not None:
-        yield Clue(f"written in place: {written[1].strip()[:100]}", HINT, written[0])
+    yield from quote(written, HINT, "written in place: {:.100}")
 
 
 RULE = Rule(

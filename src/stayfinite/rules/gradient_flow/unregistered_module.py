@@ -36,9 +36,9 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.gradient_flow.standstill import stands_still
-from stayfinite.rules.rule import AGAINST, FAIR, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, STRONG, Clue, Clues, Rule, quote
 
 _PLAIN_LIST = (
     r"self\.\w+ ?= ?\[ ?(?:nn|torch\.nn)\.\w+\(|self\.\w+\.append\( ?(?:nn|torch\.nn)\.\w+\(|"
@@ -67,8 +67,7 @@ def judge(facts: Facts) -> Clues:
     if facts.symptoms.healthy and not stuck:
         return
     listed = facts.mentioned(_PLAIN_LIST) or _filled_later(facts)
-    if listed is not None:
-        yield Clue(f"layers in a plain list: {listed[1].strip()[:100]}", STRONG, listed[0])
+    yield from quote(listed, STRONG, "layers in a plain list: {:.100}")
     empty = facts.said(r"optimizer got an empty parameter list")
     if empty is not None:
         yield Clue(empty.text, 3.5, empty.where)
@@ -94,13 +93,15 @@ def _left_behind(facts: Facts) -> Clues:
     if behind is None:
         return
     yield Clue(f"a layer's weight stayed on the CPU: {behind.text.strip()[:100]}", FAIR, behind.where)
-    moved = facts.mentioned(r"\b(?:model|net|self)\w*\.(?:cuda|to)\(|\.cuda\(gpu\)")
-    if moved is not None:
-        yield Clue(f"although the model is moved: {moved[1].strip()[:80]}", FAIR + 0.5, moved[0])
+    yield from quote(
+        facts.mentioned(r"\b(?:model|net|self)\w*\.(?:cuda|to)\(|\.cuda\(gpu\)"),
+        FAIR + 0.5,
+        "although the model is moved: {:.80}",
+    )
 
 
-def _filled_later(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a plain list or dict of the model that gets layers on another line."""
+def _filled_later(facts: Facts) -> Line | None:
+    """A plain list or dict of the model that gets layers on another line."""
     plain: set[str] = set()
     layers: set[str] = set()
     for where, text in facts.statements:
@@ -114,7 +115,7 @@ def _filled_later(facts: Facts) -> tuple[str, str] | None:
             named = re.match(r"\w+", value)
             if _IS_LAYER.search(value) or (named is not None and named.group() in layers):
                 wrapped = rf"(?:ModuleList|ModuleDict|Sequential|add_module|register_module)\(.{{0,20}}{put.group(1)}"
-                return None if facts.settings.search(wrapped) else (where, text)
+                return None if facts.settings.search(wrapped) else Line(where, text)
     return None
 
 

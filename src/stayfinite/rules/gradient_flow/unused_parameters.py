@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
@@ -43,9 +43,7 @@ def judge(facts: Facts) -> Clues:
     cut = facts.seen("gradient.cut_at")
     if cut is not None and cut.value:
         yield Clue(f"used but detached from the loss: {in_short(cut.value)}", STRONG, cut.where)
-    refused = facts.said(r"appears to not have been used in the graph|set allow_unused=True")
-    if refused is not None:
-        yield Clue(refused.text, PROOF, refused.where)
+    yield from quote(facts.said(r"appears to not have been used in the graph|set allow_unused=True"), PROOF)
     if facts.symptoms.healthy:
         return
     told = facts.said(

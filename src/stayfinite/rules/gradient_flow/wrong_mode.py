@@ -43,8 +43,8 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
 
 _MODE = lazy_regex(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b|^\W*train(?:ing)? acc")
 _CLAUSE = lazy_regex(r"[,;]\s|\.\s|\bbut\b|\bwhile\b")
@@ -64,8 +64,7 @@ def judge(facts: Facts) -> Clues:
             r"not in (?:training|train) mode"
         )
     )
-    if refused is not None:
-        yield Clue(refused.text, PROOF, refused.where)
+    yield from quote(refused, PROOF)
     for name, wanted in (("model.training_in_train", True), ("model.training_in_eval", False)):
         seen = facts.seen(name)
         if seen is not None and seen.value is not wanted:
@@ -73,13 +72,12 @@ def judge(facts: Facts) -> Clues:
     asleep = facts.seen("modules.in_eval")
     if asleep is not None and asleep.value:
         yield Clue(f"trainable parts are in evaluation mode: {', '.join(asleep.value)}", STRONG + 1.0, asleep.where)
-    gap = _measured_in_both(facts)
-    if gap is not None and refused is None:
-        yield Clue(f"the two modes disagree: {gap[1].strip()[:120]}", STRONG, gap[0])
+    if refused is None:
+        yield from quote(_measured_in_both(facts), STRONG, "the two modes disagree: {:.120}")
 
 
-def _measured_in_both(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of scores in evaluation and training mode that are far apart, one per line."""
+def _measured_in_both(facts: Facts) -> Line | None:
+    """Scores in evaluation and training mode that are far apart, one per line."""
     scores: dict[str, tuple[float, str, str]] = {}
     lines = [*facts.settings.notes, *((message.where, message.text) for message in facts.messages)]
     for where, text in ((where, clause) for where, line in lines for clause in _CLAUSE.split(line)):
@@ -93,7 +91,7 @@ def _measured_in_both(facts: Facts) -> tuple[str, str] | None:
     evaluated, trained = scores["eval"], scores["train"]
     low, high = sorted((abs(evaluated[0]), abs(trained[0])))
     apart = high > FAR_APART * max(low, 1e-9)
-    return (evaluated[1], f"{evaluated[2].strip()}; {trained[2].strip()}") if apart else None
+    return Line(evaluated[1], f"{evaluated[2].strip()}; {trained[2].strip()}") if apart else None
 
 
 RULE = Rule(

@@ -30,7 +30,7 @@ then see `loss-scale-collapse`.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 LOWEST_USUAL_SCALE = 1.0
 MOST_SKIPS_IN_A_ROW = 12
@@ -55,9 +55,7 @@ def judge(facts: Facts) -> Clues:
         if lowest is None or lowest >= LOWEST_USUAL_SCALE or symptoms.good_losses > symptoms.skipped:
             scale = "" if lowest is None else f", the scale stays at {lowest:g} or more"
             yield Clue(f"{symptoms.skipped} skipped steps{scale}", STRONG + FAIR, symptoms.where.get("first_skip", ""))
-    plain = facts.context.not_half
-    if plain is not None:
-        yield Clue(f"no fp16, hence no scaler ({plain.text})", REFUTED, plain.where)
+    yield from quote(facts.context.not_half, REFUTED, "no fp16, hence no scaler ({})")
     if symptoms.collapses:
         yield Clue("the loss scale collapses", REFUTED, symptoms.where.get("last_skip", ""))
 

@@ -32,7 +32,7 @@ from collections.abc import Sequence
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule, quote
 
 _MEANT = lazy_regex(r"ppl|perplex|best|min|ratio|patience|threshold|mask|length", re.IGNORECASE)
 _WORDS = (
@@ -65,9 +65,8 @@ def judge(facts: Facts) -> Clues:
                 at = next(line for value, line in zip(track.values, track.lines, strict=True) if math.isnan(value))
                 yield Clue(f"{name} is NaN {empty}, and every loss is finite", STRONG + FAIR, run.where(at))
                 return
-    words = facts.said(_WORDS)
-    if words and symptoms.good_losses:
-        yield Clue(words.text.strip()[:140], STRONG + FAIR, words.where)
+    if symptoms.good_losses:
+        yield from quote(facts.said(_WORDS), STRONG + FAIR, "{:.140}")
 
 
 def _over_nothing(name: str, values: Sequence[float]) -> str:

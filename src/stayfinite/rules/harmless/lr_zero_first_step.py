@@ -24,15 +24,14 @@ steps, `lr` given as text, or an optimizer step that is skipped at every step.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
     """Clues: zero first and positive later, or the library's warning without other trouble."""
     symptoms = facts.symptoms
-    remark = facts.said(r"tried to get lr value before scheduler")
-    if remark and not symptoms.trouble:
-        yield Clue(remark.text, PROOF, remark.where)
+    if not symptoms.trouble:
+        yield from quote(facts.said(r"tried to get lr value before scheduler"), PROOF)
     if (
         symptoms.first_lr == 0
         and symptoms.largest_lr

@@ -40,7 +40,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, code_lines
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.witness import not_finite
 
 _MASK_CODE = lazy_regex(
@@ -83,19 +83,12 @@ def judge(facts: Facts) -> Clues:
             yield Clue(f"a mask before a softmax: {code[1].strip()[:140]}", weight, code[0], risk=True)
         if code is None and bad:
             yield from _own_attention(facts)
-        hidden = facts.mentioned(_ROW_OF_MINUS_INF)
-        if hidden:
-            yield Clue(f"a row of scores is all -inf: {hidden[1].strip()[:80]}", STRONG + FAIR, hidden[0])
-        rows = facts.said(_ROW_OF_NAN)
-        if rows:
-            yield Clue(f"whole rows are NaN: {rows.text.strip()[:80]}", FAIR, rows.where)
+        yield from quote(facts.mentioned(_ROW_OF_MINUS_INF), STRONG + FAIR, "a row of scores is all -inf: {:.80}")
+        yield from quote(facts.said(_ROW_OF_NAN), FAIR, "whole rows are NaN: {:.80}")
         kernel = facts.mentioned(
             r"\b(?:eager|math|naive|manual|vanilla)\b.{0,40}\b(?:fine|finite|works?|ok|normal\w*|no nan|correct)"
         )
-        if kernel:
-            yield Clue(
-                f"another kernel is finite with the same mask: {kernel[1].strip()[:100]}", 2 * AGAINST, kernel[0]
-            )
+        yield from quote(kernel, 2 * AGAINST, "another kernel is finite with the same mask: {:.100}")
 
 
 def _own_attention(facts: Facts) -> Clues:
@@ -107,10 +100,8 @@ def _own_attention(facts: Facts) -> Clues:
     if not symptoms.from_start or symptoms.explodes:
         return
     place = symptoms.where.get("first_bad", "")
-    yield Clue(f"attention is NaN or inf from the start: {attends[1].strip()[:100]}", FAIR + 0.5, place)
-    padded = facts.mentioned(_PADDED)
-    if padded:
-        yield Clue(f"rows of different lengths: {padded[1].strip()[:100]}", FAIR, padded[0], risk=True)
+    yield Clue(f"attention is NaN or inf from the start: {attends.text.strip()[:100]}", FAIR + 0.5, place)
+    yield from quote(facts.mentioned(_PADDED), FAIR, "rows of different lengths: {:.100}", risk=True)
 
 
 RULE = Rule(

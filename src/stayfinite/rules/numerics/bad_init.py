@@ -37,7 +37,7 @@ from __future__ import annotations
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
 from stayfinite.rules.numerics.first_losses import first_loss_far_above
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import measured
 
 _CODE = (
@@ -69,13 +69,10 @@ def judge(facts: Facts) -> Clues:
     if not facts.symptoms.trouble and far is None:
         return
     code = facts.mentioned(_CODE)
-    if far is not None:
-        yield Clue(far[0], FAIR + HINT if code else FAIR, far[1])
-    if code:
-        yield Clue(f"an unscaled init: {code[1].strip()[:140]}", FAIR, code[0], risk=True)
-    scratch = facts.mentioned(r"from scratch")
-    if scratch and facts.symptoms.points and facts.symptoms.good_before < 20:
-        yield Clue(scratch[1].strip()[:120], HINT, scratch[0], risk=True)
+    yield from quote(far, FAIR + HINT if code else FAIR)
+    yield from quote(code, FAIR, "an unscaled init: {:.140}", risk=True)
+    if facts.symptoms.points and facts.symptoms.good_before < 20:
+        yield from quote(facts.mentioned(r"from scratch"), HINT, "{:.120}", risk=True)
     if facts.context.adapters:
         yield Clue("adapters on pre-trained weights", AGAINST, facts.context.adapters.where)
 

@@ -61,7 +61,7 @@ def judge(facts: Facts) -> Clues:
         return
     far = first_loss_far_above(facts, BEFORE_ANY_UPDATE, by=1)
     if far is not None:
-        yield Clue(far[0], STRONG, far[1])
+        yield Clue(far.text, STRONG, far.where)
         return
     if not facts.symptoms.trouble:
         return

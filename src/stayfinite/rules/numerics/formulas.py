@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.signs.witness import not_finite
 
 SINGULAR = {
@@ -227,16 +227,16 @@ def kind_of(operator: str) -> str | None:
     return None
 
 
-def lost(facts: Facts) -> tuple[str, str] | None:
-    """``(what, where)`` of a non-finite value that is measured, printed or named in an error."""
+def lost(facts: Facts) -> Line | None:
+    """A non-finite value that is measured, printed or named in an error."""
     bad = not_finite(facts)
     if bad is not None:
         return bad
     printed = facts.symptoms.printed
     if printed is not None:
-        return printed.text.strip()[:160], printed.where
+        return Line(printed.where, printed.text.strip()[:160])
     refused = facts.said(r"\bto satisfy the constraint\b|probability tensor contains either|input contains nan")
-    return None if refused is None else (refused.text.strip()[:160], refused.where)
+    return None if refused is None else Line(refused.where, refused.text.strip()[:160])
 
 
 def edges(facts: Facts) -> list[Edge]:

@@ -46,7 +46,7 @@ import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.numerics.formulas import (
     AT_THE_EDGE,
     TOO_SMALL,
@@ -57,7 +57,7 @@ from stayfinite.rules.numerics.formulas import (
     kind_of,
     lost,
 )
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.loss_parts import vanished_part
 from stayfinite.rules.signs.post_training import policy_lost, samples
 from stayfinite.rules.signs.witness import sudden
@@ -120,25 +120,25 @@ def judge(facts: Facts) -> Clues:
     if named and not formula:
         plain = facts.context.half is None and not facts.symptoms.explodes
         yield Clue(
-            f"a loss undefined at 0: {named[1].strip()[:120]}", FAIR + HINT if plain else FAIR, named[0], risk=True
+            f"a loss undefined at 0: {named.text.strip()[:120]}", FAIR + HINT if plain else FAIR, named.where, risk=True
         )
     yield from _only_gradient(facts)
-    zero = facts.said(_ZERO_PRINTED)
-    if zero and (formula or named):
-        yield Clue(f"its input is zero: {zero.text.strip()[:80]}", 2.5, zero.where)
+    if formula or named:
+        yield from quote(facts.said(_ZERO_PRINTED), 2.5, "its input is zero: {:.80}")
     yield from _density(facts, explained=formula is not None or named is not None)
     if sudden(facts):
         yield Clue("sudden NaN after a healthy start", HINT, facts.symptoms.where.get("first_bad", ""))
     part = _single_part(facts)
     if part:
         weight = FAIR if sudden(facts) and facts.symptoms.good_before >= LONG_HEALTH else HINT
-        yield Clue(f"one term of the loss is NaN or inf, the others are not: {part[0]}", weight, part[1])
+        yield Clue(f"one term of the loss is NaN or inf, the others are not: {part.text}", weight, part.where)
     vanished = vanished_part(facts)
-    if vanished:
-        yield Clue(f"{vanished[0]}: the log, root or quotient of a vanishing value", FAIR + HINT, vanished[1])
-    numpy = facts.said(r"RuntimeWarning: (?:invalid value|divide by zero) encountered in (?!exp)")
-    if numpy:
-        yield Clue(f"the warning is from numpy, outside the graph: {numpy.text.strip()[:120]}", AGAINST, numpy.where)
+    yield from quote(vanished, FAIR + HINT, "{}: the log, root or quotient of a vanishing value")
+    yield from quote(
+        facts.said(r"RuntimeWarning: (?:invalid value|divide by zero) encountered in (?!exp)"),
+        AGAINST,
+        "the warning is from numpy, outside the graph: {:.120}",
+    )
     if facts.symptoms.explodes and not vanished:
         yield Clue("loss or gradient norm climbed before", AGAINST / 2, facts.symptoms.where.get("largest_loss", ""))
 
@@ -163,7 +163,7 @@ def _only_gradient(facts: Facts) -> Clues:
         return
     told = facts.mentioned(_ONLY_GRADIENT)
     if told:
-        yield Clue(f"the loss is finite but its gradient is not: {told[1].strip()[:100]}", FAIR + HINT, told[0])
+        yield Clue(f"the loss is finite but its gradient is not: {told.text.strip()[:100]}", FAIR + HINT, told.where)
     elif seen.bad_norms and seen.good_losses and seen.first_bad is not None and seen.first_bad.loss is not None:
         place = seen.where.get("first_bad", "")
         yield Clue("the loss is finite but the gradient norm is not", HINT, place)
@@ -184,12 +184,10 @@ def _density(facts: Facts, *, explained: bool) -> Clues:
                 own = samples(run)
                 yield Clue(ratio if own else text, FAIR + HINT, run.where(bad), fix=_CLAMPED if own else "")
                 return
-    told = facts.mentioned(_DENSITY)
-    if told is not None:
-        yield Clue(f"a likelihood is trained: {told[1].strip()[:100]}", FAIR, told[0], risk=True)
+    yield from quote(facts.mentioned(_DENSITY), FAIR, "a likelihood is trained: {:.100}", risk=True)
 
 
-def _single_part(facts: Facts) -> tuple[str, str] | None:
+def _single_part(facts: Facts) -> Line | None:
     """The only loss term that is NaN."""
     for run in facts.runs:
         parts = {
@@ -199,7 +197,7 @@ def _single_part(facts: Facts) -> tuple[str, str] | None:
         }
         sick = [name for name, track in parts.items() if track.values and not math.isfinite(track.values[-1])]
         if len(sick) == 1 and len(parts) > 1:
-            return sick[0], run.where(parts[sick[0]].lines[-1])
+            return Line(run.where(parts[sick[0]].lines[-1]), sick[0])
     return None
 
 

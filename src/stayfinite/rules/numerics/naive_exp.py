@@ -38,7 +38,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import anomaly, assigned, code_lines, lost
-from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _EXP = lazy_regex(
     r"(?:torch|np|numpy|tf|K|math|tf\.math)\.exp\(|(?<![\w.])exp\(|\.exp\(\)|\bexpm1\(|\b(?:math|np|numpy)\.e\s*\*\*|"
@@ -86,8 +86,7 @@ def judge(facts: Facts) -> Clues:
         r"overflow encountered in (?:exp|scalar power|power|cosh|sinh)|OverflowError: (?:math range error|\(34)|"
         r"cannot be converted to type (?:float|double)(?:32|64)? without overflow"
     )
-    if warned:
-        yield Clue(warned.text, STRONG + FAIR, warned.where)
+    yield from quote(warned, STRONG + FAIR)
     bad = lost(facts)
     if warned and bad is None and facts.symptoms.healthy:
         yield Clue("the numbers are finite", REFUTED, facts.symptoms.where.get("start", ""))
@@ -110,11 +109,11 @@ def judge(facts: Facts) -> Clues:
             weight = STRONG + (0.5 if _SPREAD.search(code[1]) else 0.0)
             yield Clue(f"an unbounded exp: {code[1].strip()[:140]}", weight, code[0], risk=True)
         elif (flow := facts.mentioned(_FLOWS)) is not None:
-            text = f"a flow scales by exp of what the network says: {flow[1].strip()[:100]}"
-            yield Clue(text, 3.5, flow[0], risk=True)
+            text = f"a flow scales by exp of what the network says: {flow.text.strip()[:100]}"
+            yield Clue(text, 3.5, flow.where, risk=True)
         elif (lives := facts.mentioned(_LIVES_ON_EXP)) is not None:
-            weight = FAIR + HINT if _SPREAD_IN_WORDS.search(lives[1]) else HINT
-            yield Clue(f"a model built on exp: {lives[1].strip()[:120]}", weight, lives[0], risk=True)
+            weight = FAIR + HINT if _SPREAD_IN_WORDS.search(lives.text) else HINT
+            yield Clue(f"a model built on exp: {lives.text.strip()[:120]}", weight, lives.where, risk=True)
         first = facts.symptoms.first_bad
         if first is not None and first.loss is not None and math.isinf(first.loss):
             yield Clue("the loss is infinite before it is NaN", HINT, facts.symptoms.where.get("first_bad", ""))

@@ -39,7 +39,7 @@ perplexity of infinity is an `exp` of a large but finite loss.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import Clue, Clues, Rule
+from stayfinite.rules.rule import Clues, Rule, quote
 from stayfinite.rules.signs.witness import not_finite
 
 LAST_RESORT = 2.4
@@ -48,9 +48,8 @@ LAST_RESORT = 2.4
 
 def judge(facts: Facts) -> Clues:
     """Clues: anything non-finite, unless a scaler is settling."""
-    bad = not_finite(facts)
-    if bad is not None and not facts.symptoms.settles:
-        yield Clue(bad[0], LAST_RESORT, bad[1])
+    if not facts.symptoms.settles:
+        yield from quote(not_finite(facts), LAST_RESORT)
 
 
 RULE = Rule(

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.witness import not_finite
 
 SAID_OF_WEIGHTS = (
@@ -72,18 +72,13 @@ def judge(facts: Facts) -> Clues:
             yield Clue(f"NaN or inf before the first step: {in_short(seen.value)}", PROOF + HINT, seen.where)
         else:
             yield Clue("every weight is finite before the first step", REFUTED, seen.where)
-    said = facts.mentioned(SAID_OF_WEIGHTS)
-    if said:
-        yield Clue(said[1].strip()[:160], STRONG + HINT, said[0])
-    refused = facts.said(NOT_SAVED)
-    if refused is not None:
-        yield Clue(refused.text.strip()[:200], PROOF + STRONG, refused.where)
+    yield from quote(facts.mentioned(SAID_OF_WEIGHTS), STRONG + HINT, "{:.160}")
+    yield from quote(facts.said(NOT_SAVED), PROOF + STRONG, "{:.200}")
     bad = not_finite(facts)
     if not bad:
         return
-    empty = facts.mentioned(_EMPTY)
-    if empty and not facts.mentioned(_INITIALISED):
-        yield Clue(f"a parameter is never initialized: {empty[1].strip()[:140]}", STRONG, empty[0])
+    if not facts.mentioned(_INITIALISED):
+        yield from quote(facts.mentioned(_EMPTY), STRONG, "a parameter is never initialized: {:.140}")
     start = facts.symptoms.from_start
     if start and facts.context.half is None:
         yield Clue(

@@ -73,7 +73,7 @@ def judge(facts: Facts) -> Clues:
             r"\b\w*norm\w*\(.{0,60}\beps(?:ilon)?\s*=\s*(?:0\b(?!\.0*[1-9])|0\.0+\b|1e-(?:0?[89]|1\d|[2-9]\d))"
         )
         if written and bad:
-            yield Clue(f"a norm with almost no eps: {written[1].strip()[:100]}", STRONG, written[0], risk=True)
+            yield Clue(f"a norm with almost no eps: {written.text.strip()[:100]}", STRONG, written.where, risk=True)
     eps_seen = facts.seen("norm.eps_underflows")
     if eps_seen is not None and eps_seen.value:
         yield Clue(f"eps rounds to 0 in the norm's dtype: {eps_seen.value}", STRONG + FAIR, eps_seen.where, risk=True)

@@ -37,9 +37,9 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSAL = (
     r"all elements of input should be between 0 and 1|input_val >= zero && input_val <= one|"
@@ -66,10 +66,8 @@ def judge(facts: Facts) -> Clues:
         yield Clue(refusal.text.strip()[:200], PROOF, refusal.where)
         squashed = facts.mentioned(r"\bsigmoid\b") if facts.mentioned(r"\bno (?:\w+ )?sigmoid") is None else None
         if squashed is not None and facts.symptoms.crash is not None:
-            yield Clue(f"after a sigmoid only NaN is outside: {squashed[1].strip()[:80]}", AGAINST, squashed[0])
-    unsafe = facts.said(r"bceloss are unsafe to autocast")
-    if unsafe:
-        yield Clue(unsafe.text.strip()[:200], STRONG + FAIR, unsafe.where)
+            yield Clue(f"after a sigmoid only NaN is outside: {squashed.text.strip()[:80]}", AGAINST, squashed.where)
+    yield from quote(facts.said(r"bceloss are unsafe to autocast"), STRONG + FAIR, "{:.200}")
     fed = next(((where, text) for where, text in code_lines(facts) if _FED.search(text)), None)
     if fed:
         # The name alone is a guess: log-probabilities are often called logits.
@@ -81,11 +79,11 @@ def judge(facts: Facts) -> Clues:
         yield Clue(negative.text, FAIR + HINT / 2, facts.symptoms.where.get("start", ""))
         layers, turned = facts.mentioned(_LISTED), facts.mentioned(r"softmax")
         if layers is not None and turned is None:
-            yield Clue(f"no softmax among the layers ({layers[1].strip()[:60]})", FAIR, layers[0])
+            yield Clue(f"no softmax among the layers ({layers.text.strip()[:60]})", FAIR, layers.where)
     told, likelihood = facts.symptoms.said("negative loss"), facts.mentioned(_OF_LOG_PROBABILITIES)
     if told is not None and likelihood is not None and facts.symptoms.contradicted("negative loss") is None:
-        text = f"this loss is negative only for inputs that are no log-probabilities: {likelihood[1].strip()[:80]}"
-        yield Clue(text, STRONG + FAIR, likelihood[0])
+        text = f"this loss is negative only for inputs that are no log-probabilities: {likelihood.text.strip()[:80]}"
+        yield Clue(text, STRONG + FAIR, likelihood.where)
     yield from _keras(facts)
 
 
@@ -102,9 +100,9 @@ def _keras(facts: Facts) -> Clues:
     )
     squashed = facts.mentioned(r"Activation\(|softmax") is not None
     if bare is None and dense is not None and "activation" not in dense and not squashed:
-        bare = loss[0], dense
+        bare = Line(loss.where, dense)
     if bare is not None:
-        yield Clue(f"raw logits ({bare[1].strip()[:80]}) go into {loss[1].strip()[:60]}", STRONG + HINT, bare[0])
+        yield Clue(f"raw logits ({bare[1].strip()[:80]}) go into {loss.text.strip()[:60]}", STRONG + HINT, bare[0])
 
 
 RULE = Rule(

@@ -34,7 +34,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import in_script
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import finite
 
 _READ = lazy_regex(r"cross entropy is given probabilities: ")
@@ -119,12 +119,10 @@ def judge(facts: Facts) -> Clues:
             )
     twice = [*_twice_in_keras(lines), *_twice_sigmoid(lines, learns=facts.symptoms.healthy)]
     yield from twice
-    added = facts.symptoms.contradicted("softmax twice")
-    if added is not None:
-        yield Clue(added.text, PROOF)
+    yield from quote(facts.symptoms.contradicted("softmax twice"), PROOF)
     lowest = facts.symptoms.best_loss
     told = facts.mentioned(r"\b\d+ classes\b")
-    counted = re.search(r"\b(\d+) classes\b", told[1], re.IGNORECASE) if told is not None else None
+    counted = re.search(r"\b(\d+) classes\b", told.text, re.IGNORECASE) if told is not None else None
     classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "classes", "nb_classes"))
     classes = classes or (float(counted[1]) if counted is not None else None)
     if classes and classes >= 2 and lowest is not None and facts.symptoms.points >= 2:

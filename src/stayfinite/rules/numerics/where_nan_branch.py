@@ -36,9 +36,9 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.numerics.formulas import GUARD, anomaly, code_lines, lost
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule, quote
 
 _RISKY = (
     r"(?:\blog2?\(|\blog10\(|\blog1p\(|sqrt\(|\bpow\(|acos\(|asin\(|\bexp\(|norm\(|\*\*|\w\s*/\s*\w|reciprocal\(|"
@@ -88,33 +88,34 @@ def judge(facts: Facts) -> Clues:
         elif mended:
             told = missing is not None or re.search(r"nan|isfinite", mended[1], re.IGNORECASE) is not None
             yield Clue(f"masked too late: {mended[1].strip()}", STRONG if told else FAIR, mended[0])
-            if missing is not None and missing[1] != mended[1]:
-                yield Clue(f"rows that are NaN from the start: {missing[1].strip()[:100]}", FAIR, missing[0])
+            if missing is not None and missing.text != mended[1]:
+                yield Clue(f"rows that are NaN from the start: {missing.text.strip()[:100]}", FAIR, missing.where)
         fine, gradient = facts.said(_VALUE_IS_FINE), facts.said(_GRADIENT_IS_NOT)
         if fine and gradient:
             text = (
                 f"the value is finite but its gradient is not: {fine.text.strip()[:80]}; {gradient.text.strip()[:60]}"
             )
             yield Clue(text, STRONG, gradient.where)
-        chosen = _apart(facts) if not line and not mended else None
-        if chosen:
-            yield Clue(f"computed first, selected afterwards: {chosen[1].strip()[:120]}", STRONG + FAIR, chosen[0])
+        yield from quote(
+            _apart(facts) if not line and not mended else None,
+            STRONG + FAIR,
+            "computed first, selected afterwards: {:.120}",
+        )
     if blamed:
         operator, text, where = blamed
         if re.match(r"S?Where", operator, re.IGNORECASE):
             yield Clue(text, STRONG, where)
-    printed = facts.said(r"<S?WhereBackward")
-    if printed and bad:
-        yield Clue(printed.text.strip()[:120], FAIR, printed.where)
+    if bad:
+        yield from quote(facts.said(r"<S?WhereBackward"), FAIR, "{:.120}")
 
 
-def _apart(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of the line that selects from results that an earlier line computed unsafely."""
+def _apart(facts: Facts) -> Line | None:
+    """The line that selects from results that an earlier line computed unsafely."""
     computed: set[str] = set()
     for where, text in facts.settings.notes:
         used = next((name for name in computed if _chooses(text, name)), None)
         if used is not None:
-            return where, text
+            return Line(where, text)
         found = _ASSIGNED.match(text)
         if found and _EDGED.search(found.group(2)) and not GUARD.search(found.group(2)):
             computed.add(found.group(1))

@@ -32,7 +32,7 @@ A sum is right when the learning rate was chosen for it (many VAE and detection 
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 LARGE = 500.0
 """A mean of cross entropies or standardized squared errors never starts here; a sum does."""
@@ -46,19 +46,16 @@ _SUMMED = (
 
 def judge(facts: Facts) -> Clues:
     """Clues: backward's error for a non-scalar, or a sum with accordingly large values."""
-    refusal = facts.said(r"grad can be implicitly created only for scalar outputs")
-    if refusal:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(facts.said(r"grad can be implicitly created only for scalar outputs"), PROOF)
     scalar = facts.said(
         r"a tensor with \d+ elements cannot be converted to scalar|"
         r"only one element tensors can be converted to python scalars"
     )
-    if scalar:
-        yield Clue(scalar.text, STRONG, scalar.where)
+    yield from quote(scalar, STRONG)
     summed = facts.mentioned(_SUMMED)
     first = facts.symptoms.first_loss
     if summed:
-        yield Clue(f"the loss is a sum over the batch: {summed[1].strip()[:120]}", FAIR, summed[0], risk=True)
+        yield Clue(f"the loss is a sum over the batch: {summed.text.strip()[:120]}", FAIR, summed.where, risk=True)
         if first is not None and first > LARGE and facts.symptoms.trouble:
             place = facts.symptoms.where.get("start", "")
             yield Clue(f"and the loss starts at {first:.4g}", FAIR if facts.symptoms.explodes else HINT, place)

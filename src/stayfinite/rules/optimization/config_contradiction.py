@@ -31,7 +31,7 @@ A script may change a setting after it has been read: what is judged are the val
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
+from stayfinite.rules.rule import PROOF, Clues, Rule, quote
 
 _REFUSED = (
     r"load_best_model_at_end requires the sav(?:e|ing)|"
@@ -44,9 +44,7 @@ _REFUSED = (
 
 def judge(facts: Facts) -> Clues:
     """Clues: contradictory settings in a plan, or the framework's error in a log."""
-    refusal = facts.said(_REFUSED)
-    if refusal is not None:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(facts.said(_REFUSED), PROOF)
 
 
 RULE = Rule(

@@ -36,7 +36,7 @@ import re
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import STEP, calls
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 TWICE_SCALED = (
     r"step\(\) has already been called since the last update|unscale_?\(\) has already been called on this optimizer|"
@@ -50,12 +50,8 @@ BY_DESIGN = r"\bSAM\b|first_step|second_step|lookahead|LBFGS|closure"
 
 def judge(facts: Facts) -> Clues:
     """Clues: torch's error, or the same call twice in a row in the script."""
-    scaled = facts.said(TWICE_SCALED)
-    if scaled is not None:
-        yield Clue(scaled.text, PROOF, scaled.where)
-    walked = facts.said(TWICE_WALKED)
-    if walked is not None:
-        yield Clue(walked.text, STRONG + HINT, walked.where)
+    yield from quote(facts.said(TWICE_SCALED), PROOF)
+    yield from quote(facts.said(TWICE_WALKED), STRONG + HINT)
     design = facts.settings.search(BY_DESIGN)
     steps = calls(facts, STEP)
     for earlier, later in itertools.pairwise(steps):

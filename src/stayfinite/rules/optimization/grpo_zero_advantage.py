@@ -42,7 +42,7 @@ from statistics import median
 
 from stayfinite.core.post_training.signs import ALL_RIGHT, ZERO_ADVANTAGE
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, seen_in_log
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote, seen_in_log
 
 
 def judge(facts: Facts) -> Clues:
@@ -81,8 +81,7 @@ def _clues(facts: Facts) -> Clues:
         yield from seen_in_log(facts, ZERO_ADVANTAGE)
         return
     none = seen.contradicted("no advantage")
-    if none is not None:
-        yield Clue(none.text, STRONG + HINT)
+    yield from quote(none, STRONG + HINT)
     if not deviations and not shares and not still:
         return
     if seen.zero_loss or seen.zero_losses:

@@ -43,9 +43,9 @@ import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.optimization.planned_rate import departure
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 RISES_BY_DESIGN = r"restart|cycl|onecycle|one_cycle|triangular|\bwsd\b|plateau|noam_hold|tri_stage"
 BEYOND_END = r"tried to step \d+ times|number of total steps is \d+"
@@ -73,9 +73,7 @@ VANISHED = 1e-8
 
 def judge(facts: Facts) -> Clues:
     """Clues: a scheduler's error, or a logged rate of an impossible shape."""
-    beyond = facts.said(BEYOND_END)
-    if beyond is not None:
-        yield Clue(beyond.text, PROOF, beyond.where)
+    yield from quote(facts.said(BEYOND_END), PROOF)
     refused = facts.said(CANNOT_BE_BUILT)
     divided = facts.said(r"ZeroDivisionError") if facts.said(IN_A_SCHEDULE) is not None else None
     if (wrong := refused or divided) is not None:
@@ -85,12 +83,12 @@ def judge(facts: Facts) -> Clues:
     if order is not None:
         skipped = facts.context.half is not None or facts.symptoms.skipped > 0
         yield Clue(order.text, HINT / 2 if skipped else FAIR, order.where, risk=True)
-    stopped = facts.said(r"the learning rate is (?:nan|-?inf) at step \d+")
-    if stopped is not None:
-        yield Clue(stopped.text, PROOF, stopped.where)
-    still = facts.symptoms.said("rate still") or facts.symptoms.said("rate off")
-    if still is not None:
-        yield Clue(f"reported: the rate does not follow its schedule: {still.text[:100]}", STRONG, still.where)
+    yield from quote(facts.said(r"the learning rate is (?:nan|-?inf) at step \d+"), PROOF)
+    yield from quote(
+        facts.symptoms.said("rate still") or facts.symptoms.said("rate off"),
+        STRONG,
+        "reported: the rate does not follow its schedule: {:.100}",
+    )
     spent_early = facts.symptoms.said("rate 0")
     if spent_early is not None and re.search(_FALLS_TO_ZERO, spent_early.text, re.IGNORECASE):
         yield Clue(
@@ -104,15 +102,11 @@ def judge(facts: Facts) -> Clues:
         and 0 < now.value < VANISHED * start
     ):
         yield Clue(f"the rate fell from {start:g} to {now.value:.2g}", STRONG + HINT, now.where)
-    spent = facts.symptoms.contradicted("rate spent")
-    if spent is not None:
-        yield Clue(f"{spent.text}: its schedule is shorter than the run", STRONG + HINT)
-    never = _unreachable(facts)
-    if never is not None:
-        yield Clue(f"this branch of the schedule is never taken: {never[1].strip()}", STRONG + HINT, never[0])
-    dead = facts.said(DEAD_RATE)
-    if dead is not None:
-        yield Clue(f"a rate of no effect: {dead.text.strip()}", STRONG + HINT, dead.where)
+    yield from quote(
+        facts.symptoms.contradicted("rate spent"), STRONG + HINT, "{}: its schedule is shorter than the run"
+    )
+    yield from quote(_unreachable(facts), STRONG + HINT, "this branch of the schedule is never taken: {}")
+    yield from quote(facts.said(DEAD_RATE), STRONG + HINT, "a rate of no effect: {}")
     yield from _shape(facts, sick)
     off = departure(facts)
     if off is not None:
@@ -126,10 +120,10 @@ def judge(facts: Facts) -> Clues:
             yield Clue("DeepSpeed's config may define its own schedule", HINT, facts.context.deepspeed.where, risk=True)
 
 
-def _unreachable(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of an `elif epoch >= 160` after `if epoch >= 120`, before a line that sets the rate."""
+def _unreachable(facts: Facts) -> Line | None:
+    """An `elif epoch >= 160` after `if epoch >= 120`, before a line that sets the rate."""
     before: re.Match[str] | None = None
-    hidden: tuple[str, str] | None = None
+    hidden: Line | None = None
     for where, text in facts.lines:
         found = _BRANCH.match(text)
         if hidden is not None and _SETS_RATE.search(text):
@@ -139,7 +133,7 @@ def _unreachable(facts: Facts) -> tuple[str, str] | None:
         hidden = None
         if found[1] == "elif" and before is not None and found.group(2, 3) == before.group(2, 3):
             covered = int(found[4]) - int(before[4])
-            hidden = (where, text) if (covered >= 0 if found[3][0] == ">" else covered <= 0) else None
+            hidden = Line(where, text) if (covered >= 0 if found[3][0] == ">" else covered <= 0) else None
         before = found
     return None
 

@@ -34,7 +34,7 @@ The first line of a warmup and the last line of a decay to zero are right. A rat
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 OFTEN = 4
 """More lines than the start of a warmup has."""
@@ -48,9 +48,12 @@ def judge(facts: Facts) -> Clues:
     seen, lr = facts.symptoms, facts.context.lr
     if lr is not None and lr.value == 0:
         yield Clue(f"set to 0 in the settings ({lr.text})", STRONG, lr.where, risk=not seen.flat)
-    factor = facts.mentioned(r"\b\w*LR\([^)]*\bgamma ?= ?0(?:\.0*)?\s*[,)]")
-    if factor is not None:
-        yield Clue(f"a schedule that multiplies the rate by 0: {factor[1].strip()[:100]}", STRONG, factor[0], risk=True)
+    yield from quote(
+        facts.mentioned(r"\b\w*LR\([^)]*\bgamma ?= ?0(?:\.0*)?\s*[,)]"),
+        STRONG,
+        "a schedule that multiplies the rate by 0: {:.100}",
+        risk=True,
+    )
     if seen.lrs > 1 and not seen.zero_lrs:
         yield Clue("no logged learning rate is 0", REFUTED)
     if not seen.lr_zero:

@@ -62,9 +62,9 @@ def judge(facts: Facts) -> Clues:
     if broken is None and not (seen.diverges or seen.absurd or seen.swings):
         return
     if broken is not None and (off or spoken is not None):
-        yield Clue(broken[0], HINT, broken[1])
+        yield Clue(broken.text, HINT, broken.where)
     if broken is not None and off and len(facts.settings.notes) <= FEW_LINES:
-        yield Clue("and it is one of the few settings mentioned", HINT, broken[1])
+        yield Clue("and it is one of the few settings mentioned", HINT, broken.where)
     if (
         seen.largest_norm is not None
         and seen.typical_norm is not None

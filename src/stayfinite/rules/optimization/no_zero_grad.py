@@ -34,7 +34,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import in_script
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.optimization.loop_code import (
     BACKWARD,
     LOOP,
@@ -45,7 +45,7 @@ from stayfinite.rules.optimization.loop_code import (
     shows_a_loop,
 )
 from stayfinite.rules.optimization.rates import optimizer_of
-from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _ADAPTIVE = lazy_regex(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
 
@@ -69,12 +69,10 @@ def judge(facts: Facts) -> Clues:
                 # Adam's steps stay bounded by the rate: it learns, but worse.
                 mild = not facts.runs and _ADAPTIVE.search(optimizer_of(facts)) is not None
                 yield Clue(text, STRONG + FAIR if program else STRONG + HINT, step.where, mild=mild)
-    slope = _growth_of_norms(facts)
-    if slope is not None:
-        yield Clue(slope[0], FAIR, slope[1])
+    yield from quote(_growth_of_norms(facts), FAIR)
 
 
-def _growth_of_norms(facts: Facts) -> tuple[str, str] | None:
+def _growth_of_norms(facts: Facts) -> Line | None:
     """A gradient norm proportional to the steps: a log-log slope near 1, almost without a fall."""
     for run in facts.runs:
         rows = [
@@ -86,7 +84,9 @@ def _growth_of_norms(facts: Facts) -> tuple[str, str] | None:
         falls = sum(later[1] < earlier[1] for earlier, later in itertools.pairwise(rows))
         steps = (last[0] + 1) / (first[0] + 1)
         if steps >= 8 and falls <= len(rows) // 5 and 0.7 <= math.log(last[1] / first[1]) / math.log(steps) <= 1.4:
-            return f"the gradient norm grows with the steps, from {first[1]:.4g} to {last[1]:.4g}", run.where(last[2])
+            return Line(
+                run.where(last[2]), f"the gradient norm grows with the steps, from {first[1]:.4g} to {last[1]:.4g}"
+            )
     return None
 
 

@@ -41,9 +41,9 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.optimization.loop_code import calls
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 EMPTY = r"optimizer got an empty parameter list|no parameters? to optimize|empty param(?:eter)? (?:list|group)"
 NOT_LEAF = r"can'?t optimize a non-leaf tensor"
@@ -69,26 +69,22 @@ def judge(facts: Facts) -> Clues:
             text = f"it holds {strangers.value} tensors of another model: built before the model was moved or replaced"
             yield Clue(text, HINT, strangers.where)
     for pattern, weight in ((EMPTY, FAIR), (NOT_LEAF, STRONG + FAIR), (NO_CHECKS, STRONG), (NOT_SHARDED, PROOF)):
-        refusal = facts.said(pattern)
-        if refusal is not None:
-            yield Clue(refusal.text, weight, refusal.where)
+        yield from quote(facts.said(pattern), weight)
     by_name = facts.mentioned(r"named_parameters\(\)[^\n]{0,60}\bif\b[^\n]{0,40}(?:\bin\b|startswith|endswith|==)")
-    if facts.said(EMPTY) is not None and by_name is not None and "requires_grad" not in by_name[1]:
-        yield Clue(f"parameters are selected by a name that none has ({by_name[1].strip()})", STRONG, by_name[0])
-    early = _built_too_early(facts)
-    if early is not None:
-        yield Clue(f"the model changes after the optimizer is built ({early[1]})", STRONG, early[0], risk=True)
+    if facts.said(EMPTY) is not None and by_name is not None and "requires_grad" not in by_name.text:
+        yield Clue(f"parameters are selected by a name that none has ({by_name.text.strip()})", STRONG, by_name.where)
+    yield from quote(_built_too_early(facts), STRONG, "the model changes after the optimizer is built ({})", risk=True)
 
 
-def _built_too_early(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a line that adds parameters after the optimizer was built."""
+def _built_too_early(facts: Facts) -> Line | None:
+    """A line that adds parameters after the optimizer was built."""
     built = calls(facts, BUILT)
     owner = re.search(r"(\w+)\.parameters\(", built[-1].text) if built else None
     made_anew = rf"|^\s*{owner[1]}\s*=\s*(?:\w+\.)*[A-Z]\w*\(" if owner is not None else ""
     changed = calls(facts, re.compile(CHANGED.pattern + made_anew))
     if not built or not changed or changed[-1].order <= built[-1].order:
         return None
-    return changed[-1].where, changed[-1].text
+    return Line(changed[-1].where, changed[-1].text)
 
 
 RULE = Rule(

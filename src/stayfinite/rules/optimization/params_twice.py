@@ -28,7 +28,7 @@ Two optimizers that share a parameter on purpose (alternating objectives) are tw
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
+from stayfinite.rules.rule import PROOF, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
@@ -36,8 +36,7 @@ def judge(facts: Facts) -> Clues:
     said = facts.said(
         r"parameter group with duplicate parameters|some parameters appear in more than one parameter group"
     )
-    if said is not None:
-        yield Clue(said.text, PROOF if facts.symptoms.trouble else PROOF - 2.0, said.where)
+    yield from quote(said, PROOF if facts.symptoms.trouble else PROOF - 2.0)
 
 
 RULE = Rule(

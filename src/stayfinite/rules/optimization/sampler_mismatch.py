@@ -34,7 +34,7 @@ several nats: the mean is judged.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _FORCED = (
     r"\b(?:min_new_tokens|min_length|no_repeat_ngram_size|num_beams)[\"':=\s]{1,4}(?:[2-9]|1\d)|"
@@ -48,9 +48,9 @@ def judge(facts: Facts) -> Clues:
     if negative is None:
         return
     yield Clue(f"reported: a KL divergence below 0: {negative.text[:100]}", STRONG, negative.where)
-    forced = facts.mentioned(_FORCED)
-    if forced is not None:
-        yield Clue(f"generation is forced away from the policy's own distribution: {forced[1][:80]}", FAIR, forced[0])
+    yield from quote(
+        facts.mentioned(_FORCED), FAIR, "generation is forced away from the policy's own distribution: {:.80}"
+    )
 
 
 RULE = Rule(

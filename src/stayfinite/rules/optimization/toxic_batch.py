@@ -33,7 +33,7 @@ A row with NaN in it is SF301.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.course import lone_spike
 from stayfinite.rules.signs.going_bad import went_bad
 
@@ -50,28 +50,21 @@ def judge(facts: Facts) -> Clues:
             PROOF if replayed.value else AGAINST * 2,
             replayed.where,
         )
-    spike = lone_spike(facts)
     skipped = facts.said(r"(?:non-?finite|nan) batch")
-    if skipped is not None:
-        yield Clue(skipped.text, FAIR, skipped.where)
+    yield from quote(skipped, FAIR)
     seen, broken = facts.symptoms, went_bad(facts)
-    if spike is not None:
-        yield Clue(
-            spike[0],
-            FAIR if broken is not None or seen.diverges or skipped else HINT / 2,
-            spike[1],
-        )
+    yield from quote(lone_spike(facts), FAIR if broken is not None or seen.diverges or skipped else HINT / 2)
     first = seen.first_bad
     if broken is None or first is None or seen.good_before < LONG_HEALTH:
         return
-    yield Clue(f"{seen.good_before} good points before a sudden end", HINT, broken[1])
+    yield Clue(f"{seen.good_before} good points before a sudden end", HINT, broken.where)
     full_range = facts.context.not_half
     if full_range is not None:
         yield Clue(f"{full_range.value} has enough range ({full_range.text.strip()})", HINT / 2, full_range.where)
     if seen.explodes:
-        yield Clue("the climb before the end took several points", -HINT, broken[1])
+        yield Clue("the climb before the end took several points", -HINT, broken.where)
     if seen.good_after >= 2:
-        yield Clue("good points follow", STRONG / 4, broken[1])
+        yield Clue("good points follow", STRONG / 4, broken.where)
 
 
 RULE = Rule(

@@ -26,14 +26,13 @@ A program of one's own may have a setting whose name is close to another one's b
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
     """Clues: names close to known ones in a plan, or the parser's error in a log."""
     refusal = facts.said(r"error: unrecognized arguments|some specified arguments are not used by the HfArgumentParser")
-    if refusal is not None:
-        yield Clue(refusal.text, STRONG + 1.0, refusal.where)
+    yield from quote(refusal, STRONG + 1.0)
 
 
 RULE = Rule(

@@ -94,9 +94,9 @@ def judge(facts: Facts) -> Clues:
             yield Clue(f"Adam works on them directly ({chosen_adam[1].strip()})", FAIR, chosen_adam[0], risk=True)
         made = remark(facts, MADE_BY_STEP)
         if made is not None:
-            yield Clue(f"the update itself creates the NaN ({made[1].strip()})", FAIR, made[0])
+            yield Clue(f"the update itself creates the NaN ({made.text.strip()})", FAIR, made.where)
             if (fine := remark(facts, GRADIENT_FINE)) is not None:
-                yield Clue(f"from a finite gradient ({fine[1].strip()})", HINT, fine[0])
+                yield Clue(f"from a finite gradient ({fine.text.strip()})", HINT, fine.where)
     elif setting is not None and eps is not None and eps < SENSELESS and adam is not None:
         yield Clue(f"eps {eps:g} is too small to help", FAIR, setting.where, risk=True)
         yield Clue(sign.text, HINT, sign.where)

@@ -40,7 +40,7 @@ should be.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 DTYPES = r"(?:c10::)?(?:B?Float16|BFloat16|Half|Float|float|double|Double|torch\.\w+)"
 MISMATCH = (
@@ -62,11 +62,12 @@ def judge(facts: Facts) -> Clues:
     if ran is not None and ran.value == 0:
         yield Clue("mixed precision is on, but no operation ran in 16 bits", PROOF, ran.where)
     mismatch = facts.said(MISMATCH)
-    if mismatch is not None:
-        yield Clue(mismatch.text, STRONG + HINT, mismatch.where)
-    alone = facts.said(r"not implemented for '(?:Half|c10::Half)'")
-    if alone is not None:
-        yield Clue(f"an operation without fp16 support, common on CPUs: {alone.text}", STRONG, alone.where)
+    yield from quote(mismatch, STRONG + HINT)
+    yield from quote(
+        facts.said(r"not implemented for '(?:Half|c10::Half)'"),
+        STRONG,
+        "an operation without fp16 support, common on CPUs: {}",
+    )
     if mismatch is not None and facts.context.half is not None:
         yield Clue(f"fp16 is on ({facts.context.half.text.strip()})", HINT, facts.context.half.where, risk=True)
 

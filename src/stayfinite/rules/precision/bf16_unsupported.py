@@ -42,7 +42,7 @@ import re
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import WITHOUT_BF16
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
 
 REFUSALS = (
     r"doesn'?t support bf16|bf16.{0,60}(?:is|are) not supported|bf16 mixed precision (?:requires|with)|"
@@ -55,8 +55,7 @@ WEAKER = r"not implemented for 'BFloat16'|got unsupported ScalarType BFloat16|CU
 def judge(facts: Facts) -> Clues:
     """Clues: the library's error is proof; bf16 on an old GPU is a risk."""
     refusal = facts.said(REFUSALS)
-    if refusal is not None:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(refusal, PROOF)
     weaker = facts.said(WEAKER)
     gpu = facts.context.gpu
     old = gpu is not None and re.search(WITHOUT_BF16, gpu.text, re.IGNORECASE) is not None

@@ -28,7 +28,7 @@ switch: it concerns the evaluation alone.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
+from stayfinite.rules.rule import PROOF, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
@@ -37,8 +37,7 @@ def judge(facts: Facts) -> Clues:
         r"at most one of fp16 and bf16 can be true|"
         r"(?:bfloat16|bf16) and (?:float16|fp16) modes? cannot be (?:simultaneously )?enabled"
     )
-    if refusal is not None:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(refusal, PROOF)
 
 
 RULE = Rule(

@@ -42,14 +42,13 @@ import re
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import half_weights
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
     """Clues: the library's error is proof; both settings together are a risk, a smaller one with an fp32 copy."""
     refusal = facts.said(r"attempting to unscale fp16 gradients")
-    if refusal is not None:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(refusal, PROOF)
     weights, precision = half_weights(facts), facts.context.precision
     if weights is None or weights.value != "fp16":
         return
@@ -64,9 +63,11 @@ def judge(facts: Facts) -> Clues:
             f"mixed precision is in bf16, which needs no scaler ({precision.text.strip()})", -STRONG, precision.where
         )
     if refusal is None:
-        keeper = facts.context.deepspeed or facts.context.adapters or facts.context.quantized
-        if keeper is not None:
-            yield Clue(f"trained weights may be kept in fp32 ({keeper.text.strip()})", -FAIR - HINT, keeper.where)
+        yield from quote(
+            facts.context.deepspeed or facts.context.adapters or facts.context.quantized,
+            -FAIR - HINT,
+            "trained weights may be kept in fp32 ({})",
+        )
 
 
 RULE = Rule(

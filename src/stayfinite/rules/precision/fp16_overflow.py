@@ -50,7 +50,7 @@ from stayfinite.rules.precision.half_range import (
     likely_half,
     overflow_sign,
 )
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.going_bad import remark
 from stayfinite.rules.signs.overflow_frames import overflowing_module
 
@@ -63,8 +63,7 @@ def judge(facts: Facts) -> Clues:
     refused = facts.said(
         r"cannot be converted to type (?:at|c10)::Half without overflow|overflow.{0,20}(?:at|c10)::Half"
     )
-    if refused is not None:
-        yield Clue(refused.text, PROOF, refused.where)
+    yield from quote(refused, PROOF)
     module = overflowing_module(facts)
     if module is not None:
         name, largest, where = module
@@ -84,9 +83,9 @@ def judge(facts: Facts) -> Clues:
     yield sign
     if collapse(facts) is not None:
         yield Clue("the collapsed loss scale is a separate finding", -HINT, sign.where)
-    told = remark(facts, FINE_OTHERWISE) if half is not None else None
-    if told is not None:
-        yield Clue(f"reported to work otherwise: {told[1].strip()}", FAIR + HINT, told[0])
+    yield from quote(
+        remark(facts, FINE_OTHERWISE) if half is not None else None, FAIR + HINT, "reported to work otherwise: {}"
+    )
     yield from against_half(facts)
 
 

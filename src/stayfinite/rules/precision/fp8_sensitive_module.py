@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
 
 _PRINTED = r"\((?:lm_head|output|output_layer|router|gate|score|classifier|embed_out)\): (?:Float8Linear|MXLinear)\("
 
@@ -41,9 +41,7 @@ def judge(facts: Facts) -> Clues:
         if seen is not None and seen.value:
             fix = f"exclude {in_short(seen.value)} from the conversion (module_filter_fn, filter_fqns)"
             yield Clue(f"{in_short(seen.value)} {what} and computes in fp8", PROOF, seen.where, fix=fix, mild=True)
-    printed = facts.mentioned(_PRINTED)
-    if printed is not None:
-        yield Clue(printed[1].strip()[:120], STRONG, printed[0], mild=True)
+    yield from quote(facts.mentioned(_PRINTED), STRONG, "{:.120}", mild=True)
 
 
 RULE = Rule(

@@ -36,7 +36,7 @@ from stayfinite.rules.checkpoint.restart import resumed
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.fp8_settings import EightBits
 from stayfinite.rules.known import first_number
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.fp8_loss import lost
 from stayfinite.rules.signs.going_bad import began_well
 
@@ -63,12 +63,8 @@ def judge(facts: Facts) -> Clues:
         yield Clue("it worked while values matched the history", HINT, sign.where)
     yield from short_memory(eight)
     yield from _unshared(facts, eight)
-    loaded = resumed(facts)
-    if loaded is not None:
-        yield Clue(f"scales restart after loading: {loaded[0][:120]}", FAIR, loaded[1])
-    dropped = facts.mentioned(_LOST_STATE)
-    if dropped is not None:
-        yield Clue(f"the history was not restored: {dropped[1].strip()[:120]}", FAIR + HINT, dropped[0])
+    yield from quote(resumed(facts), FAIR, "scales restart after loading: {:.120}")
+    yield from quote(facts.mentioned(_LOST_STATE), FAIR + HINT, "the history was not restored: {:.120}")
 
 
 def short_memory(eight: EightBits) -> Clues:
@@ -90,7 +86,7 @@ def _unshared(facts: Facts, eight: EightBits) -> Clues:
     group = facts.mentioned(_OTHER_GROUP)
     if group is not None and ranks is not None and ranks.value > 1:
         text = f"amax is shared by data-parallel ranks only, with {ranks.value:g} tensor-parallel ones"
-        yield Clue(text, STRONG, group[0], fix="reduce amax over tensor-parallel ranks too")
+        yield Clue(text, STRONG, group.where, fix="reduce amax over tensor-parallel ranks too")
 
 
 RULE = Rule(

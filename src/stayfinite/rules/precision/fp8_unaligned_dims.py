@@ -34,7 +34,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSED = r"(?:divisible|multiples?) (?:by|of) (?:8|16|32|128)\b|\b\d+ ?% ?(?:8|16|32|128) ?!= ?0"
 _OF_FP8 = lazy_regex(r"\b(?:mx)?fp8|\bfloat8\b|_scaled_mm|\bmat[12]\b|\bscaled[ _]mm\b", re.IGNORECASE)
@@ -53,9 +53,7 @@ def judge(facts: Facts) -> Clues:
         if named or eight is not None:
             yield Clue(message.text, PROOF if named else STRONG, message.where)
             return
-    kernel = facts.said(_NO_KERNEL) if eight is not None else None
-    if kernel is not None:
-        yield Clue(kernel.text, FAIR, kernel.where)
+    yield from quote(facts.said(_NO_KERNEL) if eight is not None else None, FAIR)
 
 
 RULE = Rule(

@@ -31,7 +31,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.fp8_loss import lost
 from stayfinite.rules.signs.going_bad import began_well, remark
 
@@ -64,12 +64,13 @@ def judge(facts: Facts) -> Clues:
             break
     if sign is None or not broken:
         return
-    told = remark(facts, _SAID)
-    if told is not None and (facts.context.eight_bits is not None or facts.mentioned(_EIGHT)):
-        yield Clue(told[1].strip(), STRONG, told[0])
+    if facts.context.eight_bits is not None or facts.mentioned(_EIGHT):
+        yield from quote(remark(facts, _SAID), STRONG)
     config = facts.mentioned(_UNBOUNDED_CONFIG)
-    if config is not None and "activation_value_lb" not in config[1]:
-        yield Clue(f"activations are cast without a lower bound ({config[1].strip()[:80]})", FAIR + HINT, config[0])
+    if config is not None and "activation_value_lb" not in config.text:
+        yield Clue(
+            f"activations are cast without a lower bound ({config.text.strip()[:80]})", FAIR + HINT, config.where
+        )
         yield sign
         if began_well(facts) is None:
             yield Clue("no step was finite", HINT, sign.where)

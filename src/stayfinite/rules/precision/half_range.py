@@ -94,7 +94,7 @@ def half_weights(facts: Facts) -> Known | None:
         return known
     whole = facts.mentioned(WHOLE_MODEL)
     if whole is not None:
-        return Known("fp16", whole[0], whole[1].strip())
+        return Known("fp16", whole.where, whole.text.strip())
     for setting in facts.settings.all("precision", "dtype", "data_type", "default_dtype", "floatx"):
         if str(setting.value).lower() in _PLAIN_HALF and facts.mentioned(_MIXED) is None:
             return Known("fp16", setting.where, f"{setting.name}: {setting.value}")
@@ -146,7 +146,7 @@ def overflow_sign(facts: Facts) -> Clue | None:
         return Clue("every step overflows until the loss scale reaches its minimum", FAIR, fallen.where)
     broken = went_bad(facts)
     if broken is not None:
-        text, where = broken
+        text, where = broken.text, broken.where
         healthy = began_well(facts)
         if healthy is not None:
             return Clue(f"{text}, though {healthy}", HINT / 2 if seen.explodes else HINT, where)

@@ -40,7 +40,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import Known, first_number
 from stayfinite.rules.precision.half_range import overflow_sign
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 REFUSALS = (
     r"fine-?tuning on purely quantized models|train (?:a|an) (?:\d|\w)-?bit (?:quantized )?model|"
@@ -56,11 +56,9 @@ CODES = r"only tensors of floating point (?:and complex )?dtype can require grad
 def judge(facts: Facts) -> Clues:
     """Clues: the library's error is proof; a quantized base with a failed run is likely."""
     refusal = facts.said(REFUSALS)
-    if refusal is not None:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(refusal, PROOF)
     codes = facts.said(CODES)
-    if codes is not None:
-        yield Clue(codes.text, STRONG + HINT, codes.where)
+    yield from quote(codes, STRONG + HINT)
     quantized = facts.context.quantized or _bits(facts)
     if quantized is None:
         return
