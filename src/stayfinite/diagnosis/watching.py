@@ -88,12 +88,7 @@ def _first_record(path: Path) -> dict[str, Any]:
 
 
 def follow(
-    path: Path,
-    name: str,
-    *,
-    total_steps: int | None = None,
-    settings: Settings | None = None,
-    drawn: bool = False,
+    path: Path, name: str, *, total_steps: int | None = None, settings: Settings | None = None, drawn: bool = False
 ) -> Followed:
     """Follow what the path stands for: a guarded run's directory, a log, or a directory with a log in it.
 

@@ -30,7 +30,7 @@ from typing import Protocol
 
 from stayfinite.core.finding import Severity
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.known import in_short
+from stayfinite.rules.known import in_short, number_in
 
 PROOF = 6.5
 """The library names this cause, or a rerun has shown it."""
@@ -84,6 +84,16 @@ def quote(
     """A clue that quotes what was found (`{}` in its words; `{:.80}`: the first 80 letters); none if nothing was."""
     if found is not None:
         yield Clue(words.format(found.text.strip()), weight, where or found.where, risk, mild=mild)
+
+
+def reaches(
+    facts: Facts, name: str, least: float, words: str, weight: float = STRONG, *, proof: float = math.inf
+) -> Clues:
+    """A clue if a probe's number (`{}` in the words) is at least this; from ``proof`` on it is one."""
+    seen = facts.seen(name)
+    number = None if seen is None else number_in(seen.value)
+    if seen is not None and number is not None and math.isfinite(number) and number >= least:
+        yield Clue(words.format(number), PROOF if number >= proof else weight, seen.where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

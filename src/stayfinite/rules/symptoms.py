@@ -171,6 +171,10 @@ class Symptoms:
     contradictions: tuple[Contradiction, ...] = ()
     """Numbers that cannot go together."""
 
+    def at(self, *names: str) -> str:
+        """Where the first of these was seen; empty where none was."""
+        return next((self.where[name] for name in names if name in self.where), "")
+
     @property
     def settles(self) -> bool:
         """Bad gradient norms only at the start, with finite losses: a loss scaler searching its scale."""

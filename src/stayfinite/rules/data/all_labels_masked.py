@@ -115,13 +115,13 @@ def _numbers(facts: Facts) -> Clues:
     if symptoms.zero_loss and symptoms.from_start and not symptoms.bad_norms and right and not any(map(any, right)):
         yield Clue("loss and accuracy are exactly 0 from the start: no label counts", STRONG)
     if symptoms.zero_loss and symptoms.from_start:
-        place = symptoms.where.get("first_zero", "")
+        place = symptoms.at("first_zero")
         if symptoms.bad_norms:
             yield Clue("loss 0 with a NaN or inf gradient norm, from the start", HINT, place)
         elif symptoms.zero_norms * 2 >= symptoms.points:
             yield Clue("loss and gradient norm are exactly 0 from the start", 3.5, place)
     if symptoms.bad_evals and not symptoms.bad_losses and not symptoms.bad_norms:
-        place = symptoms.where.get("bad_eval", "")
+        place = symptoms.at("bad_eval")
         if symptoms.good_losses or facts.mentioned(_FINE) is not None:
             yield Clue("the evaluation loss is NaN or inf, the training loss is not", FAIR, place)
         else:
@@ -160,9 +160,9 @@ def _against(facts: Facts) -> Clues:
     if policy is not None or facts.metric("reward_std", "reward", "kl"):
         yield Clue("the policy trains on rewards, not labels", 2 * AGAINST, policy.where if policy else "")
     if symptoms.good_before >= 3:
-        yield Clue(f"{symptoms.good_before} points were good before", AGAINST, symptoms.where.get("start", ""))
+        yield Clue(f"{symptoms.good_before} points were good before", AGAINST, symptoms.at("start"))
     if symptoms.explodes:
-        yield Clue("the loss exploded", AGAINST, symptoms.where.get("largest_loss", ""))
+        yield Clue("the loss exploded", AGAINST, symptoms.at("largest_loss"))
 
 
 def _observed(facts: Facts) -> Clues:

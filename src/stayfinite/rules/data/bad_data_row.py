@@ -165,14 +165,14 @@ def judge(facts: Facts) -> Clues:
         or facts.said(r"(?<![\w.])nan(?!\w)") is not None
     )
     if weights_survived(facts):
-        yield Clue("NaN comes and goes: it depends on the batch", 2.8, symptoms.where.get("first_bad", ""))
+        yield Clue("NaN comes and goes: it depends on the batch", 2.8, symptoms.at("first_bad"))
     told = refused or skipped
     if (
         symptoms.healthy
         and not impossible
         and (not_finite(facts) is None or (told is not None and went_on(facts, told)))
     ):
-        yield Clue("training continues normally", REFUTED, symptoms.where.get("start", ""))
+        yield Clue("training continues normally", REFUTED, symptoms.at("start"))
     lone = refused is not None and not symptoms.trouble and not sick
     if lone and refused is not None and re.search(_MERE_WARNING, refused.text, re.IGNORECASE):
         yield Clue("a warning without consequences", REFUTED, refused.where)
@@ -196,7 +196,7 @@ def judge(facts: Facts) -> Clues:
             yield Clue(f"{text}: {found.text.strip()[:100]}", weight, found.where)
     measured = facts.mentioned(_MEASURED)
     if measured is not None and symptoms.from_start and refused is None and half_of(facts) is None:
-        yield Clue("and no finite value", 1.3, symptoms.where.get("first_bad", ""))
+        yield Clue("and no finite value", 1.3, symptoms.at("first_bad"))
     yield from _course(facts)
 
 
@@ -209,12 +209,12 @@ def _weight_of_own_data(facts: Facts) -> float:
 
 def _course(facts: Facts) -> Clues:
     symptoms, context = facts.symptoms, facts.context
-    place = symptoms.where.get("first_bad", "")
+    place = symptoms.at("first_bad")
     part = _only_regression(facts)
     if part is not None:
         yield Clue(part, 3.0, place)
     if symptoms.explodes:
-        yield Clue("loss or gradient norm climbed before", AGAINST, symptoms.where.get("largest_loss", ""))
+        yield Clue("loss or gradient norm climbed before", AGAINST, symptoms.at("largest_loss"))
     elif symptoms.good_before >= 3:
         steps = "suddenly" if symptoms.good_after == 0 else "now and then"
         yield Clue(f"NaN or inf {steps} after {symptoms.good_before} good points, without a climb", 1.5, place)
@@ -257,10 +257,7 @@ def _observed(facts: Facts) -> Clues:
     if rows is not None and rows.value:
         named = "; ".join(map(str, rows.value)) if isinstance(rows.value, list) else rows.value
         yield Clue(
-            f"rows with NaN, inf, empty or corrupt values: {named}",
-            PROOF,
-            rows.where,
-            fix="fix or drop the named rows",
+            f"rows with NaN, inf, empty or corrupt values: {named}", PROOF, rows.where, fix="fix or drop the named rows"
         )
 
 

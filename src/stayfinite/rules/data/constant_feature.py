@@ -50,7 +50,7 @@ def judge(facts: Facts) -> Clues:
     if divided is not None and sick:
         yield Clue(f"{divided.text}, then NaN or inf", FAIR, divided.where)
         if symptoms.from_start:
-            yield Clue("from the first point on", HINT, symptoms.where.get("first_bad", ""))
+            yield Clue("from the first point on", HINT, symptoms.at("first_bad"))
         yield from quote(facts.mentioned(_BY_SPREAD), 3.5, "the divisor is a standard deviation: {:.100}")
 
 

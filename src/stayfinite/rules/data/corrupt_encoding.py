@@ -42,9 +42,7 @@ def judge(facts: Facts) -> Clues:
     seen = facts.seen("data.damaged_text_share")
     if seen is not None and seen.value > 0.001:
         yield Clue(
-            f"{seen.value:.1%} of the rows hold damaged characters",
-            PROOF if seen.value > 0.01 else STRONG,
-            seen.where,
+            f"{seen.value:.1%} of the rows hold damaged characters", PROOF if seen.value > 0.01 else STRONG, seen.where
         )
         kinds = facts.seen("data.damage_kinds")
         if kinds is not None:

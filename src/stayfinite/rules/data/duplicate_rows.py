@@ -31,7 +31,7 @@ duplicates by right.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import Clues, Rule, reaches
 
 MANY = 0.1
 """Share of duplicates that matters; records and letters repeat phrases legitimately."""
@@ -39,9 +39,7 @@ MANY = 0.1
 
 def judge(facts: Facts) -> Clues:
     """Clues: the measured share of duplicates."""
-    seen = facts.seen("data.duplicate_share")
-    if seen is not None and seen.value > MANY:
-        yield Clue(f"{seen.value:.0%} of the rows are duplicates", PROOF if seen.value > 0.3 else STRONG, seen.where)
+    yield from reaches(facts, "data.duplicate_share", MANY, "{:.0%} of the rows are duplicates", proof=0.3)
 
 
 RULE = Rule(

@@ -33,7 +33,7 @@ Constant predictions in the first steps are usual; judge after an epoch. The sam
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule, quote, reaches
 
 _SHARE = (
     r"\b(?:background|majority|negatives?|one class|normal)\b[^.;\n]{0,50}\b9\d(?:\.\d+)? ?%|"
@@ -46,9 +46,7 @@ _SHARE = (
 
 def judge(facts: Facts) -> Clues:
     """Clues: the measured share of the largest class, or metrics of 0 next to a high constant accuracy."""
-    seen = facts.seen("labels.largest_share")
-    if seen is not None and seen.value >= 0.9:
-        yield Clue(f"{seen.value:.1%} of the labels are one class", PROOF if seen.value >= 0.97 else STRONG, seen.where)
+    yield from reaches(facts, "labels.largest_share", 0.9, "{:.1%} of the labels are one class", proof=0.97)
     yield from quote(facts.symptoms.contradicted("class not found"), STRONG, "{}: one class is never predicted")
     if facts.symptoms.trouble:
         yield from quote(facts.mentioned(_SHARE), STRONG, "most labels are one class: {:.80}")

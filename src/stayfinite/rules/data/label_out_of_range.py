@@ -95,7 +95,7 @@ def judge(facts: Facts) -> Clues:
     if target is not None:
         yield Clue(target.text, PROOF, target.where)
         if facts.symptoms.healthy:
-            yield Clue("training continues normally", REFUTED, facts.symptoms.where.get("start", ""))
+            yield Clue("training continues normally", REFUTED, facts.symptoms.at("start"))
     elif scatter is not None:
         yield Clue(scatter.text, 2.5, scatter.where)
         yield from _counted(facts, scatter)
@@ -160,17 +160,17 @@ def _below_zero(facts: Facts) -> Clues:
     """A negative loss where valid labels cannot cause one."""
     symptoms = facts.symptoms
     best, above = symptoms.best_loss, symptoms.contradicted("share above 1")
-    yield from quote(above, STRONG + HINT, "{}; targets above 1 make it larger", where=symptoms.where.get("start", ""))
+    yield from quote(above, STRONG + HINT, "{}; targets above 1 make it larger", where=symptoms.at("start"))
     if best is None or best >= -0.01:
         return
     negative = symptoms.contradicted("negative loss")
     if negative is not None:
-        yield Clue(negative.text, FAIR, symptoms.where.get("start", ""))
+        yield Clue(negative.text, FAIR, symptoms.at("start"))
         yield from quote(facts.mentioned(_PIXELS), FAIR, "targets are pixels: 0 to 255 unless scaled ({:.60})")
     bounded = facts.mentioned(_BOUNDED)
     if bounded is not None and facts.mentioned(MAY_BE_NEGATIVE) is None:
         text = f"loss {best:.4g}; cross entropy of labels from 0 to 1 is never below 0"
-        yield Clue(text, STRONG + HINT, facts.symptoms.where.get("start", ""))
+        yield Clue(text, STRONG + HINT, facts.symptoms.at("start"))
         yield Clue(f"this loss cannot be negative: {bounded.text.strip()[:80]}", 1.5, bounded.where)
 
 
@@ -182,12 +182,6 @@ RULE = Rule(
     ),
     proofs={"data.labels_out_of_range": "labels outside the classes: {}"},
     prior=-3.0,
-    beats=(
-        "token-id-out-of-range",
-        "position-out-of-range",
-        "environment",
-        "hardware",
-        "nan-loss",
-    ),
+    beats=("token-id-out-of-range", "position-out-of-range", "environment", "hardware", "nan-loss"),
     observes={"data.labels_out_of_range": "the labels of a batch that are no class and not ignored, a list"},
 )

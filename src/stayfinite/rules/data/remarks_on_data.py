@@ -54,7 +54,7 @@ def _alignment(facts: Facts) -> Iterator[Clue]:
         return
     first = facts.symptoms.first_bad
     if first is not None and first.loss is not None and math.isinf(first.loss):
-        place = facts.symptoms.where.get("first_bad", "")
+        place = facts.symptoms.at("first_bad")
         yield Clue("the CTC loss is infinite: a row has no alignment", 3.0, place)
     elif first is not None:
         yield Clue("the loss needs an alignment, which a row may not have", 1.0)

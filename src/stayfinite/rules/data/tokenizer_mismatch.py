@@ -95,7 +95,7 @@ def judge(facts: Facts) -> Clues:
             risk=True,
         )
         if facts.symptoms.zero_loss:
-            place = facts.symptoms.where.get("first_zero", "")
+            place = facts.symptoms.at("first_zero")
             yield Clue("the loss is 0: whole rows were masked", HINT, place)
 
 

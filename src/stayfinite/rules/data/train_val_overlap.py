@@ -34,7 +34,7 @@ labels do not follow from it.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts, Line
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
 _SAME = (
     r"eval_dataset ?[=:] ?(?:self\.)?train_dataset|"
@@ -55,13 +55,13 @@ def judge(facts: Facts) -> Clues:
             PROOF if seen.value >= 0.01 else STRONG,
             seen.where,
         )
-    by_id = facts.seen("data.id_overlap_share")
-    if by_id is not None and by_id.value > FEW:
-        yield Clue(
-            f"{by_id.value:.1%} of the validation rows share an id with the training set",
-            PROOF if by_id.value >= 0.01 else STRONG,
-            by_id.where,
-        )
+    yield from reaches(
+        facts,
+        "data.id_overlap_share",
+        FEW,
+        "{:.1%} of the validation rows share an id with the training set",
+        proof=0.01,
+    )
     # It breaks no loss, so it does not explain other trouble.
     trouble = bool(facts.symptoms.trouble)
     yield from quote(facts.symptoms.contradicted("one set for both"), STRONG + HINT)

@@ -32,7 +32,7 @@ often loses nothing by reading their beginning.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import Clues, Rule, reaches
 
 CUT = 0.05
 """Share of truncated rows that matters."""
@@ -40,13 +40,7 @@ CUT = 0.05
 
 def judge(facts: Facts) -> Clues:
     """Clues: the measured share of truncated rows."""
-    seen = facts.seen("data.truncated_share")
-    if seen is not None and seen.value > CUT:
-        yield Clue(
-            f"{seen.value:.0%} of the rows are truncated",
-            PROOF if seen.value > 0.2 else STRONG,
-            seen.where,
-        )
+    yield from reaches(facts, "data.truncated_share", CUT, "{:.0%} of the rows are truncated", proof=0.2)
 
 
 RULE = Rule(

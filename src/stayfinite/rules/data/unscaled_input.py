@@ -39,7 +39,7 @@ import re
 
 from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote, reaches
 
 _REGRESSION = (
     r"\bmse\b|mse_?loss|mean[_ ]?squared|\bregress|\bmae\b|l1_?loss|smooth_?l1|huber|\brmse\b|time[- _]?series|"
@@ -64,13 +64,9 @@ LARGE = 1e3
 
 def judge(facts: Facts) -> Clues:
     """Clues: measured scales, a huge first loss in a regression, or notes that nothing was scaled."""
-    seen = facts.seen("data.input_scale")
-    if seen is not None and seen.value > 30:
-        yield Clue(
-            (f"inputs are {seen.value:.3g} standard deviations or units from zero"),
-            PROOF if seen.value > 100 else STRONG,
-            seen.where,
-        )
+    yield from reaches(
+        facts, "data.input_scale", 30, "inputs are {:.3g} standard deviations or units from zero", proof=100
+    )
     symptoms = facts.symptoms
     start = symptoms.first_loss
     raw = facts.mentioned(_RAW) or _switched_off(facts)
@@ -93,11 +89,11 @@ def judge(facts: Facts) -> Clues:
         text = f"the first loss is {start:.4g}"
         still = symptoms.last_loss is not None and symptoms.last_loss <= 1.5 * start and not symptoms.bad
         weight = (FAIR + HINT if still else FAIR) if regression is not None else 0.5
-        yield Clue(text, weight, symptoms.where.get("start", ""))
+        yield Clue(text, weight, symptoms.at("start"))
     lost_first = symptoms.from_start and symptoms.bad_losses > 0 and facts.context.half is None
     if regression is not None and raw is None and lost_first:
         text = "a squared error is NaN or inf from the first logged point"
-        yield Clue(text, FAIR + HINT, symptoms.where.get("first_bad", ""))
+        yield Clue(text, FAIR + HINT, symptoms.at("first_bad"))
     yield from quote(_huge_error(facts), STRONG)
     if regression is not None and (raw is not None or (start is not None and start >= LARGE)):
         yield Clue(f"a regression ({regression.text.strip()[:80]})", HINT + 0.5, regression.where, risk=True)

@@ -37,7 +37,7 @@ on disk may be read in order for a single epoch.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote, reaches
 
 _EVALUATED = ("val_acc", "val_accuracy", "eval_acc", "eval_accuracy", "test_acc", "test_accuracy", "valid_acc")
 
@@ -53,11 +53,7 @@ _PERFECT = r"\bval[a-z]*[ _]acc[a-z]*[^.;\n\d]{0,24}(?:100 ?%|1\.0+\b)"
 
 def judge(facts: Facts) -> Clues:
     """Clues: measured runs of one label; an accuracy that is high for the first batches only; rows split in order."""
-    seen = facts.seen("labels.batch_purity")
-    if seen is not None and seen.value >= 0.9:
-        yield Clue(
-            f"on average {seen.value:.0%} of a batch is one class", PROOF if seen.value >= 0.98 else STRONG, seen.where
-        )
+    yield from reaches(facts, "labels.batch_purity", 0.9, "on average {:.0%} of a batch is one class", proof=0.98)
     yield from quote(facts.mentioned(_IN_ORDER), STRONG + FAIR, "rows come in order: {:.80}")
     symptoms = facts.symptoms
     gone, far = symptoms.contradicted("accuracy gone"), symptoms.contradicted("evaluation far off")

@@ -139,7 +139,7 @@ def _divided_as_integers(facts: Facts) -> Clue | None:
     if not values or any(values) or seen.last_loss is None or not 0 < seen.last_loss < COIN:
         return None
     text = f"{zero} is exactly 0 at a loss of {seen.last_loss:.3g}: right answers are divided as integers"
-    return Clue(text, STRONG, seen.where.get("start", ""))
+    return Clue(text, STRONG, seen.at("start"))
 
 
 RULE = Rule(

@@ -114,8 +114,6 @@ RULE = Rule(
     ),
     prior=-3.0,
     beats=("nan-loss", "environment", "hardware", "upstream-bug", "rank-desync"),
-    observes={
-        "memory.estimate_share": "estimated need of a training step, as a share of the device's memory",
-    },
+    observes={"memory.estimate_share": "estimated need of a training step, as a share of the device's memory"},
     plans={"plan.too_large_for_card": PROOF},
 )

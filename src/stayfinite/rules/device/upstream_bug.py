@@ -101,7 +101,7 @@ def judge(facts: Facts) -> Clues:
     yield from quote(facts.mentioned(_ONE_PATH), FAIR + HINT / 2, "one path only: {:.120}")
     spread = [value for value, _ in finite_metric(facts, "reward_std", "rewards/std") if value > 0]
     if dead and (spread or (symptoms.loss_growth < 0.9 and symptoms.points >= 5)):
-        yield Clue("the gradient norm is exactly 0 while rewards or losses vary", FAIR, symptoms.where.get("start", ""))
+        yield Clue("the gradient norm is exactly 0 while rewards or losses vary", FAIR, symptoms.at("start"))
 
 
 RULE = Rule(

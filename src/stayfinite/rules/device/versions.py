@@ -115,10 +115,7 @@ TOOLKITS = (
         r"\bRTX ?40[5-9]0\b|\b4090\b|\bL40S?\b|\bL4\b|\bH[12]00\b|\bsm_?(?:89|90)\b|compute_capability ?= ?(?:89|90)0",
         (11, 8),
     ),
-    (
-        r"\b(?:RTX ?)?30[5-9]0(?: ?ti)?\b|\bA10G?\b|\bA40\b|\bA[456]000\b|\bsm_?86\b|compute_capability ?= ?860",
-        (11, 1),
-    ),
+    (r"\b(?:RTX ?)?30[5-9]0(?: ?ti)?\b|\bA10G?\b|\bA40\b|\bA[456]000\b|\bsm_?86\b|compute_capability ?= ?860", (11, 1)),
     (r"\bA100\b|\bA800\b|\bA30\b|\bsm_?80\b|compute_capability ?= ?800", (11, 0)),
     (r"\bRTX ?20[678]0\b|\b2080 ?ti\b|\bT4\b|\bGTX ?16\d0|\bsm_?75\b|compute_capability ?= ?750", (10, 0)),
     (r"\bV100\b|\bsm_?70\b|compute_capability ?= ?700", (9, 0)),

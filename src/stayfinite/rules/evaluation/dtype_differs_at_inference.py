@@ -52,12 +52,10 @@ def judge(facts: Facts) -> Clues:
         yield Clue(f"trained in {precision.value}, loaded in fp16 ({weights.text})", FAIR, weights.where, risk=True)
     if symptoms.bad_evals and symptoms.good_losses >= 3 and not symptoms.bad:
         yield Clue(
-            ("the evaluation loss is NaN or inf, but every training loss is finite"),
-            FAIR,
-            symptoms.where.get("bad_eval", ""),
+            ("the evaluation loss is NaN or inf, but every training loss is finite"), FAIR, symptoms.at("bad_eval")
         )
     if symptoms.bad or (symptoms.bad_losses and not sampling):
-        yield Clue("training is NaN or inf too", AGAINST * 2, symptoms.where.get("first_bad", ""))
+        yield Clue("training is NaN or inf too", AGAINST * 2, symptoms.at("first_bad"))
     seen = facts.seen("worlds.training_dtype.finite")
     if seen is not None and seen.value is True:
         yield Clue("the same evaluation is finite in the training dtype", PROOF, seen.where)

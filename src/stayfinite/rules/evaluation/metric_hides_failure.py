@@ -58,7 +58,7 @@ def judge(facts: Facts) -> Clues:
         and symptoms.bad_losses == 0
         and symptoms.good_losses
     ):
-        yield Clue("every loss is finite, but no gradient norm is", HINT, symptoms.where.get("first_bad", ""))
+        yield Clue("every loss is finite, but no gradient norm is", HINT, symptoms.at("first_bad"))
 
 
 def _repeated(facts: Facts) -> tuple[float, str] | None:

@@ -48,9 +48,7 @@ def judge(facts: Facts) -> Clues:
         yield Clue(f"{symptoms.zero_score} is exactly 0 in all {len(scores)} evaluations", FAIR, scores[0][1])
         first, last = symptoms.first_loss, symptoms.last_loss
         if first is not None and last is not None and last < 0.5 * first:
-            yield Clue(
-                f"while the loss falls from {first:.4g} to {last:.4g}", FAIR + HINT, symptoms.where.get("start", "")
-            )
+            yield Clue(f"while the loss falls from {first:.4g} to {last:.4g}", FAIR + HINT, symptoms.at("start"))
         if symptoms.zero_score in {"acc", "accuracy", "train_acc", "train_accuracy"}:
             yield Clue("it is logged beside the training loss: no text is parsed for it", AGAINST, scores[0][1])
 

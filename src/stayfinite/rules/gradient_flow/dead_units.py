@@ -45,11 +45,7 @@ def judge(facts: Facts) -> Clues:
     seen = facts.seen("activations.dead_share")
     if seen is not None:
         if seen.value >= MANY:
-            yield Clue(
-                f"{seen.value:.0%} of a layer's units are 0 on every sample",
-                PROOF,
-                seen.where,
-            )
+            yield Clue(f"{seen.value:.0%} of a layer's units are 0 on every sample", PROOF, seen.where)
         elif seen.value < 0.1:
             yield Clue(f"only {seen.value:.0%} of any layer's units are 0 on every sample", REFUTED, seen.where)
 

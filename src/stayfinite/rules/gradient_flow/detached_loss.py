@@ -43,11 +43,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts, Line
-from stayfinite.rules.gradient_flow.backward_refused import (
-    CHECKPOINTED_NOTHING,
-    TRAINS_A_PART,
-    no_graph,
-)
+from stayfinite.rules.gradient_flow.backward_refused import CHECKPOINTED_NOTHING, TRAINS_A_PART, no_graph
 from stayfinite.rules.rule import AGAINST, FAIR, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _CUTS = (

@@ -37,7 +37,7 @@ large norms are usual.
 from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
 HUGE = 1e8
 """No step can use a first gradient of this norm."""
@@ -58,26 +58,20 @@ def judge(facts: Facts) -> Clues:
             PROOF if slope.value >= 1 else STRONG,
             slope.where,
         )
-    decades = facts.seen("gradient.depth_decades")
-    if decades is not None and decades.value >= DECADES:
-        yield Clue(
-            f"the gradient norm grows by {decades.value:.0f} orders of magnitude from the last layer to the first",
-            STRONG + 1.0,
-            decades.where,
-        )
-    probed = facts.seen("gradient.norm")
-    if probed is not None and probed.value > HUGE:
-        yield Clue(f"the first gradient norm is {probed.value:.2g}", STRONG + 1.0, probed.where)
+    yield from reaches(
+        facts,
+        "gradient.depth_decades",
+        DECADES,
+        "the gradient norm grows by {:.0f} orders of magnitude from the last layer to the first",
+        STRONG + 1.0,
+    )
+    yield from reaches(facts, "gradient.norm", HUGE, "the first gradient norm is {:.2g}", STRONG + 1.0)
     symptoms = facts.symptoms
     broken = symptoms.bad > 0 or symptoms.diverges
     if not broken or symptoms.settles:
         return
     if symptoms.norm_growth >= GROWN:
-        yield Clue(
-            f"the gradient norm grew {symptoms.norm_growth:.3g}x before it broke",
-            2.5,
-            symptoms.where.get("first_bad", ""),
-        )
+        yield Clue(f"the gradient norm grew {symptoms.norm_growth:.3g}x before it broke", 2.5, symptoms.at("first_bad"))
     largest, typical = symptoms.largest_norm, symptoms.typical_norm
     if largest is not None and typical is not None and typical > 0 and largest >= 1e3 and largest >= 100 * typical:
         yield Clue(f"gradient norm {largest:.3g} (typical {typical:.3g})", HINT)

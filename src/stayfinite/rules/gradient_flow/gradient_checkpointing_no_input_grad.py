@@ -42,10 +42,7 @@ from __future__ import annotations
 import re
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.gradient_flow.backward_refused import (
-    CHECKPOINTED_NOTHING,
-    no_graph,
-)
+from stayfinite.rules.gradient_flow.backward_refused import CHECKPOINTED_NOTHING, no_graph
 from stayfinite.rules.known import is_on
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
@@ -99,7 +96,7 @@ RULE = Rule(
     prior=-3.5,
     beats=("detached-loss", "zero-gradient", "unused-parameters"),
     observes={
-        "checkpointing.warned": "torch's warning that no checkpointed input needs a gradient, where none arrived",
+        "checkpointing.warned": "torch's warning that no checkpointed input needs a gradient, where none arrived"
     },
     plans={"plan.checkpointing_frozen_inputs": STRONG},
 )

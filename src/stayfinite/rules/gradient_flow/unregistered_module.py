@@ -82,7 +82,7 @@ def judge(facts: Facts) -> Clues:
         if device is not None:
             yield Clue(f"a layer stayed on the CPU: {device.text}", FAIR, device.where)
         elif facts.symptoms.flat or stuck:
-            yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
+            yield Clue("the loss does not move", FAIR, facts.symptoms.at("start"))
     else:
         yield from _left_behind(facts)
 

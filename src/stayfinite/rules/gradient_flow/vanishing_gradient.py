@@ -65,7 +65,7 @@ def judge(facts: Facts) -> Clues:
     symptoms = facts.symptoms
     norm, loss = symptoms.typical_norm, symptoms.last_loss
     if norm is not None and 0 < norm < FADED and loss is not None and loss > 0.1:
-        yield Clue(f"gradient norm {norm:.2g} with loss {loss:.3g}", STRONG, symptoms.where.get("start", ""))
+        yield Clue(f"gradient norm {norm:.2g} with loss {loss:.3g}", STRONG, symptoms.at("start"))
         if symptoms.flat:
             yield Clue("and the loss does not move", FAIR)
 

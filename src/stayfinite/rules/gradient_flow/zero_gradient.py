@@ -51,7 +51,7 @@ def judge(facts: Facts) -> Clues:
     yield Clue(
         f"the gradient norm is exactly 0 in {symptoms.zero_norms} of {symptoms.points} points",
         3.5 if many else 2.5,
-        symptoms.where.get("start", ""),
+        symptoms.at("start"),
     )
     if symptoms.flat:
         yield Clue("and the loss does not move", FAIR)

@@ -46,7 +46,7 @@ def judge(facts: Facts) -> Clues:
             f"{symptoms.bad} gradient norms at the start are NaN or inf, the next {symptoms.good_after} are finite, "
             "and so is every loss",
             STRONG + FAIR,
-            symptoms.where.get("first_bad", ""),
+            symptoms.at("first_bad"),
         )
     scaled = symptoms.lowest_scale is not None or facts.said(r"\bloss[- _]?scal|grad[- _]?scal|gradient overflow")
     over = symptoms.longest_skips < MOST_SKIPS_IN_A_ROW or symptoms.found_scale
@@ -54,10 +54,10 @@ def judge(facts: Facts) -> Clues:
         lowest = symptoms.lowest_scale
         if lowest is None or lowest >= LOWEST_USUAL_SCALE or symptoms.good_losses > symptoms.skipped:
             scale = "" if lowest is None else f", the scale stays at {lowest:g} or more"
-            yield Clue(f"{symptoms.skipped} skipped steps{scale}", STRONG + FAIR, symptoms.where.get("first_skip", ""))
+            yield Clue(f"{symptoms.skipped} skipped steps{scale}", STRONG + FAIR, symptoms.at("first_skip"))
     yield from quote(facts.context.not_half, REFUTED, "no fp16, hence no scaler ({})")
     if symptoms.collapses:
-        yield Clue("the loss scale collapses", REFUTED, symptoms.where.get("last_skip", ""))
+        yield Clue("the loss scale collapses", REFUTED, symptoms.at("last_skip"))
 
 
 RULE = Rule(

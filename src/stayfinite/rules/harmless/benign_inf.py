@@ -79,8 +79,4 @@ def _over_nothing(name: str, values: Sequence[float]) -> str:
     return "without an example" if _STATISTIC.search(name) else ""
 
 
-RULE = Rule(
-    code="SF904",
-    severity="info",
-    fix="nothing to do",
-)
+RULE = Rule(code="SF904", severity="info", fix="nothing to do")

@@ -85,8 +85,4 @@ def judge(facts: Facts) -> Clues:
             return
 
 
-RULE = Rule(
-    code="SF905",
-    severity="info",
-    fix="nothing to do",
-)
+RULE = Rule(code="SF905", severity="info", fix="nothing to do")

@@ -37,13 +37,7 @@ def judge(facts: Facts) -> Clues:
     if symptoms.trouble or first is None or best is None or last is None or symptoms.points < 3:
         return
     if first > HIGH and last < 0.7 * first and best > 0:
-        yield Clue(
-            f"the loss starts at {first:.4g} and falls to {last:.4g}", STRONG + STRONG, symptoms.where.get("start", "")
-        )
+        yield Clue(f"the loss starts at {first:.4g} and falls to {last:.4g}", STRONG + STRONG, symptoms.at("start"))
 
 
-RULE = Rule(
-    code="SF903",
-    severity="info",
-    fix="nothing to do",
-)
+RULE = Rule(code="SF903", severity="info", fix="nothing to do")

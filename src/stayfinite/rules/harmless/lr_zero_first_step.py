@@ -41,14 +41,10 @@ def judge(facts: Facts) -> Clues:
         yield Clue(
             f"the learning rate is 0 at the first {symptoms.zero_lrs} of {symptoms.lrs} points and grows afterwards",
             STRONG + FAIR,
-            symptoms.where.get("zero_lr", ""),
+            symptoms.at("zero_lr"),
         )
     if symptoms.lr_zero:
-        yield Clue("the learning rate stays at 0", REFUTED, symptoms.where.get("zero_lr", ""))
+        yield Clue("the learning rate stays at 0", REFUTED, symptoms.at("zero_lr"))
 
 
-RULE = Rule(
-    code="SF902",
-    severity="info",
-    fix="nothing to do",
-)
+RULE = Rule(code="SF902", severity="info", fix="nothing to do")

@@ -39,7 +39,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import anomaly, code_lines
+from stayfinite.rules.numerics.formulas import anomaly, code_lines, first_line
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.witness import not_finite
 
@@ -76,11 +76,13 @@ def judge(facts: Facts) -> Clues:
         weight = HINT if re.match(r"log", blamed[0], re.IGNORECASE) else FAIR + HINT
         yield Clue(f"{blamed[1]} (a row without keys is 0/0)", weight, blamed[2])
     if bad or blamed:
-        code = next(((where, text) for where, text in code_lines(facts) if _MASK_CODE.search(text)), None)
+        code = first_line(code_lines(facts), _MASK_CODE)
         if code:
-            filled = re.search(r"-\s*(?:float\()?['\"]?(?:np\.|torch\.|math\.)?inf", code[1], re.IGNORECASE) is not None
+            filled = (
+                re.search(r"-\s*(?:float\()?['\"]?(?:np\.|torch\.|math\.)?inf", code.text, re.IGNORECASE) is not None
+            )
             weight = 3.5 if filled and facts.context.half is None else FAIR + HINT
-            yield Clue(f"a mask before a softmax: {code[1].strip()[:140]}", weight, code[0], risk=True)
+            yield Clue(f"a mask before a softmax: {code.text.strip()[:140]}", weight, code.where, risk=True)
         if code is None and bad:
             yield from _own_attention(facts)
         yield from quote(facts.mentioned(_ROW_OF_MINUS_INF), STRONG + FAIR, "a row of scores is all -inf: {:.80}")
@@ -99,7 +101,7 @@ def _own_attention(facts: Facts) -> Clues:
         return
     if not symptoms.from_start or symptoms.explodes:
         return
-    place = symptoms.where.get("first_bad", "")
+    place = symptoms.at("first_bad")
     yield Clue(f"attention is NaN or inf from the start: {attends.text.strip()[:100]}", FAIR + 0.5, place)
     yield from quote(facts.mentioned(_PADDED), FAIR, "rows of different lengths: {:.100}", risk=True)
 

@@ -30,7 +30,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import code_lines
+from stayfinite.rules.numerics.formulas import code_lines, first_line
 from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import measured
 
@@ -51,13 +51,11 @@ def judge(facts: Facts) -> Clues:
         text = f"raw attention scores have a standard deviation of {spread[0]:.3g} before training"
         yield Clue(text, STRONG + FAIR, spread[1])
     lines = list(code_lines(facts))
-    product = next(((where, text) for where, text in lines if _PRODUCT.search(text) and not _SCALED.search(text)), None)
+    product = first_line(lines, _PRODUCT, but=_SCALED)
     if product and not any(
-        _SCALED.search(text)
-        for where, text in lines
-        if re.search(r"score|attn|attention|\bq\b|head", text, re.IGNORECASE)
+        _SCALED.search(text) for _, text in lines if re.search(r"score|attn|attention|\bq\b|head", text, re.IGNORECASE)
     ):
-        yield Clue(f"query-key product without scaling: {product[1].strip()[:140]}", STRONG, product[0], risk=True)
+        yield Clue(f"query-key product without scaling: {product.text.strip()[:140]}", STRONG, product.where, risk=True)
 
 
 RULE = Rule(

@@ -69,7 +69,7 @@ def judge(facts: Facts) -> Clues:
         yield Clue(
             f"the first loss is {first:.4g} (untrained with {classes:.0f} classes: {math.log(classes):.4g})",
             FAIR,
-            facts.symptoms.where.get("start", ""),
+            facts.symptoms.at("start"),
         )
 
 

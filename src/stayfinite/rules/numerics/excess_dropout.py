@@ -67,7 +67,7 @@ def judge(facts: Facts) -> Clues:
         if rate is not None and HIGH <= rate <= 1.0:
             yield Clue(f"{setting.name}: {setting.value}", STRONG if rate >= 0.85 else FAIR, setting.where, risk=True)
             if facts.symptoms.flat or facts.symptoms.zero_norms:
-                yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
+                yield Clue("the loss does not move", FAIR, facts.symptoms.at("start"))
             break
     else:
         yield from _written(facts)
@@ -82,11 +82,7 @@ def _written(facts: Facts) -> Clues:
         for name, number in _IN_CODE.findall(text):
             rate = 1.0 - float(number) if "keep" in name.lower() else float(number)
             if HIGH <= rate < 1.0 and facts.symptoms.trouble:
-                yield Clue(
-                    f"dropout {rate:.2g}: {text.strip()[:80]}",
-                    STRONG if rate >= 0.85 else FAIR,
-                    where,
-                )
+                yield Clue(f"dropout {rate:.2g}: {text.strip()[:80]}", STRONG if rate >= 0.85 else FAIR, where)
                 return
 
 

@@ -55,4 +55,4 @@ def first_loss_far_above(facts: Facts, times: float = OUT_OF_PROPORTION, *, by: 
     if facts.mentioned(_SUMMED):
         return None
     guess = f"chance among {classes:.0f} classes is {math.log(classes):.3g}"
-    return Line(facts.symptoms.where.get("start", ""), f"the first loss is {first:.4g}; {guess}")
+    return Line(facts.symptoms.at("start"), f"the first loss is {first:.4g}; {guess}")

@@ -31,8 +31,8 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
+from stayfinite.rules.numerics.formulas import code_lines, first_line
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 
 _NEGATED = lazy_regex(
     r"(?:=|return)\s*-\s*(?:F\.|nn\.functional\.)?(?:cross_entropy|mse_loss|l1_loss|binary_cross_entropy\w*|"
@@ -58,23 +58,13 @@ _LOG_PROBABILITY = lazy_regex(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IG
 
 def judge(facts: Facts) -> Clues:
     """Clues: a sign in the code, or a loss that falls below zero ever faster."""
-    negated = next(
-        (
-            (where, text)
-            for where, text in code_lines(facts)
-            if _NEGATED.search(text) and not _LOG_PROBABILITY.search(text)
-        ),
-        None,
-    )
-    if negated:
-        yield Clue(f"a minus before a loss: {negated[1].strip()[:140]}", STRONG + FAIR, negated[0])
-    gain = next(
-        ((where, text) for where, text in code_lines(facts) if _GAIN.search(text) and not _TURNED.search(text)), None
-    )
+    negated = first_line(code_lines(facts), _NEGATED, but=_LOG_PROBABILITY)
+    yield from quote(negated, STRONG + FAIR, "a minus before a loss: {:.140}")
+    gain = first_line(code_lines(facts), _GAIN, but=_TURNED)
     lowest = facts.symptoms.best_loss
     falls = lowest is not None and lowest < -1e-3 and facts.symptoms.last_loss is not None
     if gain and not negated and (falls or facts.symptoms.trouble):
-        yield Clue(f"minimizes a value that should grow: {gain[1].strip()[:140]}", STRONG + HINT, gain[0])
+        yield Clue(f"minimizes a value that should grow: {gain.text.strip()[:140]}", STRONG + HINT, gain.where)
     runaway = _runaway(facts)
     if runaway:
         yield Clue(f"the loss falls below zero ever faster, to {runaway[0]:.4g}", STRONG, runaway[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stayfinite.core.lazy_regex import lazy_regex
@@ -107,12 +107,7 @@ _EDGES: tuple[tuple[str, str, bool, str], ...] = (
         True,
         r"/\s*\(?\s*(?:(?:torch|np|tf|K)\.)?(?:math\.)?(?:\w+\.)*(?:std|reduce_std)\w*\s*\(",
     ),
-    (
-        "norm",
-        "a division by a norm",
-        True,
-        rf"/\s*\(?\s*(?:{_LIB}?norm\(|[\w.\[\]]+\.norm\()",
-    ),
+    ("norm", "a division by a norm", True, rf"/\s*\(?\s*(?:{_LIB}?norm\(|[\w.\[\]]+\.norm\()"),
     (
         "division",
         "a division by a sum",
@@ -281,9 +276,15 @@ def guarded_names(texts: Sequence[str]) -> frozenset[str]:
     return assigned(texts, GUARD)
 
 
-def code_lines(facts: Facts) -> Iterator[tuple[str, str]]:
+def code_lines(facts: Facts) -> Iterator[Line]:
     """Settings and notes, which contain code lines and formulas, then code lines in tracebacks."""
-    yield from facts.settings.texts()
+    yield from (Line(*each) for each in facts.settings.texts())
     for message in facts.messages:
         if re.match(r"\s{2,}\S", message.text) or re.search(r"\w\(.*\)", message.text):
-            yield message.where, message.text
+            yield Line(message.where, message.text)
+
+
+def first_line(lines: Iterable[Line], pattern: re.Pattern[str], *, but: re.Pattern[str] | None = None) -> Line | None:
+    """The first line that matches a pattern and not the other."""
+    matching = (line for line in lines if pattern.search(line.text))
+    return next((line for line in matching if but is None or not but.search(line.text)), None)

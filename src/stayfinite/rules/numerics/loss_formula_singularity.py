@@ -54,6 +54,7 @@ from stayfinite.rules.numerics.formulas import (
     anomaly,
     code_lines,
     edges,
+    first_line,
     kind_of,
     lost,
 )
@@ -106,12 +107,11 @@ def judge(facts: Facts) -> Clues:
     formulas = edges(facts) if bad or blamed else []
     if blamed:
         yield from _blamed(facts, *blamed, formulas)
-    small = next(((where, text) for where, text in code_lines(facts) if TOO_SMALL.search(text)), None)
+    small = first_line(code_lines(facts), TOO_SMALL)
     # Persistent infinite gradients drive the loss scale to 0, by which the next step divides.
     if not (bad or blamed or (small and facts.said(r"zerodivisionerror"))):
         return
-    if small:
-        yield Clue(f"the epsilon rounds to zero: {small[1].strip()}", STRONG + HINT, small[0], risk=True)
+    yield from quote(small, STRONG + HINT, "the epsilon rounds to zero: {}", risk=True)
     formula = formulas[0] if formulas else None
     if formula:
         weight = HINT if small else FAIR + HINT + (0.7 if formula.near else 0.0)
@@ -127,7 +127,7 @@ def judge(facts: Facts) -> Clues:
         yield from quote(facts.said(_ZERO_PRINTED), 2.5, "its input is zero: {:.80}")
     yield from _density(facts, explained=formula is not None or named is not None)
     if sudden(facts):
-        yield Clue("sudden NaN after a healthy start", HINT, facts.symptoms.where.get("first_bad", ""))
+        yield Clue("sudden NaN after a healthy start", HINT, facts.symptoms.at("first_bad"))
     part = _single_part(facts)
     if part:
         weight = FAIR if sudden(facts) and facts.symptoms.good_before >= LONG_HEALTH else HINT
@@ -140,7 +140,7 @@ def judge(facts: Facts) -> Clues:
         "the warning is from numpy, outside the graph: {:.120}",
     )
     if facts.symptoms.explodes and not vanished:
-        yield Clue("loss or gradient norm climbed before", AGAINST / 2, facts.symptoms.where.get("largest_loss", ""))
+        yield Clue("loss or gradient norm climbed before", AGAINST / 2, facts.symptoms.at("largest_loss"))
 
 
 def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[Edge]) -> Clues:
@@ -165,7 +165,7 @@ def _only_gradient(facts: Facts) -> Clues:
     if told:
         yield Clue(f"the loss is finite but its gradient is not: {told.text.strip()[:100]}", FAIR + HINT, told.where)
     elif seen.bad_norms and seen.good_losses and seen.first_bad is not None and seen.first_bad.loss is not None:
-        place = seen.where.get("first_bad", "")
+        place = seen.at("first_bad")
         yield Clue("the loss is finite but the gradient norm is not", HINT, place)
 
 

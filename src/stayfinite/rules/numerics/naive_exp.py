@@ -37,7 +37,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import anomaly, assigned, code_lines, lost
+from stayfinite.rules.numerics.formulas import anomaly, assigned, code_lines, first_line, lost
 from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _EXP = lazy_regex(
@@ -89,22 +89,18 @@ def judge(facts: Facts) -> Clues:
     yield from quote(warned, STRONG + FAIR)
     bad = lost(facts)
     if warned and bad is None and facts.symptoms.healthy:
-        yield Clue("the numbers are finite", REFUTED, facts.symptoms.where.get("start", ""))
+        yield Clue("the numbers are finite", REFUTED, facts.symptoms.at("start"))
         return
     if bad or warned:
         lines = list(code_lines(facts))
-        bounded_names = assigned([text for _, text in lines], _BOUND)
-        code = next(
-            (
-                (where, text)
-                for where, text in lines
-                if _EXP.search(text) and not _BOUNDED.search(text) and not _bounded_before(text, bounded_names)
-            ),
-            None,
-        )
-        late = next(((where, text) for where, text in code_lines(facts) if _BOUNDED_TOO_LATE.search(text)), None)
+        bounded = assigned([text for _, text in lines], _BOUND)
+        unbounded = (each for each in lines if _EXP.search(each.text) and not _BOUNDED.search(each.text))
+        code = next((each for each in unbounded if not _bounded_before(each.text, bounded)), None)
+        late = first_line(lines, _BOUNDED_TOO_LATE)
         if late:
-            yield Clue(f"the exp is bounded, but its exponent is not: {late[1].strip()[:140]}", STRONG + HINT, late[0])
+            yield Clue(
+                f"the exp is bounded, but its exponent is not: {late.text.strip()[:140]}", STRONG + HINT, late.where
+            )
         elif code:
             weight = STRONG + (0.5 if _SPREAD.search(code[1]) else 0.0)
             yield Clue(f"an unbounded exp: {code[1].strip()[:140]}", weight, code[0], risk=True)
@@ -116,7 +112,7 @@ def judge(facts: Facts) -> Clues:
             yield Clue(f"a model built on exp: {lives.text.strip()[:120]}", weight, lives.where, risk=True)
         first = facts.symptoms.first_bad
         if first is not None and first.loss is not None and math.isinf(first.loss):
-            yield Clue("the loss is infinite before it is NaN", HINT, facts.symptoms.where.get("first_bad", ""))
+            yield Clue("the loss is infinite before it is NaN", HINT, facts.symptoms.at("first_bad"))
 
 
 def _bounded_before(text: str, names: frozenset[str]) -> bool:

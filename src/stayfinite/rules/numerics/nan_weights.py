@@ -81,17 +81,9 @@ def judge(facts: Facts) -> Clues:
         yield from quote(facts.mentioned(_EMPTY), STRONG, "a parameter is never initialized: {:.140}")
     start = facts.symptoms.from_start
     if start and facts.context.half is None:
-        yield Clue(
-            "NaN or inf from the first logged step, and no fp16",
-            HINT,
-            facts.symptoms.where.get("first_bad", ""),
-        )
+        yield Clue("NaN or inf from the first logged step, and no fp16", HINT, facts.symptoms.at("first_bad"))
     if facts.symptoms.good_before > 0:
-        yield Clue(
-            (f"{facts.symptoms.good_before} earlier steps were finite"),
-            AGAINST * 2,
-            facts.symptoms.where.get("start", ""),
-        )
+        yield Clue((f"{facts.symptoms.good_before} earlier steps were finite"), AGAINST * 2, facts.symptoms.at("start"))
 
 
 RULE = Rule(

@@ -38,7 +38,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts, Line
-from stayfinite.rules.numerics.formulas import code_lines
+from stayfinite.rules.numerics.formulas import code_lines, first_line
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSAL = (
@@ -68,15 +68,15 @@ def judge(facts: Facts) -> Clues:
         if squashed is not None and facts.symptoms.crash is not None:
             yield Clue(f"after a sigmoid only NaN is outside: {squashed.text.strip()[:80]}", AGAINST, squashed.where)
     yield from quote(facts.said(r"bceloss are unsafe to autocast"), STRONG + FAIR, "{:.200}")
-    fed = next(((where, text) for where, text in code_lines(facts) if _FED.search(text)), None)
+    fed = first_line(code_lines(facts), _FED)
     if fed:
         # The name alone is a guess: log-probabilities are often called logits.
         shown = facts.settings.search(_LAYERS) is not None and facts.settings.search(_TURNED) is None
         weight = STRONG + HINT if facts.runs or shown else HINT
-        yield Clue(f"raw scores in: {fed[1].strip()[:140]}", weight, fed[0])
+        yield Clue(f"raw scores in: {fed.text.strip()[:140]}", weight, fed.where)
     negative = facts.symptoms.contradicted("negative loss")
     if negative is not None and fed is None:
-        yield Clue(negative.text, FAIR + HINT / 2, facts.symptoms.where.get("start", ""))
+        yield Clue(negative.text, FAIR + HINT / 2, facts.symptoms.at("start"))
         layers, turned = facts.mentioned(_LISTED), facts.mentioned(r"softmax")
         if layers is not None and turned is None:
             yield Clue(f"no softmax among the layers ({layers.text.strip()[:60]})", FAIR, layers.where)

@@ -32,12 +32,12 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import in_script
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import code_lines
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.numerics.formulas import code_lines, first_line
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import finite
 
-_READ = lazy_regex(r"cross entropy is given probabilities: ")
+_READ = lazy_regex(r"^cross entropy is given probabilities: ")
 """The script reader's note after following names."""
 _FED = lazy_regex(
     r"cross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*(?:[\w.]*softmax\(|\w*prob\w*\s*,)|"
@@ -95,27 +95,26 @@ LOWEST = 0.3132
 def judge(facts: Facts) -> Clues:
     """Clues: code that applies softmax before the loss, or a loss at the resulting floor."""
     lines = list(code_lines(facts))
-    read = next(((where, text) for where, text in lines if _READ.match(text)), None)
-    if read:
-        yield Clue(f"{read[1].strip()[:160]}, which a softmax returns", PROOF, read[0])
+    read = first_line(lines, _READ)
+    yield from quote(read, PROOF, "{:.160}, which a softmax returns")
     if not facts.runs:
         # In scripts, names were followed without a finding: a softmax in `predict`, a gate or a metric is fine.
-        lines = [(where, text) for where, text in lines if not in_script(where)]
+        lines = [line for line in lines if not in_script(line.where)]
     names = {found.group(1) for _, text in lines for found in _NAMED.finditer(text)}
     crossed = any(_LOSS.search(text) for _, text in lines)
-    fed = next(((where, text) for where, text in lines if _fed(text, names, crossed) or _WORDS.search(text)), None)
+    fed = next((each for each in lines if _fed(each.text, names, crossed) or _WORDS.search(each.text)), None)
     if fed and not read:
         yield Clue(f"probabilities go into cross entropy: {fed[1].strip()[:160]}", PROOF, fed[0])
     elif not read:
-        last = next(((where, text) for where, text in lines if _LAST_LAYER.search(text)), None)
-        loss = next(((where, text) for where, text in lines if _LOSS.search(text)), None)
+        last = first_line(lines, _LAST_LAYER)
+        loss = first_line(lines, _LOSS)
         if last and loss:
             returned = any(_RETURNED.search(text) for _, text in lines)
             stuck = bool(facts.symptoms.flat) or not facts.symptoms.healthy
             yield Clue(
-                f"a softmax ({last[1].strip()[:80]}) beside cross entropy ({loss[1].strip()[:80]})",
+                f"a softmax ({last.text.strip()[:80]}) beside cross entropy ({loss.text.strip()[:80]})",
                 STRONG + HINT if returned else STRONG if stuck else FAIR,
-                last[0],
+                last.where,
             )
     twice = [*_twice_in_keras(lines), *_twice_sigmoid(lines, learns=facts.symptoms.healthy)]
     yield from twice
@@ -138,18 +137,18 @@ def judge(facts: Facts) -> Clues:
             )
 
 
-def _twice_in_keras(lines: list[tuple[str, str]]) -> Clues:
+def _twice_in_keras(lines: list[Line]) -> Clues:
     """An output layer that returns probabilities, and a loss that expects logits."""
-    loss = next(((where, text) for where, text in lines if _KERAS_LOGITS.search(text)), None)
-    output = next(((where, text) for where, text in reversed(lines) if _KERAS_OUTPUT.search(text)), None)
+    loss = first_line(lines, _KERAS_LOGITS)
+    output = first_line(reversed(lines), _KERAS_OUTPUT)
     if loss and output:
-        text = f"from_logits=True, but the output is probabilities: {output[1].strip()[:100]}"
-        yield Clue(text, STRONG + HINT, output[0])
+        text = f"from_logits=True, but the output is probabilities: {output.text.strip()[:100]}"
+        yield Clue(text, STRONG + HINT, output.where)
 
 
-def _twice_sigmoid(lines: list[tuple[str, str]], *, learns: bool) -> Clues:
+def _twice_sigmoid(lines: list[Line], *, learns: bool) -> Clues:
     """A sigmoid before a loss that applies one itself."""
-    loss = next(((where, text) for where, text in lines if _LOGIT_LOSS.search(text)), None)
+    loss = first_line(lines, _LOGIT_LOSS)
     if loss is None:
         return
     names = {first or second for _, text in lines for first, second in _SIGMOIDED.findall(text)}

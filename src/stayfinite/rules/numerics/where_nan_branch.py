@@ -37,7 +37,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts, Line
-from stayfinite.rules.numerics.formulas import GUARD, anomaly, code_lines, lost
+from stayfinite.rules.numerics.formulas import GUARD, anomaly, code_lines, first_line, lost
 from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule, quote
 
 _RISKY = (
@@ -73,22 +73,16 @@ def judge(facts: Facts) -> Clues:
     bad = lost(facts)
     blamed = anomaly(facts)
     missing = facts.mentioned(r"=\s*~?\s*(?:torch\.|np\.)?(?:isnan|isfinite)\(|float\(['\"]nan['\"]\)")
-    line = next(
-        (
-            (where, text)
-            for where, text in code_lines(facts)
-            if (_WHERE.search(text) or _SELECTED.search(text)) and not _DOUBLE.search(text)
-        ),
-        None,
-    )
-    mended = next(((where, text) for where, text in code_lines(facts) if _MENDED_AFTER.search(text)), None)
+    unsafe = (each for each in code_lines(facts) if _WHERE.search(each.text) or _SELECTED.search(each.text))
+    line = next((each for each in unsafe if not _DOUBLE.search(each.text)), None)
+    mended = first_line(code_lines(facts), _MENDED_AFTER)
     if bad or blamed:
         if line:
             yield Clue(f"torch.where after an unsafe operation: {line[1].strip()[:140]}", STRONG + FAIR, line[0])
         elif mended:
-            told = missing is not None or re.search(r"nan|isfinite", mended[1], re.IGNORECASE) is not None
-            yield Clue(f"masked too late: {mended[1].strip()}", STRONG if told else FAIR, mended[0])
-            if missing is not None and missing.text != mended[1]:
+            told = missing is not None or re.search(r"nan|isfinite", mended.text, re.IGNORECASE) is not None
+            yield Clue(f"masked too late: {mended.text.strip()}", STRONG if told else FAIR, mended.where)
+            if missing is not None and missing.text != mended.text:
                 yield Clue(f"rows that are NaN from the start: {missing.text.strip()[:100]}", FAIR, missing.where)
         fine, gradient = facts.said(_VALUE_IS_FINE), facts.said(_GRADIENT_IS_NOT)
         if fine and gradient:

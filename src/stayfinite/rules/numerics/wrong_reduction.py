@@ -57,7 +57,7 @@ def judge(facts: Facts) -> Clues:
     if summed:
         yield Clue(f"the loss is a sum over the batch: {summed.text.strip()[:120]}", FAIR, summed.where, risk=True)
         if first is not None and first > LARGE and facts.symptoms.trouble:
-            place = facts.symptoms.where.get("start", "")
+            place = facts.symptoms.at("start")
             yield Clue(f"and the loss starts at {first:.4g}", FAIR if facts.symptoms.explodes else HINT, place)
             if facts.symptoms.explodes or facts.symptoms.bad:
                 yield Clue("the rate was chosen for a mean: steps are too large", FAIR, place)

@@ -33,6 +33,6 @@ RULE = Rule(
     proofs={"optimizer.steps_without_gradient": "{} steps found no gradient, although backward had run"},
     beats=("lr-too-low", "zero-gradient", "decay-only-updates", "loss-collapse"),
     observes={
-        "optimizer.steps_without_gradient": "how many steps found no gradient though backward had just made some",
+        "optimizer.steps_without_gradient": "how many steps found no gradient though backward had just made some"
     },
 )

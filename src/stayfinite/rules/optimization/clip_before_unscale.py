@@ -57,11 +57,7 @@ def judge(facts: Facts) -> Clues:
             yield Clue("the gradients are unscaled first", REFUTED, before[0].where)
     seen = facts.symptoms
     if scaled and seen.typical_norm is not None and seen.typical_norm > SCALED_NORM:
-        yield Clue(
-            f"gradient norms of about {seen.typical_norm:.4g} are from scaled gradients",
-            FAIR,
-            seen.where.get("start", ""),
-        )
+        yield Clue(f"gradient norms of about {seen.typical_norm:.4g} are from scaled gradients", FAIR, seen.at("start"))
 
 
 def _first_of_scaled(facts: Facts, clips: list[Call]) -> Call | None:

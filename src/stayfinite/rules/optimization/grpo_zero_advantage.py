@@ -85,11 +85,11 @@ def _clues(facts: Facts) -> Clues:
     if not deviations and not shares and not still:
         return
     if seen.zero_loss or seen.zero_losses:
-        yield Clue("the loss is 0", HINT, seen.where.get("first_zero", ""))
+        yield Clue("the loss is 0", HINT, seen.at("first_zero"))
     if seen.zero_norms:
-        yield Clue("the gradient norm is 0", FAIR, seen.where.get("start", ""))
+        yield Clue("the gradient norm is 0", FAIR, seen.at("start"))
     elif seen.typical_norm is not None and seen.typical_norm > 0 and none is None:
-        yield Clue("gradients are alive", -STRONG, seen.where.get("start", ""))
+        yield Clue("gradients are alive", -STRONG, seen.at("start"))
 
 
 RULE = Rule(

@@ -40,7 +40,7 @@ def judge(facts: Facts) -> Clues:
     """Clues: a sudden loss of 0 or a constant loss; live gradients count against it."""
     seen = facts.symptoms
     if seen.zero_loss:
-        where = seen.where.get("first_zero", seen.where.get("summary", ""))
+        where = seen.at("first_zero", "summary")
         yield Clue(f"the loss is 0 at {seen.zero_losses} points", FAIR + HINT, where)
         if seen.zero_norms:
             yield Clue("and the gradient norm is 0", HINT, where)
@@ -54,13 +54,11 @@ def judge(facts: Facts) -> Clues:
         told = seen.said("still")
         stays = seen.last_loss is not None and not told
         measured = f"the loss stays at {seen.last_loss:.6g} over {seen.points} points{guess}" if stays else ""
-        yield Clue(
-            measured or (told.text if told else "the loss is constant"), FAIR + HINT, seen.where.get("start", "")
-        )
+        yield Clue(measured or (told.text if told else "the loss is constant"), FAIR + HINT, seen.at("start"))
     else:
         return
     if seen.typical_norm is not None and seen.typical_norm > 0 and not seen.bad_norms:
-        yield Clue("gradients are alive", -STRONG if seen.zero_loss else -FAIR, seen.where.get("start", ""))
+        yield Clue("gradients are alive", -STRONG if seen.zero_loss else -FAIR, seen.at("start"))
 
 
 RULE = Rule(

@@ -41,12 +41,12 @@ def judge(facts: Facts) -> Clues:
     seen = facts.symptoms
     if not seen.diverges or seen.best_loss is None or seen.last_loss is None:
         return
-    where = seen.where.get("largest_loss", "")
+    where = seen.at("largest_loss")
     yield Clue(f"the loss was {seen.best_loss:.4g} and ends at {seen.last_loss:.4g}", STRONG, where)
     if seen.norm_growth >= 3:
         yield Clue(f"the gradient norm grew to {seen.norm_growth:.3g}x its lowest", HINT, where)
     if seen.points >= 20:
-        yield Clue(f"over {seen.points} points", HINT, seen.where.get("start", ""))
+        yield Clue(f"over {seen.points} points", HINT, seen.at("start"))
 
 
 RULE = Rule(

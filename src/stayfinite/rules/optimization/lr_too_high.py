@@ -56,7 +56,7 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_limits import highest, too_high
 from stayfinite.rules.optimization.rates import set_too_high
 from stayfinite.rules.precision.half_range import half_of
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote, reaches
 from stayfinite.rules.signs.course import fell_apart
 from stayfinite.rules.signs.going_bad import at_first_step, began_well, told_climb, weights_survived, went_bad
 from stayfinite.rules.signs.loss_parts import blown_up_part, lost_part, vanished_part
@@ -72,9 +72,9 @@ LARGE_UPDATE = 0.1
 
 def judge(facts: Facts) -> Clues:
     """Clues: a climb before the end, a rate too high for optimizer or batch; against: a loss that never was good."""
-    ratio = facts.seen("update_ratio.largest")
-    if ratio is not None and float(ratio.value) > LARGE_UPDATE:
-        yield Clue(f"an update is {float(ratio.value):.3g} times its weight", STRONG + HINT, ratio.where)
+    yield from reaches(
+        facts, "update_ratio.largest", LARGE_UPDATE, "an update is {:.3g} times its weight", STRONG + HINT
+    )
     plan = facts.seen("plan.rate")
     if plan is not None and (text := too_high(plan.value)):
         limit = highest(plan.value)
@@ -97,8 +97,8 @@ def judge(facts: Facts) -> Clues:
     if broken is None and not (seen.diverges or seen.explodes or seen.absurd or seen.swings):
         return
     if seen.swings:
-        yield Clue("the loss jumps up and down by large factors", FAIR + HINT, seen.where.get("start", ""))
-    where = broken.where if broken is not None else seen.where.get("largest_loss", "")
+        yield Clue("the loss jumps up and down by large factors", FAIR + HINT, seen.at("start"))
+    where = broken.where if broken is not None else seen.at("largest_loss")
     if seen.absurd and not _starts_huge(facts):
         text = "the loss is absurdly large after earlier steps"
         yield Clue(text, 3.0, seen.where.get("largest_loss", where))
@@ -111,7 +111,7 @@ def judge(facts: Facts) -> Clues:
     )
     yield from quote(diverged, FAIR)
     if seen.diverges and broken is None:
-        yield Clue("the loss ends far above its earlier level", FAIR, seen.where.get("largest_loss", ""))
+        yield Clue("the loss ends far above its earlier level", FAIR, seen.at("largest_loss"))
     healthy = began_well(facts)
     if broken is not None and healthy is not None:
         unexplained = facts.context.precision is None and half_of(facts) is None and seen.good_before < LONG_HEALTH
@@ -131,7 +131,7 @@ def _thrown_out(facts: Facts) -> Clues:
     """Finite, and beyond return: outputs that are saturated, or answers at random with a batch of one row."""
     seen = facts.symptoms
     saturated, guesses = seen.contradicted("saturated"), seen.contradicted("random order")
-    yield from quote(saturated, FAIR + HINT, "{}; large updates drive them there", where=seen.where.get("start", ""))
+    yield from quote(saturated, FAIR + HINT, "{}; large updates drive them there", where=seen.at("start"))
     single = facts.mentioned(r"\bbatch[-_ ]?size\W{1,3}[12]\b(?!\d)")
     if (guesses is not None or seen.chance is not None) and single is not None:
         yield Clue(f"a gradient of one or two rows at a rate for many ({single.text.strip()[:60]})", 3.0, single.where)
@@ -166,7 +166,7 @@ def _against(facts: Facts, where: str, healthy: bool) -> Clues:
     if at_first_step(facts):
         yield Clue("the first loss, before any update, is already NaN or inf", -STRONG, where)
     if _starts_huge(facts):
-        yield Clue("the first loss, before any update, is already huge", -3.0, seen.where.get("start", ""))
+        yield Clue("the first loss, before any update, is already huge", -3.0, seen.at("start"))
     if seen.lr_at_bad is not None and seen.lr_at_bad == 0:
         yield Clue("the learning rate is 0 where it breaks", -STRONG, where)
     if weights_survived(facts):
@@ -175,9 +175,9 @@ def _against(facts: Facts, where: str, healthy: bool) -> Clues:
     if not seen.explodes:
         yield from quote(lost_part(facts), -2.5)
     if seen.zero_loss and not seen.good_losses and not healthy:
-        yield Clue("no logged loss was above 0", AGAINST, seen.where.get("first_zero", ""))
+        yield Clue("no logged loss was above 0", AGAINST, seen.at("first_zero"))
     if seen.bad_evals and not seen.bad and not seen.bad_losses:
-        yield Clue("only the evaluation is NaN or inf", AGAINST, seen.where.get("bad_eval", ""))
+        yield Clue("only the evaluation is NaN or inf", AGAINST, seen.at("bad_eval"))
     rate = seen.largest_lr
     if rate is not None and 0 < rate < 1e-6:
         yield Clue(f"the learning rate is only {rate:g}", AGAINST, where)

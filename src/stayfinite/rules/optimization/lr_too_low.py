@@ -68,14 +68,14 @@ def judge(facts: Facts) -> Clues:
     )
     if not still or rate is None or rate <= 0:
         return
-    yield Clue("the loss does not move", FAIR, seen.where.get("start", ""))
-    where = facts.context.lr.where if facts.context.lr is not None else seen.where.get("start", "")
+    yield Clue("the loss does not move", FAIR, seen.at("start"))
+    where = facts.context.lr.where if facts.context.lr is not None else seen.at("start")
     if rate <= TINY_RATE:
         yield Clue(f"the learning rate is at most {rate:g}", FAIR + HINT, where)
     else:
         yield Clue(f"a learning rate of {rate:g} is usual", AGAINST, where)
     if seen.typical_norm is not None and seen.typical_norm > 0:
-        yield Clue("gradients are alive", HINT, seen.where.get("start", ""))
+        yield Clue("gradients are alive", HINT, seen.at("start"))
 
 
 RULE = Rule(

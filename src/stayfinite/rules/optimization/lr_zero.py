@@ -58,7 +58,7 @@ def judge(facts: Facts) -> Clues:
         yield Clue("no logged learning rate is 0", REFUTED)
     if not seen.lr_zero:
         return
-    where = seen.where.get("zero_lr", "")
+    where = seen.at("zero_lr")
     if seen.zero_lrs == seen.lrs:
         yield Clue(f"the learning rate is 0 at all {seen.lrs} points", STRONG if seen.lrs >= 3 else FAIR + HINT, where)
     if seen.good_losses and seen.good_losses >= seen.bad:

@@ -73,14 +73,14 @@ def judge(facts: Facts) -> Clues:
         yield Clue(
             f"gradient norm {seen.largest_norm:.4g} (typical {seen.typical_norm:.4g})",
             FAIR + HINT,
-            seen.where.get("first_bad", ""),
+            seen.at("first_bad"),
         )
     elif seen.norm_growth >= SPIKE or lone_spike(facts) is not None:
-        yield Clue("the gradient norm jumps before the end", FAIR, seen.where.get("first_bad", ""))
+        yield Clue("the gradient norm jumps before the end", FAIR, seen.at("first_bad"))
     elif seen.largest_norm is not None and seen.points >= 5:
-        yield Clue("every logged gradient norm is normal", AGAINST, seen.where.get("start", ""))
+        yield Clue("every logged gradient norm is normal", AGAINST, seen.at("start"))
     if seen.explodes and seen.good_before >= 2:
-        yield Clue("the run explodes after a good start", HINT, seen.where.get("first_bad", ""))
+        yield Clue("the run explodes after a good start", HINT, seen.at("first_bad"))
 
 
 RULE = Rule(

@@ -48,7 +48,7 @@ def judge(facts: Facts) -> Clues:
     first = seen.first_bad
     step = first.step if first is not None else None
     yield Clue(f"there is no warmup ({warmup.text})", FAIR, warmup.where, risk=True)
-    where = seen.where.get("first_bad", seen.where.get("largest_loss", ""))
+    where = seen.at("first_bad", "largest_loss")
     if step is not None and 1 < step <= EARLY_STEPS and seen.good_before >= 1:
         yield Clue(f"the run breaks at step {step:.0f}", FAIR, where)
     elif step is not None and 1 < step <= EARLY_STEPS and step != (first.epoch if first is not None else None):

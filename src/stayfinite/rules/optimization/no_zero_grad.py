@@ -35,15 +35,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import in_script
 from stayfinite.rules.facts import Facts, Line
-from stayfinite.rules.optimization.loop_code import (
-    BACKWARD,
-    LOOP,
-    STEP,
-    ZERO,
-    calls,
-    learns_nothing,
-    shows_a_loop,
-)
+from stayfinite.rules.optimization.loop_code import BACKWARD, LOOP, STEP, ZERO, calls, learns_nothing, shows_a_loop
 from stayfinite.rules.optimization.rates import optimizer_of
 from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule, quote
 

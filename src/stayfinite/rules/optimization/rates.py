@@ -67,7 +67,7 @@ def set_too_high(facts: Facts) -> Iterator[Clue]:
     limits = _LIMITS["adam" if adam else "sgd" if detection or "sgd" in optimizer.lower() else ""]
     known = rate_of(facts)
     rate = float(known.value) if known is not None else seen.largest_lr
-    where = known.where if known is not None else seen.where.get("first_bad", "")
+    where = known.where if known is not None else seen.at("first_bad")
     if rate is not None and not _OWN_SCALE.search(optimizer):
         weight = next((weight for limit, weight in limits if rate >= limit), 0.0)
         if not weight and context.family is not None and context.adapters is None and rate >= 2e-4:

@@ -85,8 +85,6 @@ RULE = Rule(
         "adam-eps-underflow",
         "loss-collapse",
     ),
-    observes={
-        "optimizer.half_parameters_scaled": "whether a scaler is used and the optimizer holds fp16 parameters",
-    },
+    observes={"optimizer.half_parameters_scaled": "whether a scaler is used and the optimizer holds fp16 parameters"},
     plans={"plan.double_fp16": STRONG + HINT},
 )

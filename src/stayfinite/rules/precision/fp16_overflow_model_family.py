@@ -39,13 +39,7 @@ from __future__ import annotations
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.model_families import SUREST
-from stayfinite.rules.precision.half_range import (
-    against_half,
-    collapse,
-    half_of,
-    likely_half,
-    overflow_sign,
-)
+from stayfinite.rules.precision.half_range import against_half, collapse, half_of, likely_half, overflow_sign
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 ADAPTERS_BEAR_IT = frozenset({"Qwen"})

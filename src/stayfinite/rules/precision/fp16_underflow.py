@@ -56,9 +56,7 @@ def judge(facts: Facts) -> Clues:
         return
     yield Clue(f"fp16 is on ({half.text.strip()})", HINT, half.where, risk=True)
     yield Clue(
-        f"the gradient norm is exactly 0 at {seen.zero_norms} points, with a loss above 0",
-        FAIR,
-        seen.where.get("start", ""),
+        f"the gradient norm is exactly 0 at {seen.zero_norms} points, with a loss above 0", FAIR, seen.at("start")
     )
     fixed = facts.settings.find("loss_scale", "static_loss_scale", "fp16_loss_scale", "init_scale")
     scale = None if fixed is None else number_in(fixed.value)

@@ -60,8 +60,6 @@ RULE = Rule(
     code="SF122",
     fix="keep that layer in bf16, or pad weights and batch tokens to multiples of 16",
     beats=("step-fails", "architecture-mismatch", "environment", "upstream-bug", "fp8-sensitive-module"),
-    observes={
-        "fp8.unaligned": "modules in fp8 with a side that 16 does not divide, each with its shape, a list",
-    },
+    observes={"fp8.unaligned": "modules in fp8 with a side that 16 does not divide, each with its shape, a list"},
     plans={"plan.fp8_unaligned_dims": PROOF},
 )

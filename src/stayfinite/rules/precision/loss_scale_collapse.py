@@ -55,7 +55,7 @@ def judge(facts: Facts) -> Clues:
     yield fallen
     seen = facts.symptoms
     if seen.good_losses >= 2:
-        yield Clue("the run had been learning before", HINT, seen.where.get("start", ""))
+        yield Clue("the run had been learning before", HINT, seen.at("start"))
     exploding = facts.said(r"loss is probably exploding")
     if exploding is not None:
         yield Clue("the framework itself reports an exploding loss", HINT, exploding.where)

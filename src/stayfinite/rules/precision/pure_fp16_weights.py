@@ -82,11 +82,9 @@ def judge(facts: Facts) -> Clues:
     soon = 1 <= seen.good_before <= SOON and seen.good_after == 0 and (first_step is None or first_step <= 10 * SOON)
     zero_soon = seen.zero_loss and 1 <= seen.good_losses <= SOON and (seen.bad_evals > 0 or seen.bad > 0)
     if soon or zero_soon:
-        yield Clue("the first losses are fine; the first updates break it", FAIR, seen.where.get("first_bad", ""))
+        yield Clue("the first losses are fine; the first updates break it", FAIR, seen.at("first_bad"))
     if comes_back(facts) and _stands_still(facts):
-        yield Clue(
-            "NaN and finite losses alternate, and the finite ones do not fall", FAIR, seen.where.get("first_bad", "")
-        )
+        yield Clue("NaN and finite losses alternate, and the finite ones do not fall", FAIR, seen.at("first_bad"))
     if weights is None and true_half is None:
         hinted = half_of(facts) is not None or likely_half(facts) is not None
         yield Clue("no setting puts the weights in fp16", -HINT if hinted else AGAINST)
@@ -107,8 +105,6 @@ RULE = Rule(
     code="SF104",
     fix="load the weights in fp32 (dtype=torch.float32) and enable mixed precision (bf16=True), or train in bf16",
     beats=("fp16-overflow", "nan-loss", "loss-collapse", "nan-weights"),
-    observes={
-        "optimizer.parameter_dtypes": "the dtypes of the parameters that the optimizer updates, as text or list",
-    },
+    observes={"optimizer.parameter_dtypes": "the dtypes of the parameters that the optimizer updates, as text or list"},
     plans={"plan.pure_fp16": STRONG + HINT},
 )

@@ -36,7 +36,7 @@ import math
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts, Line
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
 _TAKES_COPIES = lazy_regex(
     r"\bamp\.initialize\((?!.*\bO[01]\b)|\bFP16_?Optimizer\(|\bdeepspeed\.initialize\(|\bMixedPrecisionOptimizer\("
@@ -52,11 +52,13 @@ LARGEST_DIFFERENCE = 0.01
 
 def judge(facts: Facts) -> Clues:
     """Clues: differing copies are proof; in a log, a good first loss after loading and a jump at the first step."""
-    difference = facts.seen("master.largest_difference")
-    if difference is not None and float(difference.value) > LARGEST_DIFFERENCE:
-        yield Clue(
-            f"master copy and weight differ by {float(difference.value):.2g} of the weight", PROOF, difference.where
-        )
+    yield from reaches(
+        facts,
+        "master.largest_difference",
+        LARGEST_DIFFERENCE,
+        "master copy and weight differ by {:.2g} of the weight",
+        PROOF,
+    )
     yield from quote(
         None if facts.symptoms.healthy else _loaded_after_copies(facts),
         STRONG + FAIR,
@@ -69,11 +71,7 @@ def judge(facts: Facts) -> Clues:
         return
     losses = [value for run in facts.runs for _, value, line in run.column("loss") if line > loaded.line]
     if len(losses) >= 3 and losses[0] > 0 and min(losses[1:]) > 2.5 * losses[0]:
-        yield Clue(
-            f"after loading the loss is {losses[0]:.4g}, then above {min(losses[1:]):.4g}",
-            FAIR,
-            loaded.where,
-        )
+        yield Clue(f"after loading the loss is {losses[0]:.4g}, then above {min(losses[1:]):.4g}", FAIR, loaded.where)
 
 
 def _loaded_after_copies(facts: Facts) -> Line | None:

@@ -20,7 +20,7 @@ def lost(facts: Facts) -> Clue | None:
         started = began_well(facts)
         return Clue(text if started is None else f"{text}, though {started}", FAIR if started is None else HINT, where)
     if facts.symptoms.diverges:
-        return Clue("the loss climbs", HINT, facts.symptoms.where.get("largest_loss", ""))
+        return Clue("the loss climbs", HINT, facts.symptoms.at("largest_loss"))
     climb = None if facts.symptoms.healthy else told_climb(facts)
     if climb is not None:
         return Clue(climb[0], HINT, climb[1])

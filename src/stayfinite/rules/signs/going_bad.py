@@ -37,16 +37,16 @@ def went_bad(facts: Facts) -> Line | None:
     seen = facts.symptoms
     if seen.bad and not seen.settles:
         what = "the loss is NaN or inf" if seen.bad_losses else "the gradient norm is NaN or inf"
-        return Line(seen.where.get("first_bad", ""), what)
+        return Line(seen.at("first_bad"), what)
     if seen.bad_losses:
-        return Line(seen.where.get("summary", ""), "the final training loss is NaN or inf")
+        return Line(seen.at("summary"), "the final training loss is NaN or inf")
     if seen.healthy and seen.points > FEW:
         return None
     said = next((each for each in facts.reports if says_not_finite(each.text) or prints_not_finite(each.text)), None)
     if said is not None:
         return Line(said.where, said.text)
     if seen.bad_evals:
-        return Line(seen.where.get("bad_eval", ""), "the evaluation loss is NaN or inf")
+        return Line(seen.at("bad_eval"), "the evaluation loss is NaN or inf")
     return None
 
 

@@ -15,11 +15,11 @@ def not_finite(facts: Facts) -> Line | None:
     """
     symptoms = facts.symptoms
     if symptoms.bad_losses:
-        return Line(symptoms.where.get("first_bad", symptoms.where.get("summary", "")), "the loss is NaN or inf")
+        return Line(symptoms.at("first_bad", "summary"), "the loss is NaN or inf")
     if symptoms.bad_norms:
-        return Line(symptoms.where.get("first_bad", ""), "the gradient norm is NaN or inf")
+        return Line(symptoms.at("first_bad"), "the gradient norm is NaN or inf")
     if symptoms.bad_evals:
-        return Line(symptoms.where.get("bad_eval", ""), "the evaluation loss is NaN or inf")
+        return Line(symptoms.at("bad_eval"), "the evaluation loss is NaN or inf")
     for run in facts.runs:
         for name, track in run.metrics.items():
             at = next(
