@@ -34,8 +34,6 @@ A *first* training starts with a fresh adapter, of course. Two adapters side by 
 reference) are meant.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.checkpoint.restart import restart, resumed
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote

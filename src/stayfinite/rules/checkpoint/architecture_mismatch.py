@@ -37,8 +37,6 @@ A new classification head is missing from every pre-trained checkpoint, a pooler
 over, and buffers such as `position_ids` or `rotary_emb.inv_freq` come and go between versions.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

@@ -36,8 +36,6 @@ announces more than the file holds, or the hash differs. No weight was loaded.
 `Weights only load failed` is a refusal for safety (a pickle with code in it) and no damage.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clues, Rule, quote
 

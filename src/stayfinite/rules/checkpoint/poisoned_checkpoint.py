@@ -34,8 +34,6 @@ Minus infinity in a *mask buffer* is meant. Tensors of an unused head may be NaN
 they harm nothing until they are used.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.checkpoint.restart import resumed
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.nan_weights import NAMED_TENSOR, SAID_OF_WEIGHTS

@@ -39,8 +39,6 @@ Starting a *new* training from old weights (fine-tuning) is meant to begin with 
 smoothed loss after a restart comes from the restarted average.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -39,8 +39,6 @@ A loss of 0.0 with a live gradient is not this: GRPO's loss is 0 by construction
 overfit goes to 0 slowly. A single such batch among many is harmless when the mean is guarded.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -41,8 +41,6 @@ When the same batch is finite on good weights, the weights were broken before (l
 is only where it showed.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -28,8 +28,6 @@ spread, and it is often the trace of a mistake: a column that was read wrongly, 
 A bias column of ones and padding columns are constant on purpose.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, Clue, Clues, Rule, quote
 
@@ -58,8 +56,10 @@ RULE = Rule(
     code="SF311",
     severity="warning",
     fix="drop constant columns, or divide by std.clamp(min=1e-6); first find out why they are constant",
-    proofs={"data.constant_features": "constant columns: {}"},
+    proofs={
+        # Names or numbers of input columns with one value, a list.
+        "data.constant_features": "constant columns: {}",
+    },
     prior=-4.5,
     beats=("bad-data-row", "nan-loss"),
-    observes={"data.constant_features": "names or numbers of input columns with one value, a list"},
 )

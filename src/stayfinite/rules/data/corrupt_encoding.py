@@ -31,8 +31,6 @@ Emoji, rare scripts and mathematical letters are valid UTF-8 and need no repair.
 bytes, and still learn the damage.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
@@ -61,12 +59,14 @@ RULE = Rule(
         'name the encoding when reading (encoding="utf-8", "utf-8-sig", "cp1252", "gb18030"), convert once, and drop '
         "damaged lines"
     ),
-    proofs={"data.not_utf8": "{}"},
+    proofs={
+        # Which file is not UTF-8, why, and what it was read as, in words.
+        "data.not_utf8": "{}",
+    },
     beats=("bad-data-row", "tokenizer-mismatch", "environment"),
     observes={
         "data.damaged_text_share": "the share of rows with replacement or control characters, bytes that cannot be "
         "decoded, or doubly decoded text, 0 to 1",
         "data.damage_kinds": "how many rows have each kind of damage, in words",
-        "data.not_utf8": "which file is not UTF-8, why, and what it was read as, in words",
     },
 )

@@ -28,8 +28,6 @@ Oversampling a rare class on purpose, several epochs, and short rows that coinci
 duplicates by right.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import Clues, Rule, reaches
 

@@ -32,8 +32,6 @@ An evaluation or prediction split may be empty on purpose. With an iterable data
 `max_steps` is expected.
 """
 
-from __future__ import annotations
-
 import re
 from math import isfinite
 
@@ -122,12 +120,14 @@ def _same_evaluation(facts: Facts) -> Line | None:
 RULE = Rule(
     code="SF315",
     fix="check paths, filters and drop_last: print len(dataset) before training, and guard means with max(count, 1)",
-    proofs={"loader.empty_batches": "batches without rows: {}"},
+    proofs={
+        # Numbers of the loader's batches that have no rows, a list.
+        "loader.empty_batches": "batches without rows: {}",
+    },
     beats=("nan-loss", "environment"),
     observes={
         "data.rows": "the number of rows of the training set",
         "loader.batches": "how many batches the loader gives",
-        "loader.empty_batches": "numbers of the loader's batches that have no rows, a list",
         "loader.error": "what the loader raised when it was read",
     },
 )

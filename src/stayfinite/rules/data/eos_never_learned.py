@@ -23,8 +23,6 @@ padding's id is. The real end of each text has the same id and is masked with it
 Texts packed to full length have no padding; where the program adds no end token, there is none to mask.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import PROOF, Rule
 
 RULE = Rule(

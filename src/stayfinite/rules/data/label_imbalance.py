@@ -30,8 +30,6 @@ Constant predictions in the first steps are usual; judge after an epoch. The sam
 (SF202), a detached head (SF401) or labels that have nothing to do with the input.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule, quote, reaches
 

@@ -36,8 +36,6 @@ A label equal to `ignore_index` may lie anywhere. After a device-side assert the
 cuBLAS or memory are only echoes.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.series import Message
@@ -180,8 +178,10 @@ RULE = Rule(
         "map labels to 0 ... num_labels - 1, set num_labels to their number and ignore_index to the value of ignored "
         "positions"
     ),
-    proofs={"data.labels_out_of_range": "labels outside the classes: {}"},
+    proofs={
+        # The labels of a batch that are no class and not ignored, a list.
+        "data.labels_out_of_range": "labels outside the classes: {}",
+    },
     prior=-3.0,
     beats=("token-id-out-of-range", "position-out-of-range", "environment", "hardware", "nan-loss"),
-    observes={"data.labels_out_of_range": "the labels of a batch that are no class and not ignored, a list"},
 )

@@ -23,8 +23,6 @@ A sampler of one's own may leave another remainder than the dataset's length say
 statistics are used, and one row is enough.
 """
 
-from __future__ import annotations
-
 from stayfinite.core.series import RunSeries
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Clues, Rule

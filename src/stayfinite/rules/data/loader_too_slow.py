@@ -26,8 +26,6 @@ The first batches pay for cold disk caches. A step measured on a slower machine 
 measured without compilation shows it too late.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import STRONG, Clue, Clues, Rule
 

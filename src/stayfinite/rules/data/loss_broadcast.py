@@ -40,8 +40,6 @@ Broadcasting on purpose (one target for several heads, a weight per class) is fi
 write it out with `expand_as`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 
@@ -122,10 +120,10 @@ RULE = Rule(
         "give both the shape and dtype of the loss: pred.squeeze(-1) for MSE and BCE, class numbers (target.long(), "
         "one per row) for cross entropy"
     ),
-    proofs={"loss.broadcast_shapes": "the loss compares shapes {}"},
+    proofs={
+        # The unequal shapes that a loss was given, a list of two; empty when they agree.
+        "loss.broadcast_shapes": "the loss compares shapes {}",
+    },
     prior=-3.5,
     beats=("loss-collapse", "wrong-reduction", "lr-too-low", "environment"),
-    observes={
-        "loss.broadcast_shapes": "the unequal shapes that a loss was given, a list of two; empty when they agree"
-    },
 )

@@ -39,8 +39,6 @@ The tokenizer's warning alone is harmless when the text is split or truncated af
 relative positions (LLaMA, Qwen, T5), which have no table to overrun.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.data.lookups import (
     bare_assert,
     first_missing,
@@ -155,11 +153,13 @@ RULE = Rule(
         "tokenizer(..., truncation=True, max_length=N) with N at most model.config.max_position_embeddings (minus 2 "
         "for RoBERTa)"
     ),
-    proofs={"data.positions_out_of_range": "positions beyond the table: {}"},
+    proofs={
+        # Positions of a batch that the position table has no row for, a list.
+        "data.positions_out_of_range": "positions beyond the table: {}",
+    },
     beats=("token-id-out-of-range", "truncation", "environment", "nan-loss"),
     observes={
         "data.longest_row": "tokens of the longest row",
-        "data.positions_out_of_range": "positions of a batch that the position table has no row for, a list",
     },
     plans={"plan.too_long": PROOF},
 )

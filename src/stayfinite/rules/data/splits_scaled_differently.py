@@ -23,8 +23,6 @@ same `Normalize`, and augment in the training one only.
 A shift that belongs to the task, as between seasons of a time series or between domains on purpose, is fine.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, Clues, Rule, quote
 
@@ -39,9 +37,9 @@ def judge(facts: Facts) -> Clues:
 RULE = Rule(
     code="SF330",
     fix="apply the training data's normalization, with its mean and std, to the validation data",
-    proofs={"data.splits_scaled": "{}"},
-    beats=("wrong-mode", "metric-stuck"),
-    observes={
-        "data.splits_scaled": "mean and spread of both sides in words, where they differ; empty where they agree"
+    proofs={
+        # Mean and spread of both sides in words, where they differ; empty where they agree.
+        "data.splits_scaled": "{}",
     },
+    beats=("wrong-mode", "metric-stuck"),
 )

@@ -26,8 +26,6 @@ token of them, so the score measures how the two files were prepared, not what w
 Where the validation set is another language or domain on purpose (zero-shot transfer), it should be so.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
 

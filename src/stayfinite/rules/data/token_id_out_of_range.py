@@ -37,8 +37,6 @@ An embedding with more rows than the tokenizer has tokens is normal (rounded up 
 at or above the number of rows fail.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.data.lookups import (
     SCATTER,
     asked_and_rows,

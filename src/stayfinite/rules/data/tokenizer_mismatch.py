@@ -41,8 +41,6 @@ A few mismatches among thousands of rows are truncated or odd rows.
 `Special tokens have been added in the vocabulary` are notices, not faults.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.loaded_shapes import other_vocabulary

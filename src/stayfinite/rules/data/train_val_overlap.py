@@ -31,8 +31,6 @@ Short rows (yes/no questions, common phrases) coincide without any leak; common 
 labels do not follow from it.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 

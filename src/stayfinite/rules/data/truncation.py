@@ -29,8 +29,6 @@ In pre-training on packed text every row is cut at the limit, and that is right.
 often loses nothing by reading their beginning.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import Clues, Rule, reaches
 

@@ -32,8 +32,6 @@ Token ids are not magnitudes. Summed losses (over pixels, or in sum reduction) a
 Trees do not mind scales.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -34,8 +34,6 @@ Stateful training over a long text or a series needs the order, evaluation needs
 on disk may be read in order for a single epoch.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote, reaches
 

@@ -31,8 +31,6 @@ augmentations, crops and noise.
 Noise that is meant to be a function of the row's number is the same wherever the row is read.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 

@@ -39,8 +39,6 @@ The warning that `find_unused_parameters=True` was set and *no* unused parameter
 another error on one rank makes the other ranks report this one: read the first traceback.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clues, Rule, quote
 

@@ -29,8 +29,6 @@ Most DeepSpeed configurations have `overlap_comm` on and are fine. If fp16 is on
 is NaN before the gradient norm, the forward pass is to blame and communication is not.
 """
 
-from __future__ import annotations
-
 import math
 
 from stayfinite.rules.facts import Facts

@@ -38,8 +38,6 @@ A 0-dimensional CPU tensor may meet a GPU tensor, so a scalar constant is fine. 
 *FloatTensor*, both of them `torch.cuda`, is about dtypes and not about devices.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

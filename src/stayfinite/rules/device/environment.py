@@ -40,8 +40,6 @@ Warnings about slower fallbacks ("Triton not available", "fused kernel unavailab
 it. If the same versions work for others with the same card, look at data and settings first.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.device.versions import card_too_new, named_versions, other_version, toolkit_too_old
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import likely_half

@@ -33,8 +33,6 @@ Non-deterministic kernels (atomics) differ in the last digits between two runs; 
 other library versions or other card generations differ for reasons of software: see `environment`.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

@@ -42,8 +42,6 @@ Libraries that retry (`auto_find_batch_size`, fairseq's skipping of a batch) pri
 out of range on the device can surface as a failed allocation in a later call: run once with `CUDA_LAUNCH_BLOCKING=1`.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.rules.facts import Facts

@@ -38,8 +38,6 @@ Losses differ between ranks because their batches do. A timeout after another ra
 that traceback first. A broken cable or a blocked port times out as well, at the first collective already.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 

@@ -22,8 +22,6 @@ A forward function that needs more than the batch (a global step, a state that t
 on its own; give `preflight` one that does not.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import STRONG, Clue, Clues, Rule
 

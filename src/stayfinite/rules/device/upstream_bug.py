@@ -35,8 +35,6 @@ It is the favorite suspicion and seldom right: overflow in fp16, data and learni
 version that works, or a message that names the library's own fault, look there first.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.device.versions import known_bad, named_versions, other_version
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote

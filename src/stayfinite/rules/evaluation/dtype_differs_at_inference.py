@@ -26,8 +26,6 @@ If the training loss is NaN as well, the dtype of the evaluation is not to blame
 in fp16.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote

@@ -27,8 +27,6 @@ Tasks with a fixed output (a class word) have a constant length by nature. A cli
 the model learning to end.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import finite, finite_metric

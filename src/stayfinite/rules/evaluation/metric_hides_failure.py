@@ -29,8 +29,6 @@ Skipping a rare bad batch on purpose, counted and logged, is sound. A loss that 
 near 0 and finite (GRPO's first steps: the loss is 0 by construction, and the gradient is not).
 """
 
-from __future__ import annotations
-
 import math
 
 from stayfinite.rules.facts import Facts

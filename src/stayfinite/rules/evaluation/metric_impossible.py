@@ -23,8 +23,6 @@ counters each epoch.
 Comparing each row with every other on purpose, as retrieval does, makes a square by design.
 """
 
-from __future__ import annotations
-
 import math
 import re
 
@@ -61,6 +59,8 @@ def judge(facts: Facts) -> Clues:
 RULE = Rule(
     code="SF831",
     fix="compare tensors of one shape, divide by the number of compared rows, and reset the counters each epoch",
-    proofs={"metric.impossible": "{}"},
-    observes={"metric.impossible": "the metric and its value, in words; empty where all are possible"},
+    proofs={
+        # The metric and its value, in words; empty where all are possible.
+        "metric.impossible": "{}",
+    },
 )

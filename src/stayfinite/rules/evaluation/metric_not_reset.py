@@ -20,8 +20,6 @@ epoch only.
 A sum over the whole training is a fine number if it is meant and labeled so.
 """
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from statistics import median
@@ -65,7 +63,9 @@ RULE = Rule(
     code="SF830",
     severity="warning",
     fix="reset the sum to 0 at the start of each epoch",
-    proofs={"metric.sum_since_start": "{}"},
+    proofs={
+        # The printed number that sums up since the start, in words.
+        "metric.sum_since_start": "{}",
+    },
     beats=("loss-diverging", "lr-too-high"),
-    observes={"metric.sum_since_start": "the printed number that sums up since the start, in words"},
 )

@@ -23,8 +23,6 @@ Compare like with like: `logits.argmax(1) == y` for classes, `(logits.squeeze(1)
 A model that always answers the commonest class has that class's share as its accuracy until it learns more.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
 
@@ -41,6 +39,8 @@ def judge(facts: Facts) -> Clues:
 RULE = Rule(
     code="SF832",
     fix="compare matching values: logits.argmax(1) == y for classes, (logits.squeeze(1) > 0) == y.bool() for one score",
-    proofs={"metric.stuck": "{}"},
-    observes={"metric.stuck": "the metric and its one value, in words; empty where it moves"},
+    proofs={
+        # The metric and its one value, in words; empty where it moves.
+        "metric.stuck": "{}",
+    },
 )

@@ -29,8 +29,6 @@ are poor, endless or empty.
 Base models have no template, and few-shot prompts need none.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 

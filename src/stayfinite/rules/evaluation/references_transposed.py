@@ -26,8 +26,6 @@ needs the transpose. Code moves from one to the other.
 With `evaluate` or nltk the form that looks wrong here is the right one.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 

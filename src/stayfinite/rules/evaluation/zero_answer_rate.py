@@ -32,8 +32,6 @@ The first evaluation of an untrained model is 0 by right, as is BLEU-4 on very s
 is NaN, that is the cause.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, Clue, Clues, Rule
 

@@ -29,8 +29,6 @@ Prefix models see their whole prefix on purpose, as do masked models, whose labe
 asks only where labels and tokens are shifted by one.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import measured

@@ -31,8 +31,6 @@ Sparse activations are usual: half of the zeros of a ReLU layer on a *single* sa
 every sample.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, REFUTED, Clue, Clues, Rule
 

@@ -37,8 +37,6 @@ and that part of the model never learns.
 A detached value in a log, in a running mean or in a target (a teacher, a stop-gradient, a value baseline) is right.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

@@ -34,8 +34,6 @@ Single spikes that clipping catches, while the loss stays level, are part of hea
 large norms are usual.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 

@@ -37,8 +37,6 @@ The warning alone is harmless in evaluation with checkpointing left on, and for 
 trained (a frozen vision tower that is checkpointed all the same).
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.rules.facts import Facts
@@ -92,11 +90,11 @@ RULE = Rule(
         'gradient_checkpointing_kwargs={"use_reentrant": False}, or model.enable_input_require_grads() before adding '
         "adapters"
     ),
-    proofs={"checkpointing.warned": "{}, and parameters got no gradient"},
+    proofs={
+        # Torch's warning that no checkpointed input needs a gradient, where none arrived.
+        "checkpointing.warned": "{}, and parameters got no gradient",
+    },
     prior=-3.5,
     beats=("detached-loss", "zero-gradient", "unused-parameters"),
-    observes={
-        "checkpointing.warned": "torch's warning that no checkpointed input needs a gradient, where none arrived"
-    },
     plans={"plan.checkpointing_frozen_inputs": STRONG},
 )

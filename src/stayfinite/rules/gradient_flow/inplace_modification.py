@@ -33,8 +33,6 @@ other numbers.
 There is none: the gradient would be wrong. `retain_graph=True` does not help, it only keeps the broken graph.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import HINT, PROOF, Clue, Clues, Rule, quote
 

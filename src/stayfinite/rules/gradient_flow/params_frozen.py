@@ -39,8 +39,6 @@ A frozen base under trainable adapters or a trainable head is the purpose; what 
 parameters is the one you meant. An evaluation-only run has none.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.backward_refused import (
     CHECKPOINTED_NOTHING,

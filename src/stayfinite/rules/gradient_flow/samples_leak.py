@@ -28,8 +28,6 @@ are the rows, and retrieval over the batch mix samples on purpose. The probe loo
 with a value for each pair of samples.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import measured

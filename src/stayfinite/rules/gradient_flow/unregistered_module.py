@@ -31,8 +31,6 @@ A frozen helper (a teacher, a metric network) is sometimes kept in a list on pur
 nor saved.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
@@ -122,7 +120,9 @@ def _filled_later(facts: Facts) -> Line | None:
 RULE = Rule(
     code="SF405",
     fix="keep layers in nn.ModuleList or nn.ModuleDict and tensors in nn.Parameter, then build the optimizer",
-    proofs={"modules.unregistered": "trained but not in parameters(): {}"},
+    proofs={
+        # Names of tensors that get gradients and are not in parameters(), a list.
+        "modules.unregistered": "trained but not in parameters(): {}",
+    },
     beats=("device-mismatch", "params-not-in-optimizer"),
-    observes={"modules.unregistered": "names of tensors that get gradients and are not in parameters(), a list"},
 )

@@ -31,8 +31,6 @@ Branches that are taken seldom (an expert, a rare class head) have gradients now
 none on purpose.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
 from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
@@ -64,12 +62,12 @@ RULE = Rule(
         "requires_grad_(False) if unused on purpose"
     ),
     proofs={
+        # Names of trainable parameters whose gradient is None after a backward, a list.
         "gradient.none_parameters": "trainable parameters without a gradient: {}",
+        # Names of trainable parameters whose gradient stays exactly 0, a list.
         "gradient.zero_parameters": "trainable parameters whose gradient is exactly 0: {}",
     },
     observes={
-        "gradient.none_parameters": "names of trainable parameters whose gradient is None after a backward, a list",
-        "gradient.zero_parameters": "names of trainable parameters whose gradient stays exactly 0, a list",
         "gradient.cut_at": "lines that detach such parameters from the loss, a list",
     },
 )

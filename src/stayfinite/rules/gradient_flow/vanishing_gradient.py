@@ -31,8 +31,6 @@ At the end of training the gradient is small because the loss is. With a summed 
 absolute size means little; compare layers with each other.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
 

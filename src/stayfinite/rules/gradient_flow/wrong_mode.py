@@ -38,8 +38,6 @@ A frozen backbone in `eval()` during training is common and right. A validation 
 usual with dropout.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
@@ -100,12 +98,14 @@ RULE = Rule(
         "model.train() at the start of every training epoch, model.eval() with torch.no_grad() around evaluation; "
         "drop_last=True for a batch of one"
     ),
-    proofs={"model.grad_disabled_in_train": "the forward pass runs with gradients disabled"},
+    proofs={
+        # Whether the forward pass of the training step runs under no_grad.
+        "model.grad_disabled_in_train": "the forward pass runs with gradients disabled",
+    },
     beats=("empty-batch", "environment"),
     observes={
         "model.training_in_train": "whether the model is in training mode in the training step",
         "model.training_in_eval": "whether the model is in training mode in the evaluation",
         "modules.in_eval": "names of dropouts in evaluation mode inside parts that learn, a list; empty when none",
-        "model.grad_disabled_in_train": "whether the forward pass of the training step runs under no_grad",
     },
 )

@@ -33,8 +33,6 @@ zeros are not a finding. A loss of exactly 0 that was earned (a separable toy pr
 by right.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule
 

@@ -27,8 +27,6 @@ It is *not* harmless when the scale falls below 1, when every step is skipped, o
 then see `loss-scale-collapse`.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Clues, Rule, quote
 

@@ -24,8 +24,6 @@ It is *not* harmless if a whole row of attention scores is minus infinity (`atte
 infinity is the loss.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

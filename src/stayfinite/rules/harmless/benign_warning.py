@@ -31,8 +31,6 @@ It is *not* harmless when most of the model's weights are in the list of those n
 skipped (`lr-schedule-bug`).
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 

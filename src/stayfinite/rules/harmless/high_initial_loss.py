@@ -21,8 +21,6 @@ the target for a mean squared error.
 If it does not fall, see `bad-initial-loss` and `lr-too-low`; if it rises, `lr-too-high`.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import STRONG, Clue, Clues, Rule
 

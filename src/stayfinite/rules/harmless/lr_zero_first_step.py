@@ -21,8 +21,6 @@ It is *not* harmless when the rate stays at 0 (see `lr-zero`): a warmup longer t
 steps, `lr` given as text, or an optimizer step that is skipped at every step.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 

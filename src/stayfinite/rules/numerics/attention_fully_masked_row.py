@@ -33,8 +33,6 @@ Minus infinity in a mask is right as long as each row keeps one key. NaN at padd
 the loss nor a later layer's keys, is ugly and harmless in inference; in training its gradient is still NaN.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

@@ -24,8 +24,6 @@ has no scaling and compensates in its initialization).
 T5-like models, models with QK-norm or a learned temperature, and linear attention do not divide.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

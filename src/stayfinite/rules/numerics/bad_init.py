@@ -32,8 +32,6 @@ LoRA's second matrix, adapters, zero-convolutions and the last layer of a residu
 their partners do not. Norm weights start at 1.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
 from stayfinite.rules.numerics.first_losses import first_loss_far_above

@@ -28,8 +28,6 @@ other starts; T5's and mT5's checkpoints begin near 20 to 30 (`high-initial-loss
 bound.
 """
 
-from __future__ import annotations
-
 import math
 
 from stayfinite.rules.facts import Facts

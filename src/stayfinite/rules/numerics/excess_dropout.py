@@ -26,8 +26,6 @@ A small gap between training and evaluation loss in favor of evaluation is what 
 for masking *inputs* (masked autoencoders).
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

@@ -24,8 +24,6 @@ Log-densities (flows, Gaussian heads, VAEs), SI-SNR in decibels, Wasserstein cri
 losses are negative by right. They level off; a flipped sign does not.
 """
 
-from __future__ import annotations
-
 import math
 import re
 
@@ -90,8 +88,10 @@ RULE = Rule(
         "minimize the negative of the value to maximize (loss = -log_prob.mean()), remove the extra minus, and set "
         "maximize=False"
     ),
-    proofs={"loss.negated": "the loss is a negated distance: it falls when the model gets worse"},
+    proofs={
+        # Whether the loss is a cross entropy or a distance with its sign turned.
+        "loss.negated": "the loss is a negated distance: it falls when the model gets worse",
+    },
     prior=-4.5,
     beats=("nan-loss", "lr-too-high"),
-    observes={"loss.negated": "whether the loss is a cross entropy or a distance with its sign turned"},
 )

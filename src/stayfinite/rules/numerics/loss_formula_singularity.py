@@ -40,8 +40,6 @@ of `torch.norm`, `cdist`, `std` and `pow` at 0 as 0; older versions returned NaN
 inf): look one step further up. Minus infinity in an attention mask is meant.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

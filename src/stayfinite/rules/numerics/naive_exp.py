@@ -30,8 +30,6 @@ torch's own softmax, log-softmax and attention subtract the maximum. A perplexit
 the training.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -36,8 +36,6 @@ A gradient norm of NaN or infinity in the first few steps of fp16 with a scaler 
 perplexity of infinity is an `exp` of a large but finite loss.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import Clues, Rule, quote
 from stayfinite.rules.signs.witness import not_finite

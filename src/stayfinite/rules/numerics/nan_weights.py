@@ -36,8 +36,6 @@ Mask buffers hold minus infinity on purpose. If the first logged step is not the
 weights may have broken in between.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
 from stayfinite.rules.rule import AGAINST, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote

@@ -30,8 +30,6 @@ below 6e-8 is 0, so an eps of 1e-8 has no effect.
 1e-12 in fp32 on ordinary activations (BERT, ViT) is harmless: variances are never near it.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import finite

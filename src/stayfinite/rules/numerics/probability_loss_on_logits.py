@@ -32,8 +32,6 @@ If the log shows NaN before the assertion, the cause is earlier. A negative loss
 and for policies.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
@@ -108,7 +106,9 @@ def _keras(facts: Facts) -> Clues:
 RULE = Rule(
     code="SF606",
     fix="use BCEWithLogitsLoss (or cross_entropy) on the raw logits and remove the sigmoid; targets between 0 and 1",
-    proofs={"loss.input_outside_unit": "a loss on probabilities gets values outside 0 to 1"},
+    proofs={
+        # Whether a loss on probabilities was given values outside 0 to 1.
+        "loss.input_outside_unit": "a loss on probabilities gets values outside 0 to 1",
+    },
     beats=("nan-loss", "label-out-of-range", "flipped-sign", "loss-collapse"),
-    observes={"loss.input_outside_unit": "whether a loss on probabilities was given values outside 0 to 1"},
 )

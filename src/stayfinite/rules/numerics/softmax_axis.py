@@ -26,8 +26,6 @@ Normalizing over the batch is meant in contrastive losses (both axes of a simila
 slot attention.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
 

@@ -25,8 +25,6 @@ A softmax for a metric, for sampling, for attention or for a soft *target* is ri
 teacher and log-softmax of the student.
 """
 
-from __future__ import annotations
-
 import math
 import re
 
@@ -175,7 +173,9 @@ RULE = Rule(
     code="SF605",
     severity="warning",
     fix="give cross entropy the raw logits (remove the softmax); use softmax only for metrics",
-    proofs={"loss.input_is_probability": "the rows given to cross entropy are non-negative and sum to 1"},
+    proofs={
+        # Whether the rows given to cross entropy are non-negative and sum to 1.
+        "loss.input_is_probability": "the rows given to cross entropy are non-negative and sum to 1",
+    },
     beats=("lr-too-low", "bad-initial-loss", "vanishing-gradient"),
-    observes={"loss.input_is_probability": "whether the rows given to cross entropy are non-negative and sum to 1"},
 )

@@ -31,8 +31,6 @@ Mask the *input* first, then compute, then select (the double where):
 (metrics, sampling) does not matter.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

@@ -29,8 +29,6 @@ A sum is right when the learning rate was chosen for it (many VAE and detection 
 `high-initial-loss`.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 

@@ -31,8 +31,6 @@ Dropout, label smoothing, auxiliary losses and augmentation make the training lo
 rarely by exactly k. With Adam a constant factor is harmless except for clipping and eps.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from statistics import median

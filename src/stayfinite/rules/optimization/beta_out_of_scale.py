@@ -25,8 +25,6 @@ from a sweep. An exponent is missing.
 and are not judged.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import PROOF, Rule
 
 RULE = Rule(

@@ -31,8 +31,6 @@ generator of its own changes between passes; the test reports it. A batch that i
 further.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -27,8 +27,6 @@ been done.
 In bf16 and fp32 there is no scale, and a disabled scaler (`GradScaler(enabled=False)`) changes nothing.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import BACKWARD, CLIP, SCALE, UNSCALE, Call, calls
 from stayfinite.rules.optimization.rates import optimizer_of

@@ -28,8 +28,6 @@ and saves every 500 steps by default.
 A script may change a setting after it has been read: what is judged are the values as they are written.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clues, Rule, quote
 

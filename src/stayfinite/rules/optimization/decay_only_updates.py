@@ -30,8 +30,6 @@ Rows of an embedding whose tokens are rare get zero gradients in most batches an
 and small.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 

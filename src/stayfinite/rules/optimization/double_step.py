@@ -29,8 +29,6 @@ Two optimizers with one step each, sharpness-aware and look-ahead methods, and s
 by design.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 

@@ -26,8 +26,6 @@ The chosen log-probability falls a little in most DPO runs and then stays. Batch
 levels over many lines are compared, not single ones.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(

@@ -28,8 +28,6 @@ Entropy falls in every run that learns, and may end near 0 when the task is solv
 Supervised and preference training sample nothing: their entropy is not judged.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(

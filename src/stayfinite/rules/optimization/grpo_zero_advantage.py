@@ -34,8 +34,6 @@ logged value is only the KL term. With `grad_norm` and `reward_std` above 0 the 
 rewards in each batch are normal.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from statistics import median

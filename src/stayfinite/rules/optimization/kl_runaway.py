@@ -32,8 +32,6 @@ A KL that grows to a plateau is how training moves; with `beta=0.0` a plateau of
 PPO and KTO log the KL of whole answers, where 10 is ordinary: those numbers are not judged.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(

@@ -26,8 +26,6 @@ Read ten of the longest answers with their rewards. Then:
 Reasoning grows longer as it gets better. Well under the limit, with hardly an answer cut, that is learning.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(

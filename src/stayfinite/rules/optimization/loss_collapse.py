@@ -30,8 +30,6 @@ In GRPO the printed loss is 0.0 while gradients and rewards are alive. A separab
 that are printed with few digits look constant.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 

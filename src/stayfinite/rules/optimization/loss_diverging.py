@@ -30,8 +30,6 @@ A new phase (longer sequences, other data, unfrozen layers, a curriculum) lifts 
 reinforcement learning the loss does not measure progress. A value that is logged as a sum grows with the batch.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule
 

@@ -37,8 +37,6 @@ Cosine with restarts, cyclic and one-cycle schedules rise again by design; layer
 was set.
 """
 
-from __future__ import annotations
-
 import math
 import re
 
@@ -181,14 +179,12 @@ RULE = Rule(
     code="SF203",
     fix="step the schedule once per update, after the optimizer, and set its length in that unit",
     proofs={
+        # How the schedule, run ahead without training, breaks its shape; empty if not.
         "schedule.breaks_shape": "the schedule is broken: {}",
+        # Learning rates of the optimizer, where one is not finite.
         "optimizer.lr_not_finite": "the learning rate is NaN or inf: {}",
     },
     beats=("lr-zero", "lr-too-low", "loss-diverging"),
-    observes={
-        "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its shape; empty if not",
-        "optimizer.lr_not_finite": "learning rates of the optimizer, where one is not finite",
-    },
     plans={"plan.schedule": PROOF},
     mild_plans={"plan.warmup_too_long": PROOF},
 )

@@ -48,8 +48,6 @@ falls to next to 0 right before NaN is log(0) or a division by it (SF601): a rat
 single spike that recovers is a hard batch (SF213).
 """
 
-from __future__ import annotations
-
 import math
 
 from stayfinite.rules.facts import Facts

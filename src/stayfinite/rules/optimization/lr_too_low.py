@@ -30,8 +30,6 @@ work at 1e-6 and below: look at the rewards, not at the loss. In bf16 weights, u
 usual (SF107).
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_limits import too_low
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule

@@ -31,8 +31,6 @@ The first line of a warmup and the last line of a decay to zero are right. A rat
 0.000000`) may be 1e-7. Frozen parameter groups may have rate 0 by intent.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 

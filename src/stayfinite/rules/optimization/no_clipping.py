@@ -27,8 +27,6 @@ Norms that are large and even are a matter of scale, not of clipping. A NaN norm
 comes from.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import CLIP, calls, shows_a_loop
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule

@@ -30,8 +30,6 @@ Fine-tuning at 1e-5 often does well without warmup. SGD needs it for large batch
 very first step has another cause.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.going_bad import went_bad

@@ -26,8 +26,6 @@ Accumulating over a few batches by intent is the same thing, bounded. The norm m
 steps on one batch.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

@@ -36,8 +36,6 @@ Frozen parts are missing on purpose. A `No inf checks` assertion also comes when
 see 4xx.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

@@ -25,8 +25,6 @@ rate, twice the decay, moments that are advanced twice with the same gradient.
 Two optimizers that share a parameter on purpose (alternating objectives) are two lists; each of them has it once.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clues, Rule, quote
 
@@ -42,6 +40,8 @@ def judge(facts: Facts) -> Clues:
 RULE = Rule(
     code="SF220",
     fix="use model.named_parameters(), which lists a tied weight once, and put each into exactly one group",
-    proofs={"optimizer.twice": "in the optimizer more than once: {}"},
-    observes={"optimizer.twice": "names of parameters that the optimizer's groups hold more than once, a list"},
+    proofs={
+        # Names of parameters that the optimizer's groups hold more than once, a list.
+        "optimizer.twice": "in the optimizer more than once: {}",
+    },
 )

@@ -27,8 +27,6 @@ Single large ratios in the first steps are noise. Losses that clip per sequence 
 tokens from the start: a high share that does not rise is not judged.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import PROOF, Rule
 
 RULE = Rule(

@@ -26,8 +26,6 @@ In the first step policy and reference are equal, and the KL is 0. Loops without
 to move: leave the signal out.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import PROOF, Rule
 
 RULE = Rule(

@@ -23,8 +23,6 @@ A curriculum that moves to harder prompts lowers the reward by design. Rewards t
 a level over many lines is judged.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(

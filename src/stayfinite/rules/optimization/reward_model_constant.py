@@ -21,8 +21,6 @@ training with it as a reward teaches nothing: every advantage is 0.
 Scores in low precision are equal in the first steps; they are judged after 13 of them.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(

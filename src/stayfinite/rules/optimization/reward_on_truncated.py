@@ -24,8 +24,6 @@ Tasks that score a text of fixed length (a continuation's sentiment) cut every a
 A model that has yet to learn its end begins with many cut answers, and their share falls.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(

@@ -31,8 +31,6 @@ An asynchronous sampler is some updates behind by design, which adds to the diff
 several nats: the mean is judged.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
 

@@ -30,8 +30,6 @@ Spikes that come more often and higher have another cause: the rate (SF201), Ada
 A row with NaN in it is SF301.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.course import lone_spike

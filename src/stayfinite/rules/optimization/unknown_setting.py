@@ -23,8 +23,6 @@ a plain dict.
 A program of one's own may have a setting whose name is close to another one's by chance.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clues, Rule, quote
 

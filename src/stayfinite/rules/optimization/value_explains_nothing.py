@@ -25,8 +25,6 @@ In the first updates nothing is explained yet. Where all rewards are equal there
 value is learning.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(

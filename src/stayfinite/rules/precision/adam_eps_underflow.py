@@ -29,8 +29,6 @@ Very small values (1e-15, 1e-30) copied from other code cause it in fp32 too, wh
 With fp32 states 1e-8 is right, whatever precision the forward pass has. bf16 has fp32's range and holds 1e-8.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.rules.facts import Facts

@@ -37,8 +37,6 @@ Data on another device than the model gives a similar message that names `torch.
 should be.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 

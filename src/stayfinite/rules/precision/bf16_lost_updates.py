@@ -31,8 +31,6 @@ With large learning rates (1e-4 and above, adapters trained from zero) enough up
 frozen bf16 base under fp32 adapters loses nothing.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule, reaches
 

@@ -36,8 +36,6 @@ On an Ampere card the message means that torch does not see it: look at `torch.c
 the build.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.rules.facts import Facts

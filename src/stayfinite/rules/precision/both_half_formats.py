@@ -25,8 +25,6 @@ Switches of two trainings in one file (two models, two stages) do not meet. `fp1
 switch: it concerns the evaluation alone.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clues, Rule, quote
 

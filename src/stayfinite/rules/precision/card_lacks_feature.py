@@ -25,8 +25,6 @@ services get another card from one day to the next.
 FlashAttention 1 runs on Turing (T4, RTX 20). A fork of FlashAttention 2 for Turing exists.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.cards import card_named
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule

@@ -36,8 +36,6 @@ trainable parameters have to be fp32.
 An fp16 base that is wholly frozen under fp32 adapters is fine, as is DeepSpeed's fp16 mode, which keeps an fp32 copy.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.rules.facts import Facts
@@ -76,7 +74,10 @@ RULE = Rule(
         "load the weights in fp32 (dtype=torch.float32) and let mixed precision cast, or train in bf16 (bf16=True, "
         "fp16=False)"
     ),
-    proofs={"optimizer.half_parameters_scaled": "the optimizer holds fp16 parameters and a gradient scaler is in use"},
+    proofs={
+        # Whether a scaler is used and the optimizer holds fp16 parameters.
+        "optimizer.half_parameters_scaled": "the optimizer holds fp16 parameters and a gradient scaler is in use",
+    },
     beats=(
         "pure-fp16-weights",
         "fp16-overflow",
@@ -85,6 +86,5 @@ RULE = Rule(
         "adam-eps-underflow",
         "loss-collapse",
     ),
-    observes={"optimizer.half_parameters_scaled": "whether a scaler is used and the optimizer holds fp16 parameters"},
     plans={"plan.double_fp16": STRONG + HINT},
 )

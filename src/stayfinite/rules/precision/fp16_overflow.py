@@ -39,8 +39,6 @@ overflowed, not the model, and nothing is wrong. NaN that fp32 shows as well has
 Skipping step. Gradients are non-finite, weights were not updated.` comes from bf16 and fp32, where no scale is in use.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import (
     FINE_OTHERWISE,

@@ -35,8 +35,6 @@ Inference in fp16 often survives where training does not. Loss 0.0 from the firs
 label (SF302): count the labels that are not -100. With bf16 or fp32 in the settings this cannot be the cause.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.model_families import SUREST
 from stayfinite.rules.precision.half_range import against_half, collapse, half_of, likely_half, overflow_sign

@@ -28,8 +28,6 @@ Gradients that are exactly 0 in fp32 as well come from a detached loss, dead uni
 Rows of an embedding that no token of the batch uses have zero gradients by right.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
 from stayfinite.rules.precision.half_range import against_half

@@ -26,8 +26,6 @@ one. The loss climbs away from the bf16 run, or becomes NaN.
 Early in training a loss up to a few percent above bf16's is usual and closes. NaN in bf16 as well has another cause.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.fp8_settings import ROWWISE
 from stayfinite.rules.rule import AGAINST, FAIR, REFUTED, Clue, Clues, Rule

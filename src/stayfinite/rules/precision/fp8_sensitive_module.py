@@ -25,8 +25,6 @@ changes the answer. The run trains, with a loss that stays above bf16's, or with
 Large heads were trained in fp8 with rowwise or MX scales. Compare the losses of 1,000 steps with and without.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
 from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote

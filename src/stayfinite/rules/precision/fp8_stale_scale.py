@@ -30,8 +30,6 @@ A long history is slow to come down after an outlier, which costs precision and 
 releases of Transformer Engine.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.checkpoint.restart import resumed
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.fp8_settings import EightBits

@@ -27,8 +27,6 @@ there. A layer that does not fit stops the run at its first step.
 Emulated fp8 (`emulate=True`) takes every shape, at the cost of speed.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

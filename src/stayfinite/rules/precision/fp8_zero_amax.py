@@ -25,8 +25,6 @@ or row of zeros that is a division by 0. The scale is infinite, and 0 times infi
 A library's own training cast is bounded; NaN there has another cause.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

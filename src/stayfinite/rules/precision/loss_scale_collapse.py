@@ -37,8 +37,6 @@ Skips at the very beginning, while the scale comes down from 65,536, or one skip
 losses between them, are how dynamic scaling works (SF901).
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import collapse
 from stayfinite.rules.rule import HINT, PROOF, Clue, Clues, Rule

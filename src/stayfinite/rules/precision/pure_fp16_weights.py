@@ -30,8 +30,6 @@ A frozen fp16 base under fp32 adapters is fine. So are frameworks that load in f
 own (DeepSpeed, Megatron, FSDP with a mixed-precision policy over fp32 parameters).
 """
 
-from __future__ import annotations
-
 import math
 import re
 

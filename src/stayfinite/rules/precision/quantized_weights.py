@@ -32,8 +32,6 @@ QLoRA as above trains as well as half precision does. 8-bit *optimizers* (`adamw
 this. GPTQ and AWQ models can carry adapters too.
 """
 
-from __future__ import annotations
-
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex

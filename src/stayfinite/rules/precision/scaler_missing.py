@@ -28,8 +28,6 @@ The loop has a scaler and the check was not given it. A fixed loss scale written
 does the same work. Evaluation needs none.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import STRONG, Clue, Clues, Rule
 

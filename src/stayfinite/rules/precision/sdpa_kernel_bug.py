@@ -33,8 +33,6 @@ If math attention is NaN as well, look at the mask (SF603) or at the scores' ran
 between kernels are rounding.
 """
 
-from __future__ import annotations
-
 import math
 
 from stayfinite.rules.facts import Facts

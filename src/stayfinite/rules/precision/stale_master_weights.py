@@ -30,8 +30,6 @@ A loss that rises for some steps after resuming without optimizer moments or war
 there.
 """
 
-from __future__ import annotations
-
 import math
 
 from stayfinite.core.lazy_regex import lazy_regex
