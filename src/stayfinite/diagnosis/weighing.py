@@ -158,13 +158,4 @@ def _finding(likely: Likely) -> Finding:
     telling = [each for each in likely.because if len(each) > LONGEST_FILLER and not each.startswith(SAID_ABOVE)]
     said = ", ".join(f"'{each}'" if " " not in each else each for each in telling)
     why = f"runs like this one ({said}) often had it" if said else "it is a frequent cause"
-    return Finding(
-        code=rule.code,
-        cause=rule.slug,
-        severity=rule.severity,
-        confidence=0.0,
-        where="",
-        title=rule.title,
-        evidence=(f"a guess: {why}; no clue in the text decides",),
-        fix=rule.fix,
-    )
+    return rule.finding(0.0, "", [f"a guess: {why}; no clue in the text decides"])

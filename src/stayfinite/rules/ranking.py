@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from stayfinite.core.finding import Finding, Severity
+from stayfinite.core.finding import Finding
 from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule, confidence, quote
@@ -118,20 +118,10 @@ def _finding(suspect: Suspect) -> Finding:
     against = [clue for clue in suspect.clues if clue.weight < 0]
     lines = [_line(clue) for clue in telling[:MOST_EVIDENCE]] + [f"against it: {_line(clue)}" for clue in against]
     where = next((clue.where for clue in telling if clue.where), "")
-    return Finding(
-        code=suspect.rule.code,
-        cause=suspect.rule.slug,
-        severity=_severity(suspect.rule, telling),
-        confidence=round(suspect.confidence, 2),
-        where=where,
-        title=suspect.rule.title,
-        evidence=tuple(lines),
-        fix="; ".join(dict.fromkeys(clue.fix for clue in telling if clue.fix)) or suspect.rule.fix,
-    )
-
-
-def _severity(rule: Rule, telling: list[Clue]) -> Severity:
-    return "warning" if rule.severity == "error" and all(clue.mild for clue in telling) else rule.severity
+    fix = "; ".join(dict.fromkeys(clue.fix for clue in telling if clue.fix))
+    found = suspect.rule.finding(round(suspect.confidence, 2), where, lines, fix=fix)
+    mild = found.severity == "error" and all(clue.mild for clue in telling)
+    return replace(found, severity="warning") if mild else found
 
 
 def _line(clue: Clue) -> str:

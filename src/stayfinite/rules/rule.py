@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stayfinite.core.finding import Severity
+from stayfinite.core.finding import Finding, Severity
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short, number_in
 
@@ -139,6 +139,21 @@ class Rule:
         """The text under one of the page's headings."""
         _, _, rest = self.page.partition(f"## {title}\n")
         return rest.partition("\n## ")[0].strip()
+
+    def finding(
+        self, confidence: float, where: str, evidence: Iterable[str], *, title: str = "", fix: str = ""
+    ) -> Finding:
+        """This cause, seen: with the rule's own title and fix where no better ones are known."""
+        return Finding(
+            code=self.code,
+            cause=self.slug,
+            severity=self.severity,
+            confidence=confidence,
+            where=where,
+            title=title or self.title,
+            evidence=tuple(evidence),
+            fix=fix or self.fix,
+        )
 
     def clues(self, facts: Facts) -> Clues:
         """What speaks for and against it: what its judge says, and what is declared."""
