@@ -19,16 +19,9 @@ RESUMED = (
 """Messages that announce a resume from a checkpoint."""
 
 SWITCH = (
-    "resume_from_checkpoint",
-    "resume",
-    "resume_from",
-    "auto_resume",
-    "resume_path",
-    "load_checkpoint",
-    "restore_file",
-    "ckpt_path",
-    "finetune_from",
-)
+    "resume_from_checkpoint", "resume", "resume_from", "auto_resume", "resume_path", "load_checkpoint", "restore_file",
+    "ckpt_path", "finetune_from",
+)  # fmt: skip
 """Settings that request it."""
 
 WINDOW = 5

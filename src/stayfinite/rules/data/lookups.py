@@ -71,30 +71,11 @@ _POSITION_TABLES = {
 }
 _NO_TABLE = len(_POSITION_TABLES)
 _LENGTHS = (
-    "max_length",
-    "max_seq_length",
-    "max_seq_len",
-    "max_sequence_length",
-    "block_size",
-    "model_max_length",
-    "cutoff_len",
-    "max_source_length",
-    "max_len",
-    "seq_length",
-    "seq_len",
-    "max_words",
-    "model_max_len",
-    "max_input_length",
-    "max_tokens",
-    "sequence_len",
-    "max_target_length",
-    "context_length",
-    "input_length",
-    "input_len",
-    "sequence_length",
-    "max_source_len",
-    "max_text_length",
-)
+    "max_length", "max_seq_length", "max_seq_len", "max_sequence_length", "block_size", "model_max_length",
+    "cutoff_len", "max_source_length", "max_len", "seq_length", "seq_len", "max_words", "model_max_len",
+    "max_input_length", "max_tokens", "sequence_len", "max_target_length", "context_length", "input_length",
+    "input_len", "sequence_length", "max_source_len", "max_text_length",
+)  # fmt: skip
 _WRITTEN_LENGTH = lazy_regex(
     r"\b(?:max_(?:seq(?:uence)?_)?len(?:gth)?|block_size|(?:input|sequence|text)[ _]len(?:gth)?|seq_len(?:gth)?)\b"
     r"(?: ?[=:] ?| of (?:up to )?| up to )(\d+)|\binput_ids\b.{0,20}(?:shape|size)\W{1,12}\d+, ?(\d+)",

@@ -60,38 +60,10 @@ _REFUSAL = (
     r"maximum (?:context|sequence) length (?:is|of) \d+|larger than (?:the )?max(?:imum)? (?:position|sequence)|"
     r"input image size \(.{3,20}\) doesn'?t match model"
 )
-TABLES = frozenset(
-    {
-        50,
-        76,
-        77,
-        99,
-        100,
-        128,
-        196,
-        197,
-        256,
-        257,
-        448,
-        511,
-        512,
-        513,
-        514,
-        577,
-        1023,
-        1024,
-        1025,
-        1026,
-        2047,
-        2048,
-        2050,
-        4095,
-        4096,
-        4098,
-        1500,
-        5000,
-    }
-)
+TABLES = frozenset({
+    50, 76, 77, 99, 100, 128, 196, 197, 256, 257, 448, 511, 512, 513, 514, 577, 1023, 1024, 1025, 1026, 2047, 2048,
+    2050, 4095, 4096, 4098, 1500, 5000,
+})  # fmt: skip
 """Usual sizes of position tables, and their last index, which old torch prints."""
 
 

@@ -34,20 +34,10 @@ from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import finite, measured
 
 _NAMES = (
-    "dropout",
-    "dropout_rate",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "attention_dropout",
-    "resid_pdrop",
-    "embd_pdrop",
-    "attn_pdrop",
-    "lora_dropout",
-    "classifier_dropout",
-    "drop_rate",
-    "p_dropout",
+    "dropout", "dropout_rate", "hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout",
+    "resid_pdrop", "embd_pdrop", "attn_pdrop", "lora_dropout", "classifier_dropout", "drop_rate", "p_dropout",
     "hidden_dropout",
-)
+)  # fmt: skip
 DROWNS = 0.95
 """Dropping this share leaves only noise."""
 HIGH = 0.6

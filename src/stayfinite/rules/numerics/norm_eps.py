@@ -36,18 +36,9 @@ from stayfinite.rules.signs.numbers import finite
 from stayfinite.rules.signs.witness import not_finite
 
 _NAMES = (
-    "layer_norm_eps",
-    "layernorm_epsilon",
-    "layer_norm_epsilon",
-    "rms_norm_eps",
-    "norm_eps",
-    "norm_epsilon",
-    "batch_norm_eps",
-    "bn_eps",
-    "ln_eps",
-    "group_norm_eps",
-    "eps_norm",
-)
+    "layer_norm_eps", "layernorm_epsilon", "layer_norm_epsilon", "rms_norm_eps", "norm_eps", "norm_epsilon",
+    "batch_norm_eps", "bn_eps", "ln_eps", "group_norm_eps", "eps_norm",
+)  # fmt: skip
 HALF_SMALLEST = 6e-8
 """The smallest positive fp16 value."""
 
