@@ -49,7 +49,7 @@ from stayfinite.rules.data.lookups import (
 )
 from stayfinite.rules.data.position_out_of_range import POSITIONS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 
 VOCABULARY = 5000
 """A table of at least this many rows is a vocabulary; position tables had at most 4,098 before RoPE."""
@@ -57,7 +57,6 @@ VOCABULARY = 5000
 
 def judge(facts: Facts) -> Clues:
     """Clues: a failed lookup, and signs that it was the vocabulary's."""
-    yield from _observed(facts)
     failure, vague, scatter = lookup_failure(facts), bare_assert(facts), facts.said(SCATTER)
     told = failure or scatter
     asked = None if told is None else asked_and_rows(told)
@@ -105,12 +104,6 @@ def _against(facts: Facts) -> Clues:
         yield Clue(f"inputs are longer than the position table ({longest[1]}; {limit[1]})", AGAINST, longest[2])
 
 
-def _observed(facts: Facts) -> Clues:
-    seen = facts.seen("data.token_ids_out_of_range")
-    if seen is not None and seen.value:
-        yield Clue(f"token ids outside the embedding: {seen.value}", PROOF, seen.where)
-
-
 RULE = Rule(
     code="SF303",
     fix=(
@@ -119,5 +112,8 @@ RULE = Rule(
     ),
     prior=-3.0,
     beats=("environment", "hardware", "nan-loss"),
-    observes={"data.token_ids_out_of_range": "the ids of a batch that the embedding has no row for, a list"},
+    proofs={
+        # The ids of a batch that the embedding has no row for, a list.
+        "data.token_ids_out_of_range": "token ids outside the embedding: {}",
+    },
 )

@@ -43,7 +43,6 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.known import in_short
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSAL = (
@@ -83,9 +82,6 @@ def judge(facts: Facts) -> Clues:
         step = facts.said(r"optimizer\.step\(\)|torch[/.]optim[/.]|exp_avg|momentum_buffer|buf\.mul_\(momentum")
         yield from quote(step, HINT, "raised in the optimizer's step: its state is on another device ({})")
     yield from quote(facts.said(_CONVERSION), STRONG + FAIR)
-    mixed = facts.seen("device.mixed")
-    if mixed and mixed.value:
-        yield Clue(f"tensors on different devices: {in_short(mixed.value)}", PROOF, mixed.where)
 
 
 def _two_places(facts: Facts) -> Message | None:
@@ -113,7 +109,8 @@ RULE = Rule(
     ".to(device); "
     "register constants as buffers",
     beats=("nan-loss", "resume-state-missing", "environment", "upstream-bug"),
-    observes={
-        "device.mixed": "names of parameters, buffers or inputs that are not on the model's device; empty when none"
+    proofs={
+        # Names of parameters, buffers or inputs that are not on the model's device; empty when none.
+        "device.mixed": "tensors on different devices: {}",
     },
 )
