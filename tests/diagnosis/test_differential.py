@@ -103,7 +103,7 @@ def test_every_experiment_says_what_to_do_and_can_come_out_two_ways() -> None:
     for experiment in EXPERIMENTS:
         assert experiment.do
         assert experiment.fine != experiment.bad
-        assert experiment.if_fine or experiment.if_bad
+        assert experiment.says
 
 
 AT_CHANCE = "".join(f"iter {100 * at} | loss {loss} | lr 1.0e-03\n" for at, loss in

@@ -17,7 +17,7 @@ FINE = Example(
 
 def rule(slug, *clues, beats=(), severity="error", code="SF101"):
     return Rule(
-        code=code, slug=slug, severity=severity, title="T.", fix="f", judge=lambda facts: clues, page="P.", beats=beats
+        code=code, slug=slug, severity=severity, fix="f", judge=lambda facts: clues, page="P.", beats=beats
     )
 
 

@@ -39,6 +39,6 @@ def run(arguments: Sequence[str]) -> int:
     for family, members in groupby(rules, key=family_of):
         print(f"\n{family}")
         for rule in members:
-            print(f"  {rule.code}  {rule.slug:<{width}}  {rule.heading.rstrip('.')}")
+            print(f"  {rule.code}  {rule.slug:<{width}}  {rule.title.rstrip('.')}")
     print("\nstayfinite explain CODE explains one: meaning, causes, fix.")
     return 0

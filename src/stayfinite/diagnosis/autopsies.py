@@ -30,18 +30,19 @@ def proved_cause(told: Mapping[str, Any], where: str) -> Finding | None:
         confidence = float(told["confidence"])
         if not 0.0 < confidence <= 1.0:  # nor NaN
             return None
-        return Finding(
-            code=rule.code,
-            cause=rule.slug,
-            severity=rule.severity,
-            confidence=min(0.99, confidence),
-            where=where,
-            title=rule.title,
-            evidence=(f"{where}: {told['verdict']}",),
-            fix=str(told["fix"]["text"]) or rule.fix,
-        )
+        told_by = [f"{where}: {told['verdict']}"]
+        return rule.finding(min(0.99, confidence), where, told_by, fix=str(told["fix"]["text"]))
     except (ValueError, KeyError, TypeError, OverflowError, UsageError):
         return None
+
+
+def record_in(text: str | bytes) -> dict[str, Any]:
+    """The JSON object in a file or on a line of one; empty where it is half of one or something else."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def surest(findings: Iterable[Finding]) -> list[Finding]:
@@ -57,7 +58,7 @@ def _finding(path: Path) -> Finding | None:
     try:
         if path.stat().st_size > LARGEST:
             return None
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return None  # half a file: the log is still there
+        told = record_in(path.read_bytes())
+    except OSError:
+        return None  # the log is still there
     return proved_cause(told, str(path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,12 @@ BY_HAND = "KeyboardInterrupt"
 """The error of a loop that somebody ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Course:
     """What a run went through, apart from its numbers. Searching for an fp16 scale is no refusal here."""
 
+    directory: Path = Path()
+    """Of the run."""
     seen: int = 0
     """Steps."""
     refused: int = 0
@@ -59,68 +61,13 @@ class Course:
     """The newest step that touched the weights was not finite."""
     silent_seconds: float | None = None
     """Set where no step has come for far longer than usual."""
-    known: tuple[Finding, ...] = ()
-    """What autopsies proved and the guard reported lately."""
-
-
-class CourseBook:
-    """Takes the steps and events of a run, and tells its course."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self.seen = self.refused = 0
-        self.ended = ""
-        """As in ``Course``."""
-        self._proved: list[Finding] = []
-        self._because = ""
-        self._by_hand = False
-        self._reported: dict[str, tuple[int, Finding]] = {}
-        self._lately = self._in_a_row = self._calm = self._since_rung = 0
-        self._last_refused: Step | None = None
-        self._rung: tuple[str, int | None] | None = None
-        self._bad_now = False
-
-    def take_step(self, step: Step) -> None:
-        """One more step."""
-        self.seen += 1
-        if step.refused:
-            self.refused += 1
-            if step.code != Code.SCALE_SEARCH:
-                self._refuse(step)
-            return
-        self._bad_now = not (_good(step.loss) and _good(step.grad_norm))
-        self._in_a_row = 0
-        self._calm += 1
-        if self._calm >= CALM:
-            self._lately = 0
-        self._since_rung += 1
-        if self._since_rung >= CALM:
-            self._rung = None
-
-    def take_event(self, record: Mapping[str, Any]) -> None:
-        """One more event of the first rank, or an autopsy of any."""
-        event = record["event"]
-        if event in ENDS:
-            self.ended = str(event)
-            self._by_hand = event == "failed" and error_of(record) == BY_HAND
-            self._because = ": ".join(str(record[name])[:400] for name in ("reason", "error") if record.get(name))
-        elif event in STARTS:
-            self.ended, self._because, self._by_hand = "", "", False
-        elif event == "autopsy":
-            self._take_autopsy(record)
-        elif event == "rollback" and record.get("code") == HARM:
-            step = record.get("step")
-            self._rung, self._since_rung = ("rollback", step if isinstance(step, int) else None), 0
-        elif (finding := finding_of(record)) is not None:
-            self._reported[finding.cause] = (self.seen, finding)
-
-    def _take_autopsy(self, record: Mapping[str, Any]) -> None:
-        # The event says it all. The file of the incident is written by a thread, and may come later or never.
-        incident = record.get("incident")
-        place = self._directory / incident[:200] / AUTOPSY if isinstance(incident, str) else self._directory / EVENTS
-        finding = proved_cause(record, str(place))
-        if finding is not None:
-            self._proved = surest([*self._proved, finding])
+    _calm: int = 0
+    """Accepted steps since the last refused one."""
+    _since_rung: int = 0
+    """Accepted steps since the last rung."""
+    _proved: list[Finding] = field(default_factory=list)
+    _reported: dict[str, tuple[int, Finding]] = field(default_factory=dict)
+    """What the guard reported, and at which step."""
 
     @property
     def known(self) -> tuple[Finding, ...]:
@@ -133,34 +80,53 @@ class CourseBook:
         ]
         return (*self._proved, *reported)
 
-    def course(self, silent_seconds: float | None) -> Course:
-        """What it came to so far."""
-        refused, rung = self._last_refused, self._rung
-        return Course(
-            seen=self.seen,
-            refused=self.refused,
-            lately=self._lately,
-            in_a_row=self._in_a_row,
-            last_refused=None if refused is None else refused.step,
-            last_code="" if refused is None else refused.code,
-            rung="" if rung is None else rung[0],
-            rung_step=None if rung is None else rung[1],
-            ended=self.ended,
-            ended_because=self._because,
-            by_hand=self._by_hand,
-            bad_now=self._bad_now,
-            silent_seconds=silent_seconds,
-            known=self.known,
-        )
+    def take_step(self, step: Step) -> None:
+        """One more step."""
+        self.seen += 1
+        if step.refused:
+            self.refused += 1
+            if step.code != Code.SCALE_SEARCH:
+                self._refuse(step)
+            return
+        self.bad_now = any(value is not None and not math.isfinite(value) for value in (step.loss, step.grad_norm))
+        self.in_a_row = 0
+        self._calm += 1
+        if self._calm >= CALM:
+            self.lately = 0
+        self._since_rung += 1
+        if self._since_rung >= CALM:
+            self.rung, self.rung_step = "", None
+
+    def take_event(self, record: Mapping[str, Any]) -> None:
+        """One more event of the first rank, or an autopsy of any."""
+        event = record["event"]
+        if event in ENDS:
+            self.ended = str(event)
+            self.by_hand = event == "failed" and error_of(record) == BY_HAND
+            self.ended_because = ": ".join(str(record[name])[:400] for name in ("reason", "error") if record.get(name))
+        elif event in STARTS:
+            self.ended, self.ended_because, self.by_hand = "", "", False
+        elif event == "autopsy":
+            self._take_autopsy(record)
+        elif event == "rollback" and record.get("code") == HARM:
+            step = record.get("step")
+            self.rung, self.rung_step, self._since_rung = "rollback", step if isinstance(step, int) else None, 0
+        elif (finding := finding_of(record)) is not None:
+            self._reported[finding.cause] = (self.seen, finding)
+
+    def _take_autopsy(self, record: Mapping[str, Any]) -> None:
+        # The event says it all. The file of the incident is written by a thread, and may come later or never.
+        incident = record.get("incident")
+        place = self.directory / incident[:200] / AUTOPSY if isinstance(incident, str) else self.directory / EVENTS
+        finding = proved_cause(record, str(place))
+        if finding is not None:
+            self._proved = surest([*self._proved, finding])
 
     def _refuse(self, step: Step) -> None:
-        self._lately += 1
-        self._in_a_row += 1
+        self.lately += 1
+        self.in_a_row += 1
         self._calm = 0
-        self._last_refused = step
+        self.last_refused, self.last_code = step.step, step.code
         if step.decision in RUNGS:
-            self._rung, self._since_rung, self._in_a_row = (step.decision, step.step), 0, 0
-
-
-def _good(value: float | None) -> bool:
-    return value is None or math.isfinite(value)
+            self.rung, self.rung_step = step.decision, step.step
+            self._since_rung = self.in_a_row = 0

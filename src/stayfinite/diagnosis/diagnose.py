@@ -13,7 +13,7 @@ from stayfinite.core.settings import Settings
 from stayfinite.diagnosis.autopsies import AUTOPSY
 from stayfinite.diagnosis.diagnosis import Diagnosis, Source, Verdict
 from stayfinite.diagnosis.own_steps import Refusals, as_judged, refusals_in_rows, unexplained
-from stayfinite.diagnosis.reading import Progress, Reading, read_paths
+from stayfinite.diagnosis.reading import Progress, Reading, read_guarded, read_paths
 from stayfinite.diagnosis.retold import retold_lines, without
 from stayfinite.diagnosis.telling import Told, understand_told
 from stayfinite.diagnosis.weighing import possibilities, weigh
@@ -51,6 +51,11 @@ def diagnose(
     """
     told = understand_told(tell)
     return judge_reading(read_paths([Path(given) for given in (path, *more_paths)], progress), told)
+
+
+def diagnose_guarded(directory: Path) -> Diagnosis:
+    """Judge a run by what the guard itself has written; what is not there is left out."""
+    return judge_reading(read_guarded(directory))
 
 
 def judge_reading(reading: Reading, told: Told | None = None) -> Diagnosis:

@@ -18,17 +18,8 @@ UNTOLD = frozenset({"incident", "replays", "replay-mismatch", "slowest-rank"})
 """The autopsy of it is told, or the step that was refused for it; and who is slowest, every 100 steps, is no news."""
 LONGEST = 600
 _BESIDE = (
-    "version",
-    "time",
-    "event",
-    "step",
-    "batch",
-    "batch_shape",
-    "bad_parameters",
-    "bad_count",
-    "bad_ranks",
-    "rank",
-)
+    "version", "time", "event", "step", "batch", "batch_shape", "bad_parameters", "bad_count", "bad_ranks", "rank",
+)  # fmt: skip
 
 
 def happening_of(record: Mapping[str, Any]) -> Happening | None:

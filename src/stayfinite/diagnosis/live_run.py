@@ -14,7 +14,7 @@ from stayfinite.core.run_status import Happening, RunStatus, State
 from stayfinite.core.series import RunSeries
 from stayfinite.core.settings import Settings
 from stayfinite.core.sketch import Sketch
-from stayfinite.diagnosis.course import STARTS, CourseBook
+from stayfinite.diagnosis.course import STARTS, Course
 from stayfinite.diagnosis.diagnose import judge, with_known
 from stayfinite.diagnosis.diagnosis import Diagnosis
 from stayfinite.diagnosis.happenings import happening_of
@@ -58,7 +58,7 @@ class LiveRun:
         self._happenings: deque[Happening] = deque(maxlen=HAPPENINGS)
         self._pace = Pace()
         self._last: Step | None = None
-        self._book = CourseBook(self.path)
+        self._course = Course(directory=self.path)
         self._modified = 0.0
         self._there = False
 
@@ -84,12 +84,12 @@ class LiveRun:
     @property
     def void(self) -> bool:
         """Whether nothing was read yet."""
-        return not (self._book.seen or self._happenings)
+        return not (self._course.seen or self._happenings)
 
     @property
     def diagnosis(self) -> Diagnosis | None:
         """The last judgment of the rules, with what autopsies have proved and the guard has reported lately."""
-        found, known = self._judge.found, self._book.known
+        found, known = self._judge.found, self._course.known
         if found is None or not known:
             return found
         return replace(found, verdict="sick", findings=with_known(list(found.findings), known))
@@ -99,21 +99,21 @@ class LiveRun:
         last = self._last
         quiet = None if not self._modified else max(0.0, time.time() - self._modified)
         state = self._state(quiet)
-        course = self._book.course(quiet if state == "silent" else None)
+        self._course.silent_seconds = quiet if state == "silent" else None
         total = self._total or self.source.total_steps
         step = None if last is None else last.step
         return RunStatus(
             name=self.name,
             path=str(self.path),
-            health=health_of(self._judge.found, course),
+            health=health_of(self._judge.found, self._course),
             state=state,
-            ended=self._book.ended,
+            ended=self._course.ended,
             step=step,
             total_steps=total,
             minutes=self.source.minutes,
             minutes_over=self._minutes_over(state),
-            seen=self._book.seen,
-            refused=self._book.refused,
+            seen=self._course.seen,
+            refused=self._course.refused,
             loss=None if last is None else last.loss,
             grad_norm=None if last is None else last.grad_norm,
             lr=None if last is None else last.lr,
@@ -160,12 +160,12 @@ class LiveRun:
 
     def _take_step(self, step: Step) -> None:
         self._last = step
-        self._book.take_step(step)
+        self._course.take_step(step)
         if step.loss is not None:
             self._losses.add(step.loss)
         if step.grad_norm is not None:
             self._norms.add(step.grad_norm)
-        line = self._book.seen
+        line = self._course.seen
         if not step.refused:
             self._series.add(line, step.step, step.loss, step.grad_norm, step.lr, step.loss_scale)
         elif step.code == Code.SCALE_SEARCH:
@@ -178,7 +178,7 @@ class LiveRun:
             self._happenings.append(happening)
         if record.get("rank") and record["event"] != "autopsy":
             return
-        self._book.take_event(record)
+        self._course.take_event(record)
         if record["event"] in STARTS and happening is not None and happening.step is not None:
             begun = moment(happening.time)
             if begun is not None:
@@ -196,11 +196,11 @@ class LiveRun:
             return Settings()
 
     def _state(self, quiet: float | None) -> State:
-        if self._book.ended:
+        if self._course.ended:
             return "ended"
         if not self._there:
-            return "gone" if self._book.seen else "waiting"
-        if not self._book.seen:
+            return "gone" if self._course.seen else "waiting"
+        if not self._course.seen:
             return "waiting"
         rate = self._pace.rate
         patience = max(SILENCE, USUAL / rate if rate else 0.0)

@@ -6,7 +6,6 @@ that the guard has recorded, and the words of errors.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from stayfinite.core.finding import Finding
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries
+from stayfinite.diagnosis.autopsies import record_in, surest
 from stayfinite.diagnosis.course import STARTS
 from stayfinite.errors import UsageError
 from stayfinite.readers.logs import LogReader
@@ -41,28 +41,27 @@ def own_events(logs: Sequence[Path]) -> list[Path]:
 
 def read_own_events(path: Path) -> tuple[list[Finding], list[RunSeries]]:
     """The findings in a file of events, the surest of each cause, and its errors as messages."""
-    found: dict[str, Finding] = {}
+    found: list[Finding] = []
     errors: list[str] = []
     ended: tuple[int, dict[str, Any]] | None = None
     with path.open("rb") as file:
         for line in file.read(LARGEST).splitlines():
-            record = _object(line)
+            record = record_in(line)
             words = _words(record)
             # A line for a line, so that places are right.
             errors.append(" ".join(words.split()))
             ended = (len(errors), record) if record.get("event") == "failed" else ended
             ended = None if record.get("event") in STARTS else ended
             finding = _finding(record, f"{path}:{len(errors)}") if record.get("event") == "finding" else None
-            if finding is not None and finding.confidence > getattr(found.get(finding.cause), "confidence", 0.0):
-                found[finding.cause] = finding
+            found += [] if finding is None else [finding]
     if ended is not None:  # and was not taken up again: the error with its kind is how the run crashed
         errors[ended[0] - 1] = error_of(ended[1]) or errors[ended[0] - 1]
     if not any(errors):
-        return list(found.values()), []
+        return surest(found), []
     reader = LogReader(str(path))
     reader.feed("\n".join(errors) + "\n")
     reader.close()
-    return list(found.values()), list(reader.series)
+    return surest(found), list(reader.series)
 
 
 def _words(record: dict[str, Any]) -> str:
@@ -76,33 +75,18 @@ def _words(record: dict[str, Any]) -> str:
 def _is_ours(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            record = _object(file.readline(1 << 20))
+            record = record_in(file.readline(1 << 20))
     except OSError:
         return False
     return "version" in record and "event" in record and "time" in record
-
-
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _finding(record: dict[str, Any], where: str) -> Finding | None:
     try:
         rule = rule_of(str(record["cause"]))
         confidence = float(record["confidence"])
-        return Finding(
-            code=rule.code,
-            cause=rule.slug,
-            severity=rule.severity,
-            confidence=min(0.99, max(0.0, confidence)) if math.isfinite(confidence) else 0.0,
-            where=where,
-            title=str(record["title"]),
-            evidence=tuple(f"{where}: {line}" for line in record["evidence"]),
-            fix=str(record["fix"]) or rule.fix,
-        )
+        sure = min(0.99, max(0.0, confidence)) if math.isfinite(confidence) else 0.0
+        evidence = [f"{where}: {line}" for line in record["evidence"]]
+        return rule.finding(sure, where, evidence, title=str(record["title"]), fix=str(record["fix"]))
     except (KeyError, TypeError, ValueError, UsageError):
         return None  # of another version

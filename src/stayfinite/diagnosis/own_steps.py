@@ -8,16 +8,15 @@ rules hear of the skipped steps and of the scale, and its gradient norms are no 
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from stayfinite.core.decision import REFUSING, Action, Code
 from stayfinite.core.finding import Finding
 from stayfinite.core.series import RunSeries
+from stayfinite.diagnosis.autopsies import record_in
 from stayfinite.diagnosis.course import RUNGS
 from stayfinite.readers.runs.directory import STEPS, Step, step_of
 from stayfinite.rules.registry import rule_of
@@ -98,7 +97,7 @@ def refusals_in(path: Path) -> Refusals | None:
     in_a_row = 0
     with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            step = None if any(taken in line for taken in _TAKEN) else step_of(_object(line))
+            step = None if any(taken in line for taken in _TAKEN) else _step_in(line)
             if step is not None and not step.decision:
                 continue
             found.steps += 1
@@ -149,18 +148,9 @@ def unexplained(source: str, refusals: Refusals) -> Finding | None:
     """That values which were not finite were refused and nobody knows why: no harm was done, but something is wrong."""
     if not refusals.not_finite:
         return None
-    rule = rule_of("nan-loss")
     where = f"{source}:{min(refusals.lines)}" if refusals.lines else source
-    return Finding(
-        code=rule.code,
-        cause=rule.slug,
-        severity=rule.severity,
-        confidence=UNEXPLAINED,
-        where=where,
-        title=rule.title,
-        evidence=(f"{where}: {refusals.in_words()}",),
-        fix=WHY_IN_ROWS if refusals.in_rows else WHY,
-    )
+    why = WHY_IN_ROWS if refusals.in_rows else WHY
+    return rule_of("nan-loss").finding(UNEXPLAINED, where, [f"{where}: {refusals.in_words()}"], fix=why)
 
 
 def as_judged(run: RunSeries, refusals: Refusals, *, whole: bool = False) -> RunSeries:
@@ -188,9 +178,6 @@ def _bad(value: float | None) -> bool:
     return value is not None and not math.isfinite(value)
 
 
-def _object(line: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) and "version" in record and "step" in record else {}
+def _step_in(line: bytes) -> Step:
+    record = record_in(line)
+    return step_of(record if "version" in record and "step" in record else {})

@@ -21,7 +21,7 @@ from stayfinite.diagnosis.retold import retold_lines
 from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.readers.configs import looks_like_config, read_config
 from stayfinite.readers.logs import LogReader, read_log
-from stayfinite.readers.runs.directory import STEPS
+from stayfinite.readers.runs.directory import EVENTS, RUN, STEPS
 
 Progress = Callable[[str, int, int], None]
 """Called with a file's name, the bytes read of it and its size."""
@@ -76,19 +76,26 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
                 reading.known += proved_causes(folder)
         events = own_events(files) if path.is_dir() else []
         for file in files:
-            try:
-                if file in events:
-                    _read_own_events(file, reading)
-                else:
-                    _read(file, reading, progress)
-            except (StayfiniteError, OSError) as error:
-                reading.sources.append(Source(path=str(file), read_as="", said=_why(error)))
+            _take(file, reading, progress, events=file in events)
     _look_beside(reading)
     if not any(source.read_as for source in reading.sources):
         raise UsageError(
             "nothing could be read: " + "; ".join(f"{source.path}: {source.said}" for source in reading.sources),
             fix="give a log, a config, a script, trainer_state.json, a TensorBoard file, or a directory with them",
         )
+    return reading
+
+
+def read_guarded(directory: Path) -> Reading:
+    """Read what the guard itself has written of a run, and nothing else that lies in its directory.
+
+    The directory may be a project's, with logs and checkpoints of years in it: at the end of a training nobody waits
+    for them to be read.
+    """
+    reading = Reading(known=proved_causes(directory))
+    for path in (directory / name for name in (STEPS, EVENTS, RUN)):
+        if path.is_file():
+            _take(path, reading, events=path.name == EVENTS)
     return reading
 
 
@@ -192,6 +199,17 @@ def _files(path: Path, sources: list[Source]) -> list[Path]:
     if not found.logs and not found.configs and not any(source.path == str(path) for source in sources):
         sources.append(Source(path=str(path), read_as="", said="a directory without logs or configs"))
     return found.logs + found.configs
+
+
+def _take(path: Path, reading: Reading, progress: Progress | None = None, *, events: bool) -> None:
+    """Read one file; what cannot be read is said."""
+    try:
+        if events:
+            _read_own_events(path, reading)
+        else:
+            _read(path, reading, progress)
+    except (StayfiniteError, OSError) as error:
+        reading.sources.append(Source(path=str(path), read_as="", said=_why(error)))
 
 
 def _read(path: Path, reading: Reading, progress: Progress | None) -> None:

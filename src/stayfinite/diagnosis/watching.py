@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 from stayfinite.core.run_status import RunStatus
 from stayfinite.core.settings import Settings
+from stayfinite.diagnosis.autopsies import record_in
 from stayfinite.diagnosis.gathering import gather, named_like_a_log
 from stayfinite.diagnosis.judging import SHARE
 from stayfinite.diagnosis.live_log import LiveLog
@@ -81,19 +81,13 @@ def _first_record(path: Path) -> dict[str, Any]:
     """The first line of a file, or all of one that is a single record; empty where that is none."""
     try:
         with path.open("rb") as file:
-            found = json.loads(file.read(LONGEST_RECORD) if path.name == RUN else file.readline(LONGEST_RECORD))
-    except (OSError, ValueError, RecursionError):
+            return record_in(file.read(LONGEST_RECORD) if path.name == RUN else file.readline(LONGEST_RECORD))
+    except OSError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def follow(
-    path: Path,
-    name: str,
-    *,
-    total_steps: int | None = None,
-    settings: Settings | None = None,
-    drawn: bool = False,
+    path: Path, name: str, *, total_steps: int | None = None, settings: Settings | None = None, drawn: bool = False
 ) -> Followed:
     """Follow what the path stands for: a guarded run's directory, a log, or a directory with a log in it.
 

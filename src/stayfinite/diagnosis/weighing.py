@@ -144,7 +144,7 @@ def _possible(cause: str, facts: Facts) -> bool:
         return False
     if cause in NAN_ONLY and seen.points and not (seen.non_finite or seen.crash):
         return False
-    return sum(clue.weight for clue in rule.judge(facts)) > -2.0
+    return sum(clue.weight for clue in rule.clues(facts)) > -2.0
 
 
 def _score(confidence: float, share: float) -> float:
@@ -158,13 +158,4 @@ def _finding(likely: Likely) -> Finding:
     telling = [each for each in likely.because if len(each) > LONGEST_FILLER and not each.startswith(SAID_ABOVE)]
     said = ", ".join(f"'{each}'" if " " not in each else each for each in telling)
     why = f"runs like this one ({said}) often had it" if said else "it is a frequent cause"
-    return Finding(
-        code=rule.code,
-        cause=rule.slug,
-        severity=rule.severity,
-        confidence=0.0,
-        where="",
-        title=rule.title,
-        evidence=(f"a guess: {why}; no clue in the text decides",),
-        fix=rule.fix,
-    )
+    return rule.finding(0.0, "", [f"a guess: {why}; no clue in the text decides"])

@@ -107,7 +107,7 @@ def conclude(notes: Notes, settings: Settings | None = None) -> Inspection:
 
 def _worth_saying(found: Finding, notes: Notes) -> bool:
     """Whether it is more than a guess. A probe's observation is, even if another cause explains part of it."""
-    probed = any(name in notes.observed for name in rule_of(found.cause).observes)
+    probed = any(name in notes.observed for name in rule_of(found.cause).asks_for)
     return found.confidence >= (SEEN if probed else SURE)
 
 

@@ -164,8 +164,7 @@ def card_asked_for(text: str) -> Card:
     close = [names[key] for key in difflib.get_close_matches(_key(text), names, n=3, cutoff=0.5)]
     usual = "T4, V100, A10G, A100, A100-80GB, L4, L40S, H100, H200, B200, RTX 3090, RTX 4090, MI300X"
     raise UsageError(
-        f"unknown GPU {text!r}",
-        fix=f"did you mean {' or '.join(close)}?" if close else f"known GPUs include {usual}",
+        f"unknown GPU {text!r}", fix=f"did you mean {' or '.join(close)}?" if close else f"known GPUs include {usual}"
     )
 
 

@@ -42,10 +42,7 @@ BELOW = -1.0
 """A cosine or an overlap is no lower; a loss over classes is never below 0."""
 OVER = 20.0
 """A larger share is one in percent."""
-CLAMPS = {
-    "Keras keeps probabilities above 1e-7": (16.118, 15.942),
-    "BCELoss cuts logarithms at -100": (100.0,),
-}
+CLAMPS = {"Keras keeps probabilities above 1e-7": (16.118, 15.942), "BCELoss cuts logarithms at -100": (100.0,)}
 """What one wrong answer costs a network whose outputs are saturated."""
 CLAMP_OF_CAFFE = 87.3365
 """-ln of the smallest normal float32."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +27,8 @@ class Experiment:
     """The outcome `bad`, in words."""
     minutes: float = 5.0
     """Approximate cost."""
-    if_fine: Mapping[str, float] = field(default_factory=dict)
-    """Log-odds of `fine`, by cause."""
-    if_bad: Mapping[str, float] = field(default_factory=dict)
-    """Log-odds of `bad`, by cause."""
-
+    says: Mapping[str, tuple[float, float]]
+    """Log-odds of `fine` and of `bad`, by cause."""
     looks: bool = False
     """It inspects something that is fine unless the cause is in the table; otherwise it is a rerun with one change."""
 
@@ -40,330 +37,291 @@ class Experiment:
 
         For causes outside the table, an inspection finds nothing and a rerun fails again.
         """
-        if cause not in self.if_fine and cause not in self.if_bad:
+        if cause not in self.says:
             return 0.9 if self.looks else 0.15
-        return 1.0 / (1.0 + math.exp(self.if_bad.get(cause, 0.0) - self.if_fine.get(cause, 0.0)))
+        fine, bad = self.says[cause]
+        return 1.0 / (1.0 + math.exp(bad - fine))
 
 
 EXPERIMENTS: tuple[Experiment, ...] = (
     Experiment(
         key="fp32", subject="fp32",
         do="run 20 steps in fp32: fp16=False (Trainer), precision=32 (Lightning), or without autocast",
-        if_fine={
-            "fp16-overflow": 1.5, "fp16-overflow-model-family": 1.5, "pure-fp16-weights": 1.5,
-            "adam-eps-underflow": 1.0,
-            "loss-scale-collapse": 0.5, "bad-data-row": -4.0, "lr-too-high": -2.0, "nan-weights": -2.0,
-        },
-        if_bad={
-            "fp16-overflow": -5.0, "fp16-overflow-model-family": -5.0, "pure-fp16-weights": -4.0, "double-fp16": -2.0,
+        says={
+            "fp16-overflow": (1.5, -5.0), "fp16-overflow-model-family": (1.5, -5.0), "pure-fp16-weights": (1.5, -4.0),
+            "adam-eps-underflow": (1.0, 0.0), "loss-scale-collapse": (0.5, 0.0), "bad-data-row": (-4.0, 0.0),
+            "lr-too-high": (-2.0, 0.0), "nan-weights": (-2.0, 0.0), "double-fp16": (0.0, -2.0),
         },
     ),
     Experiment(
         key="bf16", subject="bf16",
         do="run 20 steps in bf16: bf16=True, fp16=False (Trainer), or torch.autocast('cuda', dtype=torch.bfloat16)",
-        if_fine={
-            "fp16-overflow": 2.0, "fp16-overflow-model-family": 2.0, "loss-scale-collapse": 1.0, "bad-data-row": -3.0,
-            "lr-too-high": -1.5, "fp8-saturation": 2.0, "fp8-stale-scale": 1.5, "fp8-zero-amax": 1.0,
-        },
-        if_bad={
-            "fp16-overflow": -4.0, "fp16-overflow-model-family": -4.0, "fp8-saturation": -5.0, "fp8-stale-scale": -5.0,
-            "fp8-zero-amax": -5.0,
+        says={
+            "fp16-overflow": (2.0, -4.0), "fp16-overflow-model-family": (2.0, -4.0),
+            "loss-scale-collapse": (1.0, 0.0), "bad-data-row": (-3.0, 0.0), "lr-too-high": (-1.5, 0.0),
+            "fp8-saturation": (2.0, -5.0), "fp8-stale-scale": (1.5, -5.0), "fp8-zero-amax": (1.0, -5.0),
         },
     ),
     Experiment(
         key="fp8", subject="no fp8",
         do="run 20 steps without convert_to_float8_training or --fp8-format, or with fp8_autocast(enabled=False)",
-        if_fine={"fp8-saturation": 2.5, "fp8-stale-scale": 2.0, "fp8-zero-amax": 1.5, "bad-data-row": -3.0},
-        if_bad={"fp8-saturation": -5.0, "fp8-stale-scale": -5.0, "fp8-zero-amax": -5.0},
+        says={
+            "fp8-saturation": (2.5, -5.0), "fp8-stale-scale": (2.0, -5.0), "fp8-zero-amax": (1.5, -5.0),
+            "bad-data-row": (-3.0, 0.0),
+        },
     ),
     Experiment(
         key="rowwise", subject="rowwise scales",
         do='give each row a scale: Float8LinearConfig.from_recipe_name("rowwise"), --fp8-recipe blockwise',
-        if_fine={"fp8-saturation": 3.5, "fp8-zero-amax": -2.0},
-        if_bad={"fp8-saturation": -1.5, "fp8-zero-amax": 0.5},
+        says={"fp8-saturation": (3.5, -1.5), "fp8-zero-amax": (-2.0, 0.5)},
     ),
     Experiment(
         key="dynamic", subject="dynamic scales",
         do="scale by the tensor itself: Float8CurrentScaling(), --fp8-recipe tensorwise",
-        if_fine={"fp8-stale-scale": 4.5},
-        if_bad={"fp8-stale-scale": -4.0},
+        says={"fp8-stale-scale": (4.5, -4.0)},
     ),
     Experiment(
         key="part", subject="one part in fp32",
         do="compute the loss and the attention softmax in fp32: logits = logits.float()",
-        if_fine={"fp16-overflow": 4.0, "bad-data-row": -2.0, "lr-too-high": -2.0},
+        says={"fp16-overflow": (4.0, 0.0), "bad-data-row": (-2.0, 0.0), "lr-too-high": (-2.0, 0.0)},
     ),
     Experiment(
         key="attention", subject="eager attention", minutes=3,
         do='set attn_implementation="eager", or wrap the step in torch.nn.attention.sdpa_kernel(SDPBackend.MATH)',
-        if_fine={"sdpa-kernel-bug": 5.0, "fp16-overflow-model-family": -2.0, "bad-data-row": -3.0},
-        if_bad={"sdpa-kernel-bug": -5.0},
+        says={"sdpa-kernel-bug": (5.0, -5.0), "fp16-overflow-model-family": (-2.0, 0.0), "bad-data-row": (-3.0, 0.0)},
     ),
     Experiment(
         key="mask", subject="no mask", minutes=3,
         do="look for rows without a key: print(attention_mask.bool().any(-1).all()), or run one step without the mask",
-        if_fine={"attention-fully-masked-row": 5.5, "sdpa-kernel-bug": -0.5},
-        if_bad={"attention-fully-masked-row": -5.0},
+        says={"attention-fully-masked-row": (5.5, -5.0), "sdpa-kernel-bug": (-0.5, 0.0)},
     ),
     Experiment(
         key="rate", subject="a lower rate", fine="it trains", bad="it breaks again",
         do="divide the learning rate by 10 and run 100 steps",
-        if_fine={
-            "lr-too-high": 5.0, "no-warmup": 1.5, "exploding-gradient": 1.5, "no-clipping": 1.0, "bad-data-row": -2.0,
-        },
-        if_bad={
-            "lr-too-high": -4.0, "no-warmup": -2.0, "bad-data-row": 1.5, "loss-formula-singularity": 0.5,
+        says={
+            "lr-too-high": (5.0, -4.0), "no-warmup": (1.5, -2.0), "exploding-gradient": (1.5, 0.0),
+            "no-clipping": (1.0, 0.0), "bad-data-row": (-2.0, 1.5), "loss-formula-singularity": (0.0, 0.5),
         },
     ),
     Experiment(
         key="clip", subject="clipping", fine="it trains", bad="it breaks again",
         do="clip gradients at 1.0: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before optimizer.step()",
-        if_fine={"no-clipping": 4.5, "exploding-gradient": 1.5, "lr-too-high": -1.5},
-        if_bad={"no-clipping": -4.0, "exploding-gradient": -1.5},
+        says={"no-clipping": (4.5, -4.0), "exploding-gradient": (1.5, -1.5), "lr-too-high": (-1.5, 0.0)},
     ),
     Experiment(
         key="warmup", subject="warmup", fine="it trains", bad="it breaks again", minutes=10,
         do="warm the learning rate up over 500 steps",
-        if_fine={"no-warmup": 5.0},
-        if_bad={"no-warmup": -3.0},
+        says={"no-warmup": (5.0, -3.0)},
     ),
     Experiment(
         key="data", subject="other data", fine="it trains", bad="it breaks again",
         do="feed random tensors of the same shape and range for 20 steps",
-        if_fine={
-            "bad-data-row": 4.5, "unscaled-input": 3.0, "constant-feature": 3.0, "all-labels-masked": 3.0,
-            "label-out-of-range": 3.0, "lr-too-high": -2.0, "environment": -2.0,
+        says={
+            "bad-data-row": (4.5, -4.0), "unscaled-input": (3.0, -3.0), "constant-feature": (3.0, 0.0),
+            "all-labels-masked": (3.0, 0.0), "label-out-of-range": (3.0, 0.0), "lr-too-high": (-2.0, 0.0),
+            "environment": (-2.0, 0.0),
         },
-        if_bad={"bad-data-row": -4.0, "unscaled-input": -3.0},
     ),
     Experiment(
         key="batch", looks=True, subject="the batch that fails",
         fine="every value is finite", bad="a value is NaN or inf",
         do="before the step: assert all(torch.isfinite(t).all() for t in batch.values() if t.is_floating_point())",
         minutes=2,
-        if_fine={"bad-data-row": -3.0, "constant-feature": -1.5},
-        if_bad={"bad-data-row": 6.0, "constant-feature": 2.0},
+        says={"bad-data-row": (-3.0, 6.0), "constant-feature": (-1.5, 2.0)},
     ),
     Experiment(
         key="labels", looks=True, subject="the labels", fine="labels are in range, and some are not -100",
         bad="a label is out of range, or all are -100",
         do="print(labels.min(), labels.max(), (labels != -100).sum())", minutes=1,
-        if_fine={"label-out-of-range": -5.0, "all-labels-masked": -5.0},
-        if_bad={"label-out-of-range": 5.0, "all-labels-masked": 5.0, "truncation": 1.0},
+        says={"label-out-of-range": (-5.0, 5.0), "all-labels-masked": (-5.0, 5.0), "truncation": (0.0, 1.0)},
     ),
     Experiment(
         key="ids", looks=True, subject="the token ids", fine="every id fits the embedding", bad="an id is too large",
         do="print(input_ids.max(), model.get_input_embeddings().num_embeddings, input_ids.shape)", minutes=1,
-        if_fine={"token-id-out-of-range": -5.0, "tokenizer-mismatch": -1.0},
-        if_bad={"token-id-out-of-range": 5.0, "tokenizer-mismatch": 1.5},
+        says={"token-id-out-of-range": (-5.0, 5.0), "tokenizer-mismatch": (-1.0, 1.5)},
     ),
     Experiment(
         key="anomaly", looks=True, subject="anomaly mode",
         fine="it names no function", bad="it names a backward function",
         do="torch.autograd.set_detect_anomaly(True) for the step that fails", minutes=3,
-        if_fine={"loss-formula-singularity": -3.0, "where-nan-branch": -4.0},
-        if_bad={"loss-formula-singularity": 2.5, "where-nan-branch": 2.5, "naive-exp": 1.5, "bad-data-row": -1.0},
+        says={
+            "loss-formula-singularity": (-3.0, 2.5), "where-nan-branch": (-4.0, 2.5), "naive-exp": (0.0, 1.5),
+            "bad-data-row": (0.0, -1.0),
+        },
     ),
     Experiment(
         key="eps", subject="a larger eps", fine="it trains", bad="NaN again",
         do="set Adam's eps to 1e-6",
-        if_fine={"adam-eps-underflow": 5.0},
-        if_bad={"adam-eps-underflow": -4.0},
+        says={"adam-eps-underflow": (5.0, -4.0)},
     ),
     Experiment(
         key="guarded", subject="a guarded loss",
         do="keep every log, sqrt and division of the loss away from 0: x.clamp_min(1e-6)",
-        if_fine={"loss-formula-singularity": 4.5, "bad-data-row": -1.5, "lr-too-high": -2.0},
-        if_bad={"loss-formula-singularity": -3.0},
+        says={"loss-formula-singularity": (4.5, -3.0), "bad-data-row": (-1.5, 0.0), "lr-too-high": (-2.0, 0.0)},
     ),
     Experiment(
         key="optimizer", subject="another optimizer", fine="it trains", bad="it breaks again",
         do="run 20 steps with SGD at a small rate",
-        if_fine={"adam-eps-underflow": 2.0, "lr-too-high": 0.5},
-        if_bad={"adam-eps-underflow": -3.0},
+        says={"adam-eps-underflow": (2.0, -3.0), "lr-too-high": (0.5, 0.0)},
     ),
     Experiment(
         key="scan", looks=True, subject="the checkpoint", fine="every weight is finite", bad="weights are NaN or inf",
         do="stayfinite scan CHECKPOINT", minutes=1,
-        if_fine={"nan-weights": -4.0, "poisoned-checkpoint": -5.0, "corrupt-checkpoint": -4.0},
-        if_bad={"nan-weights": 4.0, "poisoned-checkpoint": 5.0, "corrupt-checkpoint": 2.0},
+        says={"nan-weights": (-4.0, 4.0), "poisoned-checkpoint": (-5.0, 5.0), "corrupt-checkpoint": (-4.0, 2.0)},
     ),
     Experiment(
         key="pretrained", subject="pretrained weights", fine="it trains", bad="it breaks again", minutes=10,
         do="start from pretrained weights, or print the std of each layer's output: it should stay near 1",
-        if_fine={"bad-init": 4.0, "bad-data-row": -2.0},
-        if_bad={"bad-init": -3.0},
+        says={"bad-init": (4.0, -3.0), "bad-data-row": (-2.0, 0.0)},
     ),
     Experiment(
         key="moves", looks=True, subject="one weight over a step", fine="the weights change", bad="they do not change",
         do="w = next(model.parameters()); before = w.clone(); optimizer.step(); print((w - before).abs().max())",
         minutes=2,
-        if_fine={
-            "params-not-in-optimizer": -4.0, "params-frozen": -4.0, "lr-zero": -4.0, "detached-loss": -4.0,
-            "bf16-lost-updates": -3.0, "step-missing": -5.0,
-        },
-        if_bad={
-            "params-not-in-optimizer": 2.5, "params-frozen": 2.5, "lr-zero": 2.5, "detached-loss": 2.0,
-            "bf16-lost-updates": 1.5, "step-missing": 3.0, "lr-too-high": -5.0,
+        says={
+            "params-not-in-optimizer": (-4.0, 2.5), "params-frozen": (-4.0, 2.5), "lr-zero": (-4.0, 2.5),
+            "detached-loss": (-4.0, 2.0), "bf16-lost-updates": (-3.0, 1.5), "step-missing": (-5.0, 3.0),
+            "lr-too-high": (0.0, -5.0),
         },
     ),
     Experiment(
         key="trainable", looks=True, subject="what is trainable",
         fine="your layers are listed", bad="your layers are missing",
         do="print([n for n, p in model.named_parameters() if p.requires_grad][:5])", minutes=1,
-        if_fine={"params-frozen": -5.0},
-        if_bad={"params-frozen": 5.0},
+        says={"params-frozen": (-5.0, 5.0)},
     ),
     Experiment(
         key="grads", looks=True, subject="the gradients", fine="every gradient is there", bad="some are None or 0",
         do="after backward: print([n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()])",
         minutes=1,
-        if_fine={
-            "detached-loss": -5.0, "unused-parameters": -5.0, "vanishing-gradient": -2.0, "zero-gradient": -4.0,
-            "dead-units": -1.0, "params-frozen": -3.0,
-        },
-        if_bad={
-            "detached-loss": 3.0, "unused-parameters": 3.0, "vanishing-gradient": 1.5, "zero-gradient": 3.0,
-            "dead-units": 1.0, "params-frozen": 1.5,
+        says={
+            "detached-loss": (-5.0, 3.0), "unused-parameters": (-5.0, 3.0), "vanishing-gradient": (-2.0, 1.5),
+            "zero-gradient": (-4.0, 3.0), "dead-units": (-1.0, 1.0), "params-frozen": (-3.0, 1.5),
         },
     ),
     Experiment(
         key="one_batch", subject="one batch", fine="its loss falls to near 0", bad="its loss does not fall",
         do="train 100 steps on one batch", minutes=3,
-        if_fine={
-            "params-frozen": -3.0, "detached-loss": -4.0, "lr-zero": -4.0, "params-not-in-optimizer": -4.0,
-            "softmax-before-cross-entropy": -1.0, "dead-units": -2.0, "label-imbalance": 1.0, "tokenizer-mismatch": 0.5,
-            "labels-shuffled": 2.0, "unshuffled": 1.0, "lr-too-high": -1.0, "input-ignored": -2.0,
-        },
-        if_bad={
-            "params-frozen": 1.5, "detached-loss": 1.5, "lr-zero": 1.5, "params-not-in-optimizer": 1.5,
-            "lr-too-low": 0.5,
-            "dead-units": 1.5, "softmax-before-cross-entropy": 0.5, "label-imbalance": -3.0, "labels-shuffled": -3.0,
-            "unshuffled": -2.0, "lr-too-high": 0.5, "input-ignored": 1.5, "zero-gradient": 1.5,
-            "vanishing-gradient": 1.0,
+        says={
+            "params-frozen": (-3.0, 1.5), "detached-loss": (-4.0, 1.5), "lr-zero": (-4.0, 1.5),
+            "params-not-in-optimizer": (-4.0, 1.5), "softmax-before-cross-entropy": (-1.0, 0.5),
+            "dead-units": (-2.0, 1.5), "label-imbalance": (1.0, -3.0), "tokenizer-mismatch": (0.5, 0.0),
+            "labels-shuffled": (2.0, -3.0), "unshuffled": (1.0, -2.0), "lr-too-high": (-1.0, 0.5),
+            "input-ignored": (-2.0, 1.5), "lr-too-low": (0.0, 0.5), "zero-gradient": (0.0, 1.5),
+            "vanishing-gradient": (0.0, 1.0),
         },
     ),
     Experiment(
         key="lr", looks=True, subject="the rate that is used",
         fine="it is the one you set", bad="it is 0 or another value",
         do='print(optimizer.param_groups[0]["lr"]) each 10 steps', minutes=1,
-        if_fine={"lr-zero": -5.0, "lr-schedule-bug": -3.0},
-        if_bad={"lr-zero": 3.0, "lr-schedule-bug": 4.0},
+        says={"lr-zero": (-5.0, 3.0), "lr-schedule-bug": (-3.0, 4.0)},
     ),
     Experiment(
         key="answers", looks=True, subject="answers beside references", fine="the answers make sense",
         bad="they are empty, cut or in another format",
         do="print three prompts, raw outputs and references side by side", minutes=3,
-        if_fine={"zero-answer-rate": -2.0, "references-transposed": 2.5, "metric-hides-failure": 1.5,
-            "metric-stuck": 1.5},
-        if_bad={
-            "zero-answer-rate": 2.0, "prompt-format-differs": 2.0, "generation-too-short": 2.0,
-            "tokenizer-mismatch": 1.0,
-            "references-transposed": -3.0,
+        says={
+            "zero-answer-rate": (-2.0, 2.0), "references-transposed": (2.5, -3.0), "metric-hides-failure": (1.5, 0.0),
+            "metric-stuck": (1.5, 0.0), "prompt-format-differs": (0.0, 2.0), "generation-too-short": (0.0, 2.0),
+            "tokenizer-mismatch": (0.0, 1.0),
         },
     ),
     Experiment(
         key="limit", subject="a longer limit", fine="the loss rises above 0", bad="no change",
         do="double max_length, and print(tokenizer.decode(ids[labels != -100])) for one row", minutes=3,
-        if_fine={"all-labels-masked": 4.5, "truncation": 2.0},
-        if_bad={"truncation": -3.0},
+        says={"all-labels-masked": (4.5, 0.0), "truncation": (2.0, -3.0)},
     ),
     Experiment(
         key="batch_size", subject="another batch size", fine="it trains", bad="it breaks again",
         do="halve the batch size",
-        if_fine={"lr-too-high": 2.0, "bad-data-row": -0.5},
+        says={"lr-too-high": (2.0, 0.0), "bad-data-row": (-0.5, 0.0)},
     ),
     Experiment(
         key="single", subject="a batch of one", minutes=3,
         do="run with a batch of one, so that nothing is padded",
-        if_fine={"attention-fully-masked-row": 2.5, "lr-too-high": -0.5},
+        says={"attention-fully-masked-row": (2.5, 0.0), "lr-too-high": (-0.5, 0.0)},
     ),
     Experiment(
         key="skip", subject="the bad batch skipped", fine="it continues", bad="the next one fails too",
         do="skip the failing batch and continue from the same weights",
-        if_fine={"toxic-batch": 4.0, "bad-data-row": 2.0, "lr-too-high": -1.5},
-        if_bad={"toxic-batch": -3.0, "bad-data-row": -1.0},
+        says={"toxic-batch": (4.0, -3.0), "bad-data-row": (2.0, -1.0), "lr-too-high": (-1.5, 0.0)},
     ),
     Experiment(
         key="seed", subject="another seed", fine="it trains", bad="it breaks again", minutes=10,
         do="run with another seed",
-        if_fine={"no-warmup": 1.5, "bad-init": 2.0, "lr-too-high": 0.5, "bad-data-row": -1.0},
-        if_bad={"bad-init": -2.0},
+        says={"no-warmup": (1.5, 0.0), "bad-init": (2.0, -2.0), "lr-too-high": (0.5, 0.0), "bad-data-row": (-1.0, 0.0)},
     ),
     Experiment(
         key="twice", looks=True, subject="the same step twice", fine="both losses are equal", bad="they differ",
         do="run the same batch twice from the same checkpoint with the same seed and compare the losses", minutes=3,
-        if_fine={"hardware": -4.0},
-        if_bad={"hardware": 4.0},
+        says={"hardware": (-4.0, 4.0)},
     ),
     Experiment(
         key="device", subject="another device", fine="it works there", bad="it fails there too", minutes=15,
         do="run the step on another GPU, or on the CPU: device='cpu'",
-        if_fine={
-            "environment": 3.0, "hardware": 2.5, "sdpa-kernel-bug": 0.5, "bad-data-row": -3.0, "lr-too-high": -2.0,
-            "fp16-overflow": -1.0,
+        says={
+            "environment": (3.0, -1.5), "hardware": (2.5, -4.0), "sdpa-kernel-bug": (0.5, 0.0),
+            "bad-data-row": (-3.0, 0.0), "lr-too-high": (-2.0, 0.0), "fp16-overflow": (-1.0, 0.0),
         },
-        if_bad={"hardware": -4.0, "environment": -1.5},
     ),
     Experiment(
         key="version", subject="another version", fine="it works there", bad="it fails there too", minutes=15,
         do="install the versions that the project pins, or the newest release, in a fresh environment",
-        if_fine={
-            "environment": 4.0, "upstream-bug": 3.5, "bad-data-row": -2.0, "lr-too-high": -2.0, "fp16-overflow": -1.0,
+        says={
+            "environment": (4.0, -2.0), "upstream-bug": (3.5, -2.0), "bad-data-row": (-2.0, 0.0),
+            "lr-too-high": (-2.0, 0.0), "fp16-overflow": (-1.0, 0.0),
         },
-        if_bad={"environment": -2.0, "upstream-bug": -2.0},
     ),
     Experiment(
         key="compile", subject="no compilation", fine="it works", bad="it fails too", minutes=3,
         do="run without torch.compile: TORCH_COMPILE_DISABLE=1",
-        if_fine={"upstream-bug": 3.5, "environment": 1.5, "bad-data-row": -2.0, "lr-too-high": -2.0},
+        says={
+            "upstream-bug": (3.5, 0.0), "environment": (1.5, 0.0), "bad-data-row": (-2.0, 0.0),
+            "lr-too-high": (-2.0, 0.0),
+        },
     ),
     Experiment(
         key="one_gpu", subject="one process", fine="it works", bad="it fails too",
         do="run on one GPU with the same batch: CUDA_VISIBLE_DEVICES=0",
-        if_fine={
-            "rank-desync": 3.5, "deepspeed-overlap-comm": 1.0, "ddp-unused-parameters": 2.0, "environment": 1.5,
-            "lr-too-high": -1.5, "no-warmup": -1.0, "bad-data-row": -2.0, "unscaled-input": -2.0, "bad-init": -2.0,
-            "dead-units": -2.0, "params-frozen": -2.0, "loss-formula-singularity": -2.0, "lr-too-low": -2.0,
-            "label-out-of-range": -2.0, "softmax-before-cross-entropy": -2.0,
+        says={
+            "rank-desync": (3.5, -4.0), "deepspeed-overlap-comm": (1.0, -2.0), "ddp-unused-parameters": (2.0, -4.0),
+            "environment": (1.5, 0.0), "lr-too-high": (-1.5, 0.0), "no-warmup": (-1.0, 0.0),
+            "bad-data-row": (-2.0, 0.0), "unscaled-input": (-2.0, 0.0), "bad-init": (-2.0, 0.0),
+            "dead-units": (-2.0, 0.0), "params-frozen": (-2.0, 0.0), "loss-formula-singularity": (-2.0, 0.0),
+            "lr-too-low": (-2.0, 0.0), "label-out-of-range": (-2.0, 0.0), "softmax-before-cross-entropy": (-2.0, 0.0),
         },
-        if_bad={"rank-desync": -4.0, "deepspeed-overlap-comm": -2.0, "ddp-unused-parameters": -4.0},
     ),
     Experiment(
         key="zero", subject="another ZeRO stage",
         do='set "overlap_comm": false in the DeepSpeed config, or another "stage"',
-        if_fine={"deepspeed-overlap-comm": 5.0, "sdpa-kernel-bug": -1.5, "bad-data-row": -2.0},
-        if_bad={"deepspeed-overlap-comm": -4.0},
+        says={"deepspeed-overlap-comm": (5.0, -4.0), "sdpa-kernel-bug": (-1.5, 0.0), "bad-data-row": (-2.0, 0.0)},
     ),
     Experiment(
         key="checkpointing", subject="no checkpointing", fine="it works", bad="it fails too", minutes=3,
         do="switch gradient checkpointing off, or pass use_reentrant=False",
-        if_fine={"gradient-checkpointing-no-input-grad": 4.0},
-        if_bad={"gradient-checkpointing-no-input-grad": -4.0},
+        says={"gradient-checkpointing-no-input-grad": (4.0, -4.0)},
     ),
     Experiment(
         key="fresh", subject="a fresh start", fine="it trains", bad="it breaks again", minutes=10,
         do="start again without resuming",
-        if_fine={
-            "resume-state-missing": 3.0, "stale-master-weights": 3.0, "poisoned-checkpoint": 3.0,
-            "corrupt-checkpoint": 2.0,
+        says={
+            "resume-state-missing": (3.0, -4.0), "stale-master-weights": (3.0, -4.0),
+            "poisoned-checkpoint": (3.0, -4.0), "corrupt-checkpoint": (2.0, 0.0),
         },
-        if_bad={"resume-state-missing": -4.0, "stale-master-weights": -4.0, "poisoned-checkpoint": -4.0},
     ),
     Experiment(
         key="mode", looks=True, subject="the mode", fine="it is as you expect", bad="it is not",
         do="print(model.training) in the training step and in the evaluation", minutes=1,
-        if_fine={"wrong-mode": -5.0},
-        if_bad={"wrong-mode": 5.0},
+        says={"wrong-mode": (-5.0, 5.0)},
     ),
 )  # fmt: skip
 
 BY_KEY: Mapping[str, Experiment] = {experiment.key: experiment for experiment in EXPERIMENTS}
 
 MEANS: Mapping[tuple[str, bool], Mapping[str, float]] = {
-    (experiment.subject, good): weights
+    (experiment.subject, good): {cause: odds[not good] for cause, odds in experiment.says.items() if odds[not good]}
     for experiment in EXPERIMENTS
-    for good, weights in ((True, experiment.if_fine), (False, experiment.if_bad))
-    if weights
+    for good in (True, False)
 }
 """What an outcome says about causes, by the change and whether it went well."""

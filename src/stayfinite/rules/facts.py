@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from stayfinite.core.series import Message, RunSeries
 from stayfinite.core.settings import Settings, in_script
@@ -23,6 +23,13 @@ LONGEST_STATEMENT = 12
 
 MOST_REMARKS = 100
 """Log lines searched for remarks on other runs."""
+
+
+class Line(NamedTuple):
+    """A line of a note, a setting or a log, or what numbers show there."""
+
+    where: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,32 +90,33 @@ class Facts:
         return [message for run in self.runs for message in of_steps_taken(run)]
 
     @cached_property
-    def statements(self) -> list[tuple[str, str]]:
-        """``(where, text)`` of the notes, with multi-line calls joined."""
-        found: list[tuple[str, str]] = []
+    def statements(self) -> list[Line]:
+        """The notes, with multi-line calls joined."""
+        found: list[Line] = []
         depth, lines = 0, 0
         for where, text in self.settings.notes:
             if depth > 0 and lines < LONGEST_STATEMENT:
-                found[-1] = (found[-1][0], f"{found[-1][1]} {text.strip()}")
+                found[-1] = Line(found[-1].where, f"{found[-1].text} {text.strip()}")
                 lines += 1
             else:
-                found.append((where, text))
+                found.append(Line(where, text))
                 depth, lines = 0, 1
             depth = max(0, depth + sum(text.count(mark) for mark in "([{") - sum(text.count(mark) for mark in ")]}"))
         return found
 
     @cached_property
-    def lines(self) -> list[tuple[str, str]]:
-        """``(where, text)`` of all notes, settings and messages."""
-        return [*self.settings.texts(), *((message.where, message.text) for message in self.messages)]
+    def lines(self) -> list[Line]:
+        """All notes, settings and messages."""
+        texts = (Line(*each) for each in self.settings.texts())
+        return [*texts, *(Line(message.where, message.text) for message in self.messages)]
 
     @cached_property
-    def written(self) -> list[tuple[str, str]]:
+    def written(self) -> list[Line]:
         """All lines but those of scripts, if a person wrote some of them; none of a program's own log."""
         if not self.runs:
             return []
-        lines = [(where, text) for where, text in self.lines if not in_script(where)]
-        return lines if any(by_a_person(text) for _, text in lines) else []
+        lines = [each for each in self.lines if not in_script(each.where)]
+        return lines if any(by_a_person(each.text) for each in lines) else []
 
     def said(self, pattern: str) -> Message | None:
         """The first message that matches the pattern (case ignored)."""
@@ -118,13 +126,13 @@ class Facts:
         """Every message that matches the pattern (case ignored)."""
         return iter(self._said.matching(pattern))
 
-    def mentioned(self, pattern: str) -> tuple[str, str] | None:
-        """``(where, text)`` of the first setting, note or message that matches the pattern (case ignored)."""
+    def mentioned(self, pattern: str) -> Line | None:
+        """The first setting, note or message that matches the pattern (case ignored)."""
         written = self._written.matching(pattern)
         if written:
             return written[0]
         message = self.said(pattern)
-        return None if message is None else (message.where, message.text)
+        return None if message is None else Line(message.where, message.text)
 
     def seen(self, name: str) -> Observation | None:
         return self.observed.get(name)
@@ -143,5 +151,5 @@ class Facts:
         return Haystack([(message.text, message) for message in self.messages])
 
     @cached_property
-    def _written(self) -> Haystack[tuple[str, str]]:
-        return Haystack([(text, (where, text)) for where, text in self.settings.texts()], recurring=True)
+    def _written(self) -> Haystack[Line]:
+        return Haystack([(text, Line(where, text)) for where, text in self.settings.texts()], recurring=True)

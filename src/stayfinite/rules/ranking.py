@@ -7,14 +7,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from stayfinite.core.finding import Finding, Severity
+from stayfinite.core.finding import Finding
 from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule, confidence
+from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule, confidence, quote
 from stayfinite.rules.signs.named_causes import NAMED, who_names
 
 LEAST = 0.12
@@ -74,21 +73,13 @@ def place(finding: Finding) -> tuple[bool, bool, float]:
 
 
 def _suspect(rule: Rule, facts: Facts) -> Suspect | None:
-    clues = (*rule.judge(facts), *_proved(rule, facts), *_told(rule, facts), *_named(rule, facts))
+    clues = (*rule.clues(facts), *_told(rule, facts), *_named(rule, facts))
     if not any(clue.weight > 0 for clue in clues):
         return None
     return Suspect(rule, clues, confidence(rule.prior + sum(clue.weight for clue in clues)))
 
 
-def _proved(rule: Rule, facts: Facts) -> Iterator[Clue]:
-    """What a probe, a rerun or a scan has shown."""
-    for name, text in rule.proofs.items():
-        seen = facts.seen(name)
-        if seen is not None and seen.value:
-            yield Clue(text.format(in_short(seen.value)), PROOF, seen.where)
-
-
-def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
+def _told(rule: Rule, facts: Facts) -> Clues:
     """Clues from reported reruns, if there is trouble to explain."""
     if facts.symptoms.healthy:
         return
@@ -102,14 +93,12 @@ def _told(rule: Rule, facts: Facts) -> Iterator[Clue]:
             yield Clue(f"reported {outcome} with {world.subject}: {world.text}", weight, world.where)
 
 
-def _named(rule: Rule, facts: Facts) -> Iterator[Clue]:
+def _named(rule: Rule, facts: Facts) -> Clues:
     """A clue if somebody says that it is this."""
     pattern = NAMED.get(rule.slug)
     if pattern is None or not facts.written:
         return
-    said = who_names(pattern, facts.written)
-    if said is not None:
-        yield Clue(f"reported: {said[1].strip()[:120]}", STRONG + HINT, said[0])
+    yield from quote(who_names(pattern, facts.written), STRONG + HINT, "reported: {:.120}")
 
 
 def _explained_away(suspects: list[Suspect]) -> list[Suspect]:
@@ -129,20 +118,10 @@ def _finding(suspect: Suspect) -> Finding:
     against = [clue for clue in suspect.clues if clue.weight < 0]
     lines = [_line(clue) for clue in telling[:MOST_EVIDENCE]] + [f"against it: {_line(clue)}" for clue in against]
     where = next((clue.where for clue in telling if clue.where), "")
-    return Finding(
-        code=suspect.rule.code,
-        cause=suspect.rule.slug,
-        severity=_severity(suspect.rule, telling),
-        confidence=round(suspect.confidence, 2),
-        where=where,
-        title=suspect.rule.title,
-        evidence=tuple(lines),
-        fix="; ".join(dict.fromkeys(clue.fix for clue in telling if clue.fix)) or suspect.rule.fix,
-    )
-
-
-def _severity(rule: Rule, telling: list[Clue]) -> Severity:
-    return "warning" if rule.severity == "error" and all(clue.mild for clue in telling) else rule.severity
+    fix = "; ".join(dict.fromkeys(clue.fix for clue in telling if clue.fix))
+    found = suspect.rule.finding(round(suspect.confidence, 2), where, lines, fix=fix)
+    mild = found.severity == "error" and all(clue.mild for clue in telling)
+    return replace(found, severity="warning") if mild else found
 
 
 def _line(clue: Clue) -> str:

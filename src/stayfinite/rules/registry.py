@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -74,10 +75,15 @@ def _rules_in(family: ModuleType) -> list[Rule]:
     return [rule for rule in found if rule is not None]
 
 
-def _rule_in(family: ModuleType, module: str) -> Rule | None:
-    """The rule of a module; None for a shared module."""
-    rule = getattr(import_module(f"{family.__name__}.{module}"), "RULE", None)
-    return rule if isinstance(rule, Rule) else None
+@cache
+def _rule_in(family: ModuleType, name: str) -> Rule | None:
+    """The rule of a module, with its slug, page and judge; None for a shared module."""
+    module = import_module(f"{family.__name__}.{name}")
+    rule = getattr(module, "RULE", None)
+    if not isinstance(rule, Rule):
+        return None
+    judge = getattr(module, "judge", rule.judge)
+    return replace(rule, slug=name.replace("_", "-"), page=module.__doc__ or "", judge=judge)
 
 
 def _holds(family: ModuleType, module: str) -> bool:

@@ -1,6 +1,6 @@
 """What a rule is: a known cause, its explanation, and what speaks for and against it in a run.
 
-A rule's module holds three things::
+A rule's module is named after its slug and holds three things::
 
     '''Title of the page, one line.
 
@@ -11,22 +11,26 @@ A rule's module holds three things::
     ## When it is a false alarm
     '''
 
-    def judge(facts: Facts) -> Iterator[Clue]:
-        ...                                         # yields clues, weighs nothing against other rules
 
-    RULE = Rule(code="SF103", slug="double-fp16", ..., judge=judge, page=__doc__)
+    def judge(facts: Facts) -> Clues: ...  # yields clues, weighs nothing against other rules
 
+
+    RULE = Rule(code="SF103", fix="load the weights in fp32", beats=("pure-fp16-weights",))
+
+The registry adds slug, page and `judge`. What can be declared needs no `judge`: `proofs`, `plans`, `signals`.
 Clues add up as evidence does: on a scale of log-odds, from a prior that says how often a failing run has this cause.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from stayfinite.core.finding import Severity
+from stayfinite.core.finding import Finding, Severity
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.known import in_short, number_in
 
 PROOF = 6.5
 """The library names this cause, or a rerun has shown it."""
@@ -62,38 +66,116 @@ class Clue:
     """Training continues despite it: a finding with only mild clues is a warning, not an error."""
 
 
+Clues = Iterator[Clue]
+
+
+class Quoted(Protocol):
+    """A line, a message, a setting or a remark."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def where(self) -> str: ...
+
+
+def quote(
+    found: Quoted | None, weight: float, words: str = "{}", *, where: str = "", risk: bool = False, mild: bool = False
+) -> Clues:
+    """A clue that quotes what was found (`{}` in its words; `{:.80}`: the first 80 letters); none if nothing was."""
+    if found is not None:
+        yield Clue(words.format(found.text.strip()), weight, where or found.where, risk, mild=mild)
+
+
+def reaches(
+    facts: Facts, name: str, least: float, words: str, weight: float = STRONG, *, proof: float = math.inf
+) -> Clues:
+    """A clue if a probe's number (`{}` in the words) is at least this; from ``proof`` on it is one."""
+    seen = facts.seen(name)
+    number = None if seen is None else number_in(seen.value)
+    if seen is not None and number is not None and math.isfinite(number) and number >= least:
+        yield Clue(words.format(number), PROOF if number >= proof else weight, seen.where)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """One known cause of failure."""
 
     code: str
-    slug: str
-    severity: Severity
-    title: str
-    """One sentence for the finding, true whenever the rule fires."""
+    slug: str = ""
+    """The module's name."""
+    severity: Severity = "error"
     fix: str
     """The shortest helpful instruction, with exact settings."""
-    page: str
+    page: str = ""
     """The module's docstring: title line and sections."""
     judge: Callable[[Facts], Iterable[Clue]] = field(default=lambda _: ())
+    """The module's function of this name."""
     proofs: Mapping[str, str] = field(default_factory=dict)
     """Observations that prove the cause where they are true or not empty, with the words for it (`{}`: the value)."""
+    plans: Mapping[str, float] = field(default_factory=dict)
+    """Remarks on a plan (`rules/plans.py`) and their weight."""
+    mild_plans: Mapping[str, float] = field(default_factory=dict)
+    """The same, where training continues despite it."""
+    signals: bool = False
+    """A sign of this cause in the signals of RL and preference training (`core/post_training/signs.py`) is evidence."""
     prior: float = -4.0
     """Log-odds of this cause for a failing run, without evidence."""
     beats: tuple[str, ...] = ()
     """Slugs of symptoms or weaker names of this cause, which rank after it."""
     observes: Mapping[str, str] = field(default_factory=dict)
-    """Facts from probes, reruns or scans: name in `Facts.observed`, and the meaning of the value."""
+    """Facts from probes, reruns or scans that `judge` asks for: name in `Facts.observed`, and what the value means."""
 
     @property
-    def heading(self) -> str:
-        """The page's first line."""
+    def title(self) -> str:
+        """The page's first line: one sentence, true whenever the rule fires."""
         return self.page.strip().splitlines()[0]
+
+    @property
+    def asks_for(self) -> set[str]:
+        """Names in `Facts.observed` that it looks at."""
+        return {*self.observes, *self.proofs, *self.plans, *self.mild_plans}
 
     def section(self, title: str) -> str:
         """The text under one of the page's headings."""
         _, _, rest = self.page.partition(f"## {title}\n")
         return rest.partition("\n## ")[0].strip()
+
+    def finding(
+        self, confidence: float, where: str, evidence: Iterable[str], *, title: str = "", fix: str = ""
+    ) -> Finding:
+        """This cause, seen: with the rule's own title and fix where no better ones are known."""
+        return Finding(
+            code=self.code,
+            cause=self.slug,
+            severity=self.severity,
+            confidence=confidence,
+            where=where,
+            title=title or self.title,
+            evidence=tuple(evidence),
+            fix=fix or self.fix,
+        )
+
+    def clues(self, facts: Facts) -> Clues:
+        """What speaks for and against it: what its judge says, and what is declared."""
+        yield from self.judge(facts)
+        for plans, mild in ((self.plans, False), (self.mild_plans, True)):
+            for name, weight in plans.items():
+                planned = facts.seen(name)
+                for text, where, *fix in [] if planned is None else planned.value:
+                    yield Clue(text, weight, where, risk=True, fix=fix[0] if fix else "", mild=mild)
+        if self.signals:
+            yield from seen_in_log(facts, self.slug)
+        for name, words in self.proofs.items():
+            shown = facts.seen(name)
+            if shown is not None and shown.value:
+                yield Clue(words.format(in_short(shown.value)), PROOF, shown.where)
+
+
+def seen_in_log(facts: Facts, cause: str) -> Clues:
+    """A clue if the signals of a log of RL or preference training show this cause, with numbers and step."""
+    seen = facts.post_training.get(cause)
+    if seen is not None:
+        yield Clue(f"step {seen.sign.step:,}: {seen.sign.text}", STRONG + FAIR, seen.where, fix=seen.sign.advice)
 
 
 def confidence(log_odds: float) -> float:

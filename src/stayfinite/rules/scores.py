@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 
 from stayfinite.core.lazy_regex import lazy_regex
@@ -35,7 +35,6 @@ HIGH = 0.8
 """An accuracy that shows that something was learned."""
 POOR = 0.2
 """A lower accuracy that is identical at every evaluation means one answer for everything."""
-_REWARD = lazy_regex(r"reward|return(?:$|_)", re.IGNORECASE)
 STILL = 5
 """Evaluations needed to call a score constant."""
 SCORED = 3
@@ -206,20 +205,17 @@ def lost_score(run: RunSeries) -> str:
             and max(scores[-2:]) <= scores[0] + 0.05 * gained
         ):
             return name
-    return _forgotten(run)
+    return _first(run, _REWARD, _forgotten)
 
 
-def _forgotten(run: RunSeries) -> str:
-    """The name of a reward that had been reached three times in a row and is gone, to the end of the log."""
-    for name, track in run.metrics.items():
-        rewards = finite_of(track.values) if _REWARD.search(name) else []
-        if len(rewards) < LONG:
-            continue
-        gained = max(rewards) - rewards[0]
-        held = any(min(rewards[at : at + 3]) >= rewards[0] + 0.8 * gained for at in range(1, len(rewards) - 4))
-        if gained >= abs(rewards[0]) and held and max(rewards[-3:]) <= rewards[0] + 0.25 * gained:
-            return name
-    return ""
+def _forgotten(values: Sequence[float]) -> bool:
+    """Whether a reward had been reached three times in a row and is gone, to the end of the log."""
+    rewards = finite_of(values)
+    if len(rewards) < LONG:
+        return False
+    gained = max(rewards) - rewards[0]
+    held = any(min(rewards[at : at + 3]) >= rewards[0] + 0.8 * gained for at in range(1, len(rewards) - 4))
+    return gained >= abs(rewards[0]) and held and max(rewards[-3:]) <= rewards[0] + 0.25 * gained
 
 
 def has_learned(run: RunSeries) -> bool:
@@ -228,14 +224,15 @@ def has_learned(run: RunSeries) -> bool:
     return any(HIGH <= value <= 1 or 100 * HIGH <= value <= 100 for value in last)
 
 
+def _first(run: RunSeries, named: re.Pattern[str], holds: Callable[[Sequence[float]], bool]) -> str:
+    """The name of the first metric so named of whose values something holds."""
+    return next((name for name, track in run.metrics.items() if named.search(name) and holds(track.values)), "")
+
+
 def unused_code(run: RunSeries) -> str:
     """The name of a divergence that is next to 0 beside a reconstruction: a model whose latent code says nothing."""
-    if not any(_RECONSTRUCTION.search(name) for name in run.metrics):
-        return ""
-    for name, track in run.metrics.items():
-        if _DIVERGENCE.search(name) and 0 < track.values[-1] < NO_CODE:
-            return name
-    return ""
+    reconstructs = any(map(_RECONSTRUCTION.search, run.metrics))
+    return _first(run, _DIVERGENCE, lambda values: 0 < values[-1] < NO_CODE) if reconstructs else ""
 
 
 def absurd_loss(run: RunSeries) -> bool:
@@ -250,14 +247,13 @@ def absurd_loss(run: RunSeries) -> bool:
 
 def growing_memory(run: RunSeries) -> str:
     """The name of a memory that grows from each line to the next, by about as much: tensors are kept."""
-    for name, track in run.metrics.items():
-        values = track.values
-        if not _MEMORY.search(name) or len(values) < LEAKS:
-            continue
-        gains = [later - earlier for earlier, later in pairwise(values)]
-        if min(gains) > 0 and max(gains) <= 3 * min(gains) and values[-1] >= 1.01 * values[0]:
-            return name
-    return ""
+    return _first(run, _MEMORY, _leaks)
+
+
+def _leaks(values: Sequence[float]) -> bool:
+    gains = [later - earlier for earlier, later in pairwise(values)]
+    even = len(values) >= LEAKS and min(gains) > 0 and max(gains) <= 3 * min(gains)
+    return even and values[-1] >= 1.01 * values[0]
 
 
 def one_class(run: RunSeries) -> bool:
@@ -268,10 +264,7 @@ def one_class(run: RunSeries) -> bool:
 
 def impossible(run: RunSeries) -> str:
     """The name of a metric with an impossible value: a perplexity below 1."""
-    for name, track in run.metrics.items():
-        if _PERPLEXITY.search(name) and any(value < 1 for value in finite_of(track.values[-3:])):
-            return name
-    return ""
+    return _first(run, _PERPLEXITY, lambda values: any(value < 1 for value in finite_of(values[-3:])))
 
 
 def absurd_perplexity(run: RunSeries) -> bool:

@@ -58,6 +58,7 @@ class Contradiction:
 
     kind: Clash
     text: str
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,10 @@ class Symptoms:
     """A memory that grows from each line to the next."""
     contradictions: tuple[Contradiction, ...] = ()
     """Numbers that cannot go together."""
+
+    def at(self, *names: str) -> str:
+        """Where the first of these was seen; empty where none was."""
+        return next((self.where[name] for name in names if name in self.where), "")
 
     @property
     def settles(self) -> bool:

@@ -34,13 +34,9 @@ A *first* training starts with a fresh adapter, of course. Two adapters side by 
 reference) are meant.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.checkpoint.restart import restart, resumed
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _NOT_FOUND = (
     r"checkpoint .{0,120}adapter_model\.\w+ (?:is )?not found|"
@@ -52,14 +48,10 @@ _SECOND = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a missing file, keys that were not loaded, or a loss that starts over."""
-    gone = facts.said(_NOT_FOUND)
-    if gone:
-        yield Clue(gone.text.strip(), PROOF - HINT / 2, gone.where)
-    second = facts.said(_SECOND)
-    if second:
-        yield Clue(second.text.strip()[:240], STRONG, second.where)
+    yield from quote(facts.said(_NOT_FOUND), PROOF - HINT / 2)
+    yield from quote(facts.said(_SECOND), STRONG, "{:.240}")
     jump = restart(facts) if facts.context.adapters and resumed(facts) else None
     if jump is not None and jump.first is not None and jump.first > 1.3 * jump.before:
         back = abs(jump.after - jump.first) < 0.15 * (jump.first - jump.before)
@@ -70,12 +62,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF705",
-    slug="adapter-overwritten",
-    severity="error",
-    title="An untrained adapter replaced a trained one.",
     fix="copy the trained adapter away, load it with PeftModel.from_pretrained(base, path, is_trainable=True) and "
     "drop get_peft_model",
-    judge=judge,
-    page=__doc__,
     beats=("resume-state-missing", "nan-loss"),
 )

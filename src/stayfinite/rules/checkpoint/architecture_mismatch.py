@@ -37,15 +37,12 @@ A new classification head is missing from every pre-trained checkpoint, a pooler
 over, and buffers such as `position_ids` or `rotary_emb.inv_freq` come and go between versions.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.loaded_shapes import LEFT_OUT, other_vocabulary
 
 _SHAPES = (
@@ -70,7 +67,7 @@ _HEAD = lazy_regex(
 """A head that differs only in its number of rows."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the loader's list of names and shapes, or a shape mismatch in the forward pass."""
     shapes = _refusal(facts, _SHAPES)
     keys = _refusal(facts, _KEYS)
@@ -93,9 +90,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue("only the classes of a head differ, and nothing failed", AGAINST * 4, shapes.where)
     elif keys:
         yield Clue(keys.text.strip()[:240], PROOF - HINT / 2, keys.where)
-    target = facts.said(_PEFT)
-    if target:
-        yield Clue(target.text.strip()[:240], STRONG + HINT, target.where)
+    yield from quote(facts.said(_PEFT), STRONG + HINT, "{:.240}")
 
 
 def _refusal(facts: Facts, pattern: str) -> Message | None:
@@ -105,12 +100,7 @@ def _refusal(facts: Facts, pattern: str) -> Message | None:
 
 RULE = Rule(
     code="SF704",
-    slug="architecture-mismatch",
-    severity="error",
-    title="The checkpoint does not fit this model.",
     fix="build the model from the checkpoint's own config; strip wrapper prefixes (module., _orig_mod.); resize "
     "the embeddings before loading",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "environment", "resume-state-missing", "tokenizer-mismatch"),
 )

@@ -36,12 +36,8 @@ announces more than the file holds, or the hash differs. No weight was loaded.
 `Weights only load failed` is a refusal for safety (a pickle with code in it) and no damage.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clues, Rule, quote
 
 _READING = (
     r"pytorchstreamreader failed|failed finding central directory|invalid magic number; corrupt file|"
@@ -65,32 +61,19 @@ _WRITING = (
 _NO_ROOM = r"no space left on device|disk quota exceeded|errno 28|disk (?:is )?full"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an error of the reader or the writer, which is proof."""
-    reading = facts.said(_READING)
-    if reading:
-        yield Clue(reading.text, PROOF, reading.where)
-    eof = facts.said(r"EOFError: Ran out of input")
-    if eof:
-        yield Clue(eof.text, STRONG + FAIR, eof.where)
-    writing = facts.said(_WRITING)
-    if writing:
-        yield Clue(f"the file was not fully written: {writing.text}", PROOF, writing.where)
-    room = facts.said(_NO_ROOM)
-    if room:
-        yield Clue(room.text, STRONG + HINT, room.where)
+    yield from quote(facts.said(_READING), PROOF)
+    yield from quote(facts.said(r"EOFError: Ran out of input"), STRONG + FAIR)
+    yield from quote(facts.said(_WRITING), PROOF, "the file was not fully written: {}")
+    yield from quote(facts.said(_NO_ROOM), STRONG + HINT)
 
 
 RULE = Rule(
     code="SF703",
-    slug="corrupt-checkpoint",
-    severity="error",
-    title="The checkpoint file is truncated or damaged.",
     fix=(
         "delete it (and its cache entry) and use the previous one or download it again; save checkpoints under a "
         "temporary name and rename them"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "environment", "architecture-mismatch", "resume-state-missing"),
 )

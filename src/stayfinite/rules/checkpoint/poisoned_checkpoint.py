@@ -34,18 +34,14 @@ Minus infinity in a *mask buffer* is meant. Tensors of an unused head may be NaN
 they harm nothing until they are used.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.checkpoint.restart import resumed
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.nan_weights import NAMED_TENSOR, SAID_OF_WEIGHTS
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.witness import not_finite
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a scan is proof; a resumed run that is NaN from its first step is a hint."""
     scan = facts.seen("checkpoint.nonfinite")
     if scan is not None:
@@ -63,7 +59,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     bad = not_finite(facts)
     taken_up = resumed(facts)
     if bad and taken_up:
-        text, where = taken_up
+        text, where = taken_up.text, taken_up.where
         if facts.symptoms.from_start or facts.symptoms.points == 0:
             weight = STRONG if facts.symptoms.points else FAIR
             yield Clue(f"NaN or inf from the first step after loading ({text[:100]})", weight, where)
@@ -73,12 +69,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF702",
-    slug="poisoned-checkpoint",
-    severity="error",
-    title="The checkpoint holds NaN or inf.",
     fix="return to the newest checkpoint that `stayfinite scan` calls good, and find what broke the run there",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-collapse", "nan-weights"),
     observes={"checkpoint.nonfinite": "names of tensors with NaN or infinite values; empty when none"},
 )

@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import median
 
 from stayfinite.core.series import RunSeries
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 
 RESUMED = (
     r"\bresum(?:e[ds]?|ing)\b(?! download)|\b(?:(?:re-?)?load(?:ed|ing)|restor(?:ed|ing)|"
@@ -19,16 +19,9 @@ RESUMED = (
 """Messages that announce a resume from a checkpoint."""
 
 SWITCH = (
-    "resume_from_checkpoint",
-    "resume",
-    "resume_from",
-    "auto_resume",
-    "resume_path",
-    "load_checkpoint",
-    "restore_file",
-    "ckpt_path",
-    "finetune_from",
-)
+    "resume_from_checkpoint", "resume", "resume_from", "auto_resume", "resume_path", "load_checkpoint", "restore_file",
+    "ckpt_path", "finetune_from",
+)  # fmt: skip
 """Settings that request it."""
 
 WINDOW = 5
@@ -52,17 +45,17 @@ class Restart:
     where: str
 
 
-def resumed(facts: Facts) -> tuple[str, str] | None:
+def resumed(facts: Facts) -> Line | None:
     """``(text, where)`` that shows that this run resumed from a checkpoint."""
     for name in SWITCH:
         for setting in facts.settings.all(name):
             if setting.value not in (None, False, "", "None", "none", "False", "false", "null", 0):
-                return f"{setting.name}: {setting.value}", setting.where
+                return Line(setting.where, f"{setting.name}: {setting.value}")
     said = facts.said(RESUMED)
     if said:
-        return said.text.strip(), said.where
+        return Line(said.where, said.text.strip())
     note = facts.settings.search(r"--resume\b|\bresum(?:e|ed|ing)\b|load_weights\(.{0,40}(?:find_last|latest|last)")
-    return None if note is None else (note[1].strip(), note[0])
+    return None if note is None else Line(note[0], note[1].strip())
 
 
 def restart(facts: Facts) -> Restart | None:

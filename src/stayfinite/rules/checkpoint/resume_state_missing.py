@@ -39,15 +39,12 @@ Starting a *new* training from old weights (fine-tuning) is meant to begin with 
 smoothed loss after a restart comes from the restarted average.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.checkpoint.restart import restart, resumed
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _MISSING = (
     r"param 'initial_lr' is not specified|"
@@ -70,11 +67,10 @@ SMALL_JUMP, CLEAR_JUMP, BEYOND_NOISE = 1.1, 1.3, 1.4
 """Loss after over before a resume: needs a second sign, proved by several points, proved by one."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a library that reports a missing part, or a loss that jumps at the resume."""
     groups = facts.said(_GROUPS)
-    if groups:
-        yield Clue(groups.text, STRONG + HINT, groups.where)
+    yield from quote(groups, STRONG + HINT)
     missing = facts.said(_MISSING)
     if missing:
         yield Clue(missing.text, PROOF if "error" in missing.text.lower() else STRONG + HINT, missing.where)
@@ -86,7 +82,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if taken_up is None:
         return
     jump = restart(facts)
-    text, where = taken_up
+    text, where = taken_up.text, taken_up.where
     grown = jump.after / jump.before if jump is not None and jump.before > 0 else 1.0
     if jump is not None and grown > SMALL_JUMP and jump.after - jump.before > 0.05:
         clear = grown > CLEAR_JUMP and (jump.points >= 3 or grown > BEYOND_NOISE)
@@ -104,7 +100,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from _rate_from_the_start(facts)
 
 
-def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
+def _rate_from_the_start(facts: Facts) -> Clues:
     """A run that resumes in a late epoch at its initial rate although the rate should decay."""
     late = facts.said(r"\bepoch\W{0,4}(?:[2-9]|\d{2,})\b|\b(?:step|iter\w*)\W{0,3}\d{4,}")
     falls = facts.mentioned(
@@ -125,13 +121,8 @@ def _rate_from_the_start(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF701",
-    slug="resume-state-missing",
-    severity="error",
-    title="Training resumed without its full state.",
     fix="save and restore optimizer, scheduler, scaler, generators and data position together (transformers: "
     "resume_from_checkpoint with save_only_model=False; "
     "Lightning: ckpt_path), or warm up again",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-diverging"),
 )

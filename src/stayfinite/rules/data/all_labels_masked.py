@@ -39,17 +39,13 @@ A loss of 0.0 with a live gradient is not this: GRPO's loss is 0 by construction
 overfit goes to 0 slowly. A single such batch among many is harmless when the mean is guarded.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.data.lookups import longest_input
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _SAID = (
     r"could not find (?:the )?(?:response|instruction|assistant) (?:key|template)|"
@@ -82,10 +78,9 @@ SHORT = 256
 """Tokens. Few conversations fit their prompt and answer into such a limit."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a loss of 0 or NaN from the start, and settings that mask."""
     yield from _observed(facts)
-    yield from planned(facts, "plan.no_room_for_answer", STRONG + HINT)
     said = facts.said(_SAID)
     if said is not None:
         yield Clue(said.text, STRONG + 1.0, said.where)
@@ -100,7 +95,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield from _against(facts)
 
 
-def _divided(facts: Facts) -> Iterator[Clue]:
+def _divided(facts: Facts) -> Clues:
     """A division by the number of unmasked tokens, which was 0."""
     zero = facts.said(r"ZeroDivisionError|division by zero")
     count = facts.said(_BY_COUNT)
@@ -109,7 +104,7 @@ def _divided(facts: Facts) -> Iterator[Clue]:
         yield Clue(text, STRONG + FAIR, count.where)
 
 
-def _numbers(facts: Facts) -> Iterator[Clue]:
+def _numbers(facts: Facts) -> Clues:
     symptoms = facts.symptoms
     accuracy = facts.metric("mean_token_accuracy", "token_accuracy", "token_acc")
     if accuracy and all(value == 0 or not math.isfinite(value) for value, _ in accuracy):
@@ -118,27 +113,24 @@ def _numbers(facts: Facts) -> Iterator[Clue]:
     if symptoms.zero_loss and symptoms.from_start and not symptoms.bad_norms and right and not any(map(any, right)):
         yield Clue("loss and accuracy are exactly 0 from the start: no label counts", STRONG)
     if symptoms.zero_loss and symptoms.from_start:
-        place = symptoms.where.get("first_zero", "")
+        place = symptoms.at("first_zero")
         if symptoms.bad_norms:
             yield Clue("loss 0 with a NaN or inf gradient norm, from the start", HINT, place)
         elif symptoms.zero_norms * 2 >= symptoms.points:
             yield Clue("loss and gradient norm are exactly 0 from the start", 3.5, place)
     if symptoms.bad_evals and not symptoms.bad_losses and not symptoms.bad_norms:
-        place = symptoms.where.get("bad_eval", "")
+        place = symptoms.at("bad_eval")
         if symptoms.good_losses or facts.mentioned(_FINE) is not None:
             yield Clue("the evaluation loss is NaN or inf, the training loss is not", FAIR, place)
         else:
             yield Clue("the evaluation loss is NaN or inf", HINT, place)
 
 
-def _settings(facts: Facts) -> Iterator[Clue]:
+def _settings(facts: Facts) -> Clues:
     masks, cut, answers = facts.mentioned(_MASKS), facts.mentioned(_CUT_AWAY), facts.mentioned(_ANSWERS)
-    if masks is not None:
-        yield Clue(f"only part of each text is supervised ({masks[1].strip()[:100]})", STRONG, masks[0])
-    if cut is not None:
-        yield Clue(f"the answers may be truncated ({cut[1].strip()[:100]})", STRONG, cut[0])
-    if answers is not None:
-        yield Clue(f"trains on answers to prompts ({answers[1].strip()[:80]})", 1.5, answers[0], risk=True)
+    yield from quote(masks, STRONG, "only part of each text is supervised ({:.100})")
+    yield from quote(cut, STRONG, "the answers may be truncated ({:.100})")
+    yield from quote(answers, 1.5, "trains on answers to prompts ({:.80})", risk=True)
     limit = longest_input(facts)
     short = facts.symptoms.zero_loss or masks is not None or (answers is not None and facts.symptoms.bad_evals > 0)
     if limit is not None and limit[0] <= SHORT and short:
@@ -158,20 +150,20 @@ def _empty_means(facts: Facts) -> list[Clue]:
     return []
 
 
-def _against(facts: Facts) -> Iterator[Clue]:
+def _against(facts: Facts) -> Clues:
     symptoms = facts.symptoms
     if facts.context.half is not None:
         yield Clue(f"fp16 explains it as well ({facts.context.half.text})", -1.0, facts.context.half.where)
     policy = facts.mentioned(_POLICY)
     if policy is not None or facts.metric("reward_std", "reward", "kl"):
-        yield Clue("the policy trains on rewards, not labels", 2 * AGAINST, policy[0] if policy else "")
+        yield Clue("the policy trains on rewards, not labels", 2 * AGAINST, policy.where if policy else "")
     if symptoms.good_before >= 3:
-        yield Clue(f"{symptoms.good_before} points were good before", AGAINST, symptoms.where.get("start", ""))
+        yield Clue(f"{symptoms.good_before} points were good before", AGAINST, symptoms.at("start"))
     if symptoms.explodes:
-        yield Clue("the loss exploded", AGAINST, symptoms.where.get("largest_loss", ""))
+        yield Clue("the loss exploded", AGAINST, symptoms.at("largest_loss"))
 
 
-def _observed(facts: Facts) -> Iterator[Clue]:
+def _observed(facts: Facts) -> Clues:
     share = facts.seen("labels.supervised_share")
     if share is not None:
         if share.value == 0:
@@ -186,20 +178,15 @@ def _observed(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF302",
-    slug="all-labels-masked",
-    severity="error",
-    title="Rows or batches have only masked labels.",
     fix=(
         "raise max_length (cutoff_len) above prompt plus answer or drop longer rows, and check that the response "
         "template occurs in the tokens"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "zero-gradient", "truncation", "loss-formula-singularity"),
     observes={
         "labels.supervised_share": "the share of a batch's labels that are not ignored, 0 to 1",
         "labels.masked_rows_share": "the share of the data's rows in which no label is left, 0 to 1",
-        "plan.no_room_for_answer": REMARKS,
     },
+    plans={"plan.no_room_for_answer": STRONG + HINT},
 )

@@ -41,17 +41,14 @@ When the same batch is finite on good weights, the weights were broken before (l
 is only where it showed.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.data.remarks_on_data import impossible_alignment, remarks
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import half_of
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.going_bad import weights_survived
 from stayfinite.rules.signs.post_training import samples
@@ -148,7 +145,7 @@ ORDINARY = 100.0
 """A loss term that never exceeded this did not explode."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: messages of loader and loss; else a sudden NaN without a climb, with external data."""
     yield from _observed(facts)
     refused, skipped = facts.said(_REFUSED), facts.said(_SKIPPED)
@@ -166,14 +163,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         or facts.said(r"(?<![\w.])nan(?!\w)") is not None
     )
     if weights_survived(facts):
-        yield Clue("NaN comes and goes: it depends on the batch", 2.8, symptoms.where.get("first_bad", ""))
+        yield Clue("NaN comes and goes: it depends on the batch", 2.8, symptoms.at("first_bad"))
     told = refused or skipped
     if (
         symptoms.healthy
         and not impossible
         and (not_finite(facts) is None or (told is not None and went_on(facts, told)))
     ):
-        yield Clue("training continues normally", REFUTED, symptoms.where.get("start", ""))
+        yield Clue("training continues normally", REFUTED, symptoms.at("start"))
     lone = refused is not None and not symptoms.trouble and not sick
     if lone and refused is not None and re.search(_MERE_WARNING, refused.text, re.IGNORECASE):
         yield Clue("a warning without consequences", REFUTED, refused.where)
@@ -194,10 +191,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     ):
         found = facts.mentioned(pattern)
         if found is not None:
-            yield Clue(f"{text}: {found[1].strip()[:100]}", weight, found[0])
+            yield Clue(f"{text}: {found.text.strip()[:100]}", weight, found.where)
     measured = facts.mentioned(_MEASURED)
     if measured is not None and symptoms.from_start and refused is None and half_of(facts) is None:
-        yield Clue("and no finite value", 1.3, symptoms.where.get("first_bad", ""))
+        yield Clue("and no finite value", 1.3, symptoms.at("first_bad"))
     yield from _course(facts)
 
 
@@ -208,14 +205,14 @@ def _weight_of_own_data(facts: Facts) -> float:
     return 3.2 if facts.symptoms.from_start else 1.7
 
 
-def _course(facts: Facts) -> Iterator[Clue]:
+def _course(facts: Facts) -> Clues:
     symptoms, context = facts.symptoms, facts.context
-    place = symptoms.where.get("first_bad", "")
+    place = symptoms.at("first_bad")
     part = _only_regression(facts)
     if part is not None:
         yield Clue(part, 3.0, place)
     if symptoms.explodes:
-        yield Clue("loss or gradient norm climbed before", AGAINST, symptoms.where.get("largest_loss", ""))
+        yield Clue("loss or gradient norm climbed before", AGAINST, symptoms.at("largest_loss"))
     elif symptoms.good_before >= 3:
         steps = "suddenly" if symptoms.good_after == 0 else "now and then"
         yield Clue(f"NaN or inf {steps} after {symptoms.good_before} good points, without a climb", 1.5, place)
@@ -253,28 +250,20 @@ def _only_regression(facts: Facts) -> str | None:
     return f"{', '.join(broken[:3])} is NaN or inf while {', '.join(ordinary[:3])} is normal: its targets are bad"
 
 
-def _observed(facts: Facts) -> Iterator[Clue]:
+def _observed(facts: Facts) -> Clues:
     rows = facts.seen("data.bad_rows")
     if rows is not None and rows.value:
         named = "; ".join(map(str, rows.value)) if isinstance(rows.value, list) else rows.value
         yield Clue(
-            f"rows with NaN, inf, empty or corrupt values: {named}",
-            PROOF,
-            rows.where,
-            fix="fix or drop the named rows",
+            f"rows with NaN, inf, empty or corrupt values: {named}", PROOF, rows.where, fix="fix or drop the named rows"
         )
 
 
 RULE = Rule(
     code="SF301",
-    slug="bad-data-row",
-    severity="error",
-    title="A row of the data is NaN, inf, corrupt or unusable.",
     fix=(
         "find the row (assert torch.isfinite on every example), fix or drop it, and resume from an earlier checkpoint"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "toxic-batch"),
     observes={"data.bad_rows": "rows of the data that are not finite, empty or corrupt, a list"},

@@ -28,12 +28,8 @@ spread, and it is often the trace of a mistake: a column that was read wrongly, 
 A bias column of ones and padding columns are constant on purpose.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, Clue, Clues, Rule, quote
 
 _BY_SPREAD = (
     r"/ ?\(?(?:np\.|torch\.|self\.)?\w*(?:std|sigma|scale_|stddev|variance)\w*\b|"
@@ -42,7 +38,7 @@ _BY_SPREAD = (
 """A standardization: a constant column has a standard deviation of 0."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: measured columns, or warnings of zero deviation followed by NaN."""
     if facts.symptoms.healthy:
         return
@@ -52,22 +48,18 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if divided is not None and sick:
         yield Clue(f"{divided.text}, then NaN or inf", FAIR, divided.where)
         if symptoms.from_start:
-            yield Clue("from the first point on", HINT, symptoms.where.get("first_bad", ""))
-        spread = facts.mentioned(_BY_SPREAD)
-        if spread is not None:
-            yield Clue(f"the divisor is a standard deviation: {spread[1].strip()[:100]}", 3.5, spread[0])
+            yield Clue("from the first point on", HINT, symptoms.at("first_bad"))
+        yield from quote(facts.mentioned(_BY_SPREAD), 3.5, "the divisor is a standard deviation: {:.100}")
 
 
 RULE = Rule(
     code="SF311",
-    slug="constant-feature",
     severity="warning",
-    title="A feature or target is constant.",
     fix="drop constant columns, or divide by std.clamp(min=1e-6); first find out why they are constant",
-    judge=judge,
-    page=__doc__,
-    proofs={"data.constant_features": "constant columns: {}"},
+    proofs={
+        # Names or numbers of input columns with one value, a list.
+        "data.constant_features": "constant columns: {}",
+    },
     prior=-4.5,
     beats=("bad-data-row", "nan-loss"),
-    observes={"data.constant_features": "names or numbers of input columns with one value, a list"},
 )

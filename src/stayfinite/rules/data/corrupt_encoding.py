@@ -31,22 +31,16 @@ Emoji, rare scripts and mathematical letters are valid UTF-8 and need no repair.
 bytes, and still learn the damage.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a codec error or counted replacement characters, which are proof."""
     seen = facts.seen("data.damaged_text_share")
     if seen is not None and seen.value > 0.001:
         yield Clue(
-            f"{seen.value:.1%} of the rows hold damaged characters",
-            PROOF if seen.value > 0.01 else STRONG,
-            seen.where,
+            f"{seen.value:.1%} of the rows hold damaged characters", PROOF if seen.value > 0.01 else STRONG, seen.where
         )
         kinds = facts.seen("data.damage_kinds")
         if kinds is not None:
@@ -56,27 +50,23 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"invalid (?:continuation|start) byte|stream did not contain valid utf-?8|invalid utf-?8|"
         r"not (?:a )?valid utf-?8|illegal multibyte sequence"
     )
-    if refused is not None:
-        yield Clue(refused.text, PROOF, refused.where)
+    yield from quote(refused, PROOF)
 
 
 RULE = Rule(
     code="SF314",
-    slug="corrupt-encoding",
-    severity="error",
-    title="Text is damaged, or not UTF-8.",
     fix=(
         'name the encoding when reading (encoding="utf-8", "utf-8-sig", "cp1252", "gb18030"), convert once, and drop '
         "damaged lines"
     ),
-    judge=judge,
-    page=__doc__,
-    proofs={"data.not_utf8": "{}"},
+    proofs={
+        # Which file is not UTF-8, why, and what it was read as, in words.
+        "data.not_utf8": "{}",
+    },
     beats=("bad-data-row", "tokenizer-mismatch", "environment"),
     observes={
         "data.damaged_text_share": "the share of rows with replacement or control characters, bytes that cannot be "
         "decoded, or doubly decoded text, 0 to 1",
         "data.damage_kinds": "how many rows have each kind of damage, in words",
-        "data.not_utf8": "which file is not UTF-8, why, and what it was read as, in words",
     },
 )

@@ -28,34 +28,24 @@ Oversampling a rare class on purpose, several epochs, and short rows that coinci
 duplicates by right.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import Clues, Rule, reaches
 
 MANY = 0.1
 """Share of duplicates that matters; records and letters repeat phrases legitimately."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the measured share of duplicates."""
-    seen = facts.seen("data.duplicate_share")
-    if seen is not None and seen.value > MANY:
-        yield Clue(f"{seen.value:.0%} of the rows are duplicates", PROOF if seen.value > 0.3 else STRONG, seen.where)
+    yield from reaches(facts, "data.duplicate_share", MANY, "{:.0%} of the rows are duplicates", proof=0.3)
 
 
 RULE = Rule(
     code="SF313",
-    slug="duplicate-rows",
     severity="warning",
-    title="Many rows are duplicates.",
     fix=(
         "drop duplicates before splitting (drop_duplicates, MinHash for text), and give DataLoader workers different "
         "seeds"
     ),
-    judge=judge,
-    page=__doc__,
     observes={"data.duplicate_share": "the share of rows that are copies of an earlier one, 0 to 1"},
 )

@@ -32,16 +32,13 @@ An evaluation or prediction split may be empty on purpose. With an iterable data
 `max_steps` is expected.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from math import isfinite
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.number_shapes import digits
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _NOTHING = (
     r"num_samples ?= ?0|stack expects a non-empty TensorList|cannot reshape tensor of 0 elements|"
@@ -73,7 +70,7 @@ DIGITS = 4
 """Digits to which two evaluations of changing weights do not agree."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: messages about missing data are proof; a division by zero batches is nearly proof."""
     seen = facts.seen("data.rows")
     if seen is not None and seen.value == 0:
@@ -86,36 +83,28 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(str(failed.value), PROOF, failed.where)
     if facts.symptoms.healthy:
         return
-    told = facts.said(_NOTHING)
-    if told is not None:
-        yield Clue(told.text, PROOF - 1.0, told.where)
-    mean = facts.said(r"mean of empty slice")
-    if mean is not None and facts.symptoms.trouble:
-        yield Clue(mean.text, PROOF - 1.0, mean.where)
-    none = facts.said(_NO_ROUNDS)
-    if none is not None and facts.symptoms.bad_losses and not facts.symptoms.good_losses:
-        yield Clue(f"a progress bar without a single batch: {none.text.strip()[:40]}", STRONG + HINT, none.where)
-    dry = _counted_none(facts)
-    if dry is not None:
-        yield Clue(f"{dry[0]} where the loss is NaN", STRONG + FAIR, dry[1])
-    kept = _same_evaluation(facts)
-    if kept is not None:
-        yield Clue(f"no training loss is a number and {kept[0]}: no batch was drawn", STRONG + HINT, kept[1])
+    yield from quote(facts.said(_NOTHING), PROOF - 1.0)
+    if facts.symptoms.trouble:
+        yield from quote(facts.said(r"mean of empty slice"), PROOF - 1.0)
+    if facts.symptoms.bad_losses and not facts.symptoms.good_losses:
+        yield from quote(facts.said(_NO_ROUNDS), STRONG + HINT, "a progress bar without a single batch: {:.40}")
+    yield from quote(_counted_none(facts), STRONG + FAIR, "{} where the loss is NaN")
+    yield from quote(_same_evaluation(facts), STRONG + HINT, "no training loss is a number and {}: no batch was drawn")
 
 
-def _counted_none(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a number of rows that falls to 0 and stays there, in a run that ends in NaN."""
+def _counted_none(facts: Facts) -> Line | None:
+    """A number of rows that falls to 0 and stays there, in a run that ends in NaN."""
     if not facts.symptoms.bad_losses:
         return None
     for run in facts.runs:
         for name, track in run.metrics.items():
             if _COUNT.fullmatch(name) and max(track.values) > 0 and track.values[-1] == 0:
-                return f"{name} falls from {track.values[0]:g} to 0", run.where(track.lines[-1])
+                return Line(run.where(track.lines[-1]), f"{name} falls from {track.values[0]:g} to 0")
     return None
 
 
-def _same_evaluation(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of an evaluation loss equal to the last digit, beside training losses that are all NaN."""
+def _same_evaluation(facts: Facts) -> Line | None:
+    """An evaluation loss equal to the last digit, beside training losses that are all NaN."""
     symptoms = facts.symptoms
     if not symptoms.bad_losses or symptoms.good_losses or symptoms.points < 2:
         return None
@@ -124,24 +113,21 @@ def _same_evaluation(facts: Facts) -> tuple[str, str] | None:
             first = track.values[0]
             evaluates = _OF_EVALUATION.search(name) is not None and "loss" in name and isfinite(first)
             if evaluates and len(track.values) >= 2 and {*track.values} == {first} and digits(first) >= DIGITS:
-                return f"{name} stays {first:.6g}", run.where(track.lines[-1])
+                return Line(run.where(track.lines[-1]), f"{name} stays {first:.6g}")
     return None
 
 
 RULE = Rule(
     code="SF315",
-    slug="empty-batch",
-    severity="error",
-    title="A batch or a dataset has no rows.",
     fix="check paths, filters and drop_last: print len(dataset) before training, and guard means with max(count, 1)",
-    judge=judge,
-    page=__doc__,
-    proofs={"loader.empty_batches": "batches without rows: {}"},
+    proofs={
+        # Numbers of the loader's batches that have no rows, a list.
+        "loader.empty_batches": "batches without rows: {}",
+    },
     beats=("nan-loss", "environment"),
     observes={
         "data.rows": "the number of rows of the training set",
         "loader.batches": "how many batches the loader gives",
-        "loader.empty_batches": "numbers of the loader's batches that have no rows, a list",
         "loader.error": "what the loader raised when it was read",
     },
 )

@@ -23,27 +23,11 @@ padding's id is. The real end of each text has the same id and is masked with it
 Texts packed to full length have no padding; where the program adds no end token, there is none to mask.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: the plan's code pads with the end token, appends it to each text, and masks padding by id."""
-    yield from planned(facts, "plan.end_masked")
-
+from stayfinite.rules.rule import PROOF, Rule
 
 RULE = Rule(
     code="SF333",
-    slug="eos-never-learned",
     severity="warning",
-    title="The end token is masked in the labels, so it is never learned.",
     fix="labels[attention_mask == 0] = -100, or use a separate pad token",
-    judge=judge,
-    page=__doc__,
-    observes={"plan.end_masked": REMARKS},
+    plans={"plan.end_masked": PROOF},
 )

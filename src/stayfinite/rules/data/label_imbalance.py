@@ -30,12 +30,8 @@ Constant predictions in the first steps are usual; judge after an epoch. The sam
 (SF202), a detached head (SF401) or labels that have nothing to do with the input.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule, quote, reaches
 
 _SHARE = (
     r"\b(?:background|majority|negatives?|one class|normal)\b[^.;\n]{0,50}\b9\d(?:\.\d+)? ?%|"
@@ -46,24 +42,18 @@ _SHARE = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the measured share of the largest class, or metrics of 0 next to a high constant accuracy."""
-    seen = facts.seen("labels.largest_share")
-    if seen is not None and seen.value >= 0.9:
-        yield Clue(f"{seen.value:.1%} of the labels are one class", PROOF if seen.value >= 0.97 else STRONG, seen.where)
-    missing = facts.symptoms.contradicted("class not found")
-    if missing is not None:
-        yield Clue(f"{missing.text}: one class is never predicted", STRONG)
-    share = facts.mentioned(_SHARE)
-    if share is not None and facts.symptoms.trouble:
-        yield Clue(f"most labels are one class: {share[1].strip()[:80]}", STRONG, share[0])
+    yield from reaches(facts, "labels.largest_share", 0.9, "{:.1%} of the labels are one class", proof=0.97)
+    yield from quote(facts.symptoms.contradicted("class not found"), STRONG, "{}: one class is never predicted")
+    if facts.symptoms.trouble:
+        yield from quote(facts.mentioned(_SHARE), STRONG, "most labels are one class: {:.80}")
     undefined = facts.said(r"UndefinedMetricWarning")
     accuracy = facts.metric("eval_accuracy", "accuracy", "val_accuracy", "val_acc", "acc")
     score = facts.metric("eval_f1", "f1", "val_f1", "eval_recall", "recall", "eval_matthews_correlation", "mcc")
     constant = len(accuracy) >= 2 and len({value for value, _ in accuracy}) == 1
     nothing = len(score) >= 1 and all(value == 0 for value, _ in score)
-    if undefined is not None:
-        yield Clue(undefined.text, FAIR, undefined.where)
+    yield from quote(undefined, FAIR)
     if nothing and (undefined is not None or constant or (accuracy and accuracy[-1][0] > 0.5)):
         yield Clue("F1, recall or correlation is 0", FAIR, score[0][1])
         if accuracy and 0.9 <= accuracy[-1][0] <= 1:
@@ -72,14 +62,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF310",
-    slug="label-imbalance",
     severity="warning",
-    title="One class dominates the labels: always predicting it scores well.",
     fix=(
         "weight the loss (CrossEntropyLoss(weight=...), pos_weight) or sample by class (WeightedRandomSampler), and "
         "measure F1 or balanced accuracy"
     ),
-    judge=judge,
-    page=__doc__,
     observes={"labels.largest_share": "the share of the most frequent class, 0 to 1"},
 )

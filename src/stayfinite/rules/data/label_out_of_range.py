@@ -36,10 +36,7 @@ A label equal to `ignore_index` may lie anywhere. After a device-side assert the
 cuBLAS or memory are only echoes.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.series import Message
 from stayfinite.rules.contradictions import MAY_BE_NEGATIVE
@@ -52,7 +49,7 @@ from stayfinite.rules.data.lookups import (
     target_failure,
 )
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _CLASSES = (
     r"\bn(?:um)?_?(?:labels|classes)\b|\bclasses\b|\bn_classes\b|ignore_index|ignore_label|\bsegmentation\b|"
@@ -90,13 +87,13 @@ _MORE_CLASSES_WORK = r"class\w*\b.{0,16}\bto \d+.{0,60}\b(?:works?|fine|trains)\
 _ASSIGNED = r"^\s*(?:label|target|y|class_?id)\s*[=:]\s*(\d+)\s*$"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the loss's own error; else a failed gather or a bare assert in a classification task."""
     target, scatter, vague = target_failure(facts), facts.said(SCATTER), bare_assert(facts)
     if target is not None:
         yield Clue(target.text, PROOF, target.where)
         if facts.symptoms.healthy:
-            yield Clue("training continues normally", REFUTED, facts.symptoms.where.get("start", ""))
+            yield Clue("training continues normally", REFUTED, facts.symptoms.at("start"))
     elif scatter is not None:
         yield Clue(scatter.text, 2.5, scatter.where)
         yield from _counted(facts, scatter)
@@ -109,24 +106,19 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if target is None and (scatter is not None or vague is not None):
         lookup = lookup_failure(facts)
         named = facts.mentioned(_CLASSES)
-        if named is not None:
-            yield Clue(f"a loss over classes: {named[1].strip()}", FAIR, named[0])
-        seen_data = facts.mentioned(_PICTURES)
-        if seen_data is not None and named is None and lookup is None and scatter is None:
-            yield Clue(f"labels are looked up, not text: {seen_data[1].strip()[:80]}", FAIR, seen_data[0])
+        yield from quote(named, FAIR, "a loss over classes: {}")
+        if named is None and lookup is None and scatter is None:
+            yield from quote(facts.mentioned(_PICTURES), FAIR, "labels are looked up, not text: {:.80}")
     if target is not None or scatter is not None or vague is not None:
         declared = facts.mentioned(
             r"ignore_index|ignore_label|labels? (?:start|from) (?:at )?1\b|class(?:es)? ids?|\b255\b"
         )
-        if declared is not None:
-            yield Clue(f"labels that need a map: {declared[1].strip()}", HINT, declared[0])
+        yield from quote(declared, HINT, "labels that need a map: {}")
 
 
-def _raised(facts: Facts) -> Iterator[Clue]:
+def _raised(facts: Facts) -> Clues:
     """More classes help, or labels in the code that are beyond their own number."""
-    helped = facts.mentioned(_MORE_CLASSES_WORK)
-    if helped is not None:
-        yield Clue(f"fine with more classes: {helped[1].strip()[:100]}", STRONG, helped[0])
+    yield from quote(facts.mentioned(_MORE_CLASSES_WORK), STRONG, "fine with more classes: {:.100}")
     lines = [text for _, text in facts.lines]
     given = {int(number) for line in lines for number in re.findall(_ASSIGNED, line)}
     if len(given) >= 2 and max(given) > 2 * len(given):
@@ -134,7 +126,7 @@ def _raised(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"labels {some}: {len(given)} classes are 0 to {len(given) - 1}", STRONG + HINT)
 
 
-def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
+def _counted(facts: Facts, scatter: Message) -> Clues:
     """Identify the table if the settings give its size."""
     asked = asked_and_rows(scatter)
     if asked is None:
@@ -142,64 +134,54 @@ def _counted(facts: Facts, scatter: Message) -> Iterator[Clue]:
     classes = is_class_count(facts, asked[1])
     if classes is not None:
         label = "a label beyond them" if asked[0] is None else f"label {asked[0]}"
-        yield Clue(f"{label}, but the model has {asked[1]} classes ({classes[1]})", STRONG, classes[0])
+        yield Clue(f"{label}, but the model has {asked[1]} classes ({classes.text})", STRONG, classes.where)
 
 
-def _pixels_for_classes(facts: Facts) -> Iterator[Clue]:
+def _pixels_for_classes(facts: Facts) -> Clues:
     """Masks stored as pictures, or labels counted from 1, where classes from 0 are expected."""
-    stored = facts.mentioned(_WHITE)
-    if stored is not None:
-        yield Clue(f"masks hold pixels, not classes: {stored[1].strip()[:80]}", STRONG, stored[0])
+    yield from quote(facts.mentioned(_WHITE), STRONG, "masks hold pixels, not classes: {:.80}")
     below = facts.symptoms.said("negative loss")
     counted = facts.mentioned(_FROM_ONE)
     if below is not None and counted is not None:
-        yield Clue(f"labels start at 1, and the loss is negative: {counted[1].strip()[:80]}", STRONG + HINT, counted[0])
+        yield Clue(
+            f"labels start at 1, and the loss is negative: {counted.text.strip()[:80]}", STRONG + HINT, counted.where
+        )
     start, drawn = facts.symptoms.first_loss, facts.mentioned(_DRAWN)
     if start is not None and start >= ABSURD and drawn is not None:
-        text = f"the first loss is {start:.3g}, and targets are masks: 0 to 255 unless scaled ({drawn[1].strip()[:60]})"
-        yield Clue(text, STRONG, drawn[0])
+        text = (
+            f"the first loss is {start:.3g}, and targets are masks: 0 to 255 unless scaled ({drawn.text.strip()[:60]})"
+        )
+        yield Clue(text, STRONG, drawn.where)
 
 
-def _below_zero(facts: Facts) -> Iterator[Clue]:
+def _below_zero(facts: Facts) -> Clues:
     """A negative loss where valid labels cannot cause one."""
     symptoms = facts.symptoms
     best, above = symptoms.best_loss, symptoms.contradicted("share above 1")
-    if above is not None:
-        yield Clue(f"{above.text}; targets above 1 make it larger", STRONG + HINT, symptoms.where.get("start", ""))
+    yield from quote(above, STRONG + HINT, "{}; targets above 1 make it larger", where=symptoms.at("start"))
     if best is None or best >= -0.01:
         return
     negative = symptoms.contradicted("negative loss")
     if negative is not None:
-        yield Clue(negative.text, FAIR, symptoms.where.get("start", ""))
-        pixels = facts.mentioned(_PIXELS)
-        if pixels is not None:
-            yield Clue(f"targets are pixels: 0 to 255 unless scaled ({pixels[1].strip()[:60]})", FAIR, pixels[0])
+        yield Clue(negative.text, FAIR, symptoms.at("start"))
+        yield from quote(facts.mentioned(_PIXELS), FAIR, "targets are pixels: 0 to 255 unless scaled ({:.60})")
     bounded = facts.mentioned(_BOUNDED)
     if bounded is not None and facts.mentioned(MAY_BE_NEGATIVE) is None:
         text = f"loss {best:.4g}; cross entropy of labels from 0 to 1 is never below 0"
-        yield Clue(text, STRONG + HINT, facts.symptoms.where.get("start", ""))
-        yield Clue(f"this loss cannot be negative: {bounded[1].strip()[:80]}", 1.5, bounded[0])
+        yield Clue(text, STRONG + HINT, facts.symptoms.at("start"))
+        yield Clue(f"this loss cannot be negative: {bounded.text.strip()[:80]}", 1.5, bounded.where)
 
 
 RULE = Rule(
     code="SF305",
-    slug="label-out-of-range",
-    severity="error",
-    title="A label is outside the model's classes.",
     fix=(
         "map labels to 0 ... num_labels - 1, set num_labels to their number and ignore_index to the value of ignored "
         "positions"
     ),
-    judge=judge,
-    page=__doc__,
-    proofs={"data.labels_out_of_range": "labels outside the classes: {}"},
+    proofs={
+        # The labels of a batch that are no class and not ignored, a list.
+        "data.labels_out_of_range": "labels outside the classes: {}",
+    },
     prior=-3.0,
-    beats=(
-        "token-id-out-of-range",
-        "position-out-of-range",
-        "environment",
-        "hardware",
-        "nan-loss",
-    ),
-    observes={"data.labels_out_of_range": "the labels of a batch that are no class and not ignored, a list"},
+    beats=("token-id-out-of-range", "position-out-of-range", "environment", "hardware", "nan-loss"),
 )

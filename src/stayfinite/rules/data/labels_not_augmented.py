@@ -21,17 +21,13 @@ albumentations takes `image=` and `mask=`; by hand, flip both under the same con
 Labels that do not depend on the direction, such as a class or a symmetric mask, need no flip.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF332",
-    slug="labels-not-augmented",
-    severity="error",
-    title="Inputs are flipped or rotated, but their labels are not.",
     fix="flip input and label together, with one random draw",
-    page=__doc__,
-    proofs={"data.labels_not_augmented": "{}"},
-    observes={"data.labels_not_augmented": "what was flipped alone, in words; empty where labels follow"},
+    proofs={
+        # What was flipped alone, in words; empty where labels follow.
+        "data.labels_not_augmented": "{}",
+    },
 )

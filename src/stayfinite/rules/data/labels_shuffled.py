@@ -22,18 +22,14 @@ One permutation for both: `order = torch.randperm(len(x)); x, y = x[order], y[or
 Random labels as a test of capacity, and augmentations such as mixup, permute labels on purpose.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF331",
-    slug="labels-shuffled",
-    severity="error",
-    title="Labels are shuffled separately from their inputs.",
     fix="shuffle both with one permutation: order = torch.randperm(len(x)); x, y = x[order], y[order]",
-    page=__doc__,
-    proofs={"labels.own_order": "{}"},
+    proofs={
+        # How labels got an order of their own, in words; empty where they have none.
+        "labels.own_order": "{}",
+    },
     beats=("lr-too-low", "cannot-overfit-batch"),
-    observes={"labels.own_order": "how labels got an order of their own, in words; empty where they have none"},
 )

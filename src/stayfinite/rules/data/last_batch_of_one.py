@@ -23,18 +23,14 @@ A sampler of one's own may leave another remainder than the dataset's length say
 statistics are used, and one row is enough.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.core.series import RunSeries
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 
 ONE_VALUE = r"expected more than 1 value per channel when training"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """A look at loader and model tells; so does BatchNorm's refusal where every batch but the epoch's last worked."""
     fails = facts.seen("loader.last_batch_fails")
     if fails is not None and fails.value:
@@ -53,12 +49,7 @@ def _ends_an_epoch(run: RunSeries) -> bool:
 
 RULE = Rule(
     code="SF321",
-    slug="last-batch-of-one",
-    severity="error",
-    title="The last batch has one row, but BatchNorm needs two.",
     fix="DataLoader(..., drop_last=True), or a batch size that leaves another remainder",
-    judge=judge,
-    page=__doc__,
     beats=("wrong-mode",),
     observes={
         "loader.last_batch_fails": "rows of a dataset whose last batch is one row with which the model fails, else 0"

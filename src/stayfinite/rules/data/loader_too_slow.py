@@ -26,12 +26,8 @@ The first batches pay for cold disk caches. A step measured on a slower machine 
 measured without compilation shows it too late.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import STRONG, Clue, Rule
+from stayfinite.rules.rule import STRONG, Clue, Clues, Rule
 
 SLOWER = 2.0
 """Time of a batch over time of a step."""
@@ -39,7 +35,7 @@ LONG = 0.1
 """Seconds per batch below which it does not matter."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: measured times."""
     batch, step = facts.seen("loader.seconds_per_batch"), facts.seen("loader.seconds_per_step")
     if batch is None or step is None or not batch.value > LONG or not batch.value > SLOWER * step.value:
@@ -50,12 +46,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF322",
-    slug="loader-too-slow",
     severity="warning",
-    title="The loader is slower than the model: the GPU waits for data.",
     fix="DataLoader(..., num_workers=4, persistent_workers=True, pin_memory=True), and preprocess rows once",
-    judge=judge,
-    page=__doc__,
     observes={
         "loader.seconds_per_batch": "the typical time in which the loader gives a batch",
         "loader.seconds_per_step": "the time of a forward and backward pass on one",

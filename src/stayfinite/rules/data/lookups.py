@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.known import number_in
 
 EMBEDDING = (
@@ -71,30 +71,11 @@ _POSITION_TABLES = {
 }
 _NO_TABLE = len(_POSITION_TABLES)
 _LENGTHS = (
-    "max_length",
-    "max_seq_length",
-    "max_seq_len",
-    "max_sequence_length",
-    "block_size",
-    "model_max_length",
-    "cutoff_len",
-    "max_source_length",
-    "max_len",
-    "seq_length",
-    "seq_len",
-    "max_words",
-    "model_max_len",
-    "max_input_length",
-    "max_tokens",
-    "sequence_len",
-    "max_target_length",
-    "context_length",
-    "input_length",
-    "input_len",
-    "sequence_length",
-    "max_source_len",
-    "max_text_length",
-)
+    "max_length", "max_seq_length", "max_seq_len", "max_sequence_length", "block_size", "model_max_length",
+    "cutoff_len", "max_source_length", "max_len", "seq_length", "seq_len", "max_words", "model_max_len",
+    "max_input_length", "max_tokens", "sequence_len", "max_target_length", "context_length", "input_length",
+    "input_len", "sequence_length", "max_source_len", "max_text_length",
+)  # fmt: skip
 _WRITTEN_LENGTH = lazy_regex(
     r"\b(?:max_(?:seq(?:uence)?_)?len(?:gth)?|block_size|(?:input|sequence|text)[ _]len(?:gth)?|seq_len(?:gth)?)\b"
     r"(?: ?[=:] ?| of (?:up to )?| up to )(\d+)|\binput_ids\b.{0,20}(?:shape|size)\W{1,12}\d+, ?(\d+)",
@@ -160,25 +141,23 @@ def asked_and_rows(message: Message) -> tuple[int | None, int] | None:
     return None if bound is None else (None, int(bound.group(1)))
 
 
-def is_vocabulary(facts: Facts, rows: int) -> tuple[str, str] | None:
+def is_vocabulary(facts: Facts, rows: int) -> Line | None:
     """``(where, text)`` that gives the vocabulary exactly this size."""
     return _of_this_number(facts, rows, _VOCABULARY, _WRITTEN_ROWS)
 
 
-def is_class_count(facts: Facts, rows: int) -> tuple[str, str] | None:
+def is_class_count(facts: Facts, rows: int) -> Line | None:
     """``(where, text)`` that gives the model exactly this number of classes."""
     return _of_this_number(facts, rows, _CLASS_COUNT, _WRITTEN_CLASSES)
 
 
-def _of_this_number(
-    facts: Facts, number: int, names: tuple[str, ...], written: re.Pattern[str]
-) -> tuple[str, str] | None:
+def _of_this_number(facts: Facts, number: int, names: tuple[str, ...], written: re.Pattern[str]) -> Line | None:
     for setting in facts.settings.all(*names):
         if number_in(setting.value) == number:
-            return setting.where, f"{setting.name}: {setting.value}"
+            return Line(setting.where, f"{setting.name}: {setting.value}")
     for where, text in facts.settings.notes:
         if any(int(next(filter(None, found.groups()))) == number for found in written.finditer(text)):
-            return where, text.strip()[:80]
+            return Line(where, text.strip()[:80])
     return None
 
 

@@ -40,15 +40,12 @@ Broadcasting on purpose (one target for several heads, a weight per class) is fi
 write it out with `expand_as`.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
 
 _SIZES = lazy_regex(r"torch\.Size\(\[([\d, ]*)\]\)")
 
@@ -73,7 +70,7 @@ _OTHER_KIND = (
 """Errors of a loss for integers instead of floats, or floats instead of class numbers."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the loss's own warning, or observed shapes."""
     warned = facts.said(
         r"using a target size .{0,60}different to the input size|lead to incorrect results due to broadcasting"
@@ -119,19 +116,14 @@ def _harmless(text: str) -> bool:
 
 RULE = Rule(
     code="SF316",
-    slug="loss-broadcast",
-    severity="error",
-    title="Prediction and target differ in shape or dtype.",
     fix=(
         "give both the shape and dtype of the loss: pred.squeeze(-1) for MSE and BCE, class numbers (target.long(), "
         "one per row) for cross entropy"
     ),
-    judge=judge,
-    page=__doc__,
-    proofs={"loss.broadcast_shapes": "the loss compares shapes {}"},
+    proofs={
+        # The unequal shapes that a loss was given, a list of two; empty when they agree.
+        "loss.broadcast_shapes": "the loss compares shapes {}",
+    },
     prior=-3.5,
     beats=("loss-collapse", "wrong-reduction", "lr-too-low", "environment"),
-    observes={
-        "loss.broadcast_shapes": "the unequal shapes that a loss was given, a list of two; empty when they agree"
-    },
 )

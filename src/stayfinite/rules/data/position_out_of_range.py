@@ -39,10 +39,6 @@ The tokenizer's warning alone is harmless when the text is split or truncated af
 relative positions (LLaMA, Qwen, T5), which have no table to overrun.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.data.lookups import (
     bare_assert,
     first_missing,
@@ -52,8 +48,7 @@ from stayfinite.rules.data.lookups import (
     table_rows,
 )
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSAL = (
     r"cannot forward sequence of length|sequence length \d+ (?:exceeds|cannot exceed)|"
@@ -65,38 +60,10 @@ _REFUSAL = (
     r"maximum (?:context|sequence) length (?:is|of) \d+|larger than (?:the )?max(?:imum)? (?:position|sequence)|"
     r"input image size \(.{3,20}\) doesn'?t match model"
 )
-TABLES = frozenset(
-    {
-        50,
-        76,
-        77,
-        99,
-        100,
-        128,
-        196,
-        197,
-        256,
-        257,
-        448,
-        511,
-        512,
-        513,
-        514,
-        577,
-        1023,
-        1024,
-        1025,
-        1026,
-        2047,
-        2048,
-        2050,
-        4095,
-        4096,
-        4098,
-        1500,
-        5000,
-    }
-)
+TABLES = frozenset({
+    50, 76, 77, 99, 100, 128, 196, 197, 256, 257, 448, 511, 512, 513, 514, 577, 1023, 1024, 1025, 1026, 2047, 2048,
+    2050, 4095, 4096, 4098, 1500, 5000,
+})  # fmt: skip
 """Usual sizes of position tables, and their last index, which old torch prints."""
 
 
@@ -116,9 +83,8 @@ _RAISED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a failed lookup or an error, and lengths beyond the table."""
-    yield from planned(facts, "plan.too_long")
     seen = facts.seen("data.longest_row")
     limit = position_limit(facts)
     if seen is not None and limit is not None and seen.value > limit[0]:
@@ -126,8 +92,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if facts.symptoms.healthy:
         return
     refusal = facts.said(_REFUSAL)
-    if refusal is not None:
-        yield Clue(refusal.text, STRONG, refusal.where)
+    yield from quote(refusal, STRONG)
     failure, vague = lookup_failure(facts), bare_assert(facts)
     crash = failure or vague
     if crash is None and refusal is None:
@@ -143,16 +108,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from _lengths(facts)
 
 
-def _lengths(facts: Facts) -> Iterator[Clue]:
-    place = facts.said(POSITIONS)
-    if place is not None:
-        yield Clue(f"the traceback passes the position table: {place.text.strip()}", STRONG, place.where)
-    longer = facts.said(r"sequence length is longer than the specified maximum")
-    if longer is not None:
-        yield Clue(longer.text.strip()[:140], STRONG + HINT, longer.where)
-    raised = facts.mentioned(_RAISED)
-    if raised is not None:
-        yield Clue(f"the limit of the length was raised: {raised[1].strip()[:80]}", STRONG, raised[0])
+def _lengths(facts: Facts) -> Clues:
+    yield from quote(facts.said(POSITIONS), STRONG, "the traceback passes the position table: {}")
+    yield from quote(facts.said(r"sequence length is longer than the specified maximum"), STRONG + HINT, "{:.140}")
+    yield from quote(facts.mentioned(_RAISED), STRONG, "the limit of the length was raised: {:.80}")
     longest, limit = longest_input(facts), position_limit(facts)
     if longest is not None and limit is not None and longest[0] > limit[0]:
         yield Clue(f"inputs of up to {longest[0]} tokens ({longest[1]}), but {limit[1]}", STRONG, longest[2], risk=True)
@@ -162,20 +121,17 @@ def _lengths(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF304",
-    slug="position-out-of-range",
-    severity="error",
-    title="An input is longer than the model's position table.",
     fix=(
         "tokenizer(..., truncation=True, max_length=N) with N at most model.config.max_position_embeddings (minus 2 "
         "for RoBERTa)"
     ),
-    judge=judge,
-    page=__doc__,
-    proofs={"data.positions_out_of_range": "positions beyond the table: {}"},
+    proofs={
+        # Positions of a batch that the position table has no row for, a list.
+        "data.positions_out_of_range": "positions beyond the table: {}",
+    },
     beats=("token-id-out-of-range", "truncation", "environment", "nan-loss"),
     observes={
-        "plan.too_long": REMARKS,
         "data.longest_row": "tokens of the longest row",
-        "data.positions_out_of_range": "positions of a batch that the position table has no row for, a list",
     },
+    plans={"plan.too_long": PROOF},
 )

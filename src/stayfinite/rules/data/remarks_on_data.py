@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, quote
 
 _PREPARED = (
     r"RuntimeWarning: (?:invalid value|divide by zero|overflow|mean of empty|degrees of freedom)(?! encountered in exp)"
@@ -43,9 +43,8 @@ def remarks(facts: Facts) -> Iterator[Clue]:
         weight = HINT / 2 if by_spread else STRONG if _TARGETS.search(near) else FAIR
         yield Clue(f"numpy warns while preparing data: {prepared.text.strip()}", weight, prepared.where)
     yield from _alignment(facts)
-    detects = facts.mentioned(_DETECTS)
-    if detects is not None and not facts.symptoms.explodes:
-        yield Clue(f"box regression takes logarithms: {detects[1].strip()[:80]}", 1.5, detects[0])
+    if not facts.symptoms.explodes:
+        yield from quote(facts.mentioned(_DETECTS), 1.5, "box regression takes logarithms: {:.80}")
 
 
 def _alignment(facts: Facts) -> Iterator[Clue]:
@@ -55,7 +54,7 @@ def _alignment(facts: Facts) -> Iterator[Clue]:
         return
     first = facts.symptoms.first_bad
     if first is not None and first.loss is not None and math.isinf(first.loss):
-        place = facts.symptoms.where.get("first_bad", "")
+        place = facts.symptoms.at("first_bad")
         yield Clue("the CTC loss is infinite: a row has no alignment", 3.0, place)
     elif first is not None:
         yield Clue("the loss needs an alignment, which a row may not have", 1.0)

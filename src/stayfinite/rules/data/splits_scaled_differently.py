@@ -23,32 +23,23 @@ same `Normalize`, and augment in the training one only.
 A shift that belongs to the task, as between seasons of a time series or between domains on purpose, is fine.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: mean and standard deviation of both splits; an evaluation far below the training."""
-    far = facts.symptoms.contradicted("evaluation far off")
-    if far is not None:
-        yield Clue(f"{far.text}: the model is shown something else", FAIR + HINT)
+    yield from quote(
+        facts.symptoms.contradicted("evaluation far off"), FAIR + HINT, "{}: the model is shown something else"
+    )
 
 
 RULE = Rule(
     code="SF330",
-    slug="splits-scaled-differently",
-    severity="error",
-    title="Validation inputs are scaled differently from training inputs.",
     fix="apply the training data's normalization, with its mean and std, to the validation data",
-    judge=judge,
-    page=__doc__,
-    proofs={"data.splits_scaled": "{}"},
-    beats=("wrong-mode", "metric-stuck"),
-    observes={
-        "data.splits_scaled": "mean and spread of both sides in words, where they differ; empty where they agree"
+    proofs={
+        # Mean and spread of both sides in words, where they differ; empty where they agree.
+        "data.splits_scaled": "{}",
     },
+    beats=("wrong-mode", "metric-stuck"),
 )

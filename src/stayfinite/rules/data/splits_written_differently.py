@@ -26,15 +26,11 @@ token of them, so the score measures how the two files were prepared, not what w
 Where the validation set is another language or domain on purpose (zero-shot transfer), it should be so.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a comparison of the two files."""
     share, characters = facts.seen("data.foreign_rows_share"), facts.seen("data.foreign_characters")
     if share is not None and characters is not None and share.value > 0.01:
@@ -45,12 +41,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF317",
-    slug="splits-written-differently",
     severity="warning",
-    title="Validation text has characters that training text never has.",
     fix='clean both splits with one function, such as unicodedata.normalize("NFKC", text), before splitting',
-    judge=judge,
-    page=__doc__,
     observes={
         "data.foreign_characters": "characters common in the validation data and absent from the training data, a list",
         "data.foreign_rows_share": "the share of validation rows with the commonest of them, 0 to 1",

@@ -37,10 +37,6 @@ An embedding with more rows than the tokenizer has tokens is normal (rounded up 
 at or above the number of rows fail.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.data.lookups import (
     SCATTER,
     asked_and_rows,
@@ -53,28 +49,26 @@ from stayfinite.rules.data.lookups import (
 )
 from stayfinite.rules.data.position_out_of_range import POSITIONS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 
 VOCABULARY = 5000
 """A table of at least this many rows is a vocabulary; position tables had at most 4,098 before RoPE."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a failed lookup, and signs that it was the vocabulary's."""
-    yield from _observed(facts)
     failure, vague, scatter = lookup_failure(facts), bare_assert(facts), facts.said(SCATTER)
     told = failure or scatter
     asked = None if told is None else asked_and_rows(told)
     known = None if asked is None else is_vocabulary(facts, asked[1])
     if failure is None and vague is None and known is None:
         return
-    if failure is not None:
-        yield Clue(failure.text, 3.2, failure.where)
+    yield from quote(failure, 3.2)
     if asked is not None:
         rows, big = asked[1], asked[1] >= VOCABULARY
         if known is not None:
             row = "a row beyond it" if asked[0] is None else f"row {asked[0]}"
-            yield Clue(f"id {row}, but the vocabulary has {rows} rows ({known[1]})", STRONG, known[0])
+            yield Clue(f"id {row}, but the vocabulary has {rows} rows ({known.text})", STRONG, known.where)
         elif is_class_count(facts, rows) is None:
             yield Clue(
                 f"a table of {rows} rows is {'a vocabulary' if big else 'small for a vocabulary'}",
@@ -93,7 +87,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"vocab(?:ulary)?[_ ]?size|pad_token|image_token"
     )
     if added is not None:
-        yield Clue(f"tokens were added: {added[1].strip()}", STRONG if failure else FAIR, added[0])
+        yield Clue(f"tokens were added: {added.text.strip()}", STRONG if failure else FAIR, added.where)
     elif (
         tokenizer := facts.settings.find("tokenizer_name", "tokenizer_name_or_path", "tokenizer_path", "tokenizer")
     ) is not None:
@@ -103,33 +97,23 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from _against(facts)
 
 
-def _against(facts: Facts) -> Iterator[Clue]:
-    place = facts.said(POSITIONS)
-    if place is not None:
-        yield Clue(f"the traceback passes the position table: {place.text.strip()}", AGAINST, place.where)
+def _against(facts: Facts) -> Clues:
+    yield from quote(facts.said(POSITIONS), AGAINST, "the traceback passes the position table: {}")
     longest, limit = longest_input(facts), position_limit(facts)
     if longest is not None and limit is not None and longest[0] > limit[0]:
         yield Clue(f"inputs are longer than the position table ({longest[1]}; {limit[1]})", AGAINST, longest[2])
 
 
-def _observed(facts: Facts) -> Iterator[Clue]:
-    seen = facts.seen("data.token_ids_out_of_range")
-    if seen is not None and seen.value:
-        yield Clue(f"token ids outside the embedding: {seen.value}", PROOF, seen.where)
-
-
 RULE = Rule(
     code="SF303",
-    slug="token-id-out-of-range",
-    severity="error",
-    title="A token id is beyond the embedding.",
     fix=(
         "model.resize_token_embeddings(len(tokenizer)) after adding tokens, and load tokenizer and model from the "
         "same checkpoint"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.0,
     beats=("environment", "hardware", "nan-loss"),
-    observes={"data.token_ids_out_of_range": "the ids of a batch that the embedding has no row for, a list"},
+    proofs={
+        # The ids of a batch that the embedding has no row for, a list.
+        "data.token_ids_out_of_range": "token ids outside the embedding: {}",
+    },
 )

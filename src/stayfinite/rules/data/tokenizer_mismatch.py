@@ -41,19 +41,15 @@ A few mismatches among thousands of rows are truncated or odd rows.
 `Special tokens have been added in the vocabulary` are notices, not faults.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.loaded_shapes import other_vocabulary
 
 UNKNOWN = 0.01
 """Share of unknown tokens above which the tokenizer does not fit the text."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: mismatched sizes are proof; another kind of tokenizer or a fresh model's loss are hints."""
     seen = facts.seen("data.unknown_token_share")
     if seen is not None and seen.value > UNKNOWN:
@@ -66,8 +62,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     unknown = facts.mentioned(
         r"\b(?:only|all|just|always|mostly)\b[^.;\n]{0,24}<?\bunk(?:nown)?\b>? ?(?:token|symbol|word)?s?"
     )
-    if unknown is not None:
-        yield Clue(f"answers are the unknown token: {unknown[1].strip()[:80]}", STRONG, unknown[0])
+    yield from quote(unknown, STRONG, "answers are the unknown token: {:.80}")
     rows = other_vocabulary(facts)
     if rows is not None and not facts.symptoms.healthy:
         text = f"{rows.name or 'the embedding'} has {rows.one[0]} rows on one side and {rows.other[0]} on the other"
@@ -91,25 +86,23 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"tokenizer class you load from this checkpoint is not the same type|wrong tokenizer|different tokenizer"
     )
     if mismatches or other is not None:
-        template = facts.mentioned(r"\b(?:template|chat_template|version: ?(?:v1|mpt|plain|llama\w*))\b")
-        if template is not None:
-            yield Clue(f"a chat template set by hand ({template[1].strip()[:80]})", HINT, template[0], risk=True)
+        yield from quote(
+            facts.mentioned(r"\b(?:template|chat_template|version: ?(?:v1|mpt|plain|llama\w*))\b"),
+            HINT,
+            "a chat template set by hand ({:.80})",
+            risk=True,
+        )
         if facts.symptoms.zero_loss:
-            place = facts.symptoms.where.get("first_zero", "")
+            place = facts.symptoms.at("first_zero")
             yield Clue("the loss is 0: whole rows were masked", HINT, place)
 
 
 RULE = Rule(
     code="SF306",
-    slug="tokenizer-mismatch",
-    severity="error",
-    title="The tokenizer or chat template does not fit the model or the data.",
     fix=(
         "load the tokenizer from the model's checkpoint and use this model's chat template "
         "(tokenizer.apply_chat_template)"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=("all-labels-masked", "loss-collapse", "zero-gradient", "nan-loss", "fp16-overflow-model-family"),
     observes={

@@ -31,12 +31,8 @@ Short rows (yes/no questions, common phrases) coincide without any leak; common 
 labels do not follow from it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
 _SAME = (
     r"eval_dataset ?[=:] ?(?:self\.)?train_dataset|"
@@ -48,7 +44,7 @@ FEW = 0.005
 """Share of common rows that does not affect scores; a few coincide in any large corpus."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a measured overlap, or settings and notes that use one dataset for both."""
     seen = facts.seen("data.overlap_share")
     if seen is not None and seen.value > FEW:
@@ -57,40 +53,34 @@ def judge(facts: Facts) -> Iterator[Clue]:
             PROOF if seen.value >= 0.01 else STRONG,
             seen.where,
         )
-    by_id = facts.seen("data.id_overlap_share")
-    if by_id is not None and by_id.value > FEW:
-        yield Clue(
-            f"{by_id.value:.1%} of the validation rows share an id with the training set",
-            PROOF if by_id.value >= 0.01 else STRONG,
-            by_id.where,
-        )
+    yield from reaches(
+        facts,
+        "data.id_overlap_share",
+        FEW,
+        "{:.1%} of the validation rows share an id with the training set",
+        proof=0.01,
+    )
     # It breaks no loss, so it does not explain other trouble.
     trouble = bool(facts.symptoms.trouble)
-    equal = facts.symptoms.contradicted("one set for both")
-    if equal is not None:
-        yield Clue(equal.text, STRONG + HINT)
+    yield from quote(facts.symptoms.contradicted("one set for both"), STRONG + HINT)
     same = facts.mentioned(_SAME) or _one_file(facts)
     if same is not None:
-        text = f"the same set for both: {same[1].strip()[:100]}"
-        yield Clue(text, HINT if trouble else STRONG + 1.0, same[0], risk=True)
+        text = f"the same set for both: {same.text.strip()[:100]}"
+        yield Clue(text, HINT if trouble else STRONG + 1.0, same.where, risk=True)
 
 
-def _one_file(facts: Facts) -> tuple[str, str] | None:
+def _one_file(facts: Facts) -> Line | None:
     train = facts.settings.find("train_file", "train_data", "train_path")
     val = facts.settings.find("validation_file", "val_file", "val_data", "eval_file", "val_path")
     if train is None or val is None or not isinstance(train.value, str) or train.value != val.value:
         return None
-    return val.where, f"{train.name} and {val.name} are {train.value}"
+    return Line(val.where, f"{train.name} and {val.name} are {train.value}")
 
 
 RULE = Rule(
     code="SF308",
-    slug="train-val-overlap",
     severity="warning",
-    title="The validation set shares rows or groups with the training set.",
     fix="remove duplicates, then split once by group (GroupShuffleSplit) or by time, before augmenting",
-    judge=judge,
-    page=__doc__,
     observes={
         "data.overlap_share": "the share of validation rows that are in the training set too, 0 to 1",
         "data.id_overlap_share": "the share of validation rows whose id or group the training set has too, 0 to 1",

@@ -29,39 +29,25 @@ In pre-training on packed text every row is cut at the limit, and that is right.
 often loses nothing by reading their beginning.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import Clues, Rule, reaches
 
 CUT = 0.05
 """Share of truncated rows that matters."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the measured share of truncated rows."""
-    seen = facts.seen("data.truncated_share")
-    if seen is not None and seen.value > CUT:
-        yield Clue(
-            f"{seen.value:.0%} of the rows are truncated",
-            PROOF if seen.value > 0.2 else STRONG,
-            seen.where,
-        )
+    yield from reaches(facts, "data.truncated_share", CUT, "{:.0%} of the rows are truncated", proof=0.2)
 
 
 RULE = Rule(
     code="SF307",
-    slug="truncation",
     severity="warning",
-    title="Rows are truncated at the length limit.",
     fix=(
         "raise max_length (cutoff_len, sequence_len) to the 99th percentile of lengths, split long rows, or truncate "
         "the less important side"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     observes={"data.truncated_share": "the share of rows that reach the length limit, 0 to 1"},
 )

@@ -32,15 +32,12 @@ Token ids are not magnitudes. Summed losses (over pixels, or in sum reduction) a
 Trees do not mind scales.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote, reaches
 
 _REGRESSION = (
     r"\bmse\b|mse_?loss|mean[_ ]?squared|\bregress|\bmae\b|l1_?loss|smooth_?l1|huber|\brmse\b|time[- _]?series|"
@@ -63,15 +60,11 @@ LARGE = 1e3
 """Standardized targets never start with a loss above this."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: measured scales, a huge first loss in a regression, or notes that nothing was scaled."""
-    seen = facts.seen("data.input_scale")
-    if seen is not None and seen.value > 30:
-        yield Clue(
-            (f"inputs are {seen.value:.3g} standard deviations or units from zero"),
-            PROOF if seen.value > 100 else STRONG,
-            seen.where,
-        )
+    yield from reaches(
+        facts, "data.input_scale", 30, "inputs are {:.3g} standard deviations or units from zero", proof=100
+    )
     symptoms = facts.symptoms
     start = symptoms.first_loss
     raw = facts.mentioned(_RAW) or _switched_off(facts)
@@ -88,56 +81,49 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if not sick or symptoms.healthy:
         return
-    if raw is not None:
-        yield Clue(f"the data is not scaled: {raw[1].strip()[:100]}", STRONG, raw[0])
+    yield from quote(raw, STRONG, "the data is not scaled: {:.100}")
     regression = facts.mentioned(_REGRESSION)
     if start is not None and start >= LARGE:
         text = f"the first loss is {start:.4g}"
         still = symptoms.last_loss is not None and symptoms.last_loss <= 1.5 * start and not symptoms.bad
         weight = (FAIR + HINT if still else FAIR) if regression is not None else 0.5
-        yield Clue(text, weight, symptoms.where.get("start", ""))
+        yield Clue(text, weight, symptoms.at("start"))
     lost_first = symptoms.from_start and symptoms.bad_losses > 0 and facts.context.half is None
     if regression is not None and raw is None and lost_first:
         text = "a squared error is NaN or inf from the first logged point"
-        yield Clue(text, FAIR + HINT, symptoms.where.get("first_bad", ""))
-    huge = _huge_error(facts)
-    if huge is not None:
-        yield Clue(huge[0], STRONG, huge[1])
+        yield Clue(text, FAIR + HINT, symptoms.at("first_bad"))
+    yield from quote(_huge_error(facts), STRONG)
     if regression is not None and (raw is not None or (start is not None and start >= LARGE)):
-        yield Clue(f"a regression ({regression[1].strip()[:80]})", HINT + 0.5, regression[0], risk=True)
+        yield Clue(f"a regression ({regression.text.strip()[:80]})", HINT + 0.5, regression.where, risk=True)
     if facts.context.half is not None and raw is None:
         yield Clue(f"fp16 explains most of it ({facts.context.half.text})", AGAINST, facts.context.half.where)
 
 
-def _huge_error(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of an error of a regression that is absurd where it is first logged."""
+def _huge_error(facts: Facts) -> Line | None:
+    """An error of a regression that is absurd where it is first logged."""
     for run in facts.runs:
         for name, track in run.metrics.items():
             first = track.values[0]
             if re.search(r"(?:^|_)(?:r?mse|mae)(?:$|_)", name) and math.isfinite(first) and first >= HUGE:
-                return f"the first {name} is {first:.3g}", run.where(track.lines[0])
+                return Line(run.where(track.lines[0]), f"the first {name} is {first:.3g}")
     return None
 
 
-def _switched_off(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a setting that disables scaling."""
+def _switched_off(facts: Facts) -> Line | None:
+    """A setting that disables scaling."""
     for setting in facts.settings.all(*_SCALES):
         if setting.value is not None and is_on(setting.value) is False:
-            return setting.where, f"{setting.name}: {setting.value}"
+            return Line(setting.where, f"{setting.name}: {setting.value}")
     return None
 
 
 RULE = Rule(
     code="SF309",
-    slug="unscaled-input",
     severity="warning",
-    title="Inputs or targets are far from unit scale.",
     fix=(
         "standardize inputs and targets with the training set's mean and std (StandardScaler, Normalize), log1p for "
         "prices and counts"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "bad-init", "loss-diverging", "lr-too-high"),
     observes={"data.input_scale": "the largest of |mean| and spread over the input features"},
 )

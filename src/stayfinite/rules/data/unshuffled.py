@@ -34,12 +34,8 @@ Stateful training over a long text or a series needs the order, evaluation needs
 on disk may be read in order for a single epoch.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote, reaches
 
 _EVALUATED = ("val_acc", "val_accuracy", "eval_acc", "eval_accuracy", "test_acc", "test_accuracy", "valid_acc")
 
@@ -53,42 +49,31 @@ _LAST_ROWS = "Keras takes the last rows for validation"
 _PERFECT = r"\bval[a-z]*[ _]acc[a-z]*[^.;\n\d]{0,24}(?:100 ?%|1\.0+\b)"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: measured runs of one label; an accuracy that is high for the first batches only; rows split in order."""
-    seen = facts.seen("labels.batch_purity")
-    if seen is not None and seen.value >= 0.9:
-        yield Clue(
-            f"on average {seen.value:.0%} of a batch is one class", PROOF if seen.value >= 0.98 else STRONG, seen.where
-        )
-    told = facts.mentioned(_IN_ORDER)
-    if told is not None:
-        yield Clue(f"rows come in order: {told[1].strip()[:80]}", STRONG + FAIR, told[0])
+    yield from reaches(facts, "labels.batch_purity", 0.9, "on average {:.0%} of a batch is one class", proof=0.98)
+    yield from quote(facts.mentioned(_IN_ORDER), STRONG + FAIR, "rows come in order: {:.80}")
     symptoms = facts.symptoms
     gone, far = symptoms.contradicted("accuracy gone"), symptoms.contradicted("evaluation far off")
-    if gone is not None:
-        yield Clue(f"{gone.text}: batches of one class each", STRONG + FAIR)
+    yield from quote(gone, STRONG + FAIR, "{}: batches of one class each")
     split = facts.mentioned(r"\bvalidation_split\b")
     if split is not None and facts.mentioned(_PERFECT) and facts.mentioned(r"\bshuffle ?= ?False"):
-        yield Clue(f"{_LAST_ROWS}, and nothing shuffles them ({split[1].strip()[:60]})", STRONG, split[0])
+        yield Clue(f"{_LAST_ROWS}, and nothing shuffles them ({split.text.strip()[:60]})", STRONG, split.where)
     if far is not None:
         zeros = sum(value == 0 for name in _EVALUATED for value, _ in facts.metric(name))
         if zeros >= 2:
             yield Clue(f"{far.text}, {zeros} times exactly 0: classes that the training never saw", FAIR + HINT)
         if split is not None:
-            yield Clue(f"{_LAST_ROWS}, before it shuffles ({split[1].strip()[:60]})", STRONG, split[0], risk=True)
+            yield Clue(f"{_LAST_ROWS}, before it shuffles ({split.text.strip()[:60]})", STRONG, split.where, risk=True)
 
 
 RULE = Rule(
     code="SF312",
-    slug="unshuffled",
     severity="warning",
-    title="The training data is not shuffled.",
     fix=(
         "DataLoader(train, shuffle=True), DistributedSampler with set_epoch, or dataset.shuffle(seed, "
         "buffer_size=10_000) for streams"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     observes={
         "labels.batch_purity": "the mean share of the commonest label within a batch, where the data has several, 0 "

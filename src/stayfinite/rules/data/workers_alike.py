@@ -31,34 +31,17 @@ augmentations, crops and noise.
 Noise that is meant to be a function of the row's number is the same wherever the row is read.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: a probe of the loader."""
-    repeats, alike = facts.seen("loader.workers_repeat"), facts.seen("loader.workers_draw_alike")
-    if repeats is not None and repeats.value:
-        yield Clue(f"the first batches of all {repeats.value} workers are equal", PROOF, repeats.where)
-    if alike is not None and alike.value:
-        yield Clue("rows are random, but two workers draw the same", PROOF, alike.where)
-
+from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF320",
-    slug="workers-alike",
     severity="warning",
-    title="Loader workers return the same rows or random numbers.",
     fix="split a stream by get_worker_info(), and seed generators in each worker from torch.initial_seed()",
-    judge=judge,
-    page=__doc__,
-    beats=("duplicate-rows",),
-    observes={
-        "loader.workers_repeat": "the number of workers of a streamed dataset that all give the same rows, else 0",
-        "loader.workers_draw_alike": "the number of workers that draw the same random numbers, else 0",
+    proofs={
+        # The number of workers of a streamed dataset that all give the same rows, else 0.
+        "loader.workers_repeat": "the first batches of all {} workers are equal",
+        # The number of workers that draw the same random numbers, else 0.
+        "loader.workers_draw_alike": "rows are random, but two workers draw the same",
     },
+    beats=("duplicate-rows",),
 )

@@ -39,41 +39,30 @@ The warning that `find_unused_parameters=True` was set and *no* unused parameter
 another error on one rank makes the other ranks report this one: read the first traceback.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: DDP's error; unused parameters found by a probe are a risk with several ranks."""
     refusal = facts.said(
         r"expected to have finished reduction in the prior iteration|"
         r"parameters that were not used in producing (?:the )?loss|"
         r"error: unused parameters? in (?:ddp|distributed)"
     )
-    if refusal:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(refusal, PROOF)
     silent = facts.said(r"parameter indices which did not receive grad|parameters which did not receive grad for rank")
-    if silent:
-        yield Clue(silent.text, STRONG, silent.where)
-    twice = facts.said(r"expected to mark a variable ready only once|has been marked as ready twice")
-    if twice:
-        yield Clue(twice.text, STRONG + FAIR, twice.where)
+    yield from quote(silent, STRONG)
+    yield from quote(
+        facts.said(r"expected to mark a variable ready only once|has been marked as ready twice"), STRONG + FAIR
+    )
 
 
 RULE = Rule(
     code="SF502",
-    slug="ddp-unused-parameters",
-    severity="error",
-    title="Some parameters got no gradient, so DistributedDataParallel cannot finish.",
     fix=(
         "set find_unused_parameters=True (transformers: ddp_find_unused_parameters=True; Lightning: "
         'strategy="ddp_find_unused_parameters_true"), or remove unused parameters'
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "unused-parameters", "rank-desync", "environment"),
 )

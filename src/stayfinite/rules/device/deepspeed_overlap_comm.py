@@ -29,18 +29,15 @@ Most DeepSpeed configurations have `overlap_comm` on and are fine. If fp16 is on
 is NaN before the gradient norm, the forward pass is to blame and communication is not.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import FAIR, HINT, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, Clue, Clues, Rule
 from stayfinite.rules.signs.witness import not_finite
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the switch is a risk; a NaN gradient with a finite loss outside fp16 makes it likely."""
     overlap = facts.settings.find("overlap_comm")
     if overlap is None or not is_on(overlap.value):
@@ -56,18 +53,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     loss_alive = first is not None and first.grad_norm is not None and not math.isfinite(first.grad_norm)
     loss_alive = loss_alive and first is not None and (first.loss is None or math.isfinite(first.loss))
     yield Clue(
-        f"{bad[0]}{' while the loss is still finite' if loss_alive else ''}", FAIR if loss_alive else HINT, bad[1]
+        f"{bad.text}{' while the loss is still finite' if loss_alive else ''}", FAIR if loss_alive else HINT, bad.where
     )
 
 
 RULE = Rule(
     code="SF504",
-    slug="deepspeed-overlap-comm",
-    severity="error",
-    title="DeepSpeed's overlapped communication may corrupt gradients.",
     fix='set "overlap_comm": false in zero_optimization (and "contiguous_gradients": false if that is not enough), '
     "then upgrade DeepSpeed",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-collapse"),
 )

@@ -38,16 +38,12 @@ A 0-dimensional CPU tensor may meet a GPU tensor, so a scalar constant is fine. 
 *FloatTensor*, both of them `torch.cuda`, is about dtypes and not about devices.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSAL = (
     r"found at least two devices|(?:expected|must|should)\b.{0,80}\b(?:be on|have) the same device|"
@@ -78,24 +74,14 @@ _CONVERSION = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: torch's error is proof; its location says which tensor was not moved."""
     refusal = facts.said(_REFUSAL) or (None if facts.symptoms.healthy else _two_places(facts))
     if refusal:
         yield Clue(refusal.text, PROOF, refusal.where)
         step = facts.said(r"optimizer\.step\(\)|torch[/.]optim[/.]|exp_avg|momentum_buffer|buf\.mul_\(momentum")
-        if step:
-            yield Clue(
-                (f"raised in the optimizer's step: its state is on another device ({step.text.strip()})"),
-                HINT,
-                step.where,
-            )
-    conversion = facts.said(_CONVERSION)
-    if conversion:
-        yield Clue(conversion.text, STRONG + FAIR, conversion.where)
-    mixed = facts.seen("device.mixed")
-    if mixed and mixed.value:
-        yield Clue(f"tensors on different devices: {in_short(mixed.value)}", PROOF, mixed.where)
+        yield from quote(step, HINT, "raised in the optimizer's step: its state is on another device ({})")
+    yield from quote(facts.said(_CONVERSION), STRONG + FAIR)
 
 
 def _two_places(facts: Facts) -> Message | None:
@@ -119,16 +105,12 @@ def _place(word: str) -> str:
 
 RULE = Rule(
     code="SF501",
-    slug="device-mismatch",
-    severity="error",
-    title="Tensors of one operation are on different devices.",
     fix="move the model to the device before building the optimizer and loading its state; move every batch with "
     ".to(device); "
     "register constants as buffers",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "resume-state-missing", "environment", "upstream-bug"),
-    observes={
-        "device.mixed": "names of parameters, buffers or inputs that are not on the model's device; empty when none"
+    proofs={
+        # Names of parameters, buffers or inputs that are not on the model's device; empty when none.
+        "device.mixed": "tensors on different devices: {}",
     },
 )

@@ -40,14 +40,10 @@ Warnings about slower fallbacks ("Triton not available", "fused kernel unavailab
 it. If the same versions work for others with the same card, look at data and settings first.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.device.versions import card_too_new, named_versions, other_version, toolkit_too_old
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import likely_half
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.witness import not_finite
 
@@ -91,7 +87,7 @@ _SICKLY_CARD = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: messages of loaders and kernels, or a remark that another environment works."""
     for pattern, weight in ((_REFUSAL, PROOF), (_CHANGED_INTERFACE, STRONG + HINT), (_LIBRARY_STATUS, STRONG)):
         message = facts.said(pattern)
@@ -109,22 +105,22 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield divided
     place = facts.mentioned(_OTHER_PLACE)
     if place:
-        text = f"healthy elsewhere: {place[1].strip()}"
+        text = f"healthy elsewhere: {place.text.strip()}"
         explained = facts.context.family is not None and likely_half(facts) is not None
-        yield Clue(text, HINT if explained else STRONG, place[0])
+        yield Clue(text, HINT if explained else STRONG, place.where)
     elif (other := other_version(facts)) is not None:
-        yield Clue(f"another version behaves differently: {other[1].strip()}", FAIR + HINT, other[0])
+        yield Clue(f"another version behaves differently: {other.text.strip()}", FAIR + HINT, other.where)
     card = facts.mentioned(_SICKLY_CARD)
     if card and bad:
-        text = f"half-precision kernels of this GPU return NaN with some cuDNN versions: {card[1].strip()}"
-        yield Clue(text, STRONG + HINT, card[0])
+        text = f"half-precision kernels of this GPU return NaN with some cuDNN versions: {card.text.strip()}"
+        yield Clue(text, STRONG + HINT, card.where)
     versions = named_versions(facts)
     young = card_too_new(facts, versions)
     toolkit = toolkit_too_old(facts)
     if toolkit:
-        yield Clue(toolkit[0], STRONG + HINT, toolkit[1])
+        yield Clue(toolkit.text, STRONG + HINT, toolkit.where)
     elif young and bad:
-        yield Clue(young[0], FAIR, young[1], risk=True)
+        yield Clue(young.text, FAIR, young.where, risk=True)
     if versions and bad:
         named = ", ".join(f"{one.library} {one.text}" for one in versions[:6])
         context = facts.context
@@ -141,19 +137,14 @@ def _divided_as_integers(facts: Facts) -> Clue | None:
     if not values or any(values) or seen.last_loss is None or not 0 < seen.last_loss < COIN:
         return None
     text = f"{zero} is exactly 0 at a loss of {seen.last_loss:.3g}: right answers are divided as integers"
-    return Clue(text, STRONG, seen.where.get("start", ""))
+    return Clue(text, STRONG, seen.at("start"))
 
 
 RULE = Rule(
     code="SF506",
-    slug="environment",
-    severity="error",
-    title="Installed packages do not fit each other or the GPU.",
     fix=(
         "make a fresh environment with the project's pinned versions; install torch for your CUDA first, then "
         "rebuild extensions against it"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-collapse", "loss-diverging"),
 )

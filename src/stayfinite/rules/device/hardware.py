@@ -33,14 +33,11 @@ Non-deterministic kernels (atomics) differ in the last digits between two runs; 
 other library versions or other card generations differ for reasons of software: see `environment`.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, Clue, Clues, Rule, quote
 
 _DRIVER = (
     r"uncorrectable ecc error|double[- ]bit ecc|contained ecc error|gpu has fallen off the bus|"
@@ -53,11 +50,9 @@ _XID = lazy_regex(r"\bxid\b\D{0,40}?(?:\([^)]*\)\s*:?\s*)?(\d{1,3})\b", re.IGNOR
 _PROGRAM_XIDS = frozenset({"13", "31", "32", "43", "45", "68", "69"})
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the driver's report, a result that a rerun does not reproduce, or trouble on one device only."""
-    driver = facts.said(_DRIVER)
-    if driver:
-        yield Clue(driver.text, PROOF, driver.where)
+    yield from quote(facts.said(_DRIVER), PROOF)
     for message in facts.all_said(r"\bxid\b"):
         found = _XID.search(message.text)
         if found:
@@ -68,15 +63,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF505",
-    slug="hardware",
-    severity="error",
-    title="A device returns wrong numbers or reports a fault.",
     fix=(
         "take the device out of service, return to a checkpoint before the bad step, and test: nvidia-smi "
         "-q -d ECC, dcgmi diag -r 3"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("nan-loss", "rank-desync", "loss-collapse", "loss-diverging"),
 )

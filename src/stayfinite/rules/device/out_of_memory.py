@@ -42,14 +42,10 @@ Libraries that retry (`auto_find_batch_size`, fairseq's skipping of a batch) pri
 out of range on the device can surface as a failed allocation in a later call: run once with `CUDA_LAUNCH_BLOCKING=1`.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.numbers import measured
 
@@ -77,9 +73,8 @@ _KILLED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the allocator's error; a killed process probably exceeded the host's memory."""
-    yield from planned(facts, "plan.too_large_for_card")
     full = next((one for one in facts.all_said(_FULL) if not re.search(_ONLY_TALK, one.text, re.IGNORECASE)), None)
     if full:
         yield Clue(full.text, PROOF, full.where)
@@ -90,29 +85,18 @@ def judge(facts: Facts) -> Iterator[Clue]:
         first, last = facts.metric(grows)[0], facts.metric(grows)[-1]
         text = f"{grows} grows at every line, from {first[0]:g} to {last[0]:g}: something keeps tensors"
         yield Clue(text, STRONG + HINT, first[1], fix="keep results on the CPU (.detach().cpu(), .item())")
-    told = facts.symptoms.said("memory grows")
-    if told is not None:
-        yield Clue(f"reported: memory grows: {told.text[:80]}", STRONG + HINT, told.where)
+    yield from quote(facts.symptoms.said("memory grows"), STRONG + HINT, "reported: memory grows: {:.80}")
     recovered = facts.said(r"attempting to recover from (?:oom|out of memory)")
     if recovered is not None and not facts.symptoms.healthy:
         yield Clue(
             f"a batch did not fit, and was left out: {recovered.text.strip()[:80]}", STRONG + HINT, recovered.where
         )
-    killed = facts.said(_KILLED)
-    if killed:
-        yield Clue(
-            f"killed from outside, likely by the OOM killer: {killed.text.strip()}",
-            STRONG + HINT,
-            killed.where,
-        )
-    handle = facts.said(r"(?:cublas|cudnn|cusolver|cusparse)_status_alloc_failed")
-    if handle:
-        yield Clue(handle.text, STRONG, handle.where)
+    yield from quote(facts.said(_KILLED), STRONG + HINT, "killed from outside, likely by the OOM killer: {}")
+    yield from quote(facts.said(r"(?:cublas|cudnn|cusolver|cusparse)_status_alloc_failed"), STRONG)
     shared = facts.said(
         r"\bbus error\b|(?:insufficient|out of|not enough) shared memory|shared memory.{0,30}(?:full|exhausted)"
     )
-    if shared:
-        yield Clue(f"the loader's shared memory is full (docker: --shm-size): {shared.text}", STRONG, shared.where)
+    yield from quote(shared, STRONG, "the loader's shared memory is full (docker: --shm-size): {}")
     estimate = measured(facts, "memory.estimate_share")
     if estimate is not None and estimate[0] > 1.0:
         # The estimate is accurate to a few percent, 15 at worst: a slight excess may still fit.
@@ -122,19 +106,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF508",
-    slug="out-of-memory",
-    severity="error",
-    title="Memory is full.",
     fix=(
         "per_device_train_batch_size=1 with gradient_accumulation_steps, gradient_checkpointing=True, bf16=True, an "
         "8-bit optimizer; shorten the longest rows"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.0,
     beats=("nan-loss", "environment", "hardware", "upstream-bug", "rank-desync"),
-    observes={
-        "memory.estimate_share": "estimated need of a training step, as a share of the device's memory",
-        "plan.too_large_for_card": REMARKS,
-    },
+    observes={"memory.estimate_share": "estimated need of a training step, as a share of the device's memory"},
+    plans={"plan.too_large_for_card": PROOF},
 )

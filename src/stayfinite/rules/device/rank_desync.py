@@ -38,12 +38,8 @@ Losses differ between ranks because their batches do. A timeout after another ra
 that traceback first. A broken cable or a blocked port times out as well, at the first collective already.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _DIFFER = (
     r"detected mismatch between collectives on ranks|SIZE_OR_SYNTAX_MISMATCH|COLLECTIVE_TYPE_MISMATCH|"
@@ -68,29 +64,20 @@ _SEVERAL = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: libraries that compare ranks report it; a timeout alone may have other reasons."""
-    differ = facts.said(_DIFFER)
-    if differ:
-        yield Clue(differ.text, PROOF, differ.where)
-    waiting = facts.said(_WAITING)
+    yield from quote(facts.said(_DIFFER), PROOF)
     hangs = facts.symptoms.said("hangs")
     if hangs and (several := facts.mentioned(_SEVERAL)) is not None:
-        yield Clue(f"reported: it hangs, with several processes: {several[1].strip()[:80]}", STRONG, hangs.where)
-    if waiting:
-        yield Clue(f"ranks wait for each other forever: {waiting.text}", STRONG + HINT, waiting.where)
+        yield Clue(f"reported: it hangs, with several processes: {several.text.strip()[:80]}", STRONG, hangs.where)
+    yield from quote(facts.said(_WAITING), STRONG + HINT, "ranks wait for each other forever: {}")
 
 
 RULE = Rule(
     code="SF503",
-    slug="rank-desync",
-    severity="error",
-    title="Ranks hold different parameters or run different steps.",
     fix=(
         "decide on all-reduced values, call collectives on every rank, give all ranks the same number of batches, "
         "and load weights before wrapping"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss",),
 )

@@ -22,15 +22,11 @@ A forward function that needs more than the batch (a global step, a state that t
 on its own; give `preflight` one that does not.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import STRONG, Clue, Rule
+from stayfinite.rules.rule import STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an error in a probe. Weaker than any rule that knows the message."""
     error = facts.seen("step.error")
     if error is not None and error.value:
@@ -39,11 +35,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF509",
-    slug="step-fails",
-    severity="error",
-    title="The first step fails with an error.",
     fix="run forward(batch).backward() by hand and fix the error in its last line",
-    judge=judge,
-    page=__doc__,
     observes={"step.error": "the error that the first forward or backward pass raised"},
 )

@@ -35,13 +35,9 @@ It is the favorite suspicion and seldom right: overflow in fp16, data and learni
 version that works, or a message that names the library's own fault, look there first.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.device.versions import known_bad, named_versions, other_version
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import finite_metric
 from stayfinite.rules.signs.witness import not_finite
 
@@ -73,25 +69,17 @@ _ONE_PATH = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a library's own admission, a version on record, or a remark that another version works."""
-    internal = facts.said(_INTERNAL)
-    if internal:
-        yield Clue(internal.text, PROOF, internal.where)
-    kernel = facts.said(_KERNEL)
-    if kernel:
-        yield Clue(kernel.text, FAIR + HINT, kernel.where)
-    differs = facts.mentioned(_OTHER_BACK_END)
-    if differs:
-        yield Clue(f"another back end gives other numbers: {differs[1].strip()[:80]}", STRONG + FAIR, differs[0])
+    yield from quote(facts.said(_INTERNAL), PROOF)
+    yield from quote(facts.said(_KERNEL), FAIR + HINT)
+    yield from quote(facts.mentioned(_OTHER_BACK_END), STRONG + FAIR, "another back end gives other numbers: {:.80}")
     bad = not_finite(facts)
     symptoms = facts.symptoms
     dead = symptoms.zero_norms > 0 and symptoms.zero_norms == symptoms.points
     if not (bad or dead or symptoms.trouble):
         return
-    other = other_version(facts)
-    if other is not None:
-        yield Clue(f"another version behaves differently: {other[1].strip()}", STRONG + HINT, other[0])
+    yield from quote(other_version(facts), STRONG + HINT, "another version behaves differently: {}")
     versions = named_versions(facts)
     for version, what in known_bad(versions):
         yield Clue(f"{version.library} {version.text}: {what}", FAIR + HINT, version.where, risk=True)
@@ -104,35 +92,21 @@ def judge(facts: Facts) -> Iterator[Clue]:
             3.5 if alone else HINT / 2,
             versions[0].where,
         )
-    early = facts.mentioned(_EARLY)
-    if early:
-        yield Clue(f"a version before its release: {early[1].strip()[:80]}", FAIR, early[0], risk=True)
-    back_end = facts.mentioned(_BACK_END)
-    if back_end:
-        yield Clue(
-            f"a rarely used backend: {back_end[1].strip()[:120]}",
-            FAIR + HINT if bad else FAIR,
-            back_end[0],
-            risk=True,
-        )
-    path = facts.mentioned(_ONE_PATH)
-    if path:
-        yield Clue(f"one path only: {path[1].strip()[:120]}", FAIR + HINT / 2, path[0])
+    yield from quote(facts.mentioned(_EARLY), FAIR, "a version before its release: {:.80}", risk=True)
+    yield from quote(
+        facts.mentioned(_BACK_END), FAIR + HINT if bad else FAIR, "a rarely used backend: {:.120}", risk=True
+    )
+    yield from quote(facts.mentioned(_ONE_PATH), FAIR + HINT / 2, "one path only: {:.120}")
     spread = [value for value, _ in finite_metric(facts, "reward_std", "rewards/std") if value > 0]
     if dead and (spread or (symptoms.loss_growth < 0.9 and symptoms.points >= 5)):
-        yield Clue("the gradient norm is exactly 0 while rewards or losses vary", FAIR, symptoms.where.get("start", ""))
+        yield Clue("the gradient norm is exactly 0 while rewards or losses vary", FAIR, symptoms.at("start"))
 
 
 RULE = Rule(
     code="SF507",
-    slug="upstream-bug",
-    severity="error",
-    title="The installed version of a library has a bug.",
     fix=(
         "upgrade (or return to the last working version) and pin it; until then avoid the code path: eager "
         "attention, no torch.compile, no fused kernel"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "environment", "loss-collapse", "loss-diverging", "zero-gradient"),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 
 _LIBRARIES = (
     r"(?:py)?torch(?:vision|audio)?|torch_npu|transformers|deepspeed|accelerate|peft|trl|bitsandbytes|"
@@ -72,8 +72,8 @@ def named_versions(facts: Facts) -> list[Version]:
     return list(found.values())
 
 
-def other_version(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a remark that another version behaves differently."""
+def other_version(facts: Facts) -> Line | None:
+    """A remark that another version behaves differently."""
     return facts.mentioned(_OTHER_VERSION)
 
 
@@ -94,7 +94,7 @@ GENERATIONS = (
 """A GPU generation, and the first torch release that followed its introduction."""
 
 
-def card_too_new(facts: Facts, versions: list[Version]) -> tuple[str, str] | None:
+def card_too_new(facts: Facts, versions: list[Version]) -> Line | None:
     """``(what, where)`` if the GPU generation is too new for the named torch."""
     torch = next((version for version in versions if version.library == "torch" and version.numbers), None)
     if torch is None:
@@ -102,8 +102,10 @@ def card_too_new(facts: Facts, versions: list[Version]) -> tuple[str, str] | Non
     for pattern, generation, since in GENERATIONS:
         card = facts.mentioned(pattern)
         if card is not None and torch.numbers[:2] < since:
-            what = f"torch {torch.text} hardly supports GPUs of this generation ({generation}: {card[1].strip()[:60]})"
-            return what, card[0]
+            what = (
+                f"torch {torch.text} hardly supports GPUs of this generation ({generation}: {card.text.strip()[:60]})"
+            )
+            return Line(card.where, what)
     return None
 
 
@@ -113,10 +115,7 @@ TOOLKITS = (
         r"\bRTX ?40[5-9]0\b|\b4090\b|\bL40S?\b|\bL4\b|\bH[12]00\b|\bsm_?(?:89|90)\b|compute_capability ?= ?(?:89|90)0",
         (11, 8),
     ),
-    (
-        r"\b(?:RTX ?)?30[5-9]0(?: ?ti)?\b|\bA10G?\b|\bA40\b|\bA[456]000\b|\bsm_?86\b|compute_capability ?= ?860",
-        (11, 1),
-    ),
+    (r"\b(?:RTX ?)?30[5-9]0(?: ?ti)?\b|\bA10G?\b|\bA40\b|\bA[456]000\b|\bsm_?86\b|compute_capability ?= ?860", (11, 1)),
     (r"\bA100\b|\bA800\b|\bA30\b|\bsm_?80\b|compute_capability ?= ?800", (11, 0)),
     (r"\bRTX ?20[678]0\b|\b2080 ?ti\b|\bT4\b|\bGTX ?16\d0|\bsm_?75\b|compute_capability ?= ?750", (10, 0)),
     (r"\bV100\b|\bsm_?70\b|compute_capability ?= ?700", (9, 0)),
@@ -132,7 +131,7 @@ _CUDA = lazy_regex(
 )
 
 
-def toolkit_too_old(facts: Facts) -> tuple[str, str] | None:
+def toolkit_too_old(facts: Facts) -> Line | None:
     """``(what, where)`` if the CUDA in use cannot compile for the GPU."""
     told = next(
         ((where, text, found) for where, text in facts.lines if (found := _CUDA.search(text)) is not None), None
@@ -147,7 +146,7 @@ def toolkit_too_old(facts: Facts) -> tuple[str, str] | None:
             if (major, minor) >= since:
                 return None
             known = f"CUDA {major}.{minor} does not support this GPU; {since[0]}.{since[1]} is the first that does"
-            return f"{known}: {card[1].strip()[:80]}", where
+            return Line(where, f"{known}: {card.text.strip()[:80]}")
     return None
 
 

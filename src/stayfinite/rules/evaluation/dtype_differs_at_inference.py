@@ -26,21 +26,16 @@ If the training loss is NaN as well, the dtype of the evaluation is not to blame
 in fp16.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: healthy training, NaN in evaluation or generation, and two dtypes in the settings."""
     symptoms, context = facts.symptoms, facts.context
     sampling = facts.said(r"probability tensor contains either .{0,6}inf.{0,6}nan|element < 0.{0,40}probability tensor")
-    if sampling:
-        yield Clue(sampling.text.strip()[:160], STRONG - HINT, sampling.where)
+    yield from quote(sampling, STRONG - HINT, "{:.160}")
     full = facts.settings.find("fp16_full_eval")
     if full is not None and is_on(full.value):
         yield Clue(f"{full.name}: {full.value}", FAIR, full.where, risk=True)
@@ -55,12 +50,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"trained in {precision.value}, loaded in fp16 ({weights.text})", FAIR, weights.where, risk=True)
     if symptoms.bad_evals and symptoms.good_losses >= 3 and not symptoms.bad:
         yield Clue(
-            ("the evaluation loss is NaN or inf, but every training loss is finite"),
-            FAIR,
-            symptoms.where.get("bad_eval", ""),
+            ("the evaluation loss is NaN or inf, but every training loss is finite"), FAIR, symptoms.at("bad_eval")
         )
     if symptoms.bad or (symptoms.bad_losses and not sampling):
-        yield Clue("training is NaN or inf too", AGAINST * 2, symptoms.where.get("first_bad", ""))
+        yield Clue("training is NaN or inf too", AGAINST * 2, symptoms.at("first_bad"))
     seen = facts.seen("worlds.training_dtype.finite")
     if seen is not None and seen.value is True:
         yield Clue("the same evaluation is finite in the training dtype", PROOF, seen.where)
@@ -68,15 +61,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF804",
-    slug="dtype-differs-at-inference",
     severity="warning",
-    title="Evaluation uses another dtype than training.",
     fix=(
         "evaluate in the training dtype: dtype=torch.bfloat16, bf16_full_eval=True instead of fp16_full_eval, no "
         ".half()"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "pure-fp16-weights", "fp16-overflow", "step-fails"),
     observes={"worlds.training_dtype.finite": "whether the evaluation that failed is finite in the training's dtype"},
 )

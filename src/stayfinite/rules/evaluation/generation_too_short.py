@@ -27,13 +27,8 @@ Tasks with a fixed output (a class word) have a constant length by nature. A cli
 the model learning to end.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import finite, finite_metric
 
 DEFAULT_LENGTHS = frozenset({18.0, 19.0, 20.0})
@@ -45,9 +40,8 @@ FEW = 3
 """Too few points to vouch for a run."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the library's warning about its default, constant lengths, or only truncated completions."""
-    yield from planned(facts, "plan.generation_limit", STRONG + HINT)
     warned = facts.said(
         r"model-agnostic default `?max_length`?|input length of .{0,30}is \d+, but `?max_length`? is set to|"
         r"`?max_length`? is set to 20|neither `?max_length`? nor `?max_new_tokens`? has been set"
@@ -71,13 +65,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF803",
-    slug="generation-too-short",
     severity="warning",
-    title="Generated answers are truncated by a length limit.",
     fix="set max_new_tokens (generation_max_length in Seq2SeqTrainingArguments, max_completion_length in GRPO) "
     "above the longest answer",
-    judge=judge,
-    page=__doc__,
     beats=("zero-answer-rate",),
-    observes={"plan.generation_limit": REMARKS},
+    plans={"plan.generation_limit": STRONG + HINT},
 )

@@ -29,13 +29,10 @@ Skipping a rare bad batch on purpose, counted and logged, is sound. A loss that 
 near 0 and finite (GRPO's first steps: the loss is 0 by construction, and the gradient is not).
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 
 _REPLACED = (
     r"nan_to_num\(\s*(?:\w*loss|grad|\w+\.grad)|(?:loss|grad\w*)\s*=\s*torch\.nan_to_num|"
@@ -46,12 +43,10 @@ _REPLACED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: code that replaces NaN, or losses and gradient norms that contradict each other."""
-    replaced = facts.mentioned(_REPLACED)
     symptoms = facts.symptoms
-    if replaced:
-        yield Clue(f"the NaN is replaced: {replaced[1].strip()[:160]}", STRONG + HINT, replaced[0])
+    yield from quote(facts.mentioned(_REPLACED), STRONG + HINT, "the NaN is replaced: {:.160}")
     repeated = _repeated(facts)
     if repeated and symptoms.bad_norms:
         yield Clue(f"the loss repeats {repeated[0]:.6g} while the gradient norm is NaN or inf", FAIR, repeated[1])
@@ -61,7 +56,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         and symptoms.bad_losses == 0
         and symptoms.good_losses
     ):
-        yield Clue("every loss is finite, but no gradient norm is", HINT, symptoms.where.get("first_bad", ""))
+        yield Clue("every loss is finite, but no gradient norm is", HINT, symptoms.at("first_bad"))
 
 
 def _repeated(facts: Facts) -> tuple[float, str] | None:
@@ -78,15 +73,11 @@ def _repeated(facts: Facts) -> tuple[float, str] | None:
 
 RULE = Rule(
     code="SF806",
-    slug="metric-hides-failure",
     severity="warning",
-    title="A logged value hides a NaN or inf.",
     fix=(
         "logging_nan_inf_filter=False, no nan_to_num on losses, count and log every skipped batch; then find the "
         "source of the NaN"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("loss-collapse", "nan-loss"),
 )

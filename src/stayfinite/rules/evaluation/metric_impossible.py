@@ -23,15 +23,12 @@ counters each epoch.
 Comparing each row with every other on purpose, as retrieval does, makes a square by design.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 
 _SHARE = lazy_regex(
     r"(?:^|[_/ ])(?:acc|accuracy|top[-_]?[15]|f1|dice|iou|miou|recall|auc|auroc)(?:$|[_/@ ])", re.IGNORECASE
@@ -40,7 +37,7 @@ HIGHEST = 100.0
 """In percent. An integer above it may be a count of rows."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a metric above its maximum."""
     for run in facts.runs:
         for name, track in run.metrics.items():
@@ -61,12 +58,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF831",
-    slug="metric-impossible",
-    severity="error",
-    title="A metric has an impossible value.",
     fix="compare tensors of one shape, divide by the number of compared rows, and reset the counters each epoch",
-    judge=judge,
-    page=__doc__,
-    proofs={"metric.impossible": "{}"},
-    observes={"metric.impossible": "the metric and its value, in words; empty where all are possible"},
+    proofs={
+        # The metric and its value, in words; empty where all are possible.
+        "metric.impossible": "{}",
+    },
 )

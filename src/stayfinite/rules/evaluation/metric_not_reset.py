@@ -20,30 +20,27 @@ epoch only.
 A sum over the whole training is a fine number if it is meant and labeled so.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
 
 FEWEST = 6
 """Fewest epochs to judge steady growth."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a printed number that is a sum since the start."""
     summed = facts.symptoms.contradicted("running sum")
     if summed is not None:
-        yield Clue(summed.text, STRONG, facts.symptoms.where.get("start", ""))
+        yield Clue(summed.text, STRONG, facts.symptoms.at("start"))
         return
     kept = facts.mentioned(r"\bmetrics\.\w+\(")
     looped = facts.mentioned(r"\.result\(\)") and facts.mentioned(r"^\s*for epoch\b")
     if kept is not None and looped and facts.mentioned(r"\breset_states?\b") is None:
-        yield Clue(f"a metric that is made once and never reset: {kept[1].strip()[:80]}", STRONG + FAIR, kept[0])
+        yield Clue(f"a metric that is made once and never reset: {kept.text.strip()[:80]}", STRONG + FAIR, kept.where)
     for run in facts.runs:
         rows = [(loss, line) for _, loss, line in run.column("loss") if math.isfinite(loss)]
         epochs = {point.epoch for point in run.points if point.epoch is not None and point.loss is not None}
@@ -64,13 +61,11 @@ def _even_gain(losses: list[float]) -> float | None:
 
 RULE = Rule(
     code="SF830",
-    slug="metric-not-reset",
     severity="warning",
-    title="A printed sum is never reset between epochs.",
     fix="reset the sum to 0 at the start of each epoch",
-    judge=judge,
-    page=__doc__,
-    proofs={"metric.sum_since_start": "{}"},
+    proofs={
+        # The printed number that sums up since the start, in words.
+        "metric.sum_since_start": "{}",
+    },
     beats=("loss-diverging", "lr-too-high"),
-    observes={"metric.sum_since_start": "the printed number that sums up since the start, in words"},
 )

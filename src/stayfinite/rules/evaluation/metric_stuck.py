@@ -23,19 +23,13 @@ Compare like with like: `logits.argmax(1) == y` for classes, `(logits.squeeze(1)
 A model that always answers the commonest class has that class's share as its accuracy until it learns more.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a metric that is equal for different models, or at every evaluation."""
-    nothing = facts.symptoms.contradicted("nothing right")
-    if nothing is not None:
-        yield Clue(f"{nothing.text}: the accuracy is computed wrongly", PROOF)
+    yield from quote(facts.symptoms.contradicted("nothing right"), PROOF, "{}: the accuracy is computed wrongly")
     name = facts.symptoms.still_score
     values = facts.metric(name) if name else []
     if values:
@@ -44,12 +38,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF832",
-    slug="metric-stuck",
-    severity="error",
-    title="A metric stays constant, whatever the model predicts.",
     fix="compare matching values: logits.argmax(1) == y for classes, (logits.squeeze(1) > 0) == y.bool() for one score",
-    judge=judge,
-    page=__doc__,
-    proofs={"metric.stuck": "{}"},
-    observes={"metric.stuck": "the metric and its one value, in words; empty where it moves"},
+    proofs={
+        # The metric and its one value, in words; empty where it moves.
+        "metric.stuck": "{}",
+    },
 )

@@ -29,15 +29,11 @@ are poor, endless or empty.
 Base models have no template, and few-shot prompts need none.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a tokenizer without a template, or two formats in the settings."""
     seen = facts.seen("evaluation.prompt_matches")
     if seen is not None and seen.value is False:
@@ -46,13 +42,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF805",
-    slug="prompt-format-differs",
     severity="warning",
-    title="Evaluation prompts differ from training prompts.",
     fix="build both with one call: tokenizer.apply_chat_template(..., add_generation_prompt=True for generation), "
     "and save the template with the model",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("zero-answer-rate",),
     observes={"evaluation.prompt_matches": "whether an evaluation prompt begins as the training rows do"},

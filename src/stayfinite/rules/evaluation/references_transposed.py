@@ -26,12 +26,8 @@ needs the transpose. Code moves from one to the other.
 With `evaluate` or nltk the form that looks wrong here is the right one.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _NAME = r"(?:\w*refs?(?:_\w+)?|\w*references?|gold\w*|\w*labels|\w*targets?)"
 _CALL = (
@@ -48,31 +44,25 @@ _OWN_CONVENTION = (
 _OTHER_CONVENTION = r"\bnltk\b|evaluate\.load|load_metric|torchmetrics"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the call as written, or sacrebleu's error about lengths."""
     if facts.mentioned(_OWN_CONVENTION) and not facts.mentioned(_OTHER_CONVENTION):
         call, flat = facts.mentioned(_CALL), facts.mentioned(_FLAT_CALL)
         if call:
-            yield Clue(f"one list a sentence: {call[1].strip()[:160]}", PROOF, call[0])
+            yield Clue(f"one list a sentence: {call.text.strip()[:160]}", PROOF, call.where)
         elif flat:
-            yield Clue(f"references without the outer list: {flat[1].strip()[:160]}", STRONG, flat[0])
+            yield Clue(f"references without the outer list: {flat.text.strip()[:160]}", STRONG, flat.where)
         elif (singles := facts.mentioned(_SINGLES)) is not None:
-            yield Clue(f"one list a sentence: {singles[1].strip()[:160]}", STRONG + HINT, singles[0])
+            yield Clue(f"one list a sentence: {singles.text.strip()[:160]}", STRONG + HINT, singles.where)
     lengths = facts.said(
         r"(?:source|system|hypothes[ie]s) and reference streams have different lengths|"
         r"number of hypotheses .{0,40}references .{0,30}(?:should be the same|differ)"
     )
-    if lengths:
-        yield Clue(lengths.text.strip(), STRONG + FAIR, lengths.where)
+    yield from quote(lengths, STRONG + FAIR)
 
 
 RULE = Rule(
     code="SF801",
-    slug="references-transposed",
-    severity="error",
-    title="sacrebleu gets one list per sentence instead of one per reference set.",
     fix="corpus_bleu(preds, [refs]); check that the references score 100 against themselves",
-    judge=judge,
-    page=__doc__,
     beats=("zero-answer-rate", "metric-hides-failure"),
 )

@@ -32,15 +32,11 @@ The first evaluation of an untrained model is 0 by right, as is BLEU-4 on very s
 is NaN, that is the cause.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: scores of exactly 0 throughout, while losses are finite and fall."""
     symptoms = facts.symptoms
     if symptoms.bad or symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss:
@@ -50,22 +46,16 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"{symptoms.zero_score} is exactly 0 in all {len(scores)} evaluations", FAIR, scores[0][1])
         first, last = symptoms.first_loss, symptoms.last_loss
         if first is not None and last is not None and last < 0.5 * first:
-            yield Clue(
-                f"while the loss falls from {first:.4g} to {last:.4g}", FAIR + HINT, symptoms.where.get("start", "")
-            )
+            yield Clue(f"while the loss falls from {first:.4g} to {last:.4g}", FAIR + HINT, symptoms.at("start"))
         if symptoms.zero_score in {"acc", "accuracy", "train_acc", "train_accuracy"}:
             yield Clue("it is logged beside the training loss: no text is parsed for it", AGAINST, scores[0][1])
 
 
 RULE = Rule(
     code="SF802",
-    slug="zero-answer-rate",
     severity="warning",
-    title="The loss falls, but every answer scores 0.",
     fix=(
         "print prompts, raw answers, parsed answers and references side by side; count unparsable answers "
         "separately; use the training template"
     ),
-    judge=judge,
-    page=__doc__,
 )

@@ -6,7 +6,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Message
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 
 NO_GRAPH = (
     r"element \d+ of (?:tensors|variables) does not require grad|does not require grad and does not have a grad_fn|"
@@ -29,8 +29,8 @@ def no_graph(facts: Facts) -> Message | None:
     return facts.said(NO_GRAPH)
 
 
-def nothing_trainable(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a trainable parameter count of zero."""
+def nothing_trainable(facts: Facts) -> Line | None:
+    """A trainable parameter count of zero."""
     return facts.mentioned(
         r"(?<!non-)(?<!un)(?<!not )trainable(?: model)? param\w*\s*[:=]+\s*0(?:\.0*)?\s*(?:[|M,]|B?\s*$|\()|"
         r"(?:^|[|\s])0\s+trainable param\w*|\b(?:all|every) (?:param\w*\W{1,3})?requires_grad\W{1,3}false\b|"
@@ -42,18 +42,18 @@ def nothing_trainable(facts: Facts) -> tuple[str, str] | None:
     )
 
 
-def loaded_frozen(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of an adapter that was loaded for inference."""
+def loaded_frozen(facts: Facts) -> Line | None:
+    """An adapter that was loaded for inference."""
     for where, text in facts.lines:
         lowered = text.lower()
         if "is_trainable" in lowered and "true" in lowered.partition("is_trainable")[2]:
             return None
         if "peftmodel" in lowered and "from_pretrained" in lowered:
-            return where, text
+            return Line(where, text)
         if "inference_mode" in lowered and "true" in lowered.partition("inference_mode")[2][:8]:
-            return where, text
+            return Line(where, text)
         if "is_trainable" in lowered and "false" in lowered.partition("is_trainable")[2]:
-            return where, text
+            return Line(where, text)
     return None
 
 
@@ -64,14 +64,14 @@ SEVERAL = 3
 """Names in a parameter list that suffice to judge the rest."""
 
 
-def all_switched_off(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a parameter list in which every name has False."""
+def all_switched_off(facts: Facts) -> Line | None:
+    """A parameter list in which every name has False."""
     listed = [
-        (message.where, message.text.strip(), found.group(1).lower() == "true", message.count)
+        (Line(message.where, message.text.strip()), found.group(1).lower() == "true", message.count)
         for message in facts.messages
         if (found := _LISTED.search(message.text)) is not None
         and re.search(r"\.(?:weight|bias)\b|lora_|requires_grad", message.text, re.IGNORECASE)
     ]
-    if sum(count for *_, count in listed) < SEVERAL or any(on for _, _, on, _ in listed):
+    if sum(count for *_, count in listed) < SEVERAL or any(on for _, on, _ in listed):
         return None
-    return next(((where, text) for where, text, _, _ in listed if "lora" in text.lower()), listed[0][:2])
+    return next((line for line, *_ in listed if "lora" in line.text.lower()), listed[0][0])

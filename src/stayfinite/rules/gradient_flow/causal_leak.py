@@ -29,19 +29,15 @@ Prefix models see their whole prefix on purpose, as do masked models, whose labe
 asks only where labels and tokens are shifted by one.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import measured
 
 SEEN = 1e-3
 """Change before the token over change after it; smaller is rounding."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a probe that changed one token and compared earlier predictions."""
     leak = measured(facts, "tokens.leak")
     if leak is not None and leak[0] > SEEN:
@@ -51,11 +47,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF414",
-    slug="causal-leak",
-    severity="error",
-    title="A next-token model can see the next token.",
     fix="is_causal=True or a mask of -inf above the diagonal in every layer; pad convolutions on the left only",
-    judge=judge,
-    page=__doc__,
     observes={"tokens.leak": "the change of predictions before a changed token over the change of those after it"},
 )

@@ -31,42 +31,30 @@ Sparse activations are usual: half of the zeros of a ReLU layer on a *single* sa
 every sample.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, REFUTED, Clue, Rule
+from stayfinite.rules.rule import PROOF, REFUTED, Clue, Clues, Rule
 
 MANY = 0.8
 """At initialization, up to half of a deep plain net's units may be silent on similar inputs."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a measured share of dead units, or what the log says."""
     seen = facts.seen("activations.dead_share")
     if seen is not None:
         if seen.value >= MANY:
-            yield Clue(
-                f"{seen.value:.0%} of a layer's units are 0 on every sample",
-                PROOF,
-                seen.where,
-            )
+            yield Clue(f"{seen.value:.0%} of a layer's units are 0 on every sample", PROOF, seen.where)
         elif seen.value < 0.1:
             yield Clue(f"only {seen.value:.0%} of any layer's units are 0 on every sample", REFUTED, seen.where)
 
 
 RULE = Rule(
     code="SF409",
-    slug="dead-units",
     severity="warning",
-    title="Most units of a layer are 0 for every input and cannot learn.",
     fix=(
         "lower the learning rate and warm up, He initialization, LeakyReLU or GELU, standardized inputs; "
         "re-initialize dead units"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("zero-gradient",),
     observes={
         "activations.dead_share": "the largest share, over layers, of units that are 0 on every sample of a batch, 0 "

@@ -37,19 +37,12 @@ and that part of the model never learns.
 A detached value in a log, in a running mean or in a target (a teacher, a stop-gradient, a value baseline) is right.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.gradient_flow.backward_refused import (
-    CHECKPOINTED_NOTHING,
-    TRAINS_A_PART,
-    no_graph,
-)
-from stayfinite.rules.rule import AGAINST, FAIR, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.gradient_flow.backward_refused import CHECKPOINTED_NOTHING, TRAINS_A_PART, no_graph
+from stayfinite.rules.rule import AGAINST, FAIR, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _CUTS = (
     r"\bloss\w*(?:\.|\s*=\s*[\w.()\[\]]+\.)(?:item|detach|data|numpy|tolist)\b|\bdetach(?:ed|es|ing)?\b|"
@@ -74,7 +67,7 @@ _NUMBERS = lazy_regex(
 """An expression that is a number or a detached tensor as a whole; a target may be detached, a loss may not."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: backward's error, minus signs of frozen parameters or checkpointing."""
     seen = facts.seen("loss.requires_grad")
     if seen is not None:
@@ -83,28 +76,25 @@ def judge(facts: Facts) -> Iterator[Clue]:
     number = facts.said(
         r"'(?:float|int|numpy\.\w+|ndarray|list|tuple|str|NoneType)' object has no attribute 'backward'"
     )
-    if number is not None:
-        yield Clue(number.text, PROOF, number.where)
+    yield from quote(number, PROOF)
     refusal, cut = no_graph(facts), facts.mentioned(_CUT_OFF) or _made_of_numbers(facts)
     if refusal is None:
         if cut is not None and not facts.symptoms.bad and not _falls(facts):
-            yield Clue(f"the loss is detached before backward: {cut[1].strip()[:100]}", STRONG + 1.0, cut[0])
+            yield Clue(f"the loss is detached before backward: {cut.text.strip()[:100]}", STRONG + 1.0, cut.where)
         elif facts.symptoms.zero_norms and (near := facts.mentioned(_CUTS)) is not None:
             yield Clue(f"gradients are 0 or missing, and this detaches: {near[1].strip()[:100]}", STRONG, near[0])
         return
     yield Clue(refusal.text, STRONG, refusal.where)
-    part = facts.mentioned(TRAINS_A_PART)
-    if part is not None:
-        yield Clue(f"a trainable part does not reach the loss: {part[1].strip()[:100]}", FAIR, part[0])
+    yield from quote(facts.mentioned(TRAINS_A_PART), FAIR, "a trainable part does not reach the loss: {:.100}")
     near = cut or facts.mentioned(_CUTS)
     if near is not None:
         yield Clue(f"this detaches the graph: {near[1].strip()[:100]}", FAIR, near[0])
     yield from _against(facts)
 
 
-def _made_of_numbers(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of the line that makes the loss from plain numbers."""
-    made: dict[str, tuple[str, str] | None] = {}
+def _made_of_numbers(facts: Facts) -> Line | None:
+    """The line that makes the loss from plain numbers."""
+    made: dict[str, Line | None] = {}
     """By name: the detaching line, or None for a plain number; values with a graph are absent."""
     met: set[str] = set()
     for where, text in facts.statements:
@@ -118,7 +108,7 @@ def _made_of_numbers(facts: Facts) -> tuple[str, str] | None:
         if re.fullmatch(r"-?\d+(?:\.\d*)?\s*", value):
             made.setdefault(name, None) if sign else made.update({name: None})
         elif _is_a_number(value) and (not sign or name in made or name not in met):
-            made[name] = (where, text)
+            made[name] = Line(where, text)
         else:
             made.pop(name, None)
         met.add(name)
@@ -141,10 +131,9 @@ def _falls(facts: Facts) -> bool:
     return first is not None and best is not None and best < 0.95 * first
 
 
-def _against(facts: Facts) -> Iterator[Clue]:
+def _against(facts: Facts) -> Clues:
     warned = facts.said(CHECKPOINTED_NOTHING)
-    if warned is not None:
-        yield Clue(f"checkpointing got no input with a gradient: {warned.text}", AGAINST, warned.where)
+    yield from quote(warned, AGAINST, "checkpointing got no input with a gradient: {}")
     context = facts.context
     if warned is None and context.checkpointing is not None and context.adapters is not None:
         yield Clue("gradient checkpointing over a frozen base explains it too", AGAINST, context.checkpointing.where)
@@ -154,15 +143,10 @@ def _against(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF401",
-    slug="detached-loss",
-    severity="error",
-    title="The loss depends on no parameter: the graph is detached.",
     fix=(
         "keep tensors until backward (no .item(), .detach(), .data, new torch.tensor) and run forward with gradients "
         "enabled"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.0,
     beats=("zero-gradient", "environment"),
     observes={"loss.requires_grad": "whether the loss of a step depends on any parameter"},

@@ -34,12 +34,8 @@ Single spikes that clipping catches, while the loss stays level, are part of hea
 large norms are usual.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
 HUGE = 1e8
 """No step can use a first gradient of this norm."""
@@ -51,7 +47,7 @@ DECADES = 4.0
 _RECURRENT = r"(?:\b|_)(?:Bi)?(?:LSTM\w*|GRUs?|RNNs?|recurrent)(?:\b|_)"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a rising norm before the loss turned, or a measured slope over depth."""
     slope = facts.seen("gradient.depth_slope")
     if slope is not None and slope.value >= 0.5:
@@ -60,49 +56,36 @@ def judge(facts: Facts) -> Iterator[Clue]:
             PROOF if slope.value >= 1 else STRONG,
             slope.where,
         )
-    decades = facts.seen("gradient.depth_decades")
-    if decades is not None and decades.value >= DECADES:
-        yield Clue(
-            f"the gradient norm grows by {decades.value:.0f} orders of magnitude from the last layer to the first",
-            STRONG + 1.0,
-            decades.where,
-        )
-    probed = facts.seen("gradient.norm")
-    if probed is not None and probed.value > HUGE:
-        yield Clue(f"the first gradient norm is {probed.value:.2g}", STRONG + 1.0, probed.where)
+    yield from reaches(
+        facts,
+        "gradient.depth_decades",
+        DECADES,
+        "the gradient norm grows by {:.0f} orders of magnitude from the last layer to the first",
+        STRONG + 1.0,
+    )
+    yield from reaches(facts, "gradient.norm", HUGE, "the first gradient norm is {:.2g}", STRONG + 1.0)
     symptoms = facts.symptoms
     broken = symptoms.bad > 0 or symptoms.diverges
     if not broken or symptoms.settles:
         return
     if symptoms.norm_growth >= GROWN:
-        yield Clue(
-            f"the gradient norm grew {symptoms.norm_growth:.3g}x before it broke",
-            2.5,
-            symptoms.where.get("first_bad", ""),
-        )
+        yield Clue(f"the gradient norm grew {symptoms.norm_growth:.3g}x before it broke", 2.5, symptoms.at("first_bad"))
     largest, typical = symptoms.largest_norm, symptoms.typical_norm
     if largest is not None and typical is not None and typical > 0 and largest >= 1e3 and largest >= 100 * typical:
         yield Clue(f"gradient norm {largest:.3g} (typical {typical:.3g})", HINT)
-    recurrent = facts.mentioned(_RECURRENT)
-    if recurrent is not None and facts.context.half is None:
-        yield Clue(
-            f"gradients pass through every time step: {recurrent[1].strip()[:80]}", FAIR, recurrent[0], risk=True
-        )
+    if facts.context.half is None:
+        yield from quote(facts.mentioned(_RECURRENT), FAIR, "gradients pass through every time step: {:.80}", risk=True)
     if facts.context.half is not None and symptoms.norm_growth < GROWN:
         yield Clue(f"fp16 overflows without a climb ({facts.context.half.text})", AGAINST, facts.context.half.where)
 
 
 RULE = Rule(
     code="SF408",
-    slug="exploding-gradient",
     severity="warning",
-    title="The gradient grew by orders of magnitude before the loss broke.",
     fix=(
         "clip at 1.0 (max_grad_norm, gradient_clip_val, clip_grad_norm_), lower the learning rate, warm up, and "
         "resume from before the climb"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss",),
     observes={
         "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first",

@@ -37,19 +37,12 @@ The warning alone is harmless in evaluation with checkpointing left on, and for 
 trained (a frozen vision tower that is checkpointed all the same).
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.gradient_flow.backward_refused import (
-    CHECKPOINTED_NOTHING,
-    no_graph,
-)
+from stayfinite.rules.gradient_flow.backward_refused import CHECKPOINTED_NOTHING, no_graph
 from stayfinite.rules.known import is_on
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _UNTRAINED = (
     r"lora_?(?:up|B)\b\.?(?:\w+\.)?weight\W{1,4}0(?:\.0+)?\b|\blora\w*[._ ].{0,20}\bgrad\b.{0,6}\bNone\b|"
@@ -59,14 +52,12 @@ _UNTRAINED = (
 """Adapters without a gradient, or unchanged after training."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: torch's warning with a failed backward is proof; the settings with one nearly so."""
     warned, refusal, context = facts.said(CHECKPOINTED_NOTHING), no_graph(facts), facts.context
     checkpointing = context.checkpointing
-    yield from planned(facts, "plan.checkpointing_frozen_inputs", STRONG)
     stuck = refusal or facts.said(_UNTRAINED)
-    if warned is not None:
-        yield Clue(warned.text, PROOF if stuck is not None or facts.symptoms.flat else 3.0, warned.where)
+    yield from quote(warned, PROOF if stuck is not None or facts.symptoms.flat else 3.0)
     if stuck is None:
         return
     if warned is not None:
@@ -95,20 +86,15 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF403",
-    slug="gradient-checkpointing-no-input-grad",
-    severity="error",
-    title="Re-entrant gradient checkpointing over a frozen embedding blocks all gradients.",
     fix=(
         'gradient_checkpointing_kwargs={"use_reentrant": False}, or model.enable_input_require_grads() before adding '
         "adapters"
     ),
-    judge=judge,
-    page=__doc__,
-    proofs={"checkpointing.warned": "{}, and parameters got no gradient"},
+    proofs={
+        # Torch's warning that no checkpointed input needs a gradient, where none arrived.
+        "checkpointing.warned": "{}, and parameters got no gradient",
+    },
     prior=-3.5,
     beats=("detached-loss", "zero-gradient", "unused-parameters"),
-    observes={
-        "plan.checkpointing_frozen_inputs": REMARKS,
-        "checkpointing.warned": "torch's warning that no checkpointed input needs a gradient, where none arrived",
-    },
+    plans={"plan.checkpointing_frozen_inputs": STRONG},
 )

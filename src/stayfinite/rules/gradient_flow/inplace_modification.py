@@ -33,12 +33,8 @@ other numbers.
 There is none: the gradient would be wrong. `retain_graph=True` does not help, it only keeps the broken graph.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, Clue, Clues, Rule, quote
 
 _REFUSED = (
     r"modified by an in-?place operation|"
@@ -48,7 +44,7 @@ _REFUSED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: torch's error, which is proof."""
     refused = facts.said(_REFUSED)
     if refused is None:
@@ -58,20 +54,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"inplace ?= ?True|\b\w+\[[^\]]{0,60}\] ?[-+*/]?= |\b\w+ ?[-+*/]= |"
         r"\b(?:clamp|relu|add|mul|div|copy|fill|masked_fill|normal|zero)_\("
     )
-    if written is not None:
-        yield Clue(f"written in place: {written[1].strip()[:100]}", HINT, written[0])
+    yield from quote(written, HINT, "written in place: {:.100}")
 
 
 RULE = Rule(
     code="SF406",
-    slug="inplace-modification",
-    severity="error",
-    title="A tensor needed by backward was modified in place.",
     fix=(
         "write out of place (x = x / n, masked_fill, clone before assigning, ReLU without inplace=True), and step "
         "only after all backward passes"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("environment", "upstream-bug"),
 )

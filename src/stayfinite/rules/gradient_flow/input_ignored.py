@@ -26,17 +26,13 @@ A last layer or gate that starts at zero hides the input in the very first step;
 every weight a little off zero. A model of a prior alone has no input.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF412",
-    slug="input-ignored",
-    severity="error",
-    title="The loss does not depend on the input.",
     fix="trace the input through the forward pass: a mask of zeros, a wrong variable, an unused result",
-    page=__doc__,
-    proofs={"loss.ignores_input": "the loss is identical when these inputs are zeroed"},
-    observes={"loss.ignores_input": "whether the loss is the same to the last bit with all inputs emptied"},
+    proofs={
+        # Whether the loss is the same to the last bit with all inputs emptied.
+        "loss.ignores_input": "the loss is identical when these inputs are zeroed",
+    },
 )

@@ -39,10 +39,6 @@ A frozen base under trainable adapters or a trainable head is the purpose; what 
 parameters is the one you meant. An evaluation-only run has none.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.gradient_flow.backward_refused import (
     CHECKPOINTED_NOTHING,
@@ -53,7 +49,7 @@ from stayfinite.rules.gradient_flow.backward_refused import (
     nothing_trainable,
 )
 from stayfinite.rules.gradient_flow.standstill import stands_still
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _NOTHING_CHOSEN = (
     r"\b\w*(?:lora|train|tune|unfreeze|target|adapter)\w*(?:layers?|modules?|targets?|params?|parameters|"
@@ -66,56 +62,49 @@ AGREED = 3
 """Lines after which a policy that learns is no longer its reference."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a count of zero is proof; an empty optimizer or an inference adapter nearly so."""
     seen = facts.seen("parameters.trainable")
     if seen is not None and seen.value == 0:
         yield Clue("no parameter is trainable", PROOF, seen.where)
     zero = nothing_trainable(facts)
     if zero is not None and not (_trains(facts) and not facts.symptoms.trouble):
-        yield Clue(zero[1].strip(), PROOF, zero[0])
+        yield Clue(zero.text.strip(), PROOF, zero.where)
     empty = facts.said(r"optimizer got an empty parameter list|empty list of parameters|no parameters to optimi[sz]e")
     if empty is not None:
         yield Clue(empty.text, STRONG if facts.context.adapters is not None else FAIR, empty.where)
         chosen = facts.mentioned(r"filter\(.{0,40}requires_grad|\bif \w+\.requires_grad|get_trainable|trainable_param")
         if chosen is not None:
-            text = f"the optimizer gets only trainable parameters, and there are none: {chosen[1].strip()[:100]}"
-            yield Clue(text, STRONG, chosen[0])
+            text = f"the optimizer gets only trainable parameters, and there are none: {chosen.text.strip()[:100]}"
+            yield Clue(text, STRONG, chosen.where)
     refusal = no_graph(facts)
     stuck = facts.symptoms.flat or facts.symptoms.zero_norms > 0
-    loaded = loaded_frozen(facts)
-    if loaded is not None and (refusal is not None or stuck or zero is not None or empty is not None):
-        yield Clue(f"an adapter is loaded for inference: {loaded[1].strip()[:100]}", STRONG, loaded[0])
-    if refusal is not None:
-        yield Clue(refusal.text, FAIR, refusal.where)
+    if refusal is not None or stuck or zero is not None or empty is not None:
+        yield from quote(loaded_frozen(facts), STRONG, "an adapter is loaded for inference: {:.100}")
+    yield from quote(refusal, FAIR)
     if refusal is not None or empty is not None or stuck:
         frozen = facts.mentioned(
             r"^(?!.*(?:tensor\(|\bloss\b)).*requires_grad(?:_\(| ?= ?)False|"
             r"\bfreez|\bfrozen\b|finetuning_type: ?freeze|num_layer_trainable|"
             r"train_unet.{0,12}false|tune_\w+: ?false"
         )
-        if frozen is not None:
-            yield Clue(f"parameters are frozen: {frozen[1].strip()[:100]}", HINT if stuck else FAIR, frozen[0])
+        yield from quote(frozen, HINT if stuck else FAIR, "parameters are frozen: {:.100}")
     off = all_switched_off(facts)
     if off is not None and (not facts.symptoms.healthy or stands_still(facts)):
-        yield Clue(f"every listed parameter has requires_grad False: {off[1][:100]}", STRONG + FAIR, off[0])
+        yield Clue(f"every listed parameter has requires_grad False: {off.text[:100]}", STRONG + FAIR, off.where)
     if refusal is not None or stuck:
         chosen = facts.mentioned(_NOTHING_CHOSEN)
-        if chosen is not None:
-            yield Clue(f"nothing is selected for training: {chosen[1].strip()[:100]}", STRONG, chosen[0])
+        yield from quote(chosen, STRONG, "nothing is selected for training: {:.100}")
         by_hand = facts.mentioned(TRAINS_A_PART)
         if by_hand is not None and zero is None and chosen is None:
-            text = f"a part is trainable, so its graph is detached: {by_hand[1].strip()[:100]}"
-            yield Clue(text, AGAINST, by_hand[0])
-    alike = facts.symptoms.contradicted("epochs alike")
-    if alike is not None:
-        yield Clue(f"{alike.text}: no weight has changed", STRONG)
+            text = f"a part is trainable, so its graph is detached: {by_hand.text.strip()[:100]}"
+            yield Clue(text, AGAINST, by_hand.where)
+    yield from quote(facts.symptoms.contradicted("epochs alike"), STRONG, "{}: no weight has changed")
     same = _equals_reference(facts)
     if same:
         yield Clue("policy and reference agree to the last digit: no weight has changed", STRONG + HINT, same)
-    warned = facts.said(CHECKPOINTED_NOTHING)
-    if warned is not None and zero is None:
-        yield Clue(f"checkpointing got no input with a gradient: {warned.text}", AGAINST, warned.where)
+    if zero is None:
+        yield from quote(facts.said(CHECKPOINTED_NOTHING), AGAINST, "checkpointing got no input with a gradient: {}")
 
 
 def _equals_reference(facts: Facts) -> str:
@@ -137,15 +126,10 @@ def _trains(facts: Facts) -> bool:
 
 RULE = Rule(
     code="SF402",
-    slug="params-frozen",
-    severity="error",
-    title="Nothing is trainable, or the wrong part is frozen.",
     fix=(
         "PeftModel.from_pretrained(..., is_trainable=True), or requires_grad_(True) on the parts to train, before "
         "building the optimizer"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=(
         "detached-loss",

@@ -28,19 +28,15 @@ are the rows, and retrieval over the batch mix samples on purpose. The probe loo
 with a value for each pair of samples.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import measured
 
 SEEN = 0.01
 """Change of other rows over the row's own change; smaller is rounding."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a probe that changed one row and compared the others."""
     leak = measured(facts, "samples.leak")
     if leak is not None and leak[0] > SEEN:
@@ -50,11 +46,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF413",
-    slug="samples-leak",
     severity="warning",
-    title="Samples of a batch influence each other.",
     fix="batch_first=True, permute instead of view, no reduction over dimension 0",
-    judge=judge,
-    page=__doc__,
     observes={"samples.leak": "the change of other rows' outputs over that of the one row whose input was changed"},
 )

@@ -31,15 +31,12 @@ A frozen helper (a teacher, a metric network) is sometimes kept in a list on pur
 nor saved.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.gradient_flow.standstill import stands_still
-from stayfinite.rules.rule import AGAINST, FAIR, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, STRONG, Clue, Clues, Rule, quote
 
 _PLAIN_LIST = (
     r"self\.\w+ ?= ?\[ ?(?:nn|torch\.nn)\.\w+\(|self\.\w+\.append\( ?(?:nn|torch\.nn)\.\w+\(|"
@@ -62,14 +59,13 @@ _IS_LAYER = lazy_regex(
 _LAYER = lazy_regex(r"^\s*(\w+)\s*=\s*(?:torch\.)?nn\.(?!functional\b|utils\b|init\b)[A-Z]\w*\(")
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: layers in a plain list in the code, and a matching symptom."""
     stuck = stands_still(facts)
     if facts.symptoms.healthy and not stuck:
         return
     listed = facts.mentioned(_PLAIN_LIST) or _filled_later(facts)
-    if listed is not None:
-        yield Clue(f"layers in a plain list: {listed[1].strip()[:100]}", STRONG, listed[0])
+    yield from quote(listed, STRONG, "layers in a plain list: {:.100}")
     empty = facts.said(r"optimizer got an empty parameter list")
     if empty is not None:
         yield Clue(empty.text, 3.5, empty.where)
@@ -84,24 +80,26 @@ def judge(facts: Facts) -> Iterator[Clue]:
         if device is not None:
             yield Clue(f"a layer stayed on the CPU: {device.text}", FAIR, device.where)
         elif facts.symptoms.flat or stuck:
-            yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
+            yield Clue("the loss does not move", FAIR, facts.symptoms.at("start"))
     else:
         yield from _left_behind(facts)
 
 
-def _left_behind(facts: Facts) -> Iterator[Clue]:
+def _left_behind(facts: Facts) -> Clues:
     """A weight that stays on the CPU although the model was moved: its layer is not registered."""
     behind = facts.said(_WEIGHT_ON_CPU)
     if behind is None:
         return
     yield Clue(f"a layer's weight stayed on the CPU: {behind.text.strip()[:100]}", FAIR, behind.where)
-    moved = facts.mentioned(r"\b(?:model|net|self)\w*\.(?:cuda|to)\(|\.cuda\(gpu\)")
-    if moved is not None:
-        yield Clue(f"although the model is moved: {moved[1].strip()[:80]}", FAIR + 0.5, moved[0])
+    yield from quote(
+        facts.mentioned(r"\b(?:model|net|self)\w*\.(?:cuda|to)\(|\.cuda\(gpu\)"),
+        FAIR + 0.5,
+        "although the model is moved: {:.80}",
+    )
 
 
-def _filled_later(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a plain list or dict of the model that gets layers on another line."""
+def _filled_later(facts: Facts) -> Line | None:
+    """A plain list or dict of the model that gets layers on another line."""
     plain: set[str] = set()
     layers: set[str] = set()
     for where, text in facts.statements:
@@ -115,19 +113,16 @@ def _filled_later(facts: Facts) -> tuple[str, str] | None:
             named = re.match(r"\w+", value)
             if _IS_LAYER.search(value) or (named is not None and named.group() in layers):
                 wrapped = rf"(?:ModuleList|ModuleDict|Sequential|add_module|register_module)\(.{{0,20}}{put.group(1)}"
-                return None if facts.settings.search(wrapped) else (where, text)
+                return None if facts.settings.search(wrapped) else Line(where, text)
     return None
 
 
 RULE = Rule(
     code="SF405",
-    slug="unregistered-module",
-    severity="error",
-    title="Layers or tensors to train are not in model.parameters().",
     fix="keep layers in nn.ModuleList or nn.ModuleDict and tensors in nn.Parameter, then build the optimizer",
-    judge=judge,
-    page=__doc__,
-    proofs={"modules.unregistered": "trained but not in parameters(): {}"},
+    proofs={
+        # Names of tensors that get gradients and are not in parameters(), a list.
+        "modules.unregistered": "trained but not in parameters(): {}",
+    },
     beats=("device-mismatch", "params-not-in-optimizer"),
-    observes={"modules.unregistered": "names of tensors that get gradients and are not in parameters(), a list"},
 )

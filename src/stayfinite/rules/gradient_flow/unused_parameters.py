@@ -31,23 +31,17 @@ Branches that are taken seldom (an expert, a rare class head) have gradients now
 none on purpose.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: torch's error, or a list of parameters without a gradient."""
     cut = facts.seen("gradient.cut_at")
     if cut is not None and cut.value:
         yield Clue(f"used but detached from the loss: {in_short(cut.value)}", STRONG, cut.where)
-    refused = facts.said(r"appears to not have been used in the graph|set allow_unused=True")
-    if refused is not None:
-        yield Clue(refused.text, PROOF, refused.where)
+    yield from quote(facts.said(r"appears to not have been used in the graph|set allow_unused=True"), PROOF)
     if facts.symptoms.healthy:
         return
     told = facts.said(
@@ -62,22 +56,18 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF404",
-    slug="unused-parameters",
     severity="warning",
-    title="Trainable parameters get no gradient, or only zeros: the loss does not use them.",
     fix=(
         "use these layers in forward or remove them; no detach, .data or no_grad before the loss; "
         "requires_grad_(False) if unused on purpose"
     ),
-    judge=judge,
-    page=__doc__,
     proofs={
+        # Names of trainable parameters whose gradient is None after a backward, a list.
         "gradient.none_parameters": "trainable parameters without a gradient: {}",
+        # Names of trainable parameters whose gradient stays exactly 0, a list.
         "gradient.zero_parameters": "trainable parameters whose gradient is exactly 0: {}",
     },
     observes={
-        "gradient.none_parameters": "names of trainable parameters whose gradient is None after a backward, a list",
-        "gradient.zero_parameters": "names of trainable parameters whose gradient stays exactly 0, a list",
         "gradient.cut_at": "lines that detach such parameters from the loss, a list",
     },
 )

@@ -31,12 +31,8 @@ At the end of training the gradient is small because the loss is. With a summed 
 absolute size means little; compare layers with each other.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
 
 FADED = 1e-6
 """With a loss above 0.1, a smaller gradient norm changes no fp32 weight at usual learning rates."""
@@ -45,7 +41,7 @@ DECADES = 5.0
 """Orders of magnitude between the first and last layer's gradient that no optimizer compensates."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: tiny norms with a substantial loss, or a measured slope over depth."""
     slope = facts.seen("gradient.depth_slope")
     if slope is not None and slope.value <= -0.5:
@@ -67,22 +63,18 @@ def judge(facts: Facts) -> Iterator[Clue]:
     symptoms = facts.symptoms
     norm, loss = symptoms.typical_norm, symptoms.last_loss
     if norm is not None and 0 < norm < FADED and loss is not None and loss > 0.1:
-        yield Clue(f"gradient norm {norm:.2g} with loss {loss:.3g}", STRONG, symptoms.where.get("start", ""))
+        yield Clue(f"gradient norm {norm:.2g} with loss {loss:.3g}", STRONG, symptoms.at("start"))
         if symptoms.flat:
             yield Clue("and the loss does not move", FAIR)
 
 
 RULE = Rule(
     code="SF407",
-    slug="vanishing-gradient",
     severity="warning",
-    title="The gradient is too small for early layers to learn.",
     fix=(
         "residual connections and normalization, He or Xavier initialization, ReLU or GELU instead of sigmoid, "
         "standardized inputs"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("lr-too-low", "loss-collapse", "input-ignored"),
     observes={
         "gradient.depth_slope": "the change of log10 of the gradient norm a layer, from the last layer to the first",

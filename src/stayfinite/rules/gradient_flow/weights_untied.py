@@ -21,17 +21,14 @@ Tie last, by assigning the parameter itself: `model.head.weight = model.emb.weig
 Starting the output layer from the embedding's values without tying is a choice as well.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF430",
-    slug="weights-untied",
     severity="warning",
-    title="Tied weights became two tensors.",
     fix="assign the parameter itself, after the last change to the embedding: model.head.weight = model.emb.weight",
-    page=__doc__,
-    proofs={"model.weights_untied": "{}"},
-    observes={"model.weights_untied": "the two parameters, in words; empty where they are one"},
+    proofs={
+        # The two parameters, in words; empty where they are one.
+        "model.weights_untied": "{}",
+    },
 )

@@ -38,14 +38,11 @@ A frozen backbone in `eval()` during training is common and right. A validation 
 usual with dropout.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
 
 _MODE = lazy_regex(r"\b(?:eval|train)\(\)|\b(?:eval(?:uation)?|train(?:ing)?) mode\b|^\W*train(?:ing)? acc")
 _CLAUSE = lazy_regex(r"[,;]\s|\.\s|\bbut\b|\bwhile\b")
@@ -54,7 +51,7 @@ FAR_APART = 1.5
 """Ratio of scores in both modes, on the same weights, that dropout does not explain."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: errors that name the mode are proof; a forgotten switch in the notes counts if there is trouble."""
     refused = (
         None
@@ -65,8 +62,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             r"not in (?:training|train) mode"
         )
     )
-    if refused is not None:
-        yield Clue(refused.text, PROOF, refused.where)
+    yield from quote(refused, PROOF)
     for name, wanted in (("model.training_in_train", True), ("model.training_in_eval", False)):
         seen = facts.seen(name)
         if seen is not None and seen.value is not wanted:
@@ -74,13 +70,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
     asleep = facts.seen("modules.in_eval")
     if asleep is not None and asleep.value:
         yield Clue(f"trainable parts are in evaluation mode: {', '.join(asleep.value)}", STRONG + 1.0, asleep.where)
-    gap = _measured_in_both(facts)
-    if gap is not None and refused is None:
-        yield Clue(f"the two modes disagree: {gap[1].strip()[:120]}", STRONG, gap[0])
+    if refused is None:
+        yield from quote(_measured_in_both(facts), STRONG, "the two modes disagree: {:.120}")
 
 
-def _measured_in_both(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of scores in evaluation and training mode that are far apart, one per line."""
+def _measured_in_both(facts: Facts) -> Line | None:
+    """Scores in evaluation and training mode that are far apart, one per line."""
     scores: dict[str, tuple[float, str, str]] = {}
     lines = [*facts.settings.notes, *((message.where, message.text) for message in facts.messages)]
     for where, text in ((where, clause) for where, line in lines for clause in _CLAUSE.split(line)):
@@ -94,26 +89,23 @@ def _measured_in_both(facts: Facts) -> tuple[str, str] | None:
     evaluated, trained = scores["eval"], scores["train"]
     low, high = sorted((abs(evaluated[0]), abs(trained[0])))
     apart = high > FAR_APART * max(low, 1e-9)
-    return (evaluated[1], f"{evaluated[2].strip()}; {trained[2].strip()}") if apart else None
+    return Line(evaluated[1], f"{evaluated[2].strip()}; {trained[2].strip()}") if apart else None
 
 
 RULE = Rule(
     code="SF410",
-    slug="wrong-mode",
-    severity="error",
-    title="The model trains in evaluation mode, or is evaluated in training mode.",
     fix=(
         "model.train() at the start of every training epoch, model.eval() with torch.no_grad() around evaluation; "
         "drop_last=True for a batch of one"
     ),
-    judge=judge,
-    page=__doc__,
-    proofs={"model.grad_disabled_in_train": "the forward pass runs with gradients disabled"},
+    proofs={
+        # Whether the forward pass of the training step runs under no_grad.
+        "model.grad_disabled_in_train": "the forward pass runs with gradients disabled",
+    },
     beats=("empty-batch", "environment"),
     observes={
         "model.training_in_train": "whether the model is in training mode in the training step",
         "model.training_in_eval": "whether the model is in training mode in the evaluation",
         "modules.in_eval": "names of dropouts in evaluation mode inside parts that learn, a list; empty when none",
-        "model.grad_disabled_in_train": "whether the forward pass of the training step runs under no_grad",
     },
 )

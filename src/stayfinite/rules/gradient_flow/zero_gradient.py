@@ -33,15 +33,11 @@ zeros are not a finding. A loss of exactly 0 that was earned (a separable toy pr
 by right.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: norms of exactly 0 at most points."""
     share = facts.seen("gradient.zero_share")
     if share is not None and share.value == 1.0:
@@ -53,7 +49,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield Clue(
         f"the gradient norm is exactly 0 in {symptoms.zero_norms} of {symptoms.points} points",
         3.5 if many else 2.5,
-        symptoms.where.get("start", ""),
+        symptoms.at("start"),
     )
     if symptoms.flat:
         yield Clue("and the loss does not move", FAIR)
@@ -63,11 +59,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF411",
-    slug="zero-gradient",
     severity="warning",
-    title="Every gradient is exactly zero.",
     fix=("check for a detached or clamped loss, masked labels, equal rewards, frozen parameters, or fp16 underflow"),
-    judge=judge,
-    page=__doc__,
     observes={"gradient.zero_share": "the share of gradient elements that are exactly 0, 0 to 1"},
 )

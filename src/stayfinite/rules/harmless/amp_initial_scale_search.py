@@ -27,18 +27,14 @@ It is *not* harmless when the scale falls below 1, when every step is skipped, o
 then see `loss-scale-collapse`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 LOWEST_USUAL_SCALE = 1.0
 MOST_SKIPS_IN_A_ROW = 12
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: few skips that end, or bad norms at the start with good losses."""
     symptoms = facts.symptoms
     if symptoms.bad_losses or symptoms.bad_evals or symptoms.zero_loss or symptoms.crash or symptoms.never_updates:
@@ -48,7 +44,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             f"{symptoms.bad} gradient norms at the start are NaN or inf, the next {symptoms.good_after} are finite, "
             "and so is every loss",
             STRONG + FAIR,
-            symptoms.where.get("first_bad", ""),
+            symptoms.at("first_bad"),
         )
     scaled = symptoms.lowest_scale is not None or facts.said(r"\bloss[- _]?scal|grad[- _]?scal|gradient overflow")
     over = symptoms.longest_skips < MOST_SKIPS_IN_A_ROW or symptoms.found_scale
@@ -56,20 +52,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         lowest = symptoms.lowest_scale
         if lowest is None or lowest >= LOWEST_USUAL_SCALE or symptoms.good_losses > symptoms.skipped:
             scale = "" if lowest is None else f", the scale stays at {lowest:g} or more"
-            yield Clue(f"{symptoms.skipped} skipped steps{scale}", STRONG + FAIR, symptoms.where.get("first_skip", ""))
-    plain = facts.context.not_half
-    if plain is not None:
-        yield Clue(f"no fp16, hence no scaler ({plain.text})", REFUTED, plain.where)
+            yield Clue(f"{symptoms.skipped} skipped steps{scale}", STRONG + FAIR, symptoms.at("first_skip"))
+    yield from quote(facts.context.not_half, REFUTED, "no fp16, hence no scaler ({})")
     if symptoms.collapses:
-        yield Clue("the loss scale collapses", REFUTED, symptoms.where.get("last_skip", ""))
+        yield Clue("the loss scale collapses", REFUTED, symptoms.at("last_skip"))
 
 
 RULE = Rule(
     code="SF901",
-    slug="amp-initial-scale-search",
     severity="info",
-    title="GradScaler skips a few steps to find its scale: harmless.",
     fix="nothing to do; bf16 needs no scaler, and a lower initial scale avoids the first skips",
-    judge=judge,
-    page=__doc__,
 )

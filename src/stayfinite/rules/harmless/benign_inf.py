@@ -24,15 +24,13 @@ It is *not* harmless if a whole row of attention scores is minus infinity (`atte
 infinity is the loss.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule, quote
 
 _MEANT = lazy_regex(r"ppl|perplex|best|min|ratio|patience|threshold|mask|length", re.IGNORECASE)
 _WORDS = (
@@ -49,7 +47,7 @@ GROWN = 4.0
 """A loss that grew by this factor is not harmless."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a non-finite number other than a loss, in an otherwise healthy run."""
     symptoms = facts.symptoms
     if symptoms.trouble or symptoms.loss_growth >= GROWN:
@@ -65,9 +63,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
                 at = next(line for value, line in zip(track.values, track.lines, strict=True) if math.isnan(value))
                 yield Clue(f"{name} is NaN {empty}, and every loss is finite", STRONG + FAIR, run.where(at))
                 return
-    words = facts.said(_WORDS)
-    if words and symptoms.good_losses:
-        yield Clue(words.text.strip()[:140], STRONG + FAIR, words.where)
+    if symptoms.good_losses:
+        yield from quote(facts.said(_WORDS), STRONG + FAIR, "{:.140}")
 
 
 def _over_nothing(name: str, values: Sequence[float]) -> str:
@@ -80,12 +77,4 @@ def _over_nothing(name: str, values: Sequence[float]) -> str:
     return "without an example" if _STATISTIC.search(name) else ""
 
 
-RULE = Rule(
-    code="SF904",
-    slug="benign-inf",
-    severity="info",
-    title="An inf or NaN unrelated to training: harmless.",
-    fix="nothing to do",
-    judge=judge,
-    page=__doc__,
-)
+RULE = Rule(code="SF904", severity="info", fix="nothing to do")

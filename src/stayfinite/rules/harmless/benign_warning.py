@@ -31,12 +31,8 @@ It is *not* harmless when most of the model's weights are in the list of those n
 skipped (`lr-schedule-bug`).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 
 _OLD = r"FutureWarning|DeprecationWarning|\bdeprecated\b|will be removed in|legacy behaviou?r|is (?:now )?renamed"
 _SLOW = (
@@ -76,7 +72,7 @@ _KINDS = {
 """Topics of such warnings: none affects training."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a known harmless warning in a run without other trouble."""
     if facts.symptoms.trouble:
         return
@@ -87,12 +83,4 @@ def judge(facts: Facts) -> Iterator[Clue]:
             return
 
 
-RULE = Rule(
-    code="SF905",
-    slug="benign-warning",
-    severity="info",
-    title="A warning that looks bad but is harmless.",
-    fix="nothing to do",
-    judge=judge,
-    page=__doc__,
-)
+RULE = Rule(code="SF905", severity="info", fix="nothing to do")

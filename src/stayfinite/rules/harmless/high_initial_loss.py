@@ -21,35 +21,21 @@ the target for a mean squared error.
 If it does not fall, see `bad-initial-loss` and `lr-too-low`; if it rises, `lr-too-high`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import STRONG, Clue, Rule
+from stayfinite.rules.rule import STRONG, Clue, Clues, Rule
 
 HIGH = 12.0
 """ln of the largest vocabularies: a higher start raises questions."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: high at first, much lower later, and no other trouble."""
     symptoms = facts.symptoms
     first, best, last = symptoms.first_loss, symptoms.best_loss, symptoms.last_loss
     if symptoms.trouble or first is None or best is None or last is None or symptoms.points < 3:
         return
     if first > HIGH and last < 0.7 * first and best > 0:
-        yield Clue(
-            f"the loss starts at {first:.4g} and falls to {last:.4g}", STRONG + STRONG, symptoms.where.get("start", "")
-        )
+        yield Clue(f"the loss starts at {first:.4g} and falls to {last:.4g}", STRONG + STRONG, symptoms.at("start"))
 
 
-RULE = Rule(
-    code="SF903",
-    slug="high-initial-loss",
-    severity="info",
-    title="The first loss is high but falls: harmless.",
-    fix="nothing to do",
-    judge=judge,
-    page=__doc__,
-)
+RULE = Rule(code="SF903", severity="info", fix="nothing to do")

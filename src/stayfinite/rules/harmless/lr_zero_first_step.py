@@ -21,20 +21,15 @@ It is *not* harmless when the rate stays at 0 (see `lr-zero`): a warmup longer t
 steps, `lr` given as text, or an optimizer step that is skipped at every step.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: zero first and positive later, or the library's warning without other trouble."""
     symptoms = facts.symptoms
-    remark = facts.said(r"tried to get lr value before scheduler")
-    if remark and not symptoms.trouble:
-        yield Clue(remark.text, PROOF, remark.where)
+    if not symptoms.trouble:
+        yield from quote(facts.said(r"tried to get lr value before scheduler"), PROOF)
     if (
         symptoms.first_lr == 0
         and symptoms.largest_lr
@@ -44,18 +39,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(
             f"the learning rate is 0 at the first {symptoms.zero_lrs} of {symptoms.lrs} points and grows afterwards",
             STRONG + FAIR,
-            symptoms.where.get("zero_lr", ""),
+            symptoms.at("zero_lr"),
         )
     if symptoms.lr_zero:
-        yield Clue("the learning rate stays at 0", REFUTED, symptoms.where.get("zero_lr", ""))
+        yield Clue("the learning rate stays at 0", REFUTED, symptoms.at("zero_lr"))
 
 
-RULE = Rule(
-    code="SF902",
-    slug="lr-zero-first-step",
-    severity="info",
-    title="The learning rate is 0 at the first step of warmup: harmless.",
-    fix="nothing to do",
-    judge=judge,
-    page=__doc__,
-)
+RULE = Rule(code="SF902", severity="info", fix="nothing to do")

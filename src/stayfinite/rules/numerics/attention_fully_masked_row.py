@@ -33,15 +33,12 @@ Minus infinity in a mask is right as long as each row keeps one key. NaN at padd
 the loss nor a later layer's keys, is ugly and harmless in inference; in training its gradient is still NaN.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import anomaly, code_lines
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.numerics.formulas import anomaly, code_lines, first_line
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.witness import not_finite
 
 _MASK_CODE = lazy_regex(
@@ -68,7 +65,7 @@ _ROW_OF_MINUS_INF = r"(?:^|\[)\s*\[?\s*-inf\b(?:[\s,]+-inf\b)+[\s,]*(?:\.\.\.[^\
 _ROW_OF_NAN = r"\[?\s*nan\s*,\s+nan\s*,\s+nan|\[\s*nan,\s*nan"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a mask in the code, rows of NaN, or a softmax named by anomaly detection."""
     bad = not_finite(facts)
     blamed = anomaly(facts)
@@ -77,29 +74,24 @@ def judge(facts: Facts) -> Iterator[Clue]:
         weight = HINT if re.match(r"log", blamed[0], re.IGNORECASE) else FAIR + HINT
         yield Clue(f"{blamed[1]} (a row without keys is 0/0)", weight, blamed[2])
     if bad or blamed:
-        code = next(((where, text) for where, text in code_lines(facts) if _MASK_CODE.search(text)), None)
+        code = first_line(code_lines(facts), _MASK_CODE)
         if code:
-            filled = re.search(r"-\s*(?:float\()?['\"]?(?:np\.|torch\.|math\.)?inf", code[1], re.IGNORECASE) is not None
+            filled = (
+                re.search(r"-\s*(?:float\()?['\"]?(?:np\.|torch\.|math\.)?inf", code.text, re.IGNORECASE) is not None
+            )
             weight = 3.5 if filled and facts.context.half is None else FAIR + HINT
-            yield Clue(f"a mask before a softmax: {code[1].strip()[:140]}", weight, code[0], risk=True)
+            yield Clue(f"a mask before a softmax: {code.text.strip()[:140]}", weight, code.where, risk=True)
         if code is None and bad:
             yield from _own_attention(facts)
-        hidden = facts.mentioned(_ROW_OF_MINUS_INF)
-        if hidden:
-            yield Clue(f"a row of scores is all -inf: {hidden[1].strip()[:80]}", STRONG + FAIR, hidden[0])
-        rows = facts.said(_ROW_OF_NAN)
-        if rows:
-            yield Clue(f"whole rows are NaN: {rows.text.strip()[:80]}", FAIR, rows.where)
+        yield from quote(facts.mentioned(_ROW_OF_MINUS_INF), STRONG + FAIR, "a row of scores is all -inf: {:.80}")
+        yield from quote(facts.said(_ROW_OF_NAN), FAIR, "whole rows are NaN: {:.80}")
         kernel = facts.mentioned(
             r"\b(?:eager|math|naive|manual|vanilla)\b.{0,40}\b(?:fine|finite|works?|ok|normal\w*|no nan|correct)"
         )
-        if kernel:
-            yield Clue(
-                f"another kernel is finite with the same mask: {kernel[1].strip()[:100]}", 2 * AGAINST, kernel[0]
-            )
+        yield from quote(kernel, 2 * AGAINST, "another kernel is finite with the same mask: {:.100}")
 
 
-def _own_attention(facts: Facts) -> Iterator[Clue]:
+def _own_attention(facts: Facts) -> Clues:
     """A custom transformer that is non-finite from the start: its mask is the first suspect."""
     attends = facts.mentioned(_ATTENDS)
     symptoms = facts.symptoms
@@ -107,23 +99,16 @@ def _own_attention(facts: Facts) -> Iterator[Clue]:
         return
     if not symptoms.from_start or symptoms.explodes:
         return
-    place = symptoms.where.get("first_bad", "")
-    yield Clue(f"attention is NaN or inf from the start: {attends[1].strip()[:100]}", FAIR + 0.5, place)
-    padded = facts.mentioned(_PADDED)
-    if padded:
-        yield Clue(f"rows of different lengths: {padded[1].strip()[:100]}", FAIR, padded[0], risk=True)
+    place = symptoms.at("first_bad")
+    yield Clue(f"attention is NaN or inf from the start: {attends.text.strip()[:100]}", FAIR + 0.5, place)
+    yield from quote(facts.mentioned(_PADDED), FAIR, "rows of different lengths: {:.100}", risk=True)
 
 
 RULE = Rule(
     code="SF603",
-    slug="attention-fully-masked-row",
-    severity="error",
-    title="A softmax runs over a fully masked row.",
     fix=(
         "keep one key per query (mask[mask.all(-1), 0] = False), or use torch.finfo(dtype).min instead of -inf and "
         "zero the row; drop empty rows"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-collapse", "loss-formula-singularity", "sdpa-kernel-bug"),
 )

@@ -24,15 +24,12 @@ has no scaling and compensates in its initialization).
 T5-like models, models with QK-norm or a learned temperature, and linear attention do not divide.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+from stayfinite.rules.numerics.formulas import code_lines, first_line
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import measured
 
 _PRODUCT = lazy_regex(
@@ -45,30 +42,24 @@ WIDE = 4.0
 """Standard deviation of initial raw scores above which a softmax is nearly an argmax."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the measured spread of the scores, or a query-key product that nothing scales."""
     spread = measured(facts, "attention.score_std")
     if spread is not None and spread[0] > WIDE:
         text = f"raw attention scores have a standard deviation of {spread[0]:.3g} before training"
         yield Clue(text, STRONG + FAIR, spread[1])
     lines = list(code_lines(facts))
-    product = next(((where, text) for where, text in lines if _PRODUCT.search(text) and not _SCALED.search(text)), None)
+    product = first_line(lines, _PRODUCT, but=_SCALED)
     if product and not any(
-        _SCALED.search(text)
-        for where, text in lines
-        if re.search(r"score|attn|attention|\bq\b|head", text, re.IGNORECASE)
+        _SCALED.search(text) for _, text in lines if re.search(r"score|attn|attention|\bq\b|head", text, re.IGNORECASE)
     ):
-        yield Clue(f"query-key product without scaling: {product[1].strip()[:140]}", STRONG, product[0], risk=True)
+        yield Clue(f"query-key product without scaling: {product.text.strip()[:140]}", STRONG, product.where, risk=True)
 
 
 RULE = Rule(
     code="SF612",
-    slug="attention-unscaled",
     severity="warning",
-    title="Attention scores are not scaled by 1/sqrt(head size).",
     fix="use F.scaled_dot_product_attention, or multiply the scores by head_size ** -0.5",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     observes={"attention.score_std": "standard deviation of the attention scores before the softmax, before training"},
 )

@@ -32,14 +32,10 @@ LoRA's second matrix, adapters, zero-convolutions and the last layer of a residu
 their partners do not. Norm weights start at 1.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
 from stayfinite.rules.numerics.first_losses import first_loss_far_above
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import measured
 
 _CODE = (
@@ -56,7 +52,7 @@ GEOMETRIC = 0.2
 """Mean change of log10(std) per layer that leaves the range over depth."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a measured slope over depth, or an init in the code with a huge first loss."""
     slope = measured(facts, "activation.slope")
     if slope is not None and abs(slope[0]) > GEOMETRIC:
@@ -71,26 +67,19 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if not facts.symptoms.trouble and far is None:
         return
     code = facts.mentioned(_CODE)
-    if far is not None:
-        yield Clue(far[0], FAIR + HINT if code else FAIR, far[1])
-    if code:
-        yield Clue(f"an unscaled init: {code[1].strip()[:140]}", FAIR, code[0], risk=True)
-    scratch = facts.mentioned(r"from scratch")
-    if scratch and facts.symptoms.points and facts.symptoms.good_before < 20:
-        yield Clue(scratch[1].strip()[:120], HINT, scratch[0], risk=True)
+    yield from quote(far, FAIR + HINT if code else FAIR)
+    yield from quote(code, FAIR, "an unscaled init: {:.140}", risk=True)
+    if facts.symptoms.points and facts.symptoms.good_before < 20:
+        yield from quote(facts.mentioned(r"from scratch"), HINT, "{:.120}", risk=True)
     if facts.context.adapters:
         yield Clue("adapters on pre-trained weights", AGAINST, facts.context.adapters.where)
 
 
 RULE = Rule(
     code="SF611",
-    slug="bad-init",
     severity="warning",
-    title="The initial weights are too large, too small or all equal.",
     fix="initialize by fan-in (kaiming_normal_ for ReLU, xavier_uniform_ else, std 0.02 for transformers), biases "
     "0, residual branches scaled by depth",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("bad-initial-loss",),
     observes={

@@ -28,14 +28,11 @@ other starts; T5's and mT5's checkpoints begin near 20 to 30 (`high-initial-loss
 bound.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.first_losses import classes_of, first_loss_far_above
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import measured
 
 FAR_ABOVE = 3.0
@@ -45,7 +42,7 @@ BEFORE_ANY_UPDATE = 10.0
 """Times ln(classes), in the very first step: no pre-trained model on other data does that badly."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a probe's comparison; from logs only if the number of classes is known and the run is in trouble."""
     initial, expected = measured(facts, "loss.initial"), measured(facts, "loss.expected_initial")
     if initial is not None and expected is not None and expected[0] > 0:
@@ -62,7 +59,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     far = first_loss_far_above(facts, BEFORE_ANY_UPDATE, by=1)
     if far is not None:
-        yield Clue(far[0], STRONG, far[1])
+        yield Clue(far.text, STRONG, far.where)
         return
     if not facts.symptoms.trouble:
         return
@@ -70,18 +67,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(
             f"the first loss is {first:.4g} (untrained with {classes:.0f} classes: {math.log(classes):.4g})",
             FAIR,
-            facts.symptoms.where.get("start", ""),
+            facts.symptoms.at("start"),
         )
 
 
 RULE = Rule(
     code="SF610",
-    slug="bad-initial-loss",
     severity="warning",
-    title="The first loss is far from ln(classes).",
     fix="start the last layer small (std 0.02, bias 0), check labels and that pre-trained weights were loaded",
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     observes={
         "loss.initial": "the loss of the first batch before any step",

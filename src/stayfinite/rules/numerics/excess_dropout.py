@@ -26,31 +26,18 @@ A small gap between training and evaluation loss in favor of evaluation is what 
 for masking *inputs* (masked autoencoders).
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import finite, measured
 
 _NAMES = (
-    "dropout",
-    "dropout_rate",
-    "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
-    "attention_dropout",
-    "resid_pdrop",
-    "embd_pdrop",
-    "attn_pdrop",
-    "lora_dropout",
-    "classifier_dropout",
-    "drop_rate",
-    "p_dropout",
+    "dropout", "dropout_rate", "hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout",
+    "resid_pdrop", "embd_pdrop", "attn_pdrop", "lora_dropout", "classifier_dropout", "drop_rate", "p_dropout",
     "hidden_dropout",
-)
+)  # fmt: skip
 DROWNS = 0.95
 """Dropping this share leaves only noise."""
 HIGH = 0.6
@@ -61,14 +48,14 @@ _IN_CODE = lazy_regex(
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an extreme rate in a run that does not learn."""
     for setting in facts.settings.all(*_NAMES):
         rate = finite(setting.value)
         if rate is not None and HIGH <= rate <= 1.0:
             yield Clue(f"{setting.name}: {setting.value}", STRONG if rate >= 0.85 else FAIR, setting.where, risk=True)
             if facts.symptoms.flat or facts.symptoms.zero_norms:
-                yield Clue("the loss does not move", FAIR, facts.symptoms.where.get("start", ""))
+                yield Clue("the loss does not move", FAIR, facts.symptoms.at("start"))
             break
     else:
         yield from _written(facts)
@@ -77,31 +64,23 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"dropout {largest[0]:.4g}", PROOF, largest[1])
 
 
-def _written(facts: Facts) -> Iterator[Clue]:
+def _written(facts: Facts) -> Clues:
     """A rate in code: `nn.Dropout(0.9)`, `keep_prob=0.1`."""
     for where, text in facts.settings.notes:
         for name, number in _IN_CODE.findall(text):
             rate = 1.0 - float(number) if "keep" in name.lower() else float(number)
             if HIGH <= rate < 1.0 and facts.symptoms.trouble:
-                yield Clue(
-                    f"dropout {rate:.2g}: {text.strip()[:80]}",
-                    STRONG if rate >= 0.85 else FAIR,
-                    where,
-                )
+                yield Clue(f"dropout {rate:.2g}: {text.strip()[:80]}", STRONG if rate >= 0.85 else FAIR, where)
                 return
 
 
 RULE = Rule(
     code="SF614",
-    slug="excess-dropout",
     severity="warning",
-    title="Dropout is so high that the signal is lost.",
     fix=(
         "dropout 0.1 (0.2 to 0.5 before a classifier's last layer); check that the value is a drop probability, not "
         "a keep probability"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     observes={"dropout.rate": "the largest probability of a value to be dropped, of all dropouts of a model"},
 )

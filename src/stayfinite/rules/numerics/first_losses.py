@@ -6,7 +6,7 @@ import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.signs.numbers import finite
 
 CLASSES = ("num_classes", "num_labels", "n_classes", "classes", "nb_classes", "nc", "vocab_size", "padded_vocab_size")
@@ -40,9 +40,7 @@ def classes_of(facts: Facts) -> float | None:
     return next((count for pattern, count in BENCHMARKS.items() if facts.mentioned(pattern)), None)
 
 
-def first_loss_far_above(
-    facts: Facts, times: float = OUT_OF_PROPORTION, *, by: int | None = None
-) -> tuple[str, str] | None:
+def first_loss_far_above(facts: Facts, times: float = OUT_OF_PROPORTION, *, by: int | None = None) -> Line | None:
     """``(text, where)`` where the loss before any update is 100 times what a guess among the classes has.
 
     With ``by``, only where the log says that it is that of this step or an earlier one.
@@ -57,4 +55,4 @@ def first_loss_far_above(
     if facts.mentioned(_SUMMED):
         return None
     guess = f"chance among {classes:.0f} classes is {math.log(classes):.3g}"
-    return f"the first loss is {first:.4g}; {guess}", facts.symptoms.where.get("start", "")
+    return Line(facts.symptoms.at("start"), f"the first loss is {first:.4g}; {guess}")

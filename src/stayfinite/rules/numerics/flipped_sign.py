@@ -24,16 +24,13 @@ Log-densities (flows, Gaussian heads, VAEs), SI-SNR in decibels, Wasserstein cri
 losses are negative by right. They level off; a flipped sign does not.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.numerics.formulas import code_lines, first_line
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 
 _NEGATED = lazy_regex(
     r"(?:=|return)\s*-\s*(?:F\.|nn\.functional\.)?(?:cross_entropy|mse_loss|l1_loss|binary_cross_entropy\w*|"
@@ -57,31 +54,21 @@ _LOG_PROBABILITY = lazy_regex(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IG
 """The negated cross entropy per token is its log-probability, which RL needs."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a sign in the code, or a loss that falls below zero ever faster."""
-    negated = next(
-        (
-            (where, text)
-            for where, text in code_lines(facts)
-            if _NEGATED.search(text) and not _LOG_PROBABILITY.search(text)
-        ),
-        None,
-    )
-    if negated:
-        yield Clue(f"a minus before a loss: {negated[1].strip()[:140]}", STRONG + FAIR, negated[0])
-    gain = next(
-        ((where, text) for where, text in code_lines(facts) if _GAIN.search(text) and not _TURNED.search(text)), None
-    )
+    negated = first_line(code_lines(facts), _NEGATED, but=_LOG_PROBABILITY)
+    yield from quote(negated, STRONG + FAIR, "a minus before a loss: {:.140}")
+    gain = first_line(code_lines(facts), _GAIN, but=_TURNED)
     lowest = facts.symptoms.best_loss
     falls = lowest is not None and lowest < -1e-3 and facts.symptoms.last_loss is not None
     if gain and not negated and (falls or facts.symptoms.trouble):
-        yield Clue(f"minimizes a value that should grow: {gain[1].strip()[:140]}", STRONG + HINT, gain[0])
+        yield Clue(f"minimizes a value that should grow: {gain.text.strip()[:140]}", STRONG + HINT, gain.where)
     runaway = _runaway(facts)
     if runaway:
         yield Clue(f"the loss falls below zero ever faster, to {runaway[0]:.4g}", STRONG, runaway[1])
     classification = facts.mentioned(r"cross_?entropy|\bmse\b|mse_loss|bce")
     if classification and lowest is not None and lowest < -1e-3:
-        yield Clue(f"a loss that cannot be negative is {lowest:.4g}", FAIR + HINT, classification[0])
+        yield Clue(f"a loss that cannot be negative is {lowest:.4g}", FAIR + HINT, classification.where)
 
 
 def _runaway(facts: Facts) -> tuple[float, str] | None:
@@ -97,17 +84,14 @@ def _runaway(facts: Facts) -> tuple[float, str] | None:
 
 RULE = Rule(
     code="SF608",
-    slug="flipped-sign",
-    severity="error",
-    title="The loss has the wrong sign.",
     fix=(
         "minimize the negative of the value to maximize (loss = -log_prob.mean()), remove the extra minus, and set "
         "maximize=False"
     ),
-    judge=judge,
-    page=__doc__,
-    proofs={"loss.negated": "the loss is a negated distance: it falls when the model gets worse"},
+    proofs={
+        # Whether the loss is a cross entropy or a distance with its sign turned.
+        "loss.negated": "the loss is a negated distance: it falls when the model gets worse",
+    },
     prior=-4.5,
     beats=("nan-loss", "lr-too-high"),
-    observes={"loss.negated": "whether the loss is a cross entropy or a distance with its sign turned"},
 )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.signs.witness import not_finite
 
 SINGULAR = {
@@ -66,109 +66,46 @@ _SMALL_NAMES = (
     r"total_weight|area\w*|cardinality|std\w*|sigma\w*|var|variance|scale|range|norms?|dist(?:ance)?s?)\b"
 )
 _EDGES: tuple[tuple[str, str, bool, str], ...] = (
-    (
-        "log",
-        "the logarithm of a softmax or sigmoid",
-        True,
-        (
-            rf"{_ANY}log2?\((?:[^()]|\([^()]*\)){{0,20}}?\b(?:softmax|sigmoid)\(|(?<!log_)\b(?:softmax|"
-            rf"sigmoid)\([^()]*\)\.log\(|"
-            rf"{_ANY}log\(\s*(?:1\.?0?\s*-\s*)?(?:\w+\.)*\w*(?:softmax|sigmoid)\w*\("
-        ),
-    ),
+    ("log", "the logarithm of a softmax or sigmoid", True,
+     (rf"{_ANY}log2?\((?:[^()]|\([^()]*\)){{0,20}}?\b(?:softmax|sigmoid)\(|(?<!log_)\b(?:softmax|"
+      rf"sigmoid)\([^()]*\)\.log\(|"
+      rf"{_ANY}log\(\s*(?:1\.?0?\s*-\s*)?(?:\w+\.)*\w*(?:softmax|sigmoid)\w*\(")),
     ("log", "a Poisson loss on the log of its input", True, r"\blog_input\s*=\s*False"),
-    (
-        "log",
-        "the logarithm of a difference",
-        True,
-        (
-            rf"{_ANY}log\(\s*(?:(?:torch|np|tf|K|math)\.)?exp\([^()]*\)\s*-\s*1|{_ANY}log\(\s*(?:(?:torch|np|tf|K|"
-            rf"math)\.)?expm1\("
-        ),
-    ),
-    (
-        "inverse trigonometry",
-        "an inverse cosine or sine",
-        True,
-        r"(?<![\w])(?:arccos|acos|arcsin|asin|acosh|arccosh|atanh|arctanh)_?\(",
-    ),
-    (
-        "sqrt",
-        "the root of a mean or sum of squares",
-        True,
-        (
-            rf"{_ANY}sqrt_?\(.{{0,60}}(?:mse|square|\*\*\s*2|\bpow\(|\^2|mean|sum|var)|"
-            r"(?:mse\w*|square\w*|mean|sum)\([^()]*(?:\([^()]*\)[^()]*)*\)\s*(?:\.sqrt\(\)|\*\*\s*(?:0?\.5|\(?1\.?/2))"
-        ),
-    ),
-    (
-        "spread",
-        "a division by a standard deviation",
-        True,
-        r"/\s*\(?\s*(?:(?:torch|np|tf|K)\.)?(?:math\.)?(?:\w+\.)*(?:std|reduce_std)\w*\s*\(",
-    ),
-    (
-        "norm",
-        "a division by a norm",
-        True,
-        rf"/\s*\(?\s*(?:{_LIB}?norm\(|[\w.\[\]]+\.norm\()",
-    ),
-    (
-        "division",
-        "a division by a sum",
-        True,
-        (
-            rf"/\s*\(*\s*(?:{_LIB}?{_SUM}|\w[\w.\[\]]*\.sum\(|\([^()]*\)\.sum\()|/\s*\([^/]{{0,80}}\.sum\(|"
-            rf"/\s*\([^/]{{0,80}}\b{_SUM}"
-        ),
-    ),
-    (
-        "division",
-        "a division by the target",
-        True,
-        r"/\s*\(?\s*(?:[\w.]+\.abs\()?(?:y|y_true|true|targets?|gt|labels?|actual)\b(?!\.(?:shape|size|numel))",
-    ),
+    ("log", "the logarithm of a difference", True,
+     (rf"{_ANY}log\(\s*(?:(?:torch|np|tf|K|math)\.)?exp\([^()]*\)\s*-\s*1|{_ANY}log\(\s*(?:(?:torch|np|tf|K|"
+      rf"math)\.)?expm1\(")),
+    ("inverse trigonometry", "an inverse cosine or sine", True,
+     r"(?<![\w])(?:arccos|acos|arcsin|asin|acosh|arccosh|atanh|arctanh)_?\("),
+    ("sqrt", "the root of a mean or sum of squares", True,
+     (rf"{_ANY}sqrt_?\(.{{0,60}}(?:mse|square|\*\*\s*2|\bpow\(|\^2|mean|sum|var)|"
+      r"(?:mse\w*|square\w*|mean|sum)\([^()]*(?:\([^()]*\)[^()]*)*\)\s*(?:\.sqrt\(\)|\*\*\s*(?:0?\.5|\(?1\.?/2))")),
+    ("spread", "a division by a standard deviation", True,
+     r"/\s*\(?\s*(?:(?:torch|np|tf|K)\.)?(?:math\.)?(?:\w+\.)*(?:std|reduce_std)\w*\s*\("),
+    ("norm", "a division by a norm", True, rf"/\s*\(?\s*(?:{_LIB}?norm\(|[\w.\[\]]+\.norm\()"),
+    ("division", "a division by a sum", True,
+     (rf"/\s*\(*\s*(?:{_LIB}?{_SUM}|\w[\w.\[\]]*\.sum\(|\([^()]*\)\.sum\()|/\s*\([^/]{{0,80}}\.sum\(|"
+      rf"/\s*\([^/]{{0,80}}\b{_SUM}")),
+    ("division", "a division by the target", True,
+     r"/\s*\(?\s*(?:[\w.]+\.abs\()?(?:y|y_true|true|targets?|gt|labels?|actual)\b(?!\.(?:shape|size|numel))"),
     ("division", "a division that may be by 0", False, rf"/\s*\(?\s*{_SMALL_NAMES}"),
     ("division", "an inverse", False, rf"{_LIB}reciprocal\(|\.reciprocal\(|\*\*\s*\(?-\s*[\d.]|\.pow\(\s*-"),
-    (
-        "division",
-        "the mean of a selection that may be empty",
-        False,
-        r"\w\[[^\]=]*(?:==|[<>]|mask|valid|label|pos)[^\]]*\]\s*\.mean\(\)",
-    ),
-    (
-        "norm",
-        "a distance or norm in the loss",
-        False,
-        (
-            rf"{_LIB}(?:cdist|pairwise_distance|norm|linalg\.norm|vector_norm)\(|(?<![\w.])(?:cdist|norm)\(|"
-            r"\.norm\((?:dim=[^)]*|-?\d?[^)]{0,20})\)|PairwiseDistance\("
-        ),
-    ),
+    ("division", "the mean of a selection that may be empty", False,
+     r"\w\[[^\]=]*(?:==|[<>]|mask|valid|label|pos)[^\]]*\]\s*\.mean\(\)"),
+    ("norm", "a distance or norm in the loss", False,
+     (rf"{_LIB}(?:cdist|pairwise_distance|norm|linalg\.norm|vector_norm)\(|(?<![\w.])(?:cdist|norm)\(|"
+      r"\.norm\((?:dim=[^)]*|-?\d?[^)]{0,20})\)|PairwiseDistance\(")),
     ("log", "a logarithm", False, rf"{_LIB}(?:log|log2|log10)\(|(?<![\w.])log(?:2|10)?\(|\.log(?:2|10)?\(\)"),
     ("sqrt", "a root", False, rf"{_LIB}r?sqrt_?\(|(?<![\w.])sqrt\(|\.r?sqrt_?\(\)|\*\*\s*\(?\s*(?:0?\.5\b|1\.?0?\s*/)"),
-    (
-        "pow",
-        "a power below 1",
-        False,
-        (
-            rf"\.pow\((?:0?\.\d|\w+[^\d)]*\))|{_LIB}pow\([^()]*,\s*(?:0?\.\d|1\.?/|[a-z])|\*\*\s*\(?\s*(?:0?\.\d|"
-            rf"1\.?0?\s*/\s*\w)|"
-            r"\bgamma\b\s*[=:]\s*0?\.\d"
-        ),
-    ),
+    ("pow", "a power below 1", False,
+     (rf"\.pow\((?:0?\.\d|\w+[^\d)]*\))|{_LIB}pow\([^()]*,\s*(?:0?\.\d|1\.?/|[a-z])|\*\*\s*\(?\s*(?:0?\.\d|"
+      rf"1\.?0?\s*/\s*\w)|"
+      r"\bgamma\b\s*[=:]\s*0?\.\d")),
     ("spread", "a standard deviation", False, rf"{_LIB}(?:std|reduce_std)\(|\.std\((?:dim=[^)]*|-?\d?)?\)"),
-    (
-        "matrix decomposition",
-        "a matrix decomposition",
-        False,
-        (
-            rf"{_LIB}(?:svd|eigh?|symeig|inv|inverse|cholesky\w*|solve|slogdet|logdet|det|pinv|lstsq)\(|"
-            r"\.(?:svd|eigh?|symeig|inverse|cholesky|logdet|det)\(\)"
-        ),
-    ),
+    ("matrix decomposition", "a matrix decomposition", False,
+     (rf"{_LIB}(?:svd|eigh?|symeig|inv|inverse|cholesky\w*|solve|slogdet|logdet|det|pinv|lstsq)\(|"
+      r"\.(?:svd|eigh?|symeig|inverse|cholesky|logdet|det)\(\)")),
     ("inverse trigonometry", "an angle", False, rf"{_LIB}(?:atan2|arctan2|angle)\(|(?<![\w.])atan2\("),
-)
+)  # fmt: skip
 _COMPILED = tuple(
     (kind, what, near, lazy_regex(pattern, re.IGNORECASE if kind != "log" else 0))
     for kind, what, near, pattern in _EDGES
@@ -227,16 +164,16 @@ def kind_of(operator: str) -> str | None:
     return None
 
 
-def lost(facts: Facts) -> tuple[str, str] | None:
-    """``(what, where)`` of a non-finite value that is measured, printed or named in an error."""
+def lost(facts: Facts) -> Line | None:
+    """A non-finite value that is measured, printed or named in an error."""
     bad = not_finite(facts)
     if bad is not None:
         return bad
     printed = facts.symptoms.printed
     if printed is not None:
-        return printed.text.strip()[:160], printed.where
+        return Line(printed.where, printed.text.strip()[:160])
     refused = facts.said(r"\bto satisfy the constraint\b|probability tensor contains either|input contains nan")
-    return None if refused is None else (refused.text.strip()[:160], refused.where)
+    return None if refused is None else Line(refused.where, refused.text.strip()[:160])
 
 
 def edges(facts: Facts) -> list[Edge]:
@@ -281,9 +218,15 @@ def guarded_names(texts: Sequence[str]) -> frozenset[str]:
     return assigned(texts, GUARD)
 
 
-def code_lines(facts: Facts) -> Iterator[tuple[str, str]]:
+def code_lines(facts: Facts) -> Iterator[Line]:
     """Settings and notes, which contain code lines and formulas, then code lines in tracebacks."""
-    yield from facts.settings.texts()
+    yield from (Line(*each) for each in facts.settings.texts())
     for message in facts.messages:
         if re.match(r"\s{2,}\S", message.text) or re.search(r"\w\(.*\)", message.text):
-            yield message.where, message.text
+            yield Line(message.where, message.text)
+
+
+def first_line(lines: Iterable[Line], pattern: re.Pattern[str], *, but: re.Pattern[str] | None = None) -> Line | None:
+    """The first line that matches a pattern and not the other."""
+    matching = (line for line in lines if pattern.search(line.text))
+    return next((line for line in matching if but is None or not but.search(line.text)), None)

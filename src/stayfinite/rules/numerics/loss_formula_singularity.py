@@ -40,14 +40,11 @@ of `torch.norm`, `cdist`, `std` and `pow` at 0 as 0; older versions returned NaN
 inf): look one step further up. Minus infinity in an attention mask is meant.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.numerics.formulas import (
     AT_THE_EDGE,
     TOO_SMALL,
@@ -55,10 +52,11 @@ from stayfinite.rules.numerics.formulas import (
     anomaly,
     code_lines,
     edges,
+    first_line,
     kind_of,
     lost,
 )
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.loss_parts import vanished_part
 from stayfinite.rules.signs.post_training import policy_lost, samples
 from stayfinite.rules.signs.witness import sudden
@@ -100,19 +98,18 @@ LONG_HEALTH = 20
 """Finite points before the first bad one that clear data and settings."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: anomaly detection names it; a poorly guarded formula with a NaN makes it likely."""
     blamed = anomaly(facts)
     bad = lost(facts)
     formulas = edges(facts) if bad or blamed else []
     if blamed:
         yield from _blamed(facts, *blamed, formulas)
-    small = next(((where, text) for where, text in code_lines(facts) if TOO_SMALL.search(text)), None)
+    small = first_line(code_lines(facts), TOO_SMALL)
     # Persistent infinite gradients drive the loss scale to 0, by which the next step divides.
     if not (bad or blamed or (small and facts.said(r"zerodivisionerror"))):
         return
-    if small:
-        yield Clue(f"the epsilon rounds to zero: {small[1].strip()}", STRONG + HINT, small[0], risk=True)
+    yield from quote(small, STRONG + HINT, "the epsilon rounds to zero: {}", risk=True)
     formula = formulas[0] if formulas else None
     if formula:
         weight = HINT if small else FAIR + HINT + (0.7 if formula.near else 0.0)
@@ -121,30 +118,30 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if named and not formula:
         plain = facts.context.half is None and not facts.symptoms.explodes
         yield Clue(
-            f"a loss undefined at 0: {named[1].strip()[:120]}", FAIR + HINT if plain else FAIR, named[0], risk=True
+            f"a loss undefined at 0: {named.text.strip()[:120]}", FAIR + HINT if plain else FAIR, named.where, risk=True
         )
     yield from _only_gradient(facts)
-    zero = facts.said(_ZERO_PRINTED)
-    if zero and (formula or named):
-        yield Clue(f"its input is zero: {zero.text.strip()[:80]}", 2.5, zero.where)
+    if formula or named:
+        yield from quote(facts.said(_ZERO_PRINTED), 2.5, "its input is zero: {:.80}")
     yield from _density(facts, explained=formula is not None or named is not None)
     if sudden(facts):
-        yield Clue("sudden NaN after a healthy start", HINT, facts.symptoms.where.get("first_bad", ""))
+        yield Clue("sudden NaN after a healthy start", HINT, facts.symptoms.at("first_bad"))
     part = _single_part(facts)
     if part:
         weight = FAIR if sudden(facts) and facts.symptoms.good_before >= LONG_HEALTH else HINT
-        yield Clue(f"one term of the loss is NaN or inf, the others are not: {part[0]}", weight, part[1])
+        yield Clue(f"one term of the loss is NaN or inf, the others are not: {part.text}", weight, part.where)
     vanished = vanished_part(facts)
-    if vanished:
-        yield Clue(f"{vanished[0]}: the log, root or quotient of a vanishing value", FAIR + HINT, vanished[1])
-    numpy = facts.said(r"RuntimeWarning: (?:invalid value|divide by zero) encountered in (?!exp)")
-    if numpy:
-        yield Clue(f"the warning is from numpy, outside the graph: {numpy.text.strip()[:120]}", AGAINST, numpy.where)
+    yield from quote(vanished, FAIR + HINT, "{}: the log, root or quotient of a vanishing value")
+    yield from quote(
+        facts.said(r"RuntimeWarning: (?:invalid value|divide by zero) encountered in (?!exp)"),
+        AGAINST,
+        "the warning is from numpy, outside the graph: {:.120}",
+    )
     if facts.symptoms.explodes and not vanished:
-        yield Clue("loss or gradient norm climbed before", AGAINST / 2, facts.symptoms.where.get("largest_loss", ""))
+        yield Clue("loss or gradient norm climbed before", AGAINST / 2, facts.symptoms.at("largest_loss"))
 
 
-def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[Edge]) -> Iterator[Clue]:
+def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[Edge]) -> Clues:
     """Evaluate anomaly mode's function. An incoming NaN gives the same line, so the name alone is not proof."""
     kind = kind_of(operator)
     if kind is None:
@@ -157,20 +154,20 @@ def _blamed(facts: Facts, operator: str, text: str, where: str, formulas: list[E
     yield Clue(f"{text} ({AT_THE_EDGE[kind]})", weight, where)
 
 
-def _only_gradient(facts: Facts) -> Iterator[Clue]:
+def _only_gradient(facts: Facts) -> Clues:
     """A finite loss with a non-finite gradient: the value is fine, the slope is not."""
     seen = facts.symptoms
     if facts.context.half is not None or seen.bad_losses or seen.settles or seen.explodes:
         return
     told = facts.mentioned(_ONLY_GRADIENT)
     if told:
-        yield Clue(f"the loss is finite but its gradient is not: {told[1].strip()[:100]}", FAIR + HINT, told[0])
+        yield Clue(f"the loss is finite but its gradient is not: {told.text.strip()[:100]}", FAIR + HINT, told.where)
     elif seen.bad_norms and seen.good_losses and seen.first_bad is not None and seen.first_bad.loss is not None:
-        place = seen.where.get("first_bad", "")
+        place = seen.at("first_bad")
         yield Clue("the loss is finite but the gradient norm is not", HINT, place)
 
 
-def _density(facts: Facts, *, explained: bool) -> Iterator[Clue]:
+def _density(facts: Facts, *, explained: bool) -> Clues:
     """Likelihood terms that become NaN without a climb."""
     if explained or facts.symptoms.explodes or facts.context.half is not None:
         return
@@ -185,12 +182,10 @@ def _density(facts: Facts, *, explained: bool) -> Iterator[Clue]:
                 own = samples(run)
                 yield Clue(ratio if own else text, FAIR + HINT, run.where(bad), fix=_CLAMPED if own else "")
                 return
-    told = facts.mentioned(_DENSITY)
-    if told is not None:
-        yield Clue(f"a likelihood is trained: {told[1].strip()[:100]}", FAIR, told[0], risk=True)
+    yield from quote(facts.mentioned(_DENSITY), FAIR, "a likelihood is trained: {:.100}", risk=True)
 
 
-def _single_part(facts: Facts) -> tuple[str, str] | None:
+def _single_part(facts: Facts) -> Line | None:
     """The only loss term that is NaN."""
     for run in facts.runs:
         parts = {
@@ -200,21 +195,16 @@ def _single_part(facts: Facts) -> tuple[str, str] | None:
         }
         sick = [name for name, track in parts.items() if track.values and not math.isfinite(track.values[-1])]
         if len(sick) == 1 and len(parts) > 1:
-            return sick[0], run.where(parts[sick[0]].lines[-1])
+            return Line(run.where(parts[sick[0]].lines[-1]), sick[0])
     return None
 
 
 RULE = Rule(
     code="SF601",
-    slug="loss-formula-singularity",
-    severity="error",
-    title="A formula or its gradient is undefined for its input.",
     fix=(
         "protect the input with an eps that the dtype can hold (log(p.clamp_min(1e-6)), sqrt(x + 1e-6), a / "
         "b.clamp_min(1e-6)), or use the fused form (binary_cross_entropy_with_logits, log_softmax)"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "loss-scale-collapse", "fp16-overflow", "toxic-batch"),
 )

@@ -30,16 +30,13 @@ torch's own softmax, log-softmax and attention subtract the maximum. A perplexit
 the training.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import anomaly, assigned, code_lines, lost
-from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.numerics.formulas import anomaly, assigned, code_lines, first_line, lost
+from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _EXP = lazy_regex(
     r"(?:torch|np|numpy|tf|K|math|tf\.math)\.exp\(|(?<![\w.])exp\(|\.exp\(\)|\bexpm1\(|\b(?:math|np|numpy)\.e\s*\*\*|"
@@ -78,7 +75,7 @@ _FLOWS = r"\bglow\b|\breal-?nvp\b|\bmaf\b|\bnormali[sz]ing[-_ ]flows?\b|\bcoupli
 ORDINARY = 1e3
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a library's overflow warning, or an unbounded `exp` in a non-finite run."""
     blamed = anomaly(facts)
     if blamed and re.match(r"exp", blamed[0], re.IGNORECASE):
@@ -87,38 +84,33 @@ def judge(facts: Facts) -> Iterator[Clue]:
         r"overflow encountered in (?:exp|scalar power|power|cosh|sinh)|OverflowError: (?:math range error|\(34)|"
         r"cannot be converted to type (?:float|double)(?:32|64)? without overflow"
     )
-    if warned:
-        yield Clue(warned.text, STRONG + FAIR, warned.where)
+    yield from quote(warned, STRONG + FAIR)
     bad = lost(facts)
     if warned and bad is None and facts.symptoms.healthy:
-        yield Clue("the numbers are finite", REFUTED, facts.symptoms.where.get("start", ""))
+        yield Clue("the numbers are finite", REFUTED, facts.symptoms.at("start"))
         return
     if bad or warned:
         lines = list(code_lines(facts))
-        bounded_names = assigned([text for _, text in lines], _BOUND)
-        code = next(
-            (
-                (where, text)
-                for where, text in lines
-                if _EXP.search(text) and not _BOUNDED.search(text) and not _bounded_before(text, bounded_names)
-            ),
-            None,
-        )
-        late = next(((where, text) for where, text in code_lines(facts) if _BOUNDED_TOO_LATE.search(text)), None)
+        bounded = assigned([text for _, text in lines], _BOUND)
+        unbounded = (each for each in lines if _EXP.search(each.text) and not _BOUNDED.search(each.text))
+        code = next((each for each in unbounded if not _bounded_before(each.text, bounded)), None)
+        late = first_line(lines, _BOUNDED_TOO_LATE)
         if late:
-            yield Clue(f"the exp is bounded, but its exponent is not: {late[1].strip()[:140]}", STRONG + HINT, late[0])
+            yield Clue(
+                f"the exp is bounded, but its exponent is not: {late.text.strip()[:140]}", STRONG + HINT, late.where
+            )
         elif code:
             weight = STRONG + (0.5 if _SPREAD.search(code[1]) else 0.0)
             yield Clue(f"an unbounded exp: {code[1].strip()[:140]}", weight, code[0], risk=True)
         elif (flow := facts.mentioned(_FLOWS)) is not None:
-            text = f"a flow scales by exp of what the network says: {flow[1].strip()[:100]}"
-            yield Clue(text, 3.5, flow[0], risk=True)
+            text = f"a flow scales by exp of what the network says: {flow.text.strip()[:100]}"
+            yield Clue(text, 3.5, flow.where, risk=True)
         elif (lives := facts.mentioned(_LIVES_ON_EXP)) is not None:
-            weight = FAIR + HINT if _SPREAD_IN_WORDS.search(lives[1]) else HINT
-            yield Clue(f"a model built on exp: {lives[1].strip()[:120]}", weight, lives[0], risk=True)
+            weight = FAIR + HINT if _SPREAD_IN_WORDS.search(lives.text) else HINT
+            yield Clue(f"a model built on exp: {lives.text.strip()[:120]}", weight, lives.where, risk=True)
         first = facts.symptoms.first_bad
         if first is not None and first.loss is not None and math.isinf(first.loss):
-            yield Clue("the loss is infinite before it is NaN", HINT, facts.symptoms.where.get("first_bad", ""))
+            yield Clue("the loss is infinite before it is NaN", HINT, facts.symptoms.at("first_bad"))
 
 
 def _bounded_before(text: str, names: frozenset[str]) -> bool:
@@ -128,12 +120,7 @@ def _bounded_before(text: str, names: frozenset[str]) -> bool:
 
 RULE = Rule(
     code="SF604",
-    slug="naive-exp",
-    severity="error",
-    title="An exp overflows.",
     fix="use logsumexp, log_softmax, softplus or logaddexp; or clamp the exponent (logvar.clamp(-10, 10)) and "
     "subtract the maximum first",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-collapse", "loss-formula-singularity", "lr-too-high", "bad-data-row"),
 )

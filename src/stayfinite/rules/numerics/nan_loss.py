@@ -36,34 +36,24 @@ A gradient norm of NaN or infinity in the first few steps of fp16 with a scaler 
 perplexity of infinity is an `exp` of a large but finite loss.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import Clue, Rule
+from stayfinite.rules.rule import Clues, Rule, quote
 from stayfinite.rules.signs.witness import not_finite
 
 LAST_RESORT = 2.4
 """Enough to be reported if no rule knows better, too little to outrank one."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: anything non-finite, unless a scaler is settling."""
-    bad = not_finite(facts)
-    if bad is not None and not facts.symptoms.settles:
-        yield Clue(bad[0], LAST_RESORT, bad[1])
+    if not facts.symptoms.settles:
+        yield from quote(not_finite(facts), LAST_RESORT)
 
 
 RULE = Rule(
     code="SF616",
-    slug="nan-loss",
-    severity="error",
-    title="The loss or gradient is NaN or inf; cause unknown.",
     fix=(
         "return to the last finite checkpoint, run the first bad batch in fp32 with "
         "torch.autograd.set_detect_anomaly(True), and diagnose again with the config"
     ),
-    judge=judge,
-    page=__doc__,
 )

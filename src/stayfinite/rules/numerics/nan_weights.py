@@ -36,13 +36,9 @@ Mask buffers hold minus infinity on purpose. If the first logged step is not the
 weights may have broken in between.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.witness import not_finite
 
 SAID_OF_WEIGHTS = (
@@ -66,7 +62,7 @@ _EMPTY = (
 _INITIALISED = r"reset_parameters|init\.(?:\w+_)\("
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a scan or a probe is proof; else NaN from the first step with an uninitialized parameter."""
     seen = facts.seen("weights.nonfinite")
     if seen is not None:
@@ -74,44 +70,26 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"NaN or inf before the first step: {in_short(seen.value)}", PROOF + HINT, seen.where)
         else:
             yield Clue("every weight is finite before the first step", REFUTED, seen.where)
-    said = facts.mentioned(SAID_OF_WEIGHTS)
-    if said:
-        yield Clue(said[1].strip()[:160], STRONG + HINT, said[0])
-    refused = facts.said(NOT_SAVED)
-    if refused is not None:
-        yield Clue(refused.text.strip()[:200], PROOF + STRONG, refused.where)
+    yield from quote(facts.mentioned(SAID_OF_WEIGHTS), STRONG + HINT, "{:.160}")
+    yield from quote(facts.said(NOT_SAVED), PROOF + STRONG, "{:.200}")
     bad = not_finite(facts)
     if not bad:
         return
-    empty = facts.mentioned(_EMPTY)
-    if empty and not facts.mentioned(_INITIALISED):
-        yield Clue(f"a parameter is never initialized: {empty[1].strip()[:140]}", STRONG, empty[0])
+    if not facts.mentioned(_INITIALISED):
+        yield from quote(facts.mentioned(_EMPTY), STRONG, "a parameter is never initialized: {:.140}")
     start = facts.symptoms.from_start
     if start and facts.context.half is None:
-        yield Clue(
-            "NaN or inf from the first logged step, and no fp16",
-            HINT,
-            facts.symptoms.where.get("first_bad", ""),
-        )
+        yield Clue("NaN or inf from the first logged step, and no fp16", HINT, facts.symptoms.at("first_bad"))
     if facts.symptoms.good_before > 0:
-        yield Clue(
-            (f"{facts.symptoms.good_before} earlier steps were finite"),
-            AGAINST * 2,
-            facts.symptoms.where.get("start", ""),
-        )
+        yield Clue((f"{facts.symptoms.good_before} earlier steps were finite"), AGAINST * 2, facts.symptoms.at("start"))
 
 
 RULE = Rule(
     code="SF615",
-    slug="nan-weights",
-    severity="error",
-    title="The weights hold NaN or inf before the step.",
     fix=(
         "initialize every parameter you create (no bare torch.empty or torch.Tensor), reload the checkpoint, and "
         "check isfinite before training"
     ),
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-collapse"),
     observes={
         "weights.nonfinite": "names of parameters and buffers that are not finite before training; empty when none"

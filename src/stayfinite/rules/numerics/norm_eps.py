@@ -30,33 +30,20 @@ below 6e-8 is 0, so an eps of 1e-8 has no effect.
 1e-12 in fp32 on ordinary activations (BERT, ViT) is harmless: variances are never near it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.numbers import finite
 from stayfinite.rules.signs.witness import not_finite
 
 _NAMES = (
-    "layer_norm_eps",
-    "layernorm_epsilon",
-    "layer_norm_epsilon",
-    "rms_norm_eps",
-    "norm_eps",
-    "norm_epsilon",
-    "batch_norm_eps",
-    "bn_eps",
-    "ln_eps",
-    "group_norm_eps",
-    "eps_norm",
-)
+    "layer_norm_eps", "layernorm_epsilon", "layer_norm_epsilon", "rms_norm_eps", "norm_eps", "norm_epsilon",
+    "batch_norm_eps", "bn_eps", "ln_eps", "group_norm_eps", "eps_norm",
+)  # fmt: skip
 HALF_SMALLEST = 6e-8
 """The smallest positive fp16 value."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an eps that rounds to 0 in fp16, in settings or code."""
     bad = not_finite(facts)
     for name in _NAMES:
@@ -75,7 +62,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             r"\b\w*norm\w*\(.{0,60}\beps(?:ilon)?\s*=\s*(?:0\b(?!\.0*[1-9])|0\.0+\b|1e-(?:0?[89]|1\d|[2-9]\d))"
         )
         if written and bad:
-            yield Clue(f"a norm with almost no eps: {written[1].strip()[:100]}", STRONG, written[0], risk=True)
+            yield Clue(f"a norm with almost no eps: {written.text.strip()[:100]}", STRONG, written.where, risk=True)
     eps_seen = facts.seen("norm.eps_underflows")
     if eps_seen is not None and eps_seen.value:
         yield Clue(f"eps rounds to 0 in the norm's dtype: {eps_seen.value}", STRONG + FAIR, eps_seen.where, risk=True)
@@ -83,12 +70,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF613",
-    slug="norm-eps",
     severity="warning",
-    title="The eps of a normalization layer is too small for its dtype or data.",
     fix="eps=1e-5 (1e-6 for RMSNorm), norms computed in fp32",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("nan-loss",),
     observes={

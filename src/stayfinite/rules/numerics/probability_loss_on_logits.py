@@ -32,15 +32,12 @@ If the log shows NaN before the assertion, the cause is earlier. A negative loss
 and for policies.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.numerics.formulas import code_lines, first_line
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSAL = (
     r"all elements of input should be between 0 and 1|input_val >= zero && input_val <= one|"
@@ -60,37 +57,35 @@ FLOOR = 1.1921e-07
 """-log(1 - 1e-7) in fp32: Keras's cross entropy for a "probability" clipped to its upper bound."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an error message, or code that passes logits to a loss on probabilities."""
     refusal = facts.said(_REFUSAL)
     if refusal:
         yield Clue(refusal.text.strip()[:200], PROOF, refusal.where)
         squashed = facts.mentioned(r"\bsigmoid\b") if facts.mentioned(r"\bno (?:\w+ )?sigmoid") is None else None
         if squashed is not None and facts.symptoms.crash is not None:
-            yield Clue(f"after a sigmoid only NaN is outside: {squashed[1].strip()[:80]}", AGAINST, squashed[0])
-    unsafe = facts.said(r"bceloss are unsafe to autocast")
-    if unsafe:
-        yield Clue(unsafe.text.strip()[:200], STRONG + FAIR, unsafe.where)
-    fed = next(((where, text) for where, text in code_lines(facts) if _FED.search(text)), None)
+            yield Clue(f"after a sigmoid only NaN is outside: {squashed.text.strip()[:80]}", AGAINST, squashed.where)
+    yield from quote(facts.said(r"bceloss are unsafe to autocast"), STRONG + FAIR, "{:.200}")
+    fed = first_line(code_lines(facts), _FED)
     if fed:
         # The name alone is a guess: log-probabilities are often called logits.
         shown = facts.settings.search(_LAYERS) is not None and facts.settings.search(_TURNED) is None
         weight = STRONG + HINT if facts.runs or shown else HINT
-        yield Clue(f"raw scores in: {fed[1].strip()[:140]}", weight, fed[0])
+        yield Clue(f"raw scores in: {fed.text.strip()[:140]}", weight, fed.where)
     negative = facts.symptoms.contradicted("negative loss")
     if negative is not None and fed is None:
-        yield Clue(negative.text, FAIR + HINT / 2, facts.symptoms.where.get("start", ""))
+        yield Clue(negative.text, FAIR + HINT / 2, facts.symptoms.at("start"))
         layers, turned = facts.mentioned(_LISTED), facts.mentioned(r"softmax")
         if layers is not None and turned is None:
-            yield Clue(f"no softmax among the layers ({layers[1].strip()[:60]})", FAIR, layers[0])
+            yield Clue(f"no softmax among the layers ({layers.text.strip()[:60]})", FAIR, layers.where)
     told, likelihood = facts.symptoms.said("negative loss"), facts.mentioned(_OF_LOG_PROBABILITIES)
     if told is not None and likelihood is not None and facts.symptoms.contradicted("negative loss") is None:
-        text = f"this loss is negative only for inputs that are no log-probabilities: {likelihood[1].strip()[:80]}"
-        yield Clue(text, STRONG + FAIR, likelihood[0])
+        text = f"this loss is negative only for inputs that are no log-probabilities: {likelihood.text.strip()[:80]}"
+        yield Clue(text, STRONG + FAIR, likelihood.where)
     yield from _keras(facts)
 
 
-def _keras(facts: Facts) -> Iterator[Clue]:
+def _keras(facts: Facts) -> Clues:
     """Keras's cross entropies expect probabilities unless `from_logits=True`."""
     loss = facts.mentioned(r"(?:sparse_)?(?:categorical|binary)_?crossentropy")
     if loss is None or facts.mentioned(r"from_logits\s*=\s*True") is not None:
@@ -103,20 +98,17 @@ def _keras(facts: Facts) -> Iterator[Clue]:
     )
     squashed = facts.mentioned(r"Activation\(|softmax") is not None
     if bare is None and dense is not None and "activation" not in dense and not squashed:
-        bare = loss[0], dense
+        bare = Line(loss.where, dense)
     if bare is not None:
-        yield Clue(f"raw logits ({bare[1].strip()[:80]}) go into {loss[1].strip()[:60]}", STRONG + HINT, bare[0])
+        yield Clue(f"raw logits ({bare[1].strip()[:80]}) go into {loss.text.strip()[:60]}", STRONG + HINT, bare[0])
 
 
 RULE = Rule(
     code="SF606",
-    slug="probability-loss-on-logits",
-    severity="error",
-    title="A loss on probabilities or log-probabilities gets raw logits.",
     fix="use BCEWithLogitsLoss (or cross_entropy) on the raw logits and remove the sigmoid; targets between 0 and 1",
-    judge=judge,
-    page=__doc__,
-    proofs={"loss.input_outside_unit": "a loss on probabilities gets values outside 0 to 1"},
+    proofs={
+        # Whether a loss on probabilities was given values outside 0 to 1.
+        "loss.input_outside_unit": "a loss on probabilities gets values outside 0 to 1",
+    },
     beats=("nan-loss", "label-out-of-range", "flipped-sign", "loss-collapse"),
-    observes={"loss.input_outside_unit": "whether a loss on probabilities was given values outside 0 to 1"},
 )

@@ -26,28 +26,22 @@ Normalizing over the batch is meant in contrastive losses (both axes of a simila
 slot attention.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an error about probabilities that do not sum to 1, or axis 0 in the code."""
     complaint = facts.said(
         r"\b(?:should|must|need to|do(?:es)? not|don't) (?:all )?(?:sum|add)(?: up)? to (?:1|one)\b|"
         r"\brows? (?:do(?:es)? not|don't) (?:sum|add)(?: up)? to"
     )
-    if complaint:
-        yield Clue(f"probabilities do not sum to 1: {complaint.text.strip()[:120]}", STRONG, complaint.where)
+    yield from quote(complaint, STRONG, "probabilities do not sum to 1: {:.120}")
     axis = facts.mentioned(
         r"softmax\w*\((?:[^()]*,\s*)?(?:dim|axis)\s*=\s*0\s*\)|nn\.(?:Log)?Softmax\(\s*0\s*\)|\.softmax\(\s*0\s*\)|"
         r"softmax\((?:[^()]|\([^()]*\))*,\s*0\s*\)|softmax\((?:[^()]|\([^()]*\))*(?:dim|axis)\s*=\s*0\s*\)"
     )
-    if axis:
-        yield Clue(f"a softmax over the batch: {axis[1].strip()[:140]}", STRONG, axis[0], risk=True)
+    yield from quote(axis, STRONG, "a softmax over the batch: {:.140}", risk=True)
     seen = facts.seen("softmax.rows_sum_to_one")
     if seen is not None and seen.value is False:
         yield Clue("the probabilities of an example do not sum to 1", PROOF, seen.where)
@@ -55,12 +49,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF609",
-    slug="softmax-axis",
     severity="warning",
-    title="A softmax runs over the wrong axis.",
     fix="write softmax(dim=-1) over the classes or keys; dim=1 for (batch, classes, height, width)",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     observes={"softmax.rows_sum_to_one": "whether the class probabilities of each example add up to 1"},
 )

@@ -25,20 +25,17 @@ A softmax for a metric, for sampling, for attention or for a soft *target* is ri
 teacher and log-softmax of the student.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import in_script
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import code_lines
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.numerics.formulas import code_lines, first_line
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import finite
 
-_READ = lazy_regex(r"cross entropy is given probabilities: ")
+_READ = lazy_regex(r"^cross entropy is given probabilities: ")
 """The script reader's note after following names."""
 _FED = lazy_regex(
     r"cross_?entropy\w*\s*(?:\([^()]*\)\s*)?\(\s*(?:[\w.]*softmax\(|\w*prob\w*\s*,)|"
@@ -93,39 +90,36 @@ LOWEST = 0.3132
 """The loss of a certain, correct answer under a second sigmoid, or softmax over two classes."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: code that applies softmax before the loss, or a loss at the resulting floor."""
     lines = list(code_lines(facts))
-    read = next(((where, text) for where, text in lines if _READ.match(text)), None)
-    if read:
-        yield Clue(f"{read[1].strip()[:160]}, which a softmax returns", PROOF, read[0])
+    read = first_line(lines, _READ)
+    yield from quote(read, PROOF, "{:.160}, which a softmax returns")
     if not facts.runs:
         # In scripts, names were followed without a finding: a softmax in `predict`, a gate or a metric is fine.
-        lines = [(where, text) for where, text in lines if not in_script(where)]
+        lines = [line for line in lines if not in_script(line.where)]
     names = {found.group(1) for _, text in lines for found in _NAMED.finditer(text)}
     crossed = any(_LOSS.search(text) for _, text in lines)
-    fed = next(((where, text) for where, text in lines if _fed(text, names, crossed) or _WORDS.search(text)), None)
+    fed = next((each for each in lines if _fed(each.text, names, crossed) or _WORDS.search(each.text)), None)
     if fed and not read:
         yield Clue(f"probabilities go into cross entropy: {fed[1].strip()[:160]}", PROOF, fed[0])
     elif not read:
-        last = next(((where, text) for where, text in lines if _LAST_LAYER.search(text)), None)
-        loss = next(((where, text) for where, text in lines if _LOSS.search(text)), None)
+        last = first_line(lines, _LAST_LAYER)
+        loss = first_line(lines, _LOSS)
         if last and loss:
             returned = any(_RETURNED.search(text) for _, text in lines)
             stuck = bool(facts.symptoms.flat) or not facts.symptoms.healthy
             yield Clue(
-                f"a softmax ({last[1].strip()[:80]}) beside cross entropy ({loss[1].strip()[:80]})",
+                f"a softmax ({last.text.strip()[:80]}) beside cross entropy ({loss.text.strip()[:80]})",
                 STRONG + HINT if returned else STRONG if stuck else FAIR,
-                last[0],
+                last.where,
             )
     twice = [*_twice_in_keras(lines), *_twice_sigmoid(lines, learns=facts.symptoms.healthy)]
     yield from twice
-    added = facts.symptoms.contradicted("softmax twice")
-    if added is not None:
-        yield Clue(added.text, PROOF)
+    yield from quote(facts.symptoms.contradicted("softmax twice"), PROOF)
     lowest = facts.symptoms.best_loss
     told = facts.mentioned(r"\b\d+ classes\b")
-    counted = re.search(r"\b(\d+) classes\b", told[1], re.IGNORECASE) if told is not None else None
+    counted = re.search(r"\b(\d+) classes\b", told.text, re.IGNORECASE) if told is not None else None
     classes = finite(facts.settings.value("num_classes", "num_labels", "n_classes", "classes", "nb_classes"))
     classes = classes or (float(counted[1]) if counted is not None else None)
     if classes and classes >= 2 and lowest is not None and facts.symptoms.points >= 2:
@@ -141,18 +135,18 @@ def judge(facts: Facts) -> Iterator[Clue]:
             )
 
 
-def _twice_in_keras(lines: list[tuple[str, str]]) -> Iterator[Clue]:
+def _twice_in_keras(lines: list[Line]) -> Clues:
     """An output layer that returns probabilities, and a loss that expects logits."""
-    loss = next(((where, text) for where, text in lines if _KERAS_LOGITS.search(text)), None)
-    output = next(((where, text) for where, text in reversed(lines) if _KERAS_OUTPUT.search(text)), None)
+    loss = first_line(lines, _KERAS_LOGITS)
+    output = first_line(reversed(lines), _KERAS_OUTPUT)
     if loss and output:
-        text = f"from_logits=True, but the output is probabilities: {output[1].strip()[:100]}"
-        yield Clue(text, STRONG + HINT, output[0])
+        text = f"from_logits=True, but the output is probabilities: {output.text.strip()[:100]}"
+        yield Clue(text, STRONG + HINT, output.where)
 
 
-def _twice_sigmoid(lines: list[tuple[str, str]], *, learns: bool) -> Iterator[Clue]:
+def _twice_sigmoid(lines: list[Line], *, learns: bool) -> Clues:
     """A sigmoid before a loss that applies one itself."""
-    loss = next(((where, text) for where, text in lines if _LOGIT_LOSS.search(text)), None)
+    loss = first_line(lines, _LOGIT_LOSS)
     if loss is None:
         return
     names = {first or second for _, text in lines for first, second in _SIGMOIDED.findall(text)}
@@ -177,13 +171,11 @@ def _fed(text: str, names: set[str], crossed: bool) -> bool:
 
 RULE = Rule(
     code="SF605",
-    slug="softmax-before-cross-entropy",
     severity="warning",
-    title="Cross entropy gets probabilities instead of logits.",
     fix="give cross entropy the raw logits (remove the softmax); use softmax only for metrics",
-    judge=judge,
-    page=__doc__,
-    proofs={"loss.input_is_probability": "the rows given to cross entropy are non-negative and sum to 1"},
+    proofs={
+        # Whether the rows given to cross entropy are non-negative and sum to 1.
+        "loss.input_is_probability": "the rows given to cross entropy are non-negative and sum to 1",
+    },
     beats=("lr-too-low", "bad-initial-loss", "vanishing-gradient"),
-    observes={"loss.input_is_probability": "whether the rows given to cross entropy are non-negative and sum to 1"},
 )

@@ -31,15 +31,12 @@ Mask the *input* first, then compute, then select (the double where):
 (metrics, sampling) does not matter.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.numerics.formulas import GUARD, anomaly, code_lines, lost
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.numerics.formulas import GUARD, anomaly, code_lines, first_line, lost
+from stayfinite.rules.rule import FAIR, STRONG, Clue, Clues, Rule, quote
 
 _RISKY = (
     r"(?:\blog2?\(|\blog10\(|\blog1p\(|sqrt\(|\bpow\(|acos\(|asin\(|\bexp\(|norm\(|\*\*|\w\s*/\s*\w|reciprocal\(|"
@@ -69,53 +66,48 @@ _VALUE_IS_FINE = (
 _GRADIENT_IS_NOT = r"\b(?:grad|grads|gradients?)\b\W{0,4}\s*(?:is |=|:)?\s*(?:tensor\()?\[*\s*(?:-?[\d.]+,\s*)*nan\b"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an unsafe operation inside a `where`, and a NaN gradient."""
     bad = lost(facts)
     blamed = anomaly(facts)
     missing = facts.mentioned(r"=\s*~?\s*(?:torch\.|np\.)?(?:isnan|isfinite)\(|float\(['\"]nan['\"]\)")
-    line = next(
-        (
-            (where, text)
-            for where, text in code_lines(facts)
-            if (_WHERE.search(text) or _SELECTED.search(text)) and not _DOUBLE.search(text)
-        ),
-        None,
-    )
-    mended = next(((where, text) for where, text in code_lines(facts) if _MENDED_AFTER.search(text)), None)
+    unsafe = (each for each in code_lines(facts) if _WHERE.search(each.text) or _SELECTED.search(each.text))
+    line = next((each for each in unsafe if not _DOUBLE.search(each.text)), None)
+    mended = first_line(code_lines(facts), _MENDED_AFTER)
     if bad or blamed:
         if line:
             yield Clue(f"torch.where after an unsafe operation: {line[1].strip()[:140]}", STRONG + FAIR, line[0])
         elif mended:
-            told = missing is not None or re.search(r"nan|isfinite", mended[1], re.IGNORECASE) is not None
-            yield Clue(f"masked too late: {mended[1].strip()}", STRONG if told else FAIR, mended[0])
-            if missing is not None and missing[1] != mended[1]:
-                yield Clue(f"rows that are NaN from the start: {missing[1].strip()[:100]}", FAIR, missing[0])
+            told = missing is not None or re.search(r"nan|isfinite", mended.text, re.IGNORECASE) is not None
+            yield Clue(f"masked too late: {mended.text.strip()}", STRONG if told else FAIR, mended.where)
+            if missing is not None and missing.text != mended.text:
+                yield Clue(f"rows that are NaN from the start: {missing.text.strip()[:100]}", FAIR, missing.where)
         fine, gradient = facts.said(_VALUE_IS_FINE), facts.said(_GRADIENT_IS_NOT)
         if fine and gradient:
             text = (
                 f"the value is finite but its gradient is not: {fine.text.strip()[:80]}; {gradient.text.strip()[:60]}"
             )
             yield Clue(text, STRONG, gradient.where)
-        chosen = _apart(facts) if not line and not mended else None
-        if chosen:
-            yield Clue(f"computed first, selected afterwards: {chosen[1].strip()[:120]}", STRONG + FAIR, chosen[0])
+        yield from quote(
+            _apart(facts) if not line and not mended else None,
+            STRONG + FAIR,
+            "computed first, selected afterwards: {:.120}",
+        )
     if blamed:
         operator, text, where = blamed
         if re.match(r"S?Where", operator, re.IGNORECASE):
             yield Clue(text, STRONG, where)
-    printed = facts.said(r"<S?WhereBackward")
-    if printed and bad:
-        yield Clue(printed.text.strip()[:120], FAIR, printed.where)
+    if bad:
+        yield from quote(facts.said(r"<S?WhereBackward"), FAIR, "{:.120}")
 
 
-def _apart(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of the line that selects from results that an earlier line computed unsafely."""
+def _apart(facts: Facts) -> Line | None:
+    """The line that selects from results that an earlier line computed unsafely."""
     computed: set[str] = set()
     for where, text in facts.settings.notes:
         used = next((name for name in computed if _chooses(text, name)), None)
         if used is not None:
-            return where, text
+            return Line(where, text)
         found = _ASSIGNED.match(text)
         if found and _EDGED.search(found.group(2)) and not GUARD.search(found.group(2)):
             computed.add(found.group(1))
@@ -139,12 +131,7 @@ def _chooses(text: str, name: str) -> bool:
 
 RULE = Rule(
     code="SF602",
-    slug="where-nan-branch",
-    severity="error",
-    title="The unused branch of torch.where has a NaN or inf gradient.",
     fix="mask the input before the operation: torch.where(ok, f(torch.where(ok, x, 1.0)), other)",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("nan-loss", "loss-collapse", "loss-formula-singularity"),
 )

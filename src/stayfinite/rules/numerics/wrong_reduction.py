@@ -29,12 +29,8 @@ A sum is right when the learning rate was chosen for it (many VAE and detection 
 `high-initial-loss`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 LARGE = 500.0
 """A mean of cross entropies or standardized squared errors never starts here; a sum does."""
@@ -46,23 +42,20 @@ _SUMMED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: backward's error for a non-scalar, or a sum with accordingly large values."""
-    refusal = facts.said(r"grad can be implicitly created only for scalar outputs")
-    if refusal:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(facts.said(r"grad can be implicitly created only for scalar outputs"), PROOF)
     scalar = facts.said(
         r"a tensor with \d+ elements cannot be converted to scalar|"
         r"only one element tensors can be converted to python scalars"
     )
-    if scalar:
-        yield Clue(scalar.text, STRONG, scalar.where)
+    yield from quote(scalar, STRONG)
     summed = facts.mentioned(_SUMMED)
     first = facts.symptoms.first_loss
     if summed:
-        yield Clue(f"the loss is a sum over the batch: {summed[1].strip()[:120]}", FAIR, summed[0], risk=True)
+        yield Clue(f"the loss is a sum over the batch: {summed.text.strip()[:120]}", FAIR, summed.where, risk=True)
         if first is not None and first > LARGE and facts.symptoms.trouble:
-            place = facts.symptoms.where.get("start", "")
+            place = facts.symptoms.at("start")
             yield Clue(f"and the loss starts at {first:.4g}", FAIR if facts.symptoms.explodes else HINT, place)
             if facts.symptoms.explodes or facts.symptoms.bad:
                 yield Clue("the rate was chosen for a mean: steps are too large", FAIR, place)
@@ -73,12 +66,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF607",
-    slug="wrong-reduction",
-    severity="error",
-    title="The loss is not a scalar, or is a sum instead of a mean.",
     fix='reduce once: loss.mean(), or (loss * weight).sum() / weight.sum(); reduction="batchmean" for kl_div',
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "lr-too-high", "loss-diverging"),
     observes={"loss.shape": "the shape of the loss as a list; [] for a scalar"},
 )

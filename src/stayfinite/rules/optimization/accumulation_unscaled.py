@@ -31,18 +31,15 @@ Dropout, label smoothing, auxiliary losses and augmentation make the training lo
 rarely by exactly k. With Adam a constant factor is harmless except for clipping and eps.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 from statistics import median
 
 from stayfinite.core.series import RunSeries
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.known import number_in
 from stayfinite.rules.optimization.loop_code import BACKWARD, calls
-from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 CLOSE = 0.2
 """Relative tolerance of the loss ratio around k."""
@@ -55,15 +52,13 @@ OTHER_K = (
 """The k of another run, in words."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a factor k between training and evaluation loss or between runs, or a loss that is not divided."""
     setting = facts.settings.find(
         "gradient_accumulation_steps", "accumulate_grad_batches", "accumulation_steps", "update_freq", "grad_accum"
     )
     k = None if setting is None else number_in(setting.value)
-    several = _several_runs(facts)
-    if several is not None:
-        yield Clue(several[0], PROOF, several[1])
+    yield from quote(_several_runs(facts), PROOF)
     if setting is None or k is None or k < 2:
         return
     losses = [value for run in facts.runs for _, value, _ in run.column("loss") if math.isfinite(value) and value > 0]
@@ -96,7 +91,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue("the loss is not divided before backward", STRONG, backwards[0].where, risk=True)
 
 
-def _several_runs(facts: Facts) -> tuple[str, str] | None:
+def _several_runs(facts: Facts) -> Line | None:
     """Runs with several k, one per line, whose losses are proportional to k."""
     for run in facts.runs:
         losses = {point.line: point.loss for point in run.points if point.loss is not None and point.loss > 0}
@@ -111,10 +106,10 @@ def _several_runs(facts: Facts) -> tuple[str, str] | None:
             if _proportional(pairs):
                 (low_k, low), (high_k, high) = min(pairs), max(pairs)
                 text = f"the loss is {low:.4g} with k = {low_k:g} and {high:.4g} with k = {high_k:g}"
-                return text, run.where(track.lines[0])
+                return Line(run.where(track.lines[0]), text)
         twice = _same_points_twice(run)
         if twice is not None and facts.mentioned(r"accum|\bGA\b") is not None:
-            return "two runs with equal epochs and rates differ in loss by a whole factor", twice
+            return Line(twice, "two runs with equal epochs and rates differ in loss by a whole factor")
     told = []
     for where, text in facts.settings.notes:
         k_of = re.search(OTHER_K, text, re.IGNORECASE)
@@ -122,7 +117,7 @@ def _several_runs(facts: Facts) -> tuple[str, str] | None:
         if k_of is not None and loss_of is not None:
             told.append((where, float(k_of.group(1) or 1), float(loss_of.group(1))))
     if _proportional([(k, loss) for _, k, loss in told]):
-        return "runs with several k have losses proportional to k", told[0][0]
+        return Line(told[0][0], "runs with several k have losses proportional to k")
     return None
 
 
@@ -183,12 +178,6 @@ def _in_proportion(text: str, loss: float, k: float) -> bool:
 
 RULE = Rule(
     code="SF210",
-    slug="accumulation-unscaled",
-    severity="error",
-    title="Accumulated gradients are summed instead of averaged.",
     fix="divide the loss by the number of accumulated batches (loss / k), or let the framework do it once",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("high-initial-loss", "exploding-gradient", "lr-too-high"),
 )

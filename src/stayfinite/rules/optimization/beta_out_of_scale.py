@@ -25,27 +25,10 @@ from a sweep. An exponent is missing.
 and are not judged.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: the plan."""
-    yield from planned(facts, "plan.beta")
-
+from stayfinite.rules.rule import PROOF, Rule
 
 RULE = Rule(
     code="SF249",
-    slug="beta-out-of-scale",
-    severity="error",
-    title="The KL coefficient (beta) is far outside the usual range.",
     fix="DPO and KTO: beta=0.1; GRPO: beta=0.0 to 0.04; verl: kl_loss_coef=0.001",
-    judge=judge,
-    page=__doc__,
-    observes={"plan.beta": REMARKS},
+    plans={"plan.beta": PROOF},
 )

@@ -31,19 +31,17 @@ generator of its own changes between passes; the test reports it. A batch that i
 further.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, REFUTED, Clue, Rule
+from stayfinite.rules.rule import PROOF, REFUTED, Clue, Clues, Rule
 
 MOST = 0.5
 """Share of lost updates that explains everything."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the learning test, unless something simpler explains why the weights stay."""
     steps = facts.seen("learning.falls")
     if steps is None or steps.value or facts.seen("learning.falls_at") is not None:
@@ -67,15 +65,10 @@ PLAINER: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 
 RULE = Rule(
     code="SF223",
-    slug="cannot-overfit-batch",
-    severity="error",
-    title="The loss of a single batch does not fall at any learning rate.",
     fix=(
         "check custom backward functions and hooks (torch.autograd.gradcheck), and that the optimizer holds the "
         "weights used in forward"
     ),
-    judge=judge,
-    page=__doc__,
     observes={
         "learning.falls": "whether some steps on one batch bring its loss down",
         "learning.falls_at": "the share of the learning rate at which they do, where they do not at the planned one",

@@ -23,20 +23,14 @@ Another optimizer's backward may leave gradients that are cleared on purpose, as
 discriminator of a GAN. That is fine as long as each step finds fresh gradients.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF230",
-    slug="cleared-before-step",
-    severity="error",
-    title="Gradients are cleared before the optimizer uses them.",
     fix="optimizer.zero_grad(), then loss.backward(), then optimizer.step()",
-    page=__doc__,
-    proofs={"optimizer.steps_without_gradient": "{} steps found no gradient, although backward had run"},
-    beats=("lr-too-low", "zero-gradient", "decay-only-updates", "loss-collapse"),
-    observes={
-        "optimizer.steps_without_gradient": "how many steps found no gradient though backward had just made some",
+    proofs={
+        # How many steps found no gradient though backward had just made some.
+        "optimizer.steps_without_gradient": "{} steps found no gradient, although backward had run",
     },
+    beats=("lr-too-low", "zero-gradient", "decay-only-updates", "loss-collapse"),
 )

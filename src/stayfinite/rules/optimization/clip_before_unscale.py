@@ -27,20 +27,16 @@ been done.
 In bf16 and fp32 there is no scale, and a disabled scaler (`GradScaler(enabled=False)`) changes nothing.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import BACKWARD, CLIP, SCALE, UNSCALE, Call, calls
 from stayfinite.rules.optimization.rates import optimizer_of
-from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, REFUTED, STRONG, Clue, Clues, Rule
 
 SCALED_NORM = 5000.0
 """A median gradient norm above this means scaled gradients or a diverged run."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the order in the script, and norms of scaled gradients."""
     scaled, clipped, unscaled = calls(facts, SCALE), calls(facts, CLIP), calls(facts, UNSCALE)
     torchs_own = [call for call in clipped if "accelerator." not in call.text and "clip_gradients" not in call.text]
@@ -59,11 +55,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue("the gradients are unscaled first", REFUTED, before[0].where)
     seen = facts.symptoms
     if scaled and seen.typical_norm is not None and seen.typical_norm > SCALED_NORM:
-        yield Clue(
-            f"gradient norms of about {seen.typical_norm:.4g} are from scaled gradients",
-            FAIR,
-            seen.where.get("start", ""),
-        )
+        yield Clue(f"gradient norms of about {seen.typical_norm:.4g} are from scaled gradients", FAIR, seen.at("start"))
 
 
 def _first_of_scaled(facts: Facts, clips: list[Call]) -> Call | None:
@@ -78,12 +70,7 @@ def _first_of_scaled(facts: Facts, clips: list[Call]) -> Call | None:
 
 RULE = Rule(
     code="SF207",
-    slug="clip-before-unscale",
-    severity="error",
-    title="Gradients are clipped before they are unscaled.",
     fix="call scaler.unscale_(optimizer) before clip_grad_norm_ (accelerate: accelerator.clip_grad_norm_)",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("lr-too-low", "no-clipping"),
 )

@@ -28,13 +28,8 @@ and saves every 500 steps by default.
 A script may change a setting after it has been read: what is judged are the values as they are written.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clues, Rule, quote
 
 _REFUSED = (
     r"load_best_model_at_end requires the sav(?:e|ing)|"
@@ -45,22 +40,14 @@ _REFUSED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: contradictory settings in a plan, or the framework's error in a log."""
-    yield from planned(facts, "plan.contradictions")
-    yield from planned(facts, "plan.broken_cells", mild=True)
-    refusal = facts.said(_REFUSED)
-    if refusal is not None:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(facts.said(_REFUSED), PROOF)
 
 
 RULE = Rule(
     code="SF217",
-    slug="config-contradiction",
-    severity="error",
-    title="Settings contradict each other, or one cannot work.",
     fix="change one of the two; the evidence names both",
-    judge=judge,
-    page=__doc__,
-    observes={"plan.contradictions": REMARKS, "plan.broken_cells": REMARKS},
+    plans={"plan.contradictions": PROOF},
+    mild_plans={"plan.broken_cells": PROOF},
 )

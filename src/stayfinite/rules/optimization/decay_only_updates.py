@@ -30,15 +30,11 @@ Rows of an embedding whose tokens are rare get zero gradients in most batches an
 and small.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: parameters that change without a gradient."""
     moved = facts.seen("update.without_gradient")
     if moved is not None and moved.value:
@@ -48,12 +44,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF212",
-    slug="decay-only-updates",
     severity="warning",
-    title="Weight decay shrinks parameters without a gradient.",
     fix="find out why the gradient is zero; zero_grad(set_to_none=True), freeze the part, or set its weight_decay to 0",
-    judge=judge,
-    page=__doc__,
     prior=-5.0,
     observes={
         "update.without_gradient": "the names (or the number) of parameters that changed though their gradient was zero"

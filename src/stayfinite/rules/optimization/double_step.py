@@ -29,15 +29,12 @@ Two optimizers with one step each, sharpness-aware and look-ahead methods, and s
 by design.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import STEP, calls
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 TWICE_SCALED = (
     r"step\(\) has already been called since the last update|unscale_?\(\) has already been called on this optimizer|"
@@ -49,14 +46,10 @@ TWICE_WALKED = (
 BY_DESIGN = r"\bSAM\b|first_step|second_step|lookahead|LBFGS|closure"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: torch's error, or the same call twice in a row in the script."""
-    scaled = facts.said(TWICE_SCALED)
-    if scaled is not None:
-        yield Clue(scaled.text, PROOF, scaled.where)
-    walked = facts.said(TWICE_WALKED)
-    if walked is not None:
-        yield Clue(walked.text, STRONG + HINT, walked.where)
+    yield from quote(facts.said(TWICE_SCALED), PROOF)
+    yield from quote(facts.said(TWICE_WALKED), STRONG + HINT)
     design = facts.settings.search(BY_DESIGN)
     steps = calls(facts, STEP)
     for earlier, later in itertools.pairwise(steps):
@@ -72,12 +65,6 @@ def _callee(text: str) -> str:
 
 RULE = Rule(
     code="SF209",
-    slug="double-step",
-    severity="error",
-    title="Backward or step runs twice on one batch.",
     fix="one backward on the summed losses and one step per batch; detach state carried to the next batch",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("lr-too-high", "nan-loss", "environment"),
 )

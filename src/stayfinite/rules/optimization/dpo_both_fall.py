@@ -26,20 +26,11 @@ The chosen log-probability falls a little in most DPO runs and then stays. Batch
 levels over many lines are compared, not single ones.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
-from stayfinite.core.post_training.signs import BOTH_FALL
-from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF246",
-    slug=BOTH_FALL,
     severity="warning",
-    title="Log-probabilities of chosen and rejected answers both fall.",
     fix='lower the learning rate, raise beta, or add the chosen answers\' own loss (trl: loss_type=["sigmoid", "sft"])',
-    judge=partial(seen_in_log, cause=BOTH_FALL),
-    page=__doc__,
+    signals=True,
 )

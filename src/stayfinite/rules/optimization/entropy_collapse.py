@@ -28,21 +28,11 @@ Entropy falls in every run that learns, and may end near 0 when the task is solv
 Supervised and preference training sample nothing: their entropy is not judged.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
-from stayfinite.core.post_training.signs import ENTROPY_COLLAPSE
-from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF241",
-    slug=ENTROPY_COLLAPSE,
-    severity="error",
-    title="The policy's entropy collapsed while the reward did not rise.",
     fix="lower the learning rate, sample at temperature 1.0, raise the upper clip (trl: epsilon_high=0.28)",
-    judge=partial(seen_in_log, cause=ENTROPY_COLLAPSE),
-    page=__doc__,
+    signals=True,
     beats=("reward-falls",),
 )

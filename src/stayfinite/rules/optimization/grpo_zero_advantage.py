@@ -34,24 +34,17 @@ logged value is only the KL term. With `grad_norm` and `reward_std` above 0 the 
 rewards in each batch are normal.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 
 from stayfinite.core.post_training.signs import ALL_RIGHT, ZERO_ADVANTAGE
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote, seen_in_log
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: no reward deviation per group, with loss and gradient of 0; a solved task is fine."""
-    yield from planned(facts, "plan.no_group")
-    yield from planned(facts, "plan.lone_answer", mild=True)
     seen = facts.post_training.get(ZERO_ADVANTAGE)
     if seen is None:
         yield from _clues(facts)
@@ -60,7 +53,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield replace(clue, mild=seen.sign.variant == ALL_RIGHT, fix=seen.sign.advice)
 
 
-def _clues(facts: Facts) -> Iterator[Clue]:
+def _clues(facts: Facts) -> Clues:
     deviations = [
         (value, where)
         for value, where in facts.metric("reward_std", "rewards/std", "reward/std")
@@ -86,31 +79,23 @@ def _clues(facts: Facts) -> Iterator[Clue]:
         yield from seen_in_log(facts, ZERO_ADVANTAGE)
         return
     none = seen.contradicted("no advantage")
-    if none is not None:
-        yield Clue(none.text, STRONG + HINT)
+    yield from quote(none, STRONG + HINT)
     if not deviations and not shares and not still:
         return
     if seen.zero_loss or seen.zero_losses:
-        yield Clue("the loss is 0", HINT, seen.where.get("first_zero", ""))
+        yield Clue("the loss is 0", HINT, seen.at("first_zero"))
     if seen.zero_norms:
-        yield Clue("the gradient norm is 0", FAIR, seen.where.get("start", ""))
+        yield Clue("the gradient norm is 0", FAIR, seen.at("start"))
     elif seen.typical_norm is not None and seen.typical_norm > 0 and none is None:
-        yield Clue("gradients are alive", -STRONG, seen.where.get("start", ""))
+        yield Clue("gradients are alive", -STRONG, seen.at("start"))
 
 
 RULE = Rule(
     code="SF214",
-    slug="grpo-zero-advantage",
-    severity="error",
-    title="All rewards of a group are equal: advantage, loss and gradient are 0.",
     fix=(
         "inspect completions and rewards; use a graded reward, a higher temperature, more generations, a longer "
         "completion limit"
     ),
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
-    observes={"plan.no_group": REMARKS, "plan.lone_answer": REMARKS},
     beats=(
         "loss-collapse",
         "zero-gradient",
@@ -120,4 +105,6 @@ RULE = Rule(
         "lr-zero",
         "lr-too-low",
     ),
+    plans={"plan.no_group": PROOF},
+    mild_plans={"plan.lone_answer": PROOF},
 )

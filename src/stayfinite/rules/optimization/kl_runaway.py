@@ -32,21 +32,11 @@ A KL that grows to a plateau is how training moves; with `beta=0.0` a plateau of
 PPO and KTO log the KL of whole answers, where 10 is ordinary: those numbers are not judged.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
-from stayfinite.core.post_training.signs import KL_RUNAWAY
-from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF240",
-    slug=KL_RUNAWAY,
-    severity="error",
-    title="KL to the reference keeps growing.",
     fix="lower the learning rate, raise the KL coefficient (trl: beta, verl: kl_loss_coef), return to a checkpoint",
-    judge=partial(seen_in_log, cause=KL_RUNAWAY),
-    page=__doc__,
+    signals=True,
     beats=("entropy-collapse", "reward-falls", "length-hacking", "reward-on-truncated"),
 )

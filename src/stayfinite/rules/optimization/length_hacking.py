@@ -26,23 +26,14 @@ Read ten of the longest answers with their rewards. Then:
 Reasoning grows longer as it gets better. Well under the limit, with hardly an answer cut, that is learning.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
-from stayfinite.core.post_training.signs import LENGTH_HACKING
-from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF242",
-    slug=LENGTH_HACKING,
     severity="warning",
-    title="Answers grow to the length limit together with the reward.",
     fix=(
         "give truncated or repeating answers no reward, normalize the loss by a constant length, read the longest "
         "answers"
     ),
-    judge=partial(seen_in_log, cause=LENGTH_HACKING),
-    page=__doc__,
+    signals=True,
 )

@@ -30,19 +30,15 @@ In GRPO the printed loss is 0.0 while gradients and rewards are alive. A separab
 that are printed with few digits look constant.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a sudden loss of 0 or a constant loss; live gradients count against it."""
     seen = facts.symptoms
     if seen.zero_loss:
-        where = seen.where.get("first_zero", seen.where.get("summary", ""))
+        where = seen.at("first_zero", "summary")
         yield Clue(f"the loss is 0 at {seen.zero_losses} points", FAIR + HINT, where)
         if seen.zero_norms:
             yield Clue("and the gradient norm is 0", HINT, where)
@@ -56,22 +52,16 @@ def judge(facts: Facts) -> Iterator[Clue]:
         told = seen.said("still")
         stays = seen.last_loss is not None and not told
         measured = f"the loss stays at {seen.last_loss:.6g} over {seen.points} points{guess}" if stays else ""
-        yield Clue(
-            measured or (told.text if told else "the loss is constant"), FAIR + HINT, seen.where.get("start", "")
-        )
+        yield Clue(measured or (told.text if told else "the loss is constant"), FAIR + HINT, seen.at("start"))
     else:
         return
     if seen.typical_norm is not None and seen.typical_norm > 0 and not seen.bad_norms:
-        yield Clue("gradients are alive", -STRONG if seen.zero_loss else -FAIR, seen.where.get("start", ""))
+        yield Clue("gradients are alive", -STRONG if seen.zero_loss else -FAIR, seen.at("start"))
 
 
 RULE = Rule(
     code="SF216",
-    slug="loss-collapse",
     severity="warning",
-    title="The loss is stuck at one value.",
     fix="inspect one batch: unmasked labels, finite logits, a loss that requires grad, a rate above 0",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
 )

@@ -30,34 +30,26 @@ A new phase (longer sequences, other data, unfrozen layers, a curriculum) lifts 
 reinforcement learning the loss does not measure progress. A value that is logged as a sum grows with the batch.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a finite loss that ends far above its best."""
     seen = facts.symptoms
     if not seen.diverges or seen.best_loss is None or seen.last_loss is None:
         return
-    where = seen.where.get("largest_loss", "")
+    where = seen.at("largest_loss")
     yield Clue(f"the loss was {seen.best_loss:.4g} and ends at {seen.last_loss:.4g}", STRONG, where)
     if seen.norm_growth >= 3:
         yield Clue(f"the gradient norm grew to {seen.norm_growth:.3g}x its lowest", HINT, where)
     if seen.points >= 20:
-        yield Clue(f"over {seen.points} points", HINT, seen.where.get("start", ""))
+        yield Clue(f"over {seen.points} points", HINT, seen.at("start"))
 
 
 RULE = Rule(
     code="SF215",
-    slug="loss-diverging",
     severity="warning",
-    title="The loss climbed far above its best and stays there.",
     fix="return to a checkpoint from before the rise and lower the learning rate; clip gradients at 1.0",
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
 )

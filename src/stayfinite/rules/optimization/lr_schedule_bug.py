@@ -37,17 +37,13 @@ Cosine with restarts, cyclic and one-cycle schedules rise again by design; layer
 was set.
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.optimization.planned_rate import departure
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 RISES_BY_DESIGN = r"restart|cycl|onecycle|one_cycle|triangular|\bwsd\b|plateau|noam_hold|tri_stage"
 BEYOND_END = r"tried to step \d+ times|number of total steps is \d+"
@@ -73,13 +69,9 @@ VANISHED = 1e-8
 """Ratio to the initial rate that no schedule should reach."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a scheduler's error, or a logged rate of an impossible shape."""
-    yield from planned(facts, "plan.schedule")
-    yield from planned(facts, "plan.warmup_too_long", mild=True)  # training continues at a lower rate
-    beyond = facts.said(BEYOND_END)
-    if beyond is not None:
-        yield Clue(beyond.text, PROOF, beyond.where)
+    yield from quote(facts.said(BEYOND_END), PROOF)
     refused = facts.said(CANNOT_BE_BUILT)
     divided = facts.said(r"ZeroDivisionError") if facts.said(IN_A_SCHEDULE) is not None else None
     if (wrong := refused or divided) is not None:
@@ -89,12 +81,12 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if order is not None:
         skipped = facts.context.half is not None or facts.symptoms.skipped > 0
         yield Clue(order.text, HINT / 2 if skipped else FAIR, order.where, risk=True)
-    stopped = facts.said(r"the learning rate is (?:nan|-?inf) at step \d+")
-    if stopped is not None:
-        yield Clue(stopped.text, PROOF, stopped.where)
-    still = facts.symptoms.said("rate still") or facts.symptoms.said("rate off")
-    if still is not None:
-        yield Clue(f"reported: the rate does not follow its schedule: {still.text[:100]}", STRONG, still.where)
+    yield from quote(facts.said(r"the learning rate is (?:nan|-?inf) at step \d+"), PROOF)
+    yield from quote(
+        facts.symptoms.said("rate still") or facts.symptoms.said("rate off"),
+        STRONG,
+        "reported: the rate does not follow its schedule: {:.100}",
+    )
     spent_early = facts.symptoms.said("rate 0")
     if spent_early is not None and re.search(_FALLS_TO_ZERO, spent_early.text, re.IGNORECASE):
         yield Clue(
@@ -108,15 +100,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         and 0 < now.value < VANISHED * start
     ):
         yield Clue(f"the rate fell from {start:g} to {now.value:.2g}", STRONG + HINT, now.where)
-    spent = facts.symptoms.contradicted("rate spent")
-    if spent is not None:
-        yield Clue(f"{spent.text}: its schedule is shorter than the run", STRONG + HINT)
-    never = _unreachable(facts)
-    if never is not None:
-        yield Clue(f"this branch of the schedule is never taken: {never[1].strip()}", STRONG + HINT, never[0])
-    dead = facts.said(DEAD_RATE)
-    if dead is not None:
-        yield Clue(f"a rate of no effect: {dead.text.strip()}", STRONG + HINT, dead.where)
+    yield from quote(
+        facts.symptoms.contradicted("rate spent"), STRONG + HINT, "{}: its schedule is shorter than the run"
+    )
+    yield from quote(_unreachable(facts), STRONG + HINT, "this branch of the schedule is never taken: {}")
+    yield from quote(facts.said(DEAD_RATE), STRONG + HINT, "a rate of no effect: {}")
     yield from _shape(facts, sick)
     off = departure(facts)
     if off is not None:
@@ -130,10 +118,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue("DeepSpeed's config may define its own schedule", HINT, facts.context.deepspeed.where, risk=True)
 
 
-def _unreachable(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of an `elif epoch >= 160` after `if epoch >= 120`, before a line that sets the rate."""
+def _unreachable(facts: Facts) -> Line | None:
+    """An `elif epoch >= 160` after `if epoch >= 120`, before a line that sets the rate."""
     before: re.Match[str] | None = None
-    hidden: tuple[str, str] | None = None
+    hidden: Line | None = None
     for where, text in facts.lines:
         found = _BRANCH.match(text)
         if hidden is not None and _SETS_RATE.search(text):
@@ -143,12 +131,12 @@ def _unreachable(facts: Facts) -> tuple[str, str] | None:
         hidden = None
         if found[1] == "elif" and before is not None and found.group(2, 3) == before.group(2, 3):
             covered = int(found[4]) - int(before[4])
-            hidden = (where, text) if (covered >= 0 if found[3][0] == ">" else covered <= 0) else None
+            hidden = Line(where, text) if (covered >= 0 if found[3][0] == ">" else covered <= 0) else None
         before = found
     return None
 
 
-def _shape(facts: Facts, sick: bool) -> Iterator[Clue]:
+def _shape(facts: Facts, sick: bool) -> Clues:
     by_design = facts.mentioned(RISES_BY_DESIGN) is not None
     for run in facts.runs:
         broken = next((row for row in run.column("lr") if not math.isfinite(row[1])), None)
@@ -189,22 +177,14 @@ def _second_rise(rows: list[tuple[float, float, int]]) -> tuple[float, float, in
 
 RULE = Rule(
     code="SF203",
-    slug="lr-schedule-bug",
-    severity="error",
-    title="The learning rate does not follow its schedule.",
     fix="step the schedule once per update, after the optimizer, and set its length in that unit",
-    judge=judge,
-    page=__doc__,
     proofs={
+        # How the schedule, run ahead without training, breaks its shape; empty if not.
         "schedule.breaks_shape": "the schedule is broken: {}",
+        # Learning rates of the optimizer, where one is not finite.
         "optimizer.lr_not_finite": "the learning rate is NaN or inf: {}",
     },
-    prior=-4.0,
     beats=("lr-zero", "lr-too-low", "loss-diverging"),
-    observes={
-        "schedule.breaks_shape": "how the schedule, run ahead without training, breaks its shape; empty if not",
-        "plan.schedule": REMARKS,
-        "plan.warmup_too_long": REMARKS,
-        "optimizer.lr_not_finite": "learning rates of the optimizer, where one is not finite",
-    },
+    plans={"plan.schedule": PROOF},
+    mild_plans={"plan.warmup_too_long": PROOF},
 )

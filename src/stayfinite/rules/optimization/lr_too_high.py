@@ -48,16 +48,13 @@ falls to next to 0 right before NaN is log(0) or a division by it (SF601): a rat
 single spike that recovers is a hard batch (SF213).
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_limits import highest, too_high
 from stayfinite.rules.optimization.rates import set_too_high
 from stayfinite.rules.precision.half_range import half_of
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote, reaches
 from stayfinite.rules.signs.course import fell_apart
 from stayfinite.rules.signs.going_bad import at_first_step, began_well, told_climb, weights_survived, went_bad
 from stayfinite.rules.signs.loss_parts import blown_up_part, lost_part, vanished_part
@@ -71,11 +68,11 @@ LARGE_UPDATE = 0.1
 """Update over weight; about 1e-3 in a healthy run."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a climb before the end, a rate too high for optimizer or batch; against: a loss that never was good."""
-    ratio = facts.seen("update_ratio.largest")
-    if ratio is not None and float(ratio.value) > LARGE_UPDATE:
-        yield Clue(f"an update is {float(ratio.value):.3g} times its weight", STRONG + HINT, ratio.where)
+    yield from reaches(
+        facts, "update_ratio.largest", LARGE_UPDATE, "an update is {:.3g} times its weight", STRONG + HINT
+    )
     plan = facts.seen("plan.rate")
     if plan is not None and (text := too_high(plan.value)):
         limit = highest(plan.value)
@@ -98,28 +95,25 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if broken is None and not (seen.diverges or seen.explodes or seen.absurd or seen.swings):
         return
     if seen.swings:
-        yield Clue("the loss jumps up and down by large factors", FAIR + HINT, seen.where.get("start", ""))
-    where = broken[1] if broken is not None else seen.where.get("largest_loss", "")
+        yield Clue("the loss jumps up and down by large factors", FAIR + HINT, seen.at("start"))
+    where = broken.where if broken is not None else seen.at("largest_loss")
     if seen.absurd and not _starts_huge(facts):
         text = "the loss is absurdly large after earlier steps"
         yield Clue(text, 3.0, seen.where.get("largest_loss", where))
     elif seen.explodes and not _starts_huge(facts) and vanished_part(facts) is None:  # where one wins, the other loses
         yield Clue(_climb(facts), _weight_of_climb(facts, broken is not None), seen.where.get("largest_loss", where))
-    part = blown_up_part(facts)
-    if part is not None:
-        yield Clue(part[0], FAIR + HINT, part[1])
+    yield from quote(blown_up_part(facts), FAIR + HINT)
     diverged = facts.said(
         r"loss became infinite or nan|training has diverged|loss is probably exploding|loss explod|try (?:lowering|"
         r"reducing) the learning rate"
     )
-    if diverged is not None:
-        yield Clue(diverged.text, FAIR, diverged.where)
+    yield from quote(diverged, FAIR)
     if seen.diverges and broken is None:
-        yield Clue("the loss ends far above its earlier level", FAIR, seen.where.get("largest_loss", ""))
+        yield Clue("the loss ends far above its earlier level", FAIR, seen.at("largest_loss"))
     healthy = began_well(facts)
     if broken is not None and healthy is not None:
         unexplained = facts.context.precision is None and half_of(facts) is None and seen.good_before < LONG_HEALTH
-        yield Clue(f"{broken[0]}, and {healthy}", FAIR if unexplained else HINT, where)
+        yield Clue(f"{broken.text}, and {healthy}", FAIR if unexplained else HINT, where)
     if seen.lr_at_bad is not None and seen.first_lr is not None and 0 < 1.2 * seen.first_lr < seen.lr_at_bad:
         yield Clue(f"the rate was still rising, to {seen.lr_at_bad:g}", 1.5 * HINT, where)
     yield from high
@@ -131,22 +125,21 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from _against(facts, where, healthy is not None)
 
 
-def _thrown_out(facts: Facts) -> Iterator[Clue]:
+def _thrown_out(facts: Facts) -> Clues:
     """Finite, and beyond return: outputs that are saturated, or answers at random with a batch of one row."""
     seen = facts.symptoms
     saturated, guesses = seen.contradicted("saturated"), seen.contradicted("random order")
-    if saturated is not None:
-        yield Clue(f"{saturated.text}; large updates drive them there", FAIR + HINT, seen.where.get("start", ""))
+    yield from quote(saturated, FAIR + HINT, "{}; large updates drive them there", where=seen.at("start"))
     single = facts.mentioned(r"\bbatch[-_ ]?size\W{1,3}[12]\b(?!\d)")
     if (guesses is not None or seen.chance is not None) and single is not None:
-        yield Clue(f"a gradient of one or two rows at a rate for many ({single[1].strip()[:60]})", 3.0, single[0])
+        yield Clue(f"a gradient of one or two rows at a rate for many ({single.text.strip()[:60]})", 3.0, single.where)
 
 
-def _fell_apart(facts: Facts, high: list[Clue]) -> Iterator[Clue]:
+def _fell_apart(facts: Facts, high: list[Clue]) -> Clues:
     """For a finite run: a loss that got worse again, and a rate that is too high."""
     apart = fell_apart(facts)
     if apart is not None:
-        yield Clue(apart[0], 3.5, apart[1])
+        yield Clue(apart.text, 3.5, apart.where)
         yield from high
 
 
@@ -166,26 +159,23 @@ def _weight_of_climb(facts: Facts, lost: bool) -> float:
     return 3.0 if seen.loss_growth >= 4 and seen.good_before >= 2 else FAIR
 
 
-def _against(facts: Facts, where: str, healthy: bool) -> Iterator[Clue]:
+def _against(facts: Facts, where: str, healthy: bool) -> Clues:
     seen = facts.symptoms
     if at_first_step(facts):
         yield Clue("the first loss, before any update, is already NaN or inf", -STRONG, where)
     if _starts_huge(facts):
-        yield Clue("the first loss, before any update, is already huge", -3.0, seen.where.get("start", ""))
+        yield Clue("the first loss, before any update, is already huge", -3.0, seen.at("start"))
     if seen.lr_at_bad is not None and seen.lr_at_bad == 0:
         yield Clue("the learning rate is 0 where it breaks", -STRONG, where)
     if weights_survived(facts):
         yield Clue("after NaN the loss returns to its former level: the weights are intact", REFUTED, where)
-    vanished = vanished_part(facts)
-    if vanished is not None:
-        yield Clue(f"{vanished[0]}; updates that are too large make a loss rise", AGAINST, vanished[1])
-    alone = lost_part(facts)
-    if alone is not None and not seen.explodes:
-        yield Clue(alone[0], -2.5, alone[1])
+    yield from quote(vanished_part(facts), AGAINST, "{}; updates that are too large make a loss rise")
+    if not seen.explodes:
+        yield from quote(lost_part(facts), -2.5)
     if seen.zero_loss and not seen.good_losses and not healthy:
-        yield Clue("no logged loss was above 0", AGAINST, seen.where.get("first_zero", ""))
+        yield Clue("no logged loss was above 0", AGAINST, seen.at("first_zero"))
     if seen.bad_evals and not seen.bad and not seen.bad_losses:
-        yield Clue("only the evaluation is NaN or inf", AGAINST, seen.where.get("bad_eval", ""))
+        yield Clue("only the evaluation is NaN or inf", AGAINST, seen.at("bad_eval"))
     rate = seen.largest_lr
     if rate is not None and 0 < rate < 1e-6:
         yield Clue(f"the learning rate is only {rate:g}", AGAINST, where)
@@ -201,15 +191,10 @@ def _starts_huge(facts: Facts) -> bool:
 
 RULE = Rule(
     code="SF201",
-    slug="lr-too-high",
-    severity="error",
-    title="The learning rate is too high: updates overshoot until training breaks.",
     fix=(
         "divide the learning rate by 10 (or scale it to the batch size), warm up over a few hundred steps, clip "
         "gradients at 1.0"
     ),
-    judge=judge,
-    page=__doc__,
     prior=-3.0,
     beats=("nan-loss", "loss-diverging", "exploding-gradient", "nan-weights", "no-warmup"),
     observes={

@@ -30,13 +30,9 @@ work at 1e-6 and below: look at the rewards, not at the loss. In bf16 weights, u
 usual (SF107).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_limits import too_low
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.course import stands_still
 
 TINY_UPDATE = 1e-6
@@ -46,7 +42,7 @@ TINY_RATE = 2e-7
 """At this rate Adam changes a weight of 0.02 by less than 1e-5 of it per step."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: tiny measured updates; in a log, a flat loss with a tiny nonzero rate."""
     ratio = facts.seen("update_ratio.largest")
     if ratio is not None and 0 < float(ratio.value) < TINY_UPDATE:
@@ -70,25 +66,20 @@ def judge(facts: Facts) -> Iterator[Clue]:
     )
     if not still or rate is None or rate <= 0:
         return
-    yield Clue("the loss does not move", FAIR, seen.where.get("start", ""))
-    where = facts.context.lr.where if facts.context.lr is not None else seen.where.get("start", "")
+    yield Clue("the loss does not move", FAIR, seen.at("start"))
+    where = facts.context.lr.where if facts.context.lr is not None else seen.at("start")
     if rate <= TINY_RATE:
         yield Clue(f"the learning rate is at most {rate:g}", FAIR + HINT, where)
     else:
         yield Clue(f"a learning rate of {rate:g} is usual", AGAINST, where)
     if seen.typical_norm is not None and seen.typical_norm > 0:
-        yield Clue("gradients are alive", HINT, seen.where.get("start", ""))
+        yield Clue("gradients are alive", HINT, seen.at("start"))
 
 
 RULE = Rule(
     code="SF204",
-    slug="lr-too-low",
     severity="warning",
-    title="The learning rate is too low to learn anything.",
     fix="raise the learning rate tenfold until the loss moves, and shorten the warmup",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("loss-collapse",),
     observes={
         "learning.falls_at_higher": "factor of the rate at which a stalled training falls clearly",

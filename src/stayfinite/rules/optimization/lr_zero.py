@@ -31,35 +31,32 @@ The first line of a warmup and the last line of a decay to zero are right. A rat
 0.000000`) may be 1e-7. Frozen parameter groups may have rate 0 by intent.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 OFTEN = 4
 """More lines than the start of a warmup has."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: zero on many lines with live gradients; weak if the run failed for another reason."""
     probed = facts.seen("optimizer.lr")
     if probed is not None and float(probed.value) == 0:
         yield Clue("the optimizer's learning rate is 0 after warmup's first steps", PROOF, probed.where)
-    yield from planned(facts, "plan.lr_zero")
     seen, lr = facts.symptoms, facts.context.lr
     if lr is not None and lr.value == 0:
         yield Clue(f"set to 0 in the settings ({lr.text})", STRONG, lr.where, risk=not seen.flat)
-    factor = facts.mentioned(r"\b\w*LR\([^)]*\bgamma ?= ?0(?:\.0*)?\s*[,)]")
-    if factor is not None:
-        yield Clue(f"a schedule that multiplies the rate by 0: {factor[1].strip()[:100]}", STRONG, factor[0], risk=True)
+    yield from quote(
+        facts.mentioned(r"\b\w*LR\([^)]*\bgamma ?= ?0(?:\.0*)?\s*[,)]"),
+        STRONG,
+        "a schedule that multiplies the rate by 0: {:.100}",
+        risk=True,
+    )
     if seen.lrs > 1 and not seen.zero_lrs:
         yield Clue("no logged learning rate is 0", REFUTED)
     if not seen.lr_zero:
         return
-    where = seen.where.get("zero_lr", "")
+    where = seen.at("zero_lr")
     if seen.zero_lrs == seen.lrs:
         yield Clue(f"the learning rate is 0 at all {seen.lrs} points", STRONG if seen.lrs >= 3 else FAIR + HINT, where)
     if seen.good_losses and seen.good_losses >= seen.bad:
@@ -68,12 +65,8 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF202",
-    slug="lr-zero",
-    severity="error",
-    title="The learning rate is 0: nothing is learned.",
     fix="set a learning rate, and give the schedule the true number of warmup and total steps",
-    judge=judge,
-    page=__doc__,
     beats=("loss-collapse", "lr-too-low"),
-    observes={"optimizer.lr": "the learning rate that the optimizer uses", "plan.lr_zero": REMARKS},
+    observes={"optimizer.lr": "the learning rate that the optimizer uses"},
+    plans={"plan.lr_zero": PROOF},
 )

@@ -27,14 +27,9 @@ Norms that are large and even are a matter of scale, not of clipping. A NaN norm
 comes from.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.loop_code import CLIP, calls, shows_a_loop
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.course import lone_spike
 from stayfinite.rules.signs.going_bad import went_bad
 
@@ -49,9 +44,8 @@ FEW_LINES = 8
 """In a config this short, every line was chosen on purpose."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: clipping off, and a gradient norm far above the others before the loss fails."""
-    yield from planned(facts, "plan.clipping_off", STRONG + HINT)
     seen, clip = facts.symptoms, facts.context.clip
     off = clip is not None and clip.value == 0
     absent = shows_a_loop(facts) and not calls(facts, CLIP)
@@ -66,9 +60,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     if broken is None and not (seen.diverges or seen.absurd or seen.swings):
         return
     if broken is not None and (off or spoken is not None):
-        yield Clue(broken[0], HINT, broken[1])
+        yield Clue(broken.text, HINT, broken.where)
     if broken is not None and off and len(facts.settings.notes) <= FEW_LINES:
-        yield Clue("and it is one of the few settings mentioned", HINT, broken[1])
+        yield Clue("and it is one of the few settings mentioned", HINT, broken.where)
     if (
         seen.largest_norm is not None
         and seen.typical_norm is not None
@@ -77,25 +71,20 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue(
             f"gradient norm {seen.largest_norm:.4g} (typical {seen.typical_norm:.4g})",
             FAIR + HINT,
-            seen.where.get("first_bad", ""),
+            seen.at("first_bad"),
         )
     elif seen.norm_growth >= SPIKE or lone_spike(facts) is not None:
-        yield Clue("the gradient norm jumps before the end", FAIR, seen.where.get("first_bad", ""))
+        yield Clue("the gradient norm jumps before the end", FAIR, seen.at("first_bad"))
     elif seen.largest_norm is not None and seen.points >= 5:
-        yield Clue("every logged gradient norm is normal", AGAINST, seen.where.get("start", ""))
+        yield Clue("every logged gradient norm is normal", AGAINST, seen.at("start"))
     if seen.explodes and seen.good_before >= 2:
-        yield Clue("the run explodes after a good start", HINT, seen.where.get("first_bad", ""))
+        yield Clue("the run explodes after a good start", HINT, seen.at("first_bad"))
 
 
 RULE = Rule(
     code="SF206",
-    slug="no-clipping",
     severity="warning",
-    title="Gradients are not clipped: one huge gradient can ruin the weights.",
     fix="clip the gradient norm at 1.0 (max_grad_norm=1.0, gradient_clip_val=1.0, clip_grad_norm_)",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("nan-loss", "loss-diverging", "exploding-gradient"),
-    observes={"plan.clipping_off": REMARKS},
+    plans={"plan.clipping_off": STRONG + HINT},
 )

@@ -30,29 +30,23 @@ Fine-tuning at 1e-5 often does well without warmup. SGD needs it for large batch
 very first step has another cause.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule
 from stayfinite.rules.signs.going_bad import went_bad
 
 EARLY_STEPS = 300
 """Steps within which a missing warmup shows."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: warmup disabled, and an explosion early in the run."""
-    yield from planned(facts, "plan.no_warmup", STRONG + HINT)
     seen, warmup, broken = facts.symptoms, facts.context.warmup, went_bad(facts)
     if warmup is None or warmup.value != 0 or (broken is None and not seen.diverges):
         return
     first = seen.first_bad
     step = first.step if first is not None else None
     yield Clue(f"there is no warmup ({warmup.text})", FAIR, warmup.where, risk=True)
-    where = seen.where.get("first_bad", seen.where.get("largest_loss", ""))
+    where = seen.at("first_bad", "largest_loss")
     if step is not None and 1 < step <= EARLY_STEPS and seen.good_before >= 1:
         yield Clue(f"the run breaks at step {step:.0f}", FAIR, where)
     elif step is not None and 1 < step <= EARLY_STEPS and step != (first.epoch if first is not None else None):
@@ -64,13 +58,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF205",
-    slug="no-warmup",
-    observes={"plan.no_warmup": REMARKS},
     severity="warning",
-    title="Training starts at the full learning rate and breaks in its first steps.",
     fix="warm up the learning rate over a few hundred steps (warmup_steps=500)",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("nan-loss", "loss-diverging", "exploding-gradient"),
+    plans={"plan.no_warmup": STRONG + HINT},
 )

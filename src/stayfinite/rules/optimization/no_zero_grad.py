@@ -26,32 +26,21 @@ Accumulating over a few batches by intent is the same thing, bounded. The norm m
 steps on one batch.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import in_script
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.optimization.loop_code import (
-    BACKWARD,
-    LOOP,
-    STEP,
-    ZERO,
-    calls,
-    learns_nothing,
-    shows_a_loop,
-)
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.optimization.loop_code import BACKWARD, LOOP, STEP, ZERO, calls, learns_nothing, shows_a_loop
 from stayfinite.rules.optimization.rates import optimizer_of
-from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _ADAPTIVE = lazy_regex(r"adam|rmsprop|lamb|adafactor|lion", re.IGNORECASE)
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a loop without the call, or a gradient that grows by the fresh one each step."""
     done_elsewhere = facts.settings.search(
         r"\bTrainer\(|deepspeed\.initialize|engine\.step|LightningModule|TrainingArguments|"
@@ -70,12 +59,10 @@ def judge(facts: Facts) -> Iterator[Clue]:
                 # Adam's steps stay bounded by the rate: it learns, but worse.
                 mild = not facts.runs and _ADAPTIVE.search(optimizer_of(facts)) is not None
                 yield Clue(text, STRONG + FAIR if program else STRONG + HINT, step.where, mild=mild)
-    slope = _growth_of_norms(facts)
-    if slope is not None:
-        yield Clue(slope[0], FAIR, slope[1])
+    yield from quote(_growth_of_norms(facts), FAIR)
 
 
-def _growth_of_norms(facts: Facts) -> tuple[str, str] | None:
+def _growth_of_norms(facts: Facts) -> Line | None:
     """A gradient norm proportional to the steps: a log-log slope near 1, almost without a fall."""
     for run in facts.runs:
         rows = [
@@ -87,18 +74,14 @@ def _growth_of_norms(facts: Facts) -> tuple[str, str] | None:
         falls = sum(later[1] < earlier[1] for earlier, later in itertools.pairwise(rows))
         steps = (last[0] + 1) / (first[0] + 1)
         if steps >= 8 and falls <= len(rows) // 5 and 0.7 <= math.log(last[1] / first[1]) / math.log(steps) <= 1.4:
-            return f"the gradient norm grows with the steps, from {first[1]:.4g} to {last[1]:.4g}", run.where(last[2])
+            return Line(
+                run.where(last[2]), f"the gradient norm grows with the steps, from {first[1]:.4g} to {last[1]:.4g}"
+            )
     return None
 
 
 RULE = Rule(
     code="SF208",
-    slug="no-zero-grad",
-    severity="error",
-    title="Gradients are never cleared and accumulate.",
     fix="call optimizer.zero_grad() once per update",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("lr-too-high", "exploding-gradient", "loss-diverging", "nan-loss", "no-clipping"),
 )

@@ -36,16 +36,12 @@ Frozen parts are missing on purpose. A `No inf checks` assertion also comes when
 see 4xx.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.optimization.loop_code import calls
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 EMPTY = r"optimizer got an empty parameter list|no parameters? to optimize|empty param(?:eter)? (?:list|group)"
 NOT_LEAF = r"can'?t optimize a non-leaf tensor"
@@ -60,9 +56,8 @@ CHANGED = lazy_regex(
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: torch's errors, parameters that do not change, or an optimizer built before the model changed."""
-    yield from planned(facts, "plan.value_head")
     missing = facts.seen("optimizer.missing_parameters")
     if missing is not None and missing.value:
         named = missing.value if isinstance(missing.value, int) else len(missing.value)
@@ -72,41 +67,31 @@ def judge(facts: Facts) -> Iterator[Clue]:
             text = f"it holds {strangers.value} tensors of another model: built before the model was moved or replaced"
             yield Clue(text, HINT, strangers.where)
     for pattern, weight in ((EMPTY, FAIR), (NOT_LEAF, STRONG + FAIR), (NO_CHECKS, STRONG), (NOT_SHARDED, PROOF)):
-        refusal = facts.said(pattern)
-        if refusal is not None:
-            yield Clue(refusal.text, weight, refusal.where)
+        yield from quote(facts.said(pattern), weight)
     by_name = facts.mentioned(r"named_parameters\(\)[^\n]{0,60}\bif\b[^\n]{0,40}(?:\bin\b|startswith|endswith|==)")
-    if facts.said(EMPTY) is not None and by_name is not None and "requires_grad" not in by_name[1]:
-        yield Clue(f"parameters are selected by a name that none has ({by_name[1].strip()})", STRONG, by_name[0])
-    early = _built_too_early(facts)
-    if early is not None:
-        yield Clue(f"the model changes after the optimizer is built ({early[1]})", STRONG, early[0], risk=True)
+    if facts.said(EMPTY) is not None and by_name is not None and "requires_grad" not in by_name.text:
+        yield Clue(f"parameters are selected by a name that none has ({by_name.text.strip()})", STRONG, by_name.where)
+    yield from quote(_built_too_early(facts), STRONG, "the model changes after the optimizer is built ({})", risk=True)
 
 
-def _built_too_early(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of a line that adds parameters after the optimizer was built."""
+def _built_too_early(facts: Facts) -> Line | None:
+    """A line that adds parameters after the optimizer was built."""
     built = calls(facts, BUILT)
     owner = re.search(r"(\w+)\.parameters\(", built[-1].text) if built else None
     made_anew = rf"|^\s*{owner[1]}\s*=\s*(?:\w+\.)*[A-Z]\w*\(" if owner is not None else ""
     changed = calls(facts, re.compile(CHANGED.pattern + made_anew))
     if not built or not changed or changed[-1].order <= built[-1].order:
         return None
-    return changed[-1].where, changed[-1].text
+    return Line(changed[-1].where, changed[-1].text)
 
 
 RULE = Rule(
     code="SF211",
-    slug="params-not-in-optimizer",
-    severity="error",
-    title="Trainable parameters are in no optimizer and never change.",
     fix="build the optimizer after loading, adding adapters to, moving and wrapping the model",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("loss-collapse", "lr-too-low", "nan-loss", "params-frozen"),
     observes={
         "optimizer.missing_parameters": "the names (or the number) of trainable parameters that no optimizer holds",
-        "plan.value_head": REMARKS,
         "optimizer.strangers": "how many tensors the optimizer holds that are not the model's",
     },
+    plans={"plan.value_head": PROOF},
 )

@@ -25,31 +25,23 @@ rate, twice the decay, moments that are advanced twice with the same gradient.
 Two optimizers that share a parameter on purpose (alternating objectives) are two lists; each of them has it once.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the groups, or torch's warning."""
     said = facts.said(
         r"parameter group with duplicate parameters|some parameters appear in more than one parameter group"
     )
-    if said is not None:
-        yield Clue(said.text, PROOF if facts.symptoms.trouble else PROOF - 2.0, said.where)
+    yield from quote(said, PROOF if facts.symptoms.trouble else PROOF - 2.0)
 
 
 RULE = Rule(
     code="SF220",
-    slug="params-twice",
-    severity="error",
-    title="The optimizer holds a parameter twice and updates it twice per step.",
     fix="use model.named_parameters(), which lists a tied weight once, and put each into exactly one group",
-    judge=judge,
-    page=__doc__,
-    proofs={"optimizer.twice": "in the optimizer more than once: {}"},
-    observes={"optimizer.twice": "names of parameters that the optimizer's groups hold more than once, a list"},
+    proofs={
+        # Names of parameters that the optimizer's groups hold more than once, a list.
+        "optimizer.twice": "in the optimizer more than once: {}",
+    },
 )

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.known import Known, number_in
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, quote
 from stayfinite.rules.signs.going_bad import went_bad
 
 DETECTION = (
@@ -67,7 +67,7 @@ def set_too_high(facts: Facts) -> Iterator[Clue]:
     limits = _LIMITS["adam" if adam else "sgd" if detection or "sgd" in optimizer.lower() else ""]
     known = rate_of(facts)
     rate = float(known.value) if known is not None else seen.largest_lr
-    where = known.where if known is not None else seen.where.get("first_bad", "")
+    where = known.where if known is not None else seen.at("first_bad")
     if rate is not None and not _OWN_SCALE.search(optimizer):
         weight = next((weight for limit, weight in limits if rate >= limit), 0.0)
         if not weight and context.family is not None and context.adapters is None and rate >= 2e-4:
@@ -86,13 +86,13 @@ def set_too_high(facts: Facts) -> Iterator[Clue]:
         if (parts := _all_parts_lost(facts)) is not None:
             yield Clue("all parts of the detection loss break together", HINT, parts)
         if (several := _devices(facts)) is not None:
-            yield Clue(f"the number of GPUs is mentioned ({several[1]})", HINT / 2, several[0], risk=True)
+            yield Clue(f"the number of GPUs is mentioned ({several.text})", HINT / 2, several.where, risk=True)
     sample = facts.mentioned(r"\blearningRates?PerSample\s*=\s*(?:0?\.[01-9]\d*|[1-9])")
-    if sample is not None and re.search(r"=\s*(?:0?\.(?:0[1-9]|[1-9])|[1-9])", sample[1]):
-        yield Clue(f"the rate is multiplied by the batch: {sample[1].strip()[:60]}", FAIR, sample[0], risk=True)
-    less = _smaller_batch(facts, detection)
-    if less is not None:
-        yield Clue(f"the batch is smaller than the recipe's ({less[1]})", FAIR + HINT, less[0], risk=True)
+    if sample is not None and re.search(r"=\s*(?:0?\.(?:0[1-9]|[1-9])|[1-9])", sample.text):
+        yield Clue(f"the rate is multiplied by the batch: {sample.text.strip()[:60]}", FAIR, sample.where, risk=True)
+    yield from quote(
+        _smaller_batch(facts, detection), FAIR + HINT, "the batch is smaller than the recipe's ({})", risk=True
+    )
     for known, what in ((context.clip, "gradients are not clipped"), (context.warmup, "there is no warmup")):
         if known is not None and known.value == 0:
             yield Clue(f"{what} ({known.text})", HINT / 2, known.where, risk=True)
@@ -123,9 +123,9 @@ def _all_parts_lost(facts: Facts) -> str | None:
     return None
 
 
-def _devices(facts: Facts) -> tuple[str, str] | None:
+def _devices(facts: Facts) -> Line | None:
     known = facts.settings.find(*GPUS)
-    return None if known is None else (known.where, f"{known.name}: {known.value}")
+    return None if known is None else Line(known.where, f"{known.name}: {known.value}")
 
 
 def rate_of(facts: Facts) -> Known | None:
@@ -150,18 +150,18 @@ def optimizer_of(facts: Facts) -> str:
     return ""
 
 
-def _smaller_batch(facts: Facts, detection: bool) -> tuple[str, str] | None:
+def _smaller_batch(facts: Facts, detection: bool) -> Line | None:
     for where, text in facts.settings.texts():
         for before, after in _LESS.findall(text):
             smaller = int(before) < int(after) if "instead of" in text.lower() else int(after) < int(before)
             if smaller:
-                return where, text.strip()
+                return Line(where, text.strip())
     if not detection:
         return None
     few = facts.settings.find(*GPUS)
     if few is not None and number_in(few.value) in (1.0, 2.0):
-        return few.where, f"{few.name}: {few.value}"
+        return Line(few.where, f"{few.name}: {few.value}")
     found = facts.mentioned(r"\b(?:single|one|only 1|1x?) ?gpu\b")
     # `a single GPU is fine` is about another run.
-    elsewhere = found is not None and any(world.text == found[1].strip() for world in facts.reported_experiments)
+    elsewhere = found is not None and any(world.text == found.text.strip() for world in facts.reported_experiments)
     return None if elsewhere else found

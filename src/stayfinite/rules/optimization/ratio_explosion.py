@@ -27,31 +27,12 @@ Single large ratios in the first steps are noise. Losses that clip per sequence 
 tokens from the start: a high share that does not rise is not judged.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from stayfinite.core.post_training.signs import RATIO_EXPLOSION
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: a mean ratio far from 1, a maximum in the thousands, mostly clipped ratios, or a plan without a clip."""
-    yield from planned(facts, "plan.unclipped")
-    yield from seen_in_log(facts, RATIO_EXPLOSION)
-
+from stayfinite.rules.rule import PROOF, Rule
 
 RULE = Rule(
     code="SF244",
-    slug=RATIO_EXPLOSION,
-    severity="error",
-    title="Importance ratios explode: samples are stale or from another model.",
     fix="resample more often, take fewer updates per batch, lower the learning rate, cap the ratios",
-    judge=judge,
-    page=__doc__,
-    observes={"plan.unclipped": REMARKS},
     beats=("kl-runaway", "reward-falls"),
+    signals=True,
+    plans={"plan.unclipped": PROOF},
 )

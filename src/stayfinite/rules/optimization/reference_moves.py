@@ -26,30 +26,11 @@ In the first step policy and reference are equal, and the KL is 0. Loops without
 to move: leave the signal out.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from stayfinite.core.post_training.signs import REFERENCE_MOVES
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import Clue, Rule
-
-
-def judge(facts: Facts) -> Iterator[Clue]:
-    """Clues: a reference that is the policy in code, a KL of exactly 0, or trl's error."""
-    yield from planned(facts, "plan.reference")
-    yield from seen_in_log(facts, REFERENCE_MOVES)
-
+from stayfinite.rules.rule import PROOF, Rule
 
 RULE = Rule(
     code="SF250",
-    slug=REFERENCE_MOVES,
-    severity="error",
-    title="The reference is the policy itself, or trains with it.",
     fix="ref_model = copy.deepcopy(model).eval().requires_grad_(False) before the first step; in trl leave it out",
-    judge=judge,
-    page=__doc__,
-    observes={"plan.reference": REMARKS},
+    signals=True,
+    plans={"plan.reference": PROOF},
 )

@@ -23,20 +23,11 @@ A curriculum that moves to harder prompts lowers the reward by design. Rewards t
 a level over many lines is judged.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
-from stayfinite.core.post_training.signs import REWARD_FALLS
-from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF248",
-    slug=REWARD_FALLS,
     severity="warning",
-    title="The reward fell below half of its best level.",
     fix="return to the checkpoint of the best reward and lower the learning rate; check which signal turned first",
-    judge=partial(seen_in_log, cause=REWARD_FALLS),
-    page=__doc__,
+    signals=True,
 )

@@ -21,20 +21,10 @@ training with it as a reward teaches nothing: every advantage is 0.
 Scores in low precision are equal in the first steps; they are judged after 13 of them.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
-from stayfinite.core.post_training.signs import ONE_SCORE
-from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF251",
-    slug=ONE_SCORE,
-    severity="error",
-    title="The reward model gives every answer the same score.",
     fix="train the score head (modules_to_save), set pad_token_id, and check that chosen and rejected differ",
-    judge=partial(seen_in_log, cause=ONE_SCORE),
-    page=__doc__,
+    signals=True,
 )

@@ -24,23 +24,14 @@ Tasks that score a text of fixed length (a continuation's sentiment) cut every a
 A model that has yet to learn its end begins with many cut answers, and their share falls.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
-from stayfinite.core.post_training.signs import REWARD_ON_TRUNCATED
-from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF243",
-    slug=REWARD_ON_TRUNCATED,
     severity="warning",
-    title="Truncated answers keep their reward.",
     fix=(
         "give truncated answers no reward or mask them (trl: mask_truncated_completions=True), raise the completion "
         "limit"
     ),
-    judge=partial(seen_in_log, cause=REWARD_ON_TRUNCATED),
-    page=__doc__,
+    signals=True,
 )

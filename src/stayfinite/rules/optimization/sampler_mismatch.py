@@ -31,15 +31,8 @@ An asynchronous sampler is some updates behind by design, which adds to the diff
 several nats: the mean is judged.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
-from stayfinite.core.post_training.signs import SAMPLER_MISMATCH
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.post_training import seen_in_log
-from stayfinite.rules.rule import FAIR, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _FORCED = (
     r"\b(?:min_new_tokens|min_length|no_repeat_ngram_size|num_beams)[\"':=\s]{1,4}(?:[2-9]|1\d)|"
@@ -47,28 +40,22 @@ _FORCED = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a mean difference of log-probabilities beyond rounding, or a KL divergence that is said to be negative."""
-    yield from planned(facts, "plan.sampled_otherwise")
-    yield from planned(facts, "plan.dropout_on", mild=True)
-    yield from seen_in_log(facts, SAMPLER_MISMATCH)
     negative = facts.symptoms.said("negative kl")
     if negative is None:
         return
     yield Clue(f"reported: a KL divergence below 0: {negative.text[:100]}", STRONG, negative.where)
-    forced = facts.mentioned(_FORCED)
-    if forced is not None:
-        yield Clue(f"generation is forced away from the policy's own distribution: {forced[1][:80]}", FAIR, forced[0])
+    yield from quote(
+        facts.mentioned(_FORCED), FAIR, "generation is forced away from the policy's own distribution: {:.80}"
+    )
 
 
 RULE = Rule(
     code="SF245",
-    slug=SAMPLER_MISMATCH,
-    severity="error",
-    title="Sampler and trainer differ on the same tokens.",
     fix="compare dtype, temperature, template, dropout and weights of sampler and trainer",
-    judge=judge,
-    page=__doc__,
-    observes={"plan.sampled_otherwise": REMARKS, "plan.dropout_on": REMARKS},
     beats=("ratio-explosion", "kl-runaway", "reward-falls", "entropy-collapse"),
+    signals=True,
+    plans={"plan.sampled_otherwise": PROOF},
+    mild_plans={"plan.dropout_on": PROOF},
 )

@@ -21,21 +21,17 @@ under a condition, as accumulation has it, count how often that is met.
 A program that only measures gradients, as saliency maps and attacks do, calls `backward` and steps nothing on purpose.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF231",
-    slug="step-missing",
-    severity="error",
-    title="Backward or optimizer.step() is never called.",
     fix=(
         "call optimizer.zero_grad(), loss.backward() and optimizer.step(), with parentheses; check any `if` around "
         "the step"
     ),
-    page=__doc__,
-    proofs={"optimizer.call_missing": "{}"},
+    proofs={
+        # Which of backward and step was never called, in words; empty where both were.
+        "optimizer.call_missing": "{}",
+    },
     beats=("lr-too-low", "zero-gradient", "loss-collapse", "params-not-in-optimizer", "detached-loss"),
-    observes={"optimizer.call_missing": "which of backward and step was never called, in words; empty where both were"},
 )

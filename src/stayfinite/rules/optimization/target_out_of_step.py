@@ -26,18 +26,14 @@ model's parameters only.
 A reference that must not move, as the frozen model of DPO or of distillation, stays as it is by design.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF232",
-    slug="target-out-of-step",
-    severity="error",
-    title="A target or EMA copy does not follow the model, or is trained itself.",
     fix="update the copy in place after each step: p_ema.lerp_(p, 1 - decay), or load_state_dict every n steps",
-    page=__doc__,
-    proofs={"model.copy_out_of_step": "{}"},
+    proofs={
+        # Which copy, and what it does instead, in words; empty where it follows.
+        "model.copy_out_of_step": "{}",
+    },
     beats=("metric-stuck",),
-    observes={"model.copy_out_of_step": "which copy, and what it does instead, in words; empty where it follows"},
 )

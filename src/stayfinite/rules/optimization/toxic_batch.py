@@ -30,12 +30,8 @@ Spikes that come more often and higher have another cause: the rate (SF201), Ada
 A row with NaN in it is SF301.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.course import lone_spike
 from stayfinite.rules.signs.going_bad import went_bad
 
@@ -43,7 +39,7 @@ LONG_HEALTH = 50
 """Healthy points after which a sudden end is more likely a batch than a setting."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the batch replayed on good weights; in a log, a lone spike or a sudden end."""
     replayed = facts.seen("worlds.good_weights.spikes")
     if replayed is not None:
@@ -52,39 +48,27 @@ def judge(facts: Facts) -> Iterator[Clue]:
             PROOF if replayed.value else AGAINST * 2,
             replayed.where,
         )
-    spike = lone_spike(facts)
     skipped = facts.said(r"(?:non-?finite|nan) batch")
-    if skipped is not None:
-        yield Clue(skipped.text, FAIR, skipped.where)
+    yield from quote(skipped, FAIR)
     seen, broken = facts.symptoms, went_bad(facts)
-    if spike is not None:
-        yield Clue(
-            spike[0],
-            FAIR if broken is not None or seen.diverges or skipped else HINT / 2,
-            spike[1],
-        )
+    yield from quote(lone_spike(facts), FAIR if broken is not None or seen.diverges or skipped else HINT / 2)
     first = seen.first_bad
     if broken is None or first is None or seen.good_before < LONG_HEALTH:
         return
-    yield Clue(f"{seen.good_before} good points before a sudden end", HINT, broken[1])
+    yield Clue(f"{seen.good_before} good points before a sudden end", HINT, broken.where)
     full_range = facts.context.not_half
     if full_range is not None:
         yield Clue(f"{full_range.value} has enough range ({full_range.text.strip()})", HINT / 2, full_range.where)
     if seen.explodes:
-        yield Clue("the climb before the end took several points", -HINT, broken[1])
+        yield Clue("the climb before the end took several points", -HINT, broken.where)
     if seen.good_after >= 2:
-        yield Clue("good points follow", STRONG / 4, broken[1])
+        yield Clue("good points follow", STRONG / 4, broken.where)
 
 
 RULE = Rule(
     code="SF213",
-    slug="toxic-batch",
     severity="warning",
-    title="One batch derails training; the steps around it are fine.",
     fix="return to a checkpoint before the spike, skip the batches around it, and inspect their rows",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("nan-loss", "loss-diverging", "exploding-gradient"),
     observes={
         "worlds.good_weights.spikes": "whether the batch's loss or gradient is far above the usual on good weights"

@@ -23,30 +23,19 @@ a plain dict.
 A program of one's own may have a setting whose name is close to another one's by chance.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: names close to known ones in a plan, or the parser's error in a log."""
-    yield from planned(facts, "plan.unknown_settings")
     refusal = facts.said(r"error: unrecognized arguments|some specified arguments are not used by the HfArgumentParser")
-    if refusal is not None:
-        yield Clue(refusal.text, STRONG + 1.0, refusal.where)
+    yield from quote(refusal, STRONG + 1.0)
 
 
 RULE = Rule(
     code="SF218",
-    slug="unknown-setting",
     severity="warning",
-    title="A setting has an unknown name.",
     fix="fix the name; the evidence suggests one",
-    judge=judge,
-    page=__doc__,
-    observes={"plan.unknown_settings": REMARKS},
+    plans={"plan.unknown_settings": PROOF},
 )

@@ -25,20 +25,11 @@ In the first updates nothing is explained yet. Where all rewards are equal there
 value is learning.
 """
 
-from __future__ import annotations
-
-from functools import partial
-
-from stayfinite.core.post_training.signs import BLIND_VALUE
-from stayfinite.rules.post_training import seen_in_log
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF247",
-    slug=BLIND_VALUE,
     severity="warning",
-    title="The value function is no better than a constant.",
     fix="check that the value head is in the optimizer; normalize rewards, raise the critic's learning rate",
-    judge=partial(seen_in_log, cause=BLIND_VALUE),
-    page=__doc__,
+    signals=True,
 )

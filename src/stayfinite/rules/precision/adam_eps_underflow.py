@@ -29,15 +29,12 @@ Very small values (1e-15, 1e-30) copied from other code cause it in fp32 too, wh
 With fp32 states 1e-8 is right, whatever precision the forward pass has. bf16 has fp32's range and holds 1e-8.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
 from stayfinite.rules.precision.half_range import half_of, half_weights, overflow_sign
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule
 from stayfinite.rules.signs.going_bad import remark
 
 SMALLEST_HALF = 6e-8
@@ -63,7 +60,7 @@ SENSELESS = 1e-12
 """Too small even for fp32."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: fp16 states with an eps they cannot hold; in settings, a tiny eps with fp16 weights."""
     dtype, probed = facts.seen("optimizer.state_dtype"), facts.seen("optimizer.eps")
     half_states = dtype is not None and str(dtype.value).removeprefix("torch.") in ("float16", "half", "fp16")
@@ -95,9 +92,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
             yield Clue(f"Adam works on them directly ({chosen_adam[1].strip()})", FAIR, chosen_adam[0], risk=True)
         made = remark(facts, MADE_BY_STEP)
         if made is not None:
-            yield Clue(f"the update itself creates the NaN ({made[1].strip()})", FAIR, made[0])
+            yield Clue(f"the update itself creates the NaN ({made.text.strip()})", FAIR, made.where)
             if (fine := remark(facts, GRADIENT_FINE)) is not None:
-                yield Clue(f"from a finite gradient ({fine[1].strip()})", HINT, fine[0])
+                yield Clue(f"from a finite gradient ({fine.text.strip()})", HINT, fine.where)
     elif setting is not None and eps is not None and eps < SENSELESS and adam is not None:
         yield Clue(f"eps {eps:g} is too small to help", FAIR, setting.where, risk=True)
         yield Clue(sign.text, HINT, sign.where)
@@ -116,12 +113,7 @@ def adam_on_half(facts: Facts) -> bool:
 
 RULE = Rule(
     code="SF111",
-    slug="adam-eps-underflow",
-    severity="error",
-    title="Adam's eps rounds to zero in the dtype of its states.",
     fix="keep fp32 weights and states, or raise eps to 1e-6 (1e-4 for fp16 states): adam_epsilon=1e-6",
-    judge=judge,
-    page=__doc__,
     prior=-5.0,
     beats=("nan-loss", "nan-weights", "fp16-overflow", "cannot-overfit-batch"),
     observes={

@@ -37,12 +37,8 @@ Data on another device than the model gives a similar message that names `torch.
 should be.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 DTYPES = r"(?:c10::)?(?:B?Float16|BFloat16|Half|Float|float|double|Double|torch\.\w+)"
 MISMATCH = (
@@ -58,30 +54,25 @@ MISMATCH = (
 )
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: an error about mixed float dtypes, or a probe without any 16-bit operation."""
     ran = facts.seen("autocast.half_operations")
     if ran is not None and ran.value == 0:
         yield Clue("mixed precision is on, but no operation ran in 16 bits", PROOF, ran.where)
     mismatch = facts.said(MISMATCH)
-    if mismatch is not None:
-        yield Clue(mismatch.text, STRONG + HINT, mismatch.where)
-    alone = facts.said(r"not implemented for '(?:Half|c10::Half)'")
-    if alone is not None:
-        yield Clue(f"an operation without fp16 support, common on CPUs: {alone.text}", STRONG, alone.where)
+    yield from quote(mismatch, STRONG + HINT)
+    yield from quote(
+        facts.said(r"not implemented for '(?:Half|c10::Half)'"),
+        STRONG,
+        "an operation without fp16 support, common on CPUs: {}",
+    )
     if mismatch is not None and facts.context.half is not None:
         yield Clue(f"fp16 is on ({facts.context.half.text.strip()})", HINT, facts.context.half.where, risk=True)
 
 
 RULE = Rule(
     code="SF109",
-    slug="autocast-missing",
-    severity="error",
-    title="Tensors of different dtypes meet outside autocast.",
     fix="run forward and loss inside torch.autocast, or use one dtype for model and inputs",
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("environment", "nan-loss"),
     observes={"autocast.half_operations": "how many operations of a step ran in fp16 or bf16"},
 )

@@ -31,12 +31,8 @@ With large learning rates (1e-4 and above, adapters trained from zero) enough up
 frozen bf16 base under fp32 adapters loses nothing.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule, reaches
 
 LOST = 0.5
 """Share of lost updates that is a fault."""
@@ -45,11 +41,9 @@ SMALL_LR = 5e-5
 """Adam's update is about the rate; half a bf16 step at a weight of 0.02 is 4e-5."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: lost updates; in settings, bf16 weights and a small rate with a flat loss."""
-    lost = facts.seen("update.lost_share")
-    if lost is not None and float(lost.value) > LOST:
-        yield Clue(f"{float(lost.value):.0%} of the updates round to 0 in bf16", PROOF, lost.where)
+    yield from reaches(facts, "update.lost_share", LOST, "{:.0%} of the updates round to 0 in bf16", PROOF)
     weights, lr, seen = facts.context.weights, facts.context.lr, facts.symptoms
     pure = facts.settings.search(r"\bbf16-true\b|\bpure[ _-]?bf16\b")
     cast = facts.settings.search(
@@ -62,24 +56,19 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     where, text = pure if pure is not None else (weights.where, weights.text) if weights is not None else ("", "")
     yield Clue(f"weights in bf16 ({text.strip()})", FAIR + HINT if pure is not None else FAIR, where, risk=True)
-    yield Clue("the loss does not move", FAIR, seen.where.get("start", ""))
+    yield Clue("the loss does not move", FAIR, seen.at("start"))
     rate = seen.largest_lr if seen.largest_lr is not None else (float(lr.value) if lr is not None else None)
     if rate is not None and 0 < rate <= SMALL_LR:
         yield Clue(
             f"the learning rate {rate:g} makes updates smaller than bf16 can represent", HINT, lr.where if lr else ""
         )
     if seen.typical_norm is not None and seen.typical_norm > 0:
-        yield Clue("gradients are alive", HINT, seen.where.get("start", ""))
+        yield Clue("gradients are alive", HINT, seen.at("start"))
 
 
 RULE = Rule(
     code="SF107",
-    slug="bf16-lost-updates",
-    severity="error",
-    title="Updates are too small for bf16 weights and are lost.",
     fix="keep the trained weights in fp32 and use bf16 as mixed precision (bf16=True, dtype=torch.float32)",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("lr-too-low", "loss-collapse"),
     observes={

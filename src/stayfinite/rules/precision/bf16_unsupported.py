@@ -36,15 +36,11 @@ On an Ampere card the message means that torch does not see it: look at `torch.c
 the build.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.precision.half_range import WITHOUT_BF16
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
 
 REFUSALS = (
     r"doesn'?t support bf16|bf16.{0,60}(?:is|are) not supported|bf16 mixed precision (?:requires|with)|"
@@ -54,13 +50,11 @@ REFUSALS = (
 WEAKER = r"not implemented for 'BFloat16'|got unsupported ScalarType BFloat16|CUDA_R_16BF"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the library's error is proof; bf16 on an old GPU is a risk."""
     refusal = facts.said(REFUSALS)
-    if refusal is not None:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(refusal, PROOF)
     weaker = facts.said(WEAKER)
-    yield from planned(facts, "plan.card_without_bf16")
     gpu = facts.context.gpu
     old = gpu is not None and re.search(WITHOUT_BF16, gpu.text, re.IGNORECASE) is not None
     if gpu is not None and old and _asked(facts):
@@ -84,12 +78,7 @@ def _asked(facts: Facts) -> bool:
 
 RULE = Rule(
     code="SF108",
-    slug="bf16-unsupported",
-    severity="error",
-    title="bf16 is set on hardware that lacks it.",
     fix="bf16=False; train in fp32, or in fp16 (fp16=True) if it is safe for the model",
-    judge=judge,
-    page=__doc__,
     beats=("environment", "nan-loss", "upstream-bug"),
-    observes={"plan.card_without_bf16": REMARKS},
+    plans={"plan.card_without_bf16": PROOF},
 )

@@ -25,33 +25,21 @@ Switches of two trainings in one file (two models, two stages) do not meet. `fp1
 switch: it concerns the evaluation alone.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import PROOF, Clue, Rule
+from stayfinite.rules.rule import PROOF, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: both switches on in one plan."""
-    yield from planned(facts, "plan.both_halves")
     refusal = facts.said(
         r"at most one of fp16 and bf16 can be true|"
         r"(?:bfloat16|bf16) and (?:float16|fp16) modes? cannot be (?:simultaneously )?enabled"
     )
-    if refusal is not None:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(refusal, PROOF)
 
 
 RULE = Rule(
     code="SF115",
-    slug="both-half-formats",
-    severity="error",
-    title="fp16 and bf16 are both enabled.",
     fix="keep one: bf16=True, fp16=False on Ampere or newer, else fp16 or fp32",
-    judge=judge,
-    page=__doc__,
-    observes={"plan.both_halves": REMARKS},
+    plans={"plan.both_halves": PROOF},
 )

@@ -25,14 +25,9 @@ services get another card from one day to the next.
 FlashAttention 1 runs on Turing (T4, RTX 20). A fork of FlashAttention 2 for Turing exists.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.cards import card_named
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
 
 _REFUSED = (
     r"\b(?:fp8|float8|mxfp8|_scaled_mm|e4m3\w*|fp8e\w+)\b.{0,80}\b(?:not (?:natively )?supported|only supported|"
@@ -43,9 +38,8 @@ _REFUSED = (
 """Library errors on a GPU without fp8."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: settings that the named GPU does not support, or a library's error."""
-    yield from planned(facts, "plan.card_lacks")
     refused = facts.said(_REFUSED)
     if refused is not None:
         yield Clue(refused.text, PROOF, refused.where, fix="bf16 instead of fp8, or an Ada or Hopper GPU or newer")
@@ -58,12 +52,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF114",
-    slug="card-lacks-feature",
-    severity="error",
-    title="The GPU lacks a feature that the settings use.",
     fix='tf32=False, attn_implementation="sdpa", bf16 instead of fp8; or a newer GPU',
-    judge=judge,
-    page=__doc__,
     beats=("step-fails", "environment", "upstream-bug"),
-    observes={"plan.card_lacks": REMARKS},
+    plans={"plan.card_lacks": PROOF},
 )

@@ -36,23 +36,17 @@ trainable parameters have to be fp32.
 An fp16 base that is wholly frozen under fp32 adapters is fine, as is DeepSpeed's fp16 mode, which keeps an fp32 copy.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.precision.half_range import half_weights
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the library's error is proof; both settings together are a risk, a smaller one with an fp32 copy."""
     refusal = facts.said(r"attempting to unscale fp16 gradients")
-    if refusal is not None:
-        yield Clue(refusal.text, PROOF, refusal.where)
-    yield from planned(facts, "plan.double_fp16", STRONG + HINT)
+    yield from quote(refusal, PROOF)
     weights, precision = half_weights(facts), facts.context.precision
     if weights is None or weights.value != "fp16":
         return
@@ -67,23 +61,23 @@ def judge(facts: Facts) -> Iterator[Clue]:
             f"mixed precision is in bf16, which needs no scaler ({precision.text.strip()})", -STRONG, precision.where
         )
     if refusal is None:
-        keeper = facts.context.deepspeed or facts.context.adapters or facts.context.quantized
-        if keeper is not None:
-            yield Clue(f"trained weights may be kept in fp32 ({keeper.text.strip()})", -FAIR - HINT, keeper.where)
+        yield from quote(
+            facts.context.deepspeed or facts.context.adapters or facts.context.quantized,
+            -FAIR - HINT,
+            "trained weights may be kept in fp32 ({})",
+        )
 
 
 RULE = Rule(
     code="SF103",
-    slug="double-fp16",
-    severity="error",
-    title="The weights are in fp16, and fp16 mixed precision is on too.",
     fix=(
         "load the weights in fp32 (dtype=torch.float32) and let mixed precision cast, or train in bf16 (bf16=True, "
         "fp16=False)"
     ),
-    judge=judge,
-    page=__doc__,
-    proofs={"optimizer.half_parameters_scaled": "the optimizer holds fp16 parameters and a gradient scaler is in use"},
+    proofs={
+        # Whether a scaler is used and the optimizer holds fp16 parameters.
+        "optimizer.half_parameters_scaled": "the optimizer holds fp16 parameters and a gradient scaler is in use",
+    },
     beats=(
         "pure-fp16-weights",
         "fp16-overflow",
@@ -92,8 +86,5 @@ RULE = Rule(
         "adam-eps-underflow",
         "loss-collapse",
     ),
-    observes={
-        "optimizer.half_parameters_scaled": "whether a scaler is used and the optimizer holds fp16 parameters",
-        "plan.double_fp16": REMARKS,
-    },
+    plans={"plan.double_fp16": STRONG + HINT},
 )

@@ -39,10 +39,6 @@ overflowed, not the model, and nothing is wrong. NaN that fp32 shows as well has
 Skipping step. Gradients are non-finite, weights were not updated.` comes from bf16 and fp32, where no scale is in use.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import (
     FINE_OTHERWISE,
@@ -52,7 +48,7 @@ from stayfinite.rules.precision.half_range import (
     likely_half,
     overflow_sign,
 )
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.going_bad import remark
 from stayfinite.rules.signs.overflow_frames import overflowing_module
 
@@ -60,13 +56,12 @@ MOST_NAMED = 4
 """Modules named in a sentence."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: fp16 and an early failure; the same step finite in another format, or torch's message, is proof."""
     refused = facts.said(
         r"cannot be converted to type (?:at|c10)::Half without overflow|overflow.{0,20}(?:at|c10)::Half"
     )
-    if refused is not None:
-        yield Clue(refused.text, PROOF, refused.where)
+    yield from quote(refused, PROOF)
     module = overflowing_module(facts)
     if module is not None:
         name, largest, where = module
@@ -86,13 +81,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield sign
     if collapse(facts) is not None:
         yield Clue("the collapsed loss scale is a separate finding", -HINT, sign.where)
-    told = remark(facts, FINE_OTHERWISE) if half is not None else None
-    if told is not None:
-        yield Clue(f"reported to work otherwise: {told[1].strip()}", FAIR + HINT, told[0])
+    yield from quote(
+        remark(facts, FINE_OTHERWISE) if half is not None else None, FAIR + HINT, "reported to work otherwise: {}"
+    )
     yield from against_half(facts)
 
 
-def _foreseen(facts: Facts) -> Iterator[Clue]:
+def _foreseen(facts: Facts) -> Clues:
     """Results of a pass before training; not a fault if the training does not use fp16."""
     precision = facts.seen("training.precision")
     if precision is None or precision.value != "fp16":
@@ -109,12 +104,7 @@ def _foreseen(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF101",
-    slug="fp16-overflow",
-    severity="error",
-    title="A value exceeded fp16's limit of 65,504.",
     fix="train in bf16 (bf16=True, fp16=False) or fp32, or keep the overflowing module in fp32",
-    judge=judge,
-    page=__doc__,
     prior=-3.5,
     beats=("nan-loss", "loss-collapse", "lr-zero", "exploding-gradient", "zero-gradient"),
     observes={

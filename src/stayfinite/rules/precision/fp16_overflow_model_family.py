@@ -35,26 +35,16 @@ Inference in fp16 often survives where training does not. Loss 0.0 from the firs
 label (SF302): count the labels that are not -100. With bf16 or fp32 in the settings this cannot be the cause.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.model_families import SUREST
-from stayfinite.rules.precision.half_range import (
-    against_half,
-    collapse,
-    half_of,
-    likely_half,
-    overflow_sign,
-)
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.precision.half_range import against_half, collapse, half_of, likely_half, overflow_sign
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 ADAPTERS_BEAR_IT = frozenset({"Qwen"})
 """Families whose adapters are often trained in fp16 successfully on GPUs without bf16."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: fp16, a sensitive family, and a failed run together."""
     family, sign = facts.context.family, overflow_sign(facts)
     yield from _planned(facts)
@@ -85,7 +75,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield from against_half(facts)
 
 
-def _planned(facts: Facts) -> Iterator[Clue]:
+def _planned(facts: Facts) -> Clues:
     """Before a launch: the surest families always, the others if the whole model is trained."""
     seen = facts.seen("plan.fp16_family")
     if seen is None:
@@ -98,12 +88,7 @@ def _planned(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF102",
-    slug="fp16-overflow-model-family",
-    severity="error",
-    title="This model family was trained in bf16 and overflows in fp16.",
     fix="train in bf16 (bf16=True, fp16=False); on GPUs without bf16, in fp32 (fp16=False)",
-    judge=judge,
-    page=__doc__,
     beats=(
         "fp16-overflow",
         "loss-scale-collapse",

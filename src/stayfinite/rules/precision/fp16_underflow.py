@@ -28,20 +28,16 @@ Gradients that are exactly 0 in fp32 as well come from a detached loss, dead uni
 Rows of an embedding that no token of the batch uses have zero gradients by right.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
 from stayfinite.rules.precision.half_range import against_half
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
 
 MANY = 0.3
 """Share of zero gradient elements that makes fp16 a suspect."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: gradients that are zero only in fp16; in a log, a gradient norm of 0 with a nonzero loss."""
     half_share, full_share = facts.seen("gradient.zero_share"), facts.seen("worlds.fp32.zero_share")
     if half_share is not None and full_share is not None:
@@ -58,9 +54,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
         return
     yield Clue(f"fp16 is on ({half.text.strip()})", HINT, half.where, risk=True)
     yield Clue(
-        f"the gradient norm is exactly 0 at {seen.zero_norms} points, with a loss above 0",
-        FAIR,
-        seen.where.get("start", ""),
+        f"the gradient norm is exactly 0 at {seen.zero_norms} points, with a loss above 0", FAIR, seen.at("start")
     )
     fixed = facts.settings.find("loss_scale", "static_loss_scale", "fp16_loss_scale", "init_scale")
     scale = None if fixed is None else number_in(fixed.value)
@@ -71,12 +65,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF105",
-    slug="fp16-underflow",
-    severity="error",
-    title="Gradients are too small for fp16 and round to zero.",
     fix="scale the loss (torch.amp.GradScaler, DeepSpeed fp16.loss_scale 0) or train in bf16",
-    judge=judge,
-    page=__doc__,
     prior=-4.5,
     beats=("zero-gradient", "vanishing-gradient", "loss-collapse"),
     observes={

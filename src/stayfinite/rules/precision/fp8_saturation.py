@@ -26,17 +26,13 @@ one. The loss climbs away from the bf16 run, or becomes NaN.
 Early in training a loss up to a few percent above bf16's is usual and closes. NaN in bf16 as well has another cause.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.fp8_settings import ROWWISE
-from stayfinite.rules.rule import AGAINST, FAIR, REFUTED, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, REFUTED, Clue, Clues, Rule
 from stayfinite.rules.signs.fp8_loss import lost
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: fp8 and a failed run, a remark on amax, or a remark that bf16 works."""
     eight = facts.context.eight_bits
     if eight is None:
@@ -53,11 +49,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF118",
-    slug="fp8-saturation",
-    severity="error",
-    title="One fp8 scale cannot hold the values of a tensor.",
     fix="use rowwise scales (torchao: recipe rowwise; Megatron: --fp8-recipe blockwise), or keep the module in bf16",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-diverging", "exploding-gradient", "loss-collapse"),
 )

@@ -25,42 +25,30 @@ changes the answer. The run trains, with a loss that stays above bf16's, or with
 Large heads were trained in fp8 with rowwise or MX scales. Compare the losses of 1,000 steps with and without.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
 
 _PRINTED = r"\((?:lm_head|output|output_layer|router|gate|score|classifier|embed_out)\): (?:Float8Linear|MXLinear)\("
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: modules in fp8 according to a build, a printed model or the settings."""
     for name, what in (("fp8.heads", "computes the logits"), ("fp8.routers", "chooses experts")):
         seen = facts.seen(name)
         if seen is not None and seen.value:
             fix = f"exclude {in_short(seen.value)} from the conversion (module_filter_fn, filter_fqns)"
             yield Clue(f"{in_short(seen.value)} {what} and computes in fp8", PROOF, seen.where, fix=fix, mild=True)
-    yield from planned(facts, "plan.fp8_sensitive_module", mild=True)
-    printed = facts.mentioned(_PRINTED)
-    if printed is not None:
-        yield Clue(printed[1].strip()[:120], STRONG, printed[0], mild=True)
+    yield from quote(facts.mentioned(_PRINTED), STRONG, "{:.120}", mild=True)
 
 
 RULE = Rule(
     code="SF121",
-    slug="fp8-sensitive-module",
     severity="warning",
-    title="A head or a router computes in fp8.",
     fix='keep it in bf16: module_filter_fn, or filter_fqns = ["lm_head", "router.gate"] with your model\'s names',
-    judge=judge,
-    page=__doc__,
     observes={
         "fp8.heads": "modules in fp8 that put out the logits, a list",
         "fp8.routers": "modules in fp8 that choose experts, a list",
-        "plan.fp8_sensitive_module": REMARKS,
     },
+    mild_plans={"plan.fp8_sensitive_module": PROOF},
 )

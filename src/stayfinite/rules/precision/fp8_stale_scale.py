@@ -30,16 +30,11 @@ A long history is slow to come down after an outlier, which costs precision and 
 releases of Transformer Engine.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.checkpoint.restart import resumed
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.fp8_settings import EightBits
 from stayfinite.rules.known import first_number
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.fp8_loss import lost
 from stayfinite.rules.signs.going_bad import began_well
 
@@ -47,9 +42,8 @@ _LOST_STATE = r"(?:missing|unexpected)\W.{0,120}_extra_state|_extra_state.{0,60}
 _OTHER_GROUP = r"\bfp8_group\s*=.{0,40}data_parallel"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: delayed scales and a failed run; a shorter history makes it likelier."""
-    yield from planned(facts, "plan.fp8_stale_scale", mild=True)
     if facts.seen("plan.fp8_stale_scale") is not None:
         return
     eight = facts.context.eight_bits
@@ -67,15 +61,11 @@ def judge(facts: Facts) -> Iterator[Clue]:
         yield Clue("it worked while values matched the history", HINT, sign.where)
     yield from short_memory(eight)
     yield from _unshared(facts, eight)
-    loaded = resumed(facts)
-    if loaded is not None:
-        yield Clue(f"scales restart after loading: {loaded[0][:120]}", FAIR, loaded[1])
-    dropped = facts.mentioned(_LOST_STATE)
-    if dropped is not None:
-        yield Clue(f"the history was not restored: {dropped[1].strip()[:120]}", FAIR + HINT, dropped[0])
+    yield from quote(resumed(facts), FAIR, "scales restart after loading: {:.120}")
+    yield from quote(facts.mentioned(_LOST_STATE), FAIR + HINT, "the history was not restored: {:.120}")
 
 
-def short_memory(eight: EightBits) -> Iterator[Clue]:
+def short_memory(eight: EightBits) -> Clues:
     """Settings that make the scale follow one step, or lag by several."""
     if eight.history is not None and eight.history.value <= 1:
         yield Clue(f"the history has one step ({eight.history.text})", FAIR, eight.history.where, risk=True)
@@ -86,7 +76,7 @@ def short_memory(eight: EightBits) -> Iterator[Clue]:
         yield Clue(text, FAIR, eight.interval.where, risk=True)
 
 
-def _unshared(facts: Facts, eight: EightBits) -> Iterator[Clue]:
+def _unshared(facts: Facts, eight: EightBits) -> Clues:
     """Ranks hold parts of a tensor and compute separate scales."""
     ranks = first_number(facts.settings, "tensor_model_parallel_size", "tensor_parallel_size", "tp_size")
     if eight.synchronised is not None and not eight.synchronised.value:
@@ -94,17 +84,12 @@ def _unshared(facts: Facts, eight: EightBits) -> Iterator[Clue]:
     group = facts.mentioned(_OTHER_GROUP)
     if group is not None and ranks is not None and ranks.value > 1:
         text = f"amax is shared by data-parallel ranks only, with {ranks.value:g} tensor-parallel ones"
-        yield Clue(text, STRONG, group[0], fix="reduce amax over tensor-parallel ranks too")
+        yield Clue(text, STRONG, group.where, fix="reduce amax over tensor-parallel ranks too")
 
 
 RULE = Rule(
     code="SF119",
-    slug="fp8-stale-scale",
-    severity="error",
-    title="An fp8 scale from earlier steps or other ranks does not fit the values.",
     fix='amax_history_len=1024, amax_compute_algo="max", reduce_amax=True; or current scaling instead of delayed',
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "loss-diverging", "exploding-gradient", "loss-collapse"),
-    observes={"plan.fp8_stale_scale": REMARKS},
+    mild_plans={"plan.fp8_stale_scale": PROOF},
 )

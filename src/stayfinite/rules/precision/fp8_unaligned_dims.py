@@ -27,51 +27,37 @@ there. A layer that does not fit stops the run at its first step.
 Emulated fp8 (`emulate=True`) takes every shape, at the cost of speed.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import in_short
-from stayfinite.rules.plans import REMARKS, planned
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSED = r"(?:divisible|multiples?) (?:by|of) (?:8|16|32|128)\b|\b\d+ ?% ?(?:8|16|32|128) ?!= ?0"
 _OF_FP8 = lazy_regex(r"\b(?:mx)?fp8|\bfloat8\b|_scaled_mm|\bmat[12]\b|\bscaled[ _]mm\b", re.IGNORECASE)
 _NO_KERNEL = r"CUBLAS_STATUS_NOT_SUPPORTED|cublasLtMatmulAlgoGetHeuristic|unable to find (?:any )?suitable algorithm"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a product refused for its shape, or shapes in a build or the settings."""
     seen = facts.seen("fp8.unaligned")
     if seen is not None and seen.value:
         fix = f"keep {in_short([name.partition(' ')[0] for name in seen.value])} in bf16 (module_filter_fn)"
         yield Clue(f"no multiples of 16: {in_short(seen.value)}", PROOF, seen.where, fix=fix, mild=True)
-    yield from planned(facts, "plan.fp8_unaligned_dims")
     eight = facts.context.eight_bits
     for message in facts.all_said(_REFUSED):
         named = _OF_FP8.search(message.text) is not None
         if named or eight is not None:
             yield Clue(message.text, PROOF if named else STRONG, message.where)
             return
-    kernel = facts.said(_NO_KERNEL) if eight is not None else None
-    if kernel is not None:
-        yield Clue(kernel.text, FAIR, kernel.where)
+    yield from quote(facts.said(_NO_KERNEL) if eight is not None else None, FAIR)
 
 
 RULE = Rule(
     code="SF122",
-    slug="fp8-unaligned-dims",
-    severity="error",
-    title="A dimension is not a multiple of 16, which fp8 matrix products need.",
     fix="keep that layer in bf16, or pad weights and batch tokens to multiples of 16",
-    judge=judge,
-    page=__doc__,
     beats=("step-fails", "architecture-mismatch", "environment", "upstream-bug", "fp8-sensitive-module"),
-    observes={
-        "fp8.unaligned": "modules in fp8 with a side that 16 does not divide, each with its shape, a list",
-        "plan.fp8_unaligned_dims": REMARKS,
-    },
+    observes={"fp8.unaligned": "modules in fp8 with a side that 16 does not divide, each with its shape, a list"},
+    plans={"plan.fp8_unaligned_dims": PROOF},
 )

@@ -25,14 +25,11 @@ or row of zeros that is a division by 0. The scale is infinite, and 0 times infi
 A library's own training cast is bounded; NaN there has another cause.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.fp8_loss import lost
 from stayfinite.rules.signs.going_bad import began_well, remark
 
@@ -54,7 +51,7 @@ _EIGHT = r"\b(?:fp8|float8)"
 _UNBOUNDED_CONFIG = r"\bFloat8DynamicActivationFloat8Weight\w*\("
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a cast whose scale has no lower bound, and NaN."""
     sign = lost(facts)
     broken = sign is not None and facts.symptoms.trouble
@@ -65,12 +62,13 @@ def judge(facts: Facts) -> Iterator[Clue]:
             break
     if sign is None or not broken:
         return
-    told = remark(facts, _SAID)
-    if told is not None and (facts.context.eight_bits is not None or facts.mentioned(_EIGHT)):
-        yield Clue(told[1].strip(), STRONG, told[0])
+    if facts.context.eight_bits is not None or facts.mentioned(_EIGHT):
+        yield from quote(remark(facts, _SAID), STRONG)
     config = facts.mentioned(_UNBOUNDED_CONFIG)
-    if config is not None and "activation_value_lb" not in config[1]:
-        yield Clue(f"activations are cast without a lower bound ({config[1].strip()[:80]})", FAIR + HINT, config[0])
+    if config is not None and "activation_value_lb" not in config.text:
+        yield Clue(
+            f"activations are cast without a lower bound ({config.text.strip()[:80]})", FAIR + HINT, config.where
+        )
         yield sign
         if began_well(facts) is None:
             yield Clue("no step was finite", HINT, sign.where)
@@ -78,11 +76,6 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF120",
-    slug="fp8-zero-amax",
-    severity="error",
-    title="An fp8 scale is infinite: it was computed from zeros.",
     fix="clamp amax before the division, .clamp_min(1e-12); torchao: activation_value_lb=1e-12",
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "fp8-saturation", "loss-collapse"),
 )

@@ -94,7 +94,7 @@ def half_weights(facts: Facts) -> Known | None:
         return known
     whole = facts.mentioned(WHOLE_MODEL)
     if whole is not None:
-        return Known("fp16", whole[0], whole[1].strip())
+        return Known("fp16", whole.where, whole.text.strip())
     for setting in facts.settings.all("precision", "dtype", "data_type", "default_dtype", "floatx"):
         if str(setting.value).lower() in _PLAIN_HALF and facts.mentioned(_MIXED) is None:
             return Known("fp16", setting.where, f"{setting.name}: {setting.value}")
@@ -121,7 +121,7 @@ def collapse(facts: Facts) -> Clue | None:
     if floor is not None:
         return Clue(floor.text, PROOF, floor.where)
     seen = facts.symptoms
-    lowest, row, where = seen.lowest_scale, seen.longest_skips, seen.where.get("last_skip", "")
+    lowest, row, where = seen.lowest_scale, seen.longest_skips, seen.at("last_skip")
     if lowest is not None and lowest <= NO_SCALE and row >= ROW:
         return Clue(f"{row} steps skipped in a row, down to a scale of {lowest:g}", STRONG + HINT, where)
     if row >= 3 * ROW and (lowest is None or lowest <= STILL_LOW) and not seen.found_scale:
@@ -129,7 +129,7 @@ def collapse(facts: Facts) -> Clue | None:
     if lowest is not None and lowest <= NO_SCALE and row >= 2 and seen.skipped_last:
         return Clue(f"the log ends in skipped steps at a scale of {lowest:g}", FAIR + HINT, where)
     if lowest is not None and lowest < VANISHED and (seen.bad or seen.skipped):
-        return Clue(f"the scale has come down to {lowest:g}", STRONG + HINT, where or seen.where.get("first_bad", ""))
+        return Clue(f"the scale has come down to {lowest:g}", STRONG + HINT, where or seen.at("first_bad"))
     said = seen.said("overflows")
     if said is not None:
         return Clue(f"reported: step after step overflows: {said.text[:80]}", STRONG + HINT, said.where)
@@ -146,20 +146,20 @@ def overflow_sign(facts: Facts) -> Clue | None:
         return Clue("every step overflows until the loss scale reaches its minimum", FAIR, fallen.where)
     broken = went_bad(facts)
     if broken is not None:
-        text, where = broken
+        text, where = broken.text, broken.where
         healthy = began_well(facts)
         if healthy is not None:
             return Clue(f"{text}, though {healthy}", HINT / 2 if seen.explodes else HINT, where)
         return Clue(f"{text} from the first logged point", FAIR, where)
     if seen.zero_loss and not seen.good_losses:
-        place = seen.where.get("first_zero", seen.where.get("summary", ""))
+        place = seen.at("first_zero", "summary")
         # A loss of 0.0 with live gradients, or in RL, is really 0, not overflowed.
         living = seen.typical_norm is not None and seen.typical_norm > 0
         living = living or bool(facts.metric("reward", "reward_std", "rewards/mean"))
         return None if living else Clue("the loss is logged as 0: NaN losses are filtered from averages", FAIR, place)
     filtered = any(run.kind == "transformers" for run in facts.runs) and not (seen.rewarded or seen.bad_norms)
     if filtered and seen.zero_loss and seen.good_losses <= EARLY and seen.typical_norm is None:
-        place = seen.where.get("first_zero", "")
+        place = seen.at("first_zero")
         return Clue(f"the loss is 0 after {seen.good_losses} good points: transformers logs NaN as 0", FAIR, place)
     return None
 
@@ -177,7 +177,7 @@ def against_half(facts: Facts) -> Iterator[Clue]:
         yield Clue(f"the run is in {other.value} ({other.text})", REFUTED, other.where)
     seen = facts.symptoms
     if seen.good_before >= 3 and seen.explodes:
-        yield Clue("the loss or gradient norm climbs before it breaks", AGAINST / 2, seen.where.get("first_bad", ""))
+        yield Clue("the loss or gradient norm climbs before it breaks", AGAINST / 2, seen.at("first_bad"))
 
 
 def likely_half(facts: Facts) -> Clue | None:
@@ -186,17 +186,13 @@ def likely_half(facts: Facts) -> Clue | None:
         return None
     seen = facts.symptoms
     if seen.skipped > seen.unscaled_skips or (seen.first_scale is not None and seen.first_scale != 1.0):
-        return Clue(
-            "a loss scale is in use, as with fp16", HINT, seen.where.get("first_skip", seen.where.get("start", ""))
-        )
+        return Clue("a loss scale is in use, as with fp16", HINT, seen.at("first_skip", "start"))
     if comes_back(facts):
-        return Clue(
-            "NaN losses are followed by finite ones, as with fp16's loss scaler", HINT, seen.where.get("first_bad", "")
-        )
+        return Clue("NaN losses are followed by finite ones, as with fp16's loss scaler", HINT, seen.at("first_bad"))
     tiny = seen.zero_loss and not seen.bad_norms and seen.largest_lr is not None and 0 < seen.largest_lr < TINY_RATE
     if tiny:
         text = f"at a rate of {seen.largest_lr:.2g} the weights have hardly moved"
-        return Clue(text, HINT, seen.where.get("start", ""))
+        return Clue(text, HINT, seen.at("start"))
     gpu = facts.context.gpu
     if gpu is not None and re.search(WITHOUT_BF16, gpu.text, re.IGNORECASE):
         return Clue(f"the GPU has no bf16 ({gpu.text.strip()})", HINT, gpu.where)

@@ -37,16 +37,12 @@ Skips at the very beginning, while the scale comes down from 65,536, or one skip
 losses between them, are how dynamic scaling works (SF901).
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import collapse
-from stayfinite.rules.rule import HINT, PROOF, Clue, Rule
+from stayfinite.rules.rule import HINT, PROOF, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the framework gives up, or steps are skipped at a scale that protects nothing."""
     largest, precision = facts.seen("headroom.largest_scale"), facts.seen("training.precision")
     if largest is not None and precision is not None and precision.value == "fp16" and largest.value < 1:
@@ -57,7 +53,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     yield fallen
     seen = facts.symptoms
     if seen.good_losses >= 2:
-        yield Clue("the run had been learning before", HINT, seen.where.get("start", ""))
+        yield Clue("the run had been learning before", HINT, seen.at("start"))
     exploding = facts.said(r"loss is probably exploding")
     if exploding is not None:
         yield Clue("the framework itself reports an exploding loss", HINT, exploding.where)
@@ -65,15 +61,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF106",
-    slug="loss-scale-collapse",
-    severity="error",
-    title="Every step overflows: the loss scale is at its minimum, and nothing is learned.",
     fix=(
         "return to a checkpoint before the skips and continue in bf16 or fp32, with a lower learning rate and clipping"
     ),
-    judge=judge,
-    page=__doc__,
-    prior=-4.0,
     beats=("nan-loss", "loss-collapse", "lr-zero", "loss-diverging", "zero-gradient", "amp-initial-scale-search"),
     observes={
         "headroom.largest_scale": "the largest loss scale at which no gradient overflows fp16 before training",

@@ -30,14 +30,10 @@ A frozen fp16 base under fp32 adapters is fine. So are frameworks that load in f
 own (DeepSpeed, Megatron, FSDP with a mixed-precision policy over fp32 parameters).
 """
 
-from __future__ import annotations
-
 import math
 import re
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.precision.adam_eps_underflow import adam_on_half
 from stayfinite.rules.precision.half_range import (
     against_half,
@@ -47,18 +43,17 @@ from stayfinite.rules.precision.half_range import (
     likely_half,
     overflow_sign,
 )
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
 
 SOON = 5
 """Logged points within which the first update shows."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: fp16 weights without mixed precision, and a failure with the first updates."""
     scanned = facts.seen("optimizer.parameter_dtypes")
     if scanned is not None and re.search(r"(?<!b)float16", str(scanned.value)):
         yield Clue("the optimizer updates float16 parameters", PROOF, scanned.where)
-    yield from planned(facts, "plan.pure_fp16", STRONG + HINT)
     sign = overflow_sign(facts)
     weights, precision = half_weights(facts), facts.context.precision
     if weights is not None and weights.value != "fp16":
@@ -85,11 +80,9 @@ def judge(facts: Facts) -> Iterator[Clue]:
     soon = 1 <= seen.good_before <= SOON and seen.good_after == 0 and (first_step is None or first_step <= 10 * SOON)
     zero_soon = seen.zero_loss and 1 <= seen.good_losses <= SOON and (seen.bad_evals > 0 or seen.bad > 0)
     if soon or zero_soon:
-        yield Clue("the first losses are fine; the first updates break it", FAIR, seen.where.get("first_bad", ""))
+        yield Clue("the first losses are fine; the first updates break it", FAIR, seen.at("first_bad"))
     if comes_back(facts) and _stands_still(facts):
-        yield Clue(
-            "NaN and finite losses alternate, and the finite ones do not fall", FAIR, seen.where.get("first_bad", "")
-        )
+        yield Clue("NaN and finite losses alternate, and the finite ones do not fall", FAIR, seen.at("first_bad"))
     if weights is None and true_half is None:
         hinted = half_of(facts) is not None or likely_half(facts) is not None
         yield Clue("no setting puts the weights in fp16", -HINT if hinted else AGAINST)
@@ -108,15 +101,8 @@ def _stands_still(facts: Facts) -> bool:
 
 RULE = Rule(
     code="SF104",
-    slug="pure-fp16-weights",
-    severity="error",
-    title="The trained weights are in fp16 without an fp32 copy.",
     fix="load the weights in fp32 (dtype=torch.float32) and enable mixed precision (bf16=True), or train in bf16",
-    judge=judge,
-    page=__doc__,
     beats=("fp16-overflow", "nan-loss", "loss-collapse", "nan-weights"),
-    observes={
-        "optimizer.parameter_dtypes": "the dtypes of the parameters that the optimizer updates, as text or list",
-        "plan.pure_fp16": REMARKS,
-    },
+    observes={"optimizer.parameter_dtypes": "the dtypes of the parameters that the optimizer updates, as text or list"},
+    plans={"plan.pure_fp16": STRONG + HINT},
 )

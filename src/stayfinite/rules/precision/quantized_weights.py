@@ -32,17 +32,13 @@ QLoRA as above trains as well as half precision does. 8-bit *optimizers* (`adamw
 this. GPTQ and AWQ models can carry adapters too.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import Known, first_number
-from stayfinite.rules.plans import REMARKS, planned
 from stayfinite.rules.precision.half_range import overflow_sign
-from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 REFUSALS = (
     r"fine-?tuning on purely quantized models|train (?:a|an) (?:\d|\w)-?bit (?:quantized )?model|"
@@ -55,15 +51,12 @@ _IN_A_SENTENCE = lazy_regex(r"\b(?:I|we|my|our|tried|using)\b")
 CODES = r"only tensors of floating point (?:and complex )?dtype can require gradients"
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: the library's error is proof; a quantized base with a failed run is likely."""
     refusal = facts.said(REFUSALS)
-    if refusal is not None:
-        yield Clue(refusal.text, PROOF, refusal.where)
+    yield from quote(refusal, PROOF)
     codes = facts.said(CODES)
-    if codes is not None:
-        yield Clue(codes.text, STRONG + HINT, codes.where)
-    yield from planned(facts, "plan.quantized_without_adapters")
+    yield from quote(codes, STRONG + HINT)
     quantized = facts.context.quantized or _bits(facts)
     if quantized is None:
         return
@@ -94,12 +87,7 @@ def _bits(facts: Facts) -> Known | None:
 
 RULE = Rule(
     code="SF110",
-    slug="quantized-weights",
-    severity="error",
-    title="A quantized base is trained directly, or with half-precision adapters.",
     fix="prepare_model_for_kbit_training(model), adapters with get_peft_model, 4-bit with bf16 (or fp32) compute",
-    judge=judge,
-    page=__doc__,
     beats=(
         "nan-loss",
         "fp16-overflow",
@@ -109,5 +97,5 @@ RULE = Rule(
         "lr-zero",
         "params-frozen",
     ),
-    observes={"plan.quantized_without_adapters": REMARKS},
+    plans={"plan.quantized_without_adapters": PROOF},
 )

@@ -28,15 +28,11 @@ The loop has a scaler and the check was not given it. A fixed loss scale written
 does the same work. Evaluation needs none.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import STRONG, Clue, Rule
+from stayfinite.rules.rule import STRONG, Clue, Clues, Rule
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: fp16 products, fp32 weights and no scaler; only a probe sees it."""
     missing = facts.seen("scaler.missing")
     if missing is not None and missing.value:
@@ -45,11 +41,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
 
 RULE = Rule(
     code="SF116",
-    slug="scaler-missing",
     severity="warning",
-    title="fp16 mixed precision runs without a gradient scaler.",
     fix="scale the loss with torch.amp.GradScaler (and give it to preflight as scaler=...), or autocast to bf16",
-    judge=judge,
-    page=__doc__,
     observes={"scaler.missing": "whether products run in fp16 over fp32 weights and no enabled scaler is there"},
 )

@@ -24,17 +24,14 @@ goes with it.
 Parts of the model that compute in fp16 on their own, in a kernel that the check does not see, do need the scaler.
 """
 
-from __future__ import annotations
-
 from stayfinite.rules.rule import Rule
 
 RULE = Rule(
     code="SF117",
-    slug="scaler-without-fp16",
     severity="warning",
-    title="A gradient scaler is on, but nothing computes in fp16.",
     fix='disable it with bf16: torch.amp.GradScaler("cuda", enabled=dtype is torch.float16)',
-    page=__doc__,
-    proofs={"scaler.without_fp16": "the forward pass computes in bf16, but the loss is scaled"},
-    observes={"scaler.without_fp16": "whether an enabled scaler is given while products run in bf16 and none in fp16"},
+    proofs={
+        # Whether an enabled scaler is given while products run in bf16 and none in fp16.
+        "scaler.without_fp16": "the forward pass computes in bf16, but the loss is scaled",
+    },
 )

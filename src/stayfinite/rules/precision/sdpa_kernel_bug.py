@@ -33,13 +33,10 @@ If math attention is NaN as well, look at the mask (SF603) or at the scores' ran
 between kernels are rounding.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, REFUTED, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.going_bad import remark, went_bad
 
 KERNEL_BACKWARD = (
@@ -56,7 +53,7 @@ KERNELS = r"flash[-_ ]?att\w*|\bsdpa?\b|sdp_kernel|xformers|mem\w*[-_ ]efficient
 ONE_KERNEL = r"enable_mem_efficient=True|enable_flash=True|sdp_kernel\(|sdpa_kernel\("
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: a finite loss and a NaN gradient with a fused kernel; a finite result of another kernel is proof."""
     world = facts.seen("worlds.math_attention.finite")
     backward = next((each for each in facts.all_said(KERNEL_BACKWARD) if "nan" in each.text.lower()), None)
@@ -65,15 +62,14 @@ def judge(facts: Facts) -> Iterator[Clue]:
     broken = went_bad(facts)
     told = remark(facts, OTHER_KERNEL_FINE)
     if told is not None and (broken is not None or facts.mentioned(r"\bnan\b")):
-        yield Clue(told[1].strip(), STRONG, told[0], risk=True)
-    forced = facts.mentioned(ONE_KERNEL)
-    if forced is not None and facts.mentioned(r"\bnan\b"):
-        yield Clue(f"a kernel is selected by hand ({forced[1].strip()})", FAIR, forced[0], risk=True)
+        yield Clue(told.text.strip(), STRONG, told.where, risk=True)
+    if facts.mentioned(r"\bnan\b"):
+        yield from quote(facts.mentioned(ONE_KERNEL), FAIR, "a kernel is selected by hand ({})", risk=True)
     gradient = facts.mentioned(ATTENTION_GRADIENT)
     kernel = facts.mentioned(KERNELS)
     if gradient is not None and kernel is not None:
-        yield Clue(f"the attention gradient is wrong: {gradient[1].strip()}", FAIR + HINT, gradient[0])
-        yield Clue(f"it comes from a fused kernel ({kernel[1].strip()})", FAIR, kernel[0], risk=True)
+        yield Clue(f"the attention gradient is wrong: {gradient.text.strip()}", FAIR + HINT, gradient.where)
+        yield Clue(f"it comes from a fused kernel ({kernel.text.strip()})", FAIR, kernel.where, risk=True)
     if broken is None:
         return
     attention, seen, precision = facts.context.attention, facts.symptoms, facts.context.precision
@@ -85,7 +81,7 @@ def judge(facts: Facts) -> Iterator[Clue]:
     first = seen.first_bad
     if first is not None and first.loss is not None and math.isfinite(first.loss) and first.loss > 0:
         text = "the gradient is NaN but the loss is finite: the backward pass fails"
-        yield Clue(text, FAIR if fused else HINT, broken[1])
+        yield Clue(text, FAIR if fused else HINT, broken.where)
     full_range = precision is not None and precision.value in ("bf16", "fp32")
     if precision is not None and full_range and (fused or facts.context.family is not None):
         yield Clue(f"{precision.value} does not overflow ({precision.text.strip()})", 1.5 * HINT, precision.where)
@@ -93,21 +89,16 @@ def judge(facts: Facts) -> Iterator[Clue]:
         # Without a mention of kernels, a batch with all labels truncated fails the same way.
         cut = facts.settings.find("max_seq_length", "max_seq_len", "cutoff_len", "model_max_length", "max_length")
         weight = 1.5 * HINT if fused or cut is None or not seen.zero_losses else HINT / 2
-        yield Clue("an attention model breaks at the first step, without overflow", weight, broken[1])
+        yield Clue("an attention model breaks at the first step, without overflow", weight, broken.where)
     if facts.context.half is not None and told is None and world is None:
         yield Clue(f"fp16 explains it too ({facts.context.half.text.strip()})", AGAINST, facts.context.half.where)
     if seen.good_before >= 3 and seen.explodes:
-        yield Clue("the loss climbs before it breaks", AGAINST, broken[1])
+        yield Clue("the loss climbs before it breaks", AGAINST, broken.where)
 
 
 RULE = Rule(
     code="SF112",
-    slug="sdpa-kernel-bug",
-    severity="error",
-    title="One attention kernel returns NaN where another is finite.",
     fix='use another kernel (attn_implementation="eager", or sdpa_kernel(SDPBackend.MATH)) and a newer version',
-    judge=judge,
-    page=__doc__,
     beats=("nan-loss", "exploding-gradient", "loss-collapse", "fp16-overflow"),
     observes={"worlds.math_attention.finite": "whether the same step is finite with math (eager) attention"},
 )

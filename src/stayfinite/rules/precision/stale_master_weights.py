@@ -30,14 +30,11 @@ A loss that rises for some steps after resuming without optimizer moments or war
 there.
 """
 
-from __future__ import annotations
-
 import math
-from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Rule
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule, quote, reaches
 
 _TAKES_COPIES = lazy_regex(
     r"\bamp\.initialize\((?!.*\bO[01]\b)|\bFP16_?Optimizer\(|\bdeepspeed\.initialize\(|\bMixedPrecisionOptimizer\("
@@ -51,45 +48,43 @@ LARGEST_DIFFERENCE = 0.01
 """Relative difference of master copy and weight: bf16 rounds by at most 0.4%."""
 
 
-def judge(facts: Facts) -> Iterator[Clue]:
+def judge(facts: Facts) -> Clues:
     """Clues: differing copies are proof; in a log, a good first loss after loading and a jump at the first step."""
-    difference = facts.seen("master.largest_difference")
-    if difference is not None and float(difference.value) > LARGEST_DIFFERENCE:
-        yield Clue(
-            f"master copy and weight differ by {float(difference.value):.2g} of the weight", PROOF, difference.where
-        )
-    late = None if facts.symptoms.healthy else _loaded_after_copies(facts)
-    if late is not None:
-        yield Clue(f"weights are loaded after the fp32 copy was made: {late[1][:100]}", STRONG + FAIR, late[0])
-    jump = jump_at_no_rate(facts)
-    if jump is not None:
-        yield Clue(jump[0], STRONG, jump[1])
+    yield from reaches(
+        facts,
+        "master.largest_difference",
+        LARGEST_DIFFERENCE,
+        "master copy and weight differ by {:.2g} of the weight",
+        PROOF,
+    )
+    yield from quote(
+        None if facts.symptoms.healthy else _loaded_after_copies(facts),
+        STRONG + FAIR,
+        "weights are loaded after the fp32 copy was made: {:.100}",
+    )
+    yield from quote(jump_at_no_rate(facts), STRONG)
     loaded = facts.said(r"(?:loaded|loading|resum\w+).{0,60}checkpoint|load_state_dict")
     seen = facts.symptoms
     if loaded is None or seen.points < 3 or seen.bad:
         return
     losses = [value for run in facts.runs for _, value, line in run.column("loss") if line > loaded.line]
     if len(losses) >= 3 and losses[0] > 0 and min(losses[1:]) > 2.5 * losses[0]:
-        yield Clue(
-            f"after loading the loss is {losses[0]:.4g}, then above {min(losses[1:]):.4g}",
-            FAIR,
-            loaded.where,
-        )
+        yield Clue(f"after loading the loss is {losses[0]:.4g}, then above {min(losses[1:]):.4g}", FAIR, loaded.where)
 
 
-def _loaded_after_copies(facts: Facts) -> tuple[str, str] | None:
-    """``(where, text)`` of weights loaded after their fp32 copy was taken."""
+def _loaded_after_copies(facts: Facts) -> Line | None:
+    """Weights loaded after their fp32 copy was taken."""
     copied = False
     for where, text in facts.settings.texts():
         if _TAKES_COPIES.search(text):
             copied = True
         elif copied and _LOADS_WEIGHTS.search(text):
-            return where, text.strip()
+            return Line(where, text.strip())
     return None
 
 
-def jump_at_no_rate(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a good first loss that gets far worse by tiny updates."""
+def jump_at_no_rate(facts: Facts) -> Line | None:
+    """A good first loss that gets far worse by tiny updates."""
     for run in facts.runs:
         rows = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
         rates = (
@@ -102,21 +97,16 @@ def jump_at_no_rate(facts: Facts) -> tuple[str, str] | None:
         first, (then, line) = rows[0][0], rows[1]
         if then > 2 * first and then - first > 2.0 and min(value for value, _ in rows[1:4]) > 1.5 * first:
             rate = max(rates[:3])
-            return (
-                f"the loss goes from {first:.4g} to {then:.4g} at rate {rate:.3g}: too much for an update",
+            return Line(
                 run.where(line),
+                f"the loss goes from {first:.4g} to {then:.4g} at rate {rate:.3g}: too much for an update",
             )
     return None
 
 
 RULE = Rule(
     code="SF113",
-    slug="stale-master-weights",
-    severity="error",
-    title="The optimizer's fp32 copy overwrites the loaded weights.",
     fix="load the weights before building the optimizer, or refresh its fp32 copy (DeepSpeed: load_module_only=True)",
-    judge=judge,
-    page=__doc__,
     prior=-5.0,
     beats=("loss-diverging", "resume-state-missing", "lr-too-high", "exploding-gradient"),
     observes={"master.largest_difference": "the largest relative difference of a master copy and its weight"},

@@ -6,10 +6,10 @@ import math
 from statistics import median
 
 from stayfinite.rules.contradictions import sums_by_epoch
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 
 
-def no_measure(facts: Facts) -> tuple[str, str] | None:
+def no_measure(facts: Facts) -> Line | None:
     """``(where, text)`` that shows that the loss does not measure progress: rewards, or two players."""
     for name in ("reward", "rewards", "mean_reward", "episode_reward", "ep_rew_mean", "return", "episode_return"):
         track = facts.metric(name)
@@ -19,27 +19,27 @@ def no_measure(facts: Facts) -> tuple[str, str] | None:
             and math.isfinite(track[-1][0])
             and track[-1][0] >= track[0][0]
         ):
-            return track[-1][1], f"{name} rises"
+            return Line(track[-1][1], f"{name} rises")
     return facts.mentioned(
         r"\bw?gans?\b|discriminator|generator_loss|\bppo\b|\bgrpo\b|\brlhf\b|actor[_ -]critic|\bdqn\b|\bsac\b|"
         r"\bd_loss\b|reinforce"
     )
 
 
-def stands_still(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a finite loss that is flat over four or more points and a hundred or more steps."""
+def stands_still(facts: Facts) -> Line | None:
+    """A finite loss that is flat over four or more points and a hundred or more steps."""
     for run in facts.runs:
         rows = [(step, value, line) for step, value, line in run.column("loss") if math.isfinite(value)]
         if len(rows) < 4 or rows[-1][0] - rows[0][0] < 100 or min(value for _, value, _ in rows) <= 1e-6:
             continue
         values = [value for _, value, _ in rows]
         if max(values) - min(values) <= 6e-3 * median(values) and values[-1] > 0.99 * values[0]:
-            return f"the loss stays at {values[-1]:.4g}", run.where(rows[0][2])
+            return Line(run.where(rows[0][2]), f"the loss stays at {values[-1]:.4g}")
     return None
 
 
-def fell_apart(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a finite loss that was low and got far worse, permanently or repeatedly.
+def fell_apart(facts: Facts) -> Line | None:
+    """A finite loss that was low and got far worse, permanently or repeatedly.
 
     Three ways: the last points are far above the lowest two; a language model goes from below 1.5 to above 4; or it
     jumps there more than once. An untrained model's mean token loss on ordinary text is above 4.
@@ -61,21 +61,25 @@ def fell_apart(facts: Facts) -> tuple[str, str] | None:
         telling = min(tail) >= 1.0 or len(values) >= 20
         away = telling and len(values) >= 7 and best >= 2 and best + 3 < len(values)
         if away and min(tail) >= max(3 * lowest, 2 * second) and tail[-1] == max(values[best:]):
-            return f"the loss fell to {lowest:.4g} and has climbed to {tail[-1]:.4g} since", run.where(rows[-1][1])
+            return Line(
+                run.where(rows[-1][1]), f"the loss fell to {lowest:.4g} and has climbed to {tail[-1]:.4g} since"
+            )
         shifted = _new_level(values) if speaks else None
         if shifted is not None:
             text = f"the loss was {values[shifted - 1]:.4g} and then never below {min(values[shifted:]):.4g}"
-            return text, run.where(rows[shifted][1])
+            return Line(run.where(rows[shifted][1]), text)
         lasting = language and min(tail) >= 1.0 and len(values) >= 5 and best >= 1
         if lasting and min(tail) >= max(4 * lowest, 2 * second, 1.2 * values[0]):
-            return f"the loss fell to {lowest:.4g} and is at {tail[-1]:.4g} since", run.where(rows[-1][1])
+            return Line(run.where(rows[-1][1]), f"the loss fell to {lowest:.4g} and is at {tail[-1]:.4g} since")
         if not language:
             continue
         usual = median(values)
         high = [(value, line) for value, line in rows if value >= 4.0 and value >= 4 * max(lowest, 0.3)]
         ends_high = min(values[-2:]) >= 4.0 and min(values[:-2]) <= 1.5
         if ends_high or (usual <= 1.5 and len(values) >= 6 and len(high) >= 2 and values[0] <= 1.5):
-            return f"the loss was {min(values[0], usual):.4g} and jumps to {high[-1][0]:.4g}", run.where(high[0][1])
+            return Line(
+                run.where(high[0][1]), f"the loss was {min(values[0], usual):.4g} and jumps to {high[-1][0]:.4g}"
+            )
     return None
 
 
@@ -101,8 +105,8 @@ def returns(facts: Facts) -> bool:
     return False
 
 
-def lone_spike(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a single loss or gradient norm far above all others, followed by a recovery."""
+def lone_spike(facts: Facts) -> Line | None:
+    """A single loss or gradient norm far above all others, followed by a recovery."""
     for run in facts.runs:
         for column, factor in (("loss", 4.0), ("grad_norm", 20.0)):
             rows = [(value, line) for _, value, line in run.column(column) if math.isfinite(value)]
@@ -110,19 +114,19 @@ def lone_spike(facts: Facts) -> tuple[str, str] | None:
                 peak = max(value for value, _ in rows[1:-1])
                 if peak >= 50 * max(rows[0][0], rows[-1][0]) > 0:
                     line = next(at for value, at in rows if value == peak)
-                    return f"{column} jumps to {peak:.4g} from {rows[0][0]:.4g} and comes back", run.where(line)
+                    return Line(run.where(line), f"{column} jumps to {peak:.4g} from {rows[0][0]:.4g} and comes back")
             if len(rows) < 5:
                 continue
             usual = median(value for value, _ in rows)
             at = max(range(len(rows)), key=lambda index: rows[index][0])
             value, line = rows[at]
             if value > 1000 * abs(usual) > 0 and at + 1 < len(rows) and abs(rows[-1][0]) <= 2 * abs(usual):
-                return f"{column} jumps to {value:.4g} from about {usual:.4g} and comes back", run.where(line)
+                return Line(run.where(line), f"{column} jumps to {value:.4g} from about {usual:.4g} and comes back")
             if len(rows) < 12:
                 continue
             after = [later for later, _ in rows[at + 1 : at + 6]]
             before = [earlier for earlier, _ in rows[max(0, at - 5) : at]]
             both_sides = usual > 0 and len(after) >= 3 and len(before) >= 3
             if both_sides and value >= factor * max(usual, *before) and median(after) <= 2 * max(before):
-                return f"{column} jumps to {value:.4g} from about {usual:.4g} and comes back", run.where(line)
+                return Line(run.where(line), f"{column} jumps to {value:.4g} from about {usual:.4g} and comes back")
     return None

@@ -16,13 +16,13 @@ def lost(facts: Facts) -> Clue | None:
     """NaN, or a loss that leaves its course."""
     broken = went_bad(facts)
     if broken is not None:
-        text, where = broken
+        text, where = broken.text, broken.where
         started = began_well(facts)
         return Clue(text if started is None else f"{text}, though {started}", FAIR if started is None else HINT, where)
     if facts.symptoms.diverges:
-        return Clue("the loss climbs", HINT, facts.symptoms.where.get("largest_loss", ""))
+        return Clue("the loss climbs", HINT, facts.symptoms.at("largest_loss"))
     climb = None if facts.symptoms.healthy else told_climb(facts)
     if climb is not None:
         return Clue(climb[0], HINT, climb[1])
     told = remark(facts, _OFF)
-    return None if told is None else Clue(told[1].strip(), HINT, told[0])
+    return None if told is None else Clue(told.text.strip(), HINT, told.where)

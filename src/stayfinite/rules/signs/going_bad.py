@@ -7,7 +7,7 @@ import re
 from itertools import islice
 from statistics import median
 
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.signs.nan_words import prints_not_finite, says_not_finite
 from stayfinite.rules.signs.reported_symptoms import told_factor
 
@@ -29,7 +29,7 @@ RISES = (
 _AT_FIRST = r"\b(?:from|at|in|since) the (?:very )?(?:first|1st) (?:iteration|step|batch)\b"
 
 
-def went_bad(facts: Facts) -> tuple[str, str] | None:
+def went_bad(facts: Facts) -> Line | None:
     """``(text, where)`` that shows a run lost to NaN or infinity; None if it is finite or settles.
 
     Stricter than `witness.not_finite`, which accepts any sign: a loss scaler's search does not count here.
@@ -37,21 +37,21 @@ def went_bad(facts: Facts) -> tuple[str, str] | None:
     seen = facts.symptoms
     if seen.bad and not seen.settles:
         what = "the loss is NaN or inf" if seen.bad_losses else "the gradient norm is NaN or inf"
-        return what, seen.where.get("first_bad", "")
+        return Line(seen.at("first_bad"), what)
     if seen.bad_losses:
-        return "the final training loss is NaN or inf", seen.where.get("summary", "")
+        return Line(seen.at("summary"), "the final training loss is NaN or inf")
     if seen.healthy and seen.points > FEW:
         return None
     said = next((each for each in facts.reports if says_not_finite(each.text) or prints_not_finite(each.text)), None)
     if said is not None:
-        return said.text, said.where
+        return Line(said.where, said.text)
     if seen.bad_evals:
-        return "the evaluation loss is NaN or inf", seen.where.get("bad_eval", "")
+        return Line(seen.at("bad_eval"), "the evaluation loss is NaN or inf")
     return None
 
 
-def remark(facts: Facts, pattern: str) -> tuple[str, str] | None:
-    """``(where, text)`` of a remark; None for a healthy run, where words alone prove nothing."""
+def remark(facts: Facts, pattern: str) -> Line | None:
+    """A remark; None for a healthy run, where words alone prove nothing."""
     return None if facts.symptoms.healthy else facts.mentioned(pattern)
 
 
@@ -128,6 +128,6 @@ def told_climb(facts: Facts) -> tuple[str, str, bool] | None:
         if told_factor(text) >= CLIMBS:
             return text.strip(), where, True
     found = facts.mentioned(RISES)
-    if found is None or re.search(r"\b(?:no|not|never|without|if|when)\b", found[1], re.IGNORECASE):
+    if found is None or re.search(r"\b(?:no|not|never|without|if|when)\b", found.text, re.IGNORECASE):
         return None
-    return found[1].strip(), found[0], False
+    return found.text.strip(), found.where, False

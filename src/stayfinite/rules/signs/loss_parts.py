@@ -7,7 +7,7 @@ import re
 from statistics import median
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 
 LARGE_PART = 100.0
 """A term above this, and far above its usual value, exploded."""
@@ -25,14 +25,14 @@ _PART_IN_ERROR = lazy_regex(
 )
 
 
-def blown_up_part(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a finite but absurdly large loss term in a log line or an error."""
+def blown_up_part(facts: Facts) -> Line | None:
+    """A finite but absurdly large loss term in a log line or an error."""
     for where, parts in _parts_by_line(facts):
         lost = any(not math.isfinite(value) for value in parts.values())
         large = {name: value for name, value in parts.items() if math.isfinite(value) and abs(value) >= LARGE_PART}
         if lost and large:
             name = max(large, key=lambda each: abs(large[each]))
-            return f"{name} is {large[name]:.6g} in the failing step", where
+            return Line(where, f"{name} is {large[name]:.6g} in the failing step")
     for run in facts.runs:
         for name, track in run.metrics.items():
             if not _is_part(name):
@@ -42,22 +42,22 @@ def blown_up_part(facts: Facts) -> tuple[str, str] | None:
                 line = next(
                     at for value, at in zip(track.values, track.lines, strict=True) if abs(value) == max(finite)
                 )
-                return f"{name} jumps to {max(finite):.6g} from about {median(finite):.4g}", run.where(line)
+                return Line(run.where(line), f"{name} jumps to {max(finite):.6g} from about {median(finite):.4g}")
     return None
 
 
-def lost_part(facts: Facts) -> tuple[str, str] | None:
+def lost_part(facts: Facts) -> Line | None:
     """``(text, where)`` if one term is non-finite and three or more others are normal."""
     for where, parts in _parts_by_line(facts):
         lost = [name for name, value in parts.items() if not math.isfinite(value)]
         usual = [name for name, value in parts.items() if math.isfinite(value) and abs(value) < LARGE_PART]
         if len(lost) == 1 and len(usual) >= 3:
-            return f"only {lost[0]} is NaN or inf; {len(usual)} other parts of the loss are normal", where
+            return Line(where, f"only {lost[0]} is NaN or inf; {len(usual)} other parts of the loss are normal")
     return None
 
 
-def vanished_part(facts: Facts) -> tuple[str, str] | None:
-    """``(text, where)`` of a loss, or a part of one, that had come down to next to nothing when the run went bad.
+def vanished_part(facts: Facts) -> Line | None:
+    """A loss, or a part of one, that had come down to next to nothing when the run went bad.
 
     What saturates so far gives a probability of 0, a distance of 0, a variance of 0: its logarithm, root or quotient is
     not finite. Updates that are too large make a loss rise first.
@@ -74,7 +74,7 @@ def vanished_part(facts: Facts) -> tuple[str, str] | None:
             start, end = max(before[0], median(before)), before[-1]
             if 0 <= end <= VANISHED * start and start >= 0.1 and end <= 2 * min(before) + VANISHED**2:
                 where = run.where(next(line for _, line in reversed(row) if line < min(lost)))
-                return f"{name} falls from {start:.3g} to {end:.3g} right before NaN or inf", where
+                return Line(where, f"{name} falls from {start:.3g} to {end:.3g} right before NaN or inf")
     return None
 
 

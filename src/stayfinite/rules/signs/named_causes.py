@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.rules.facts import Line
 
 _SENTENCE = lazy_regex(r"(?:[^.!?\n]|[.](?=\S))+[.!?]?")
 _OPEN = lazy_regex(
@@ -168,10 +169,10 @@ NAMED: Mapping[str, str] = {
 """By slug: how people say it."""
 
 
-def who_names(pattern: str, lines: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
-    """``(where, text)`` of the first line with a sentence that states this, and does not ask or advise."""
+def who_names(pattern: str, lines: Iterable[Line]) -> Line | None:
+    """The first line with a sentence that states this, and does not ask or advise."""
     search = re.compile(pattern, re.IGNORECASE).search
-    for where, text in lines:
-        if search(text) and any(search(each) and not _OPEN.search(each) for each in _SENTENCE.findall(text)):
-            return where, text
+    for line in lines:
+        if search(line.text) and any(search(each) and not _OPEN.search(each) for each in _SENTENCE.findall(line.text)):
+            return line
     return None

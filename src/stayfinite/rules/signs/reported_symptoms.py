@@ -20,28 +20,10 @@ from stayfinite.rules.signs.told_states import tells_of_arrival, told_states
 from stayfinite.rules.signs.usual_courses import usual_kinds
 
 Kind = Literal[
-    "not finite",
-    "zero loss",
-    "zero gradient",
-    "still",
-    "weights still",
-    "explodes",
-    "same answers",
-    "rate 0",
-    "rate still",
-    "worse after loading",
-    "bad answers",
-    "low score",
-    "score falls",
-    "negative loss",
-    "negative kl",
-    "rate off",
-    "overflows",
-    "memory grows",
-    "loss rises",
-    "hangs",
-    "not as expected",
-]
+    "not finite", "zero loss", "zero gradient", "still", "weights still", "explodes", "same answers", "rate 0",
+    "rate still", "worse after loading", "bad answers", "low score", "score falls", "negative loss", "negative kl",
+    "rate off", "overflows", "memory grows", "loss rises", "hangs", "not as expected",
+]  # fmt: skip
 
 _LOSS = r"(?:(?:\w{1,16}_)?loss(?:es)?|cost|objective|error|perplexity|ppl)"
 _SCORE = (
@@ -63,83 +45,63 @@ _VOID = (
 _LOADS = r"(?:resum\w*|load\w*|restart\w*|reload\w*)"
 
 _PATTERNS: tuple[tuple[Kind, str], ...] = (
-    (
-        "same answers",
-        (
-            rf"^(?!.*\b(?:{_LOSS}|different|other|var(?:y|ies|ied))\b)(?=.*\b{_EVERY}\b)(?=.*\b(?:same|identical|constant)\b).*\b{_OUTPUT}\b|"
-            r"\bpredict(?:s|ed|ing)? (?:only|always|just|the same|one class|"
-            r"all (?:the )?(?:same|0s?|zeros?|1s?|ones?|black|background|negatives?|positives?|class\b))\b|"
-            r"\b(?:only|just|always) (?:predict|output|return|generat|produc)\w*+"
-            r"(?! (?:the |a )?(?:\w+ )?(?:checkpoint|file|model|log)s?\b)|"
-            r"\bonly (?:\w+ )?background\b|"
-            r"\b(?:predict|classif)\w* (?:every|each|all)(?:thing| (?:\w+ ){1,2})? ?as\b|"
-            r"\bpredict(?:s|ed|ing)? (?:(?:\w+ ){1,3}everywhere|(?:the|a) (?:mean|average|constant|majority))\b|"
-            r"\balways (?:answer|giv)\w*+(?! (?:me |us )?(?:a )?different)|"
-            rf"\b{_OUTPUT}(?: of (?:the |my |our )?\w+)? (?:(?:is|are|were|was|become|becomes|look|looks|come out|"
-            rf"turn out|end up|all|only|completely|entirely|just|pure|mostly|always) )+"
-            rf"{_VOID}\b|\b{_OUTPUT} (?:all|only) (?:zeros?|0s?|black|blank)\b|"
-            r"\b(?:mode|posterior|representation\w*|embedding|feature|model|training|policy|entropy|codebook|output)s? "
-            r"(?:(?:has|have|is|are|was|and|then|suddenly|completely|unstable) ){0,3}collaps\w+"
-        ),
-    ),
-    (
-        "bad answers",
-        (
-            r"\b(?:outputs?(?! (?:dir|folder|file|path))|answers?|responses?|completions?|generat\w+|samples?|"
-            rf"translations?)\b{_FAR}?"
-            r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|(?:looks? like|pure|only|just) noise|"
-            r"repeat\w*)\b|"
-            r"[\"']{2}(?:\W|$))|\blooks? like (?:\w+ )?noise\b|"
-            r"\bno new tokens generated\b|\bgenerat\w+ (?:\w+ ){0,2}(?:garbage|gibberish|nonsense)\b|"
-            r"\b(?:giv|return|produc|generat|output)\w* (?:an? |only |just )?(?:empty|blank) (?!l(?:ist|ine))|"
-            r"\bsame (?:token|word|phrase|sentence|character)s? (?:again|over|repeated)|"
-            r"\bforgets? (?:everything|all|how)|"
-            r"\bcatastrophic\w* forget|\beos\b[^.;\n]{0,20}\bnever\b|\bnever [^.;\n]{0,20}\beos\b|"
-            r"\brepeat(?:s|ing)? (?:the (?:same|last|first|previous)|itself|one (?:word|token|phrase))\b|"
-            r"\b(?:keeps?|continu\w+|endless\w*|non-?stop) (?:generating|outputting|predicting|printing)\b|"
-            r"\b(?:generat\w+|answers?|outputs?|model)\b[^.;\n]{0,30}\b(?:never|not|n't) "
-            r"(?:stops?|ends?|terminat\w+)\b|"
-            r"\b(?:generat\w+|outputs?|answers?) lengths? (?:is |are )?(?:always|fixed|constant)|"
-            r"\bno (?:detections?\b|(?:boxes|objects|predictions?) (?:(?:are|is|"
-            r"were) )?(?:detected|predicted))"
-        ),
-    ),
+    ("same answers",
+     (rf"^(?!.*\b(?:{_LOSS}|different|other|var(?:y|ies|ied))\b)(?=.*\b{_EVERY}\b)(?=.*\b(?:same|identical|constant)\b).*\b{_OUTPUT}\b|"
+      r"\bpredict(?:s|ed|ing)? (?:only|always|just|the same|one class|"
+      r"all (?:the )?(?:same|0s?|zeros?|1s?|ones?|black|background|negatives?|positives?|class\b))\b|"
+      r"\b(?:only|just|always) (?:predict|output|return|generat|produc)\w*+"
+      r"(?! (?:the |a )?(?:\w+ )?(?:checkpoint|file|model|log)s?\b)|"
+      r"\bonly (?:\w+ )?background\b|"
+      r"\b(?:predict|classif)\w* (?:every|each|all)(?:thing| (?:\w+ ){1,2})? ?as\b|"
+      r"\bpredict(?:s|ed|ing)? (?:(?:\w+ ){1,3}everywhere|(?:the|a) (?:mean|average|constant|majority))\b|"
+      r"\balways (?:answer|giv)\w*+(?! (?:me |us )?(?:a )?different)|"
+      rf"\b{_OUTPUT}(?: of (?:the |my |our )?\w+)? (?:(?:is|are|were|was|become|becomes|look|looks|come out|"
+      rf"turn out|end up|all|only|completely|entirely|just|pure|mostly|always) )+"
+      rf"{_VOID}\b|\b{_OUTPUT} (?:all|only) (?:zeros?|0s?|black|blank)\b|"
+      r"\b(?:mode|posterior|representation\w*|embedding|feature|model|training|policy|entropy|codebook|output)s? "
+      r"(?:(?:has|have|is|are|was|and|then|suddenly|completely|unstable) ){0,3}collaps\w+")),
+    ("bad answers",
+     (r"\b(?:outputs?(?! (?:dir|folder|file|path))|answers?|responses?|completions?|generat\w+|samples?|"
+      rf"translations?)\b{_FAR}?"
+      r"(?:\b(?:empty|blank|gibberish|garbage|nonsense|rubbish|unrelated|(?:looks? like|pure|only|just) noise|"
+      r"repeat\w*)\b|"
+      r"[\"']{2}(?:\W|$))|\blooks? like (?:\w+ )?noise\b|"
+      r"\bno new tokens generated\b|\bgenerat\w+ (?:\w+ ){0,2}(?:garbage|gibberish|nonsense)\b|"
+      r"\b(?:giv|return|produc|generat|output)\w* (?:an? |only |just )?(?:empty|blank) (?!l(?:ist|ine))|"
+      r"\bsame (?:token|word|phrase|sentence|character)s? (?:again|over|repeated)|"
+      r"\bforgets? (?:everything|all|how)|"
+      r"\bcatastrophic\w* forget|\beos\b[^.;\n]{0,20}\bnever\b|\bnever [^.;\n]{0,20}\beos\b|"
+      r"\brepeat(?:s|ing)? (?:the (?:same|last|first|previous)|itself|one (?:word|token|phrase))\b|"
+      r"\b(?:keeps?|continu\w+|endless\w*|non-?stop) (?:generating|outputting|predicting|printing)\b|"
+      r"\b(?:generat\w+|answers?|outputs?|model)\b[^.;\n]{0,30}\b(?:never|not|n't) "
+      r"(?:stops?|ends?|terminat\w+)\b|"
+      r"\b(?:generat\w+|outputs?|answers?) lengths? (?:is |are )?(?:always|fixed|constant)|"
+      r"\bno (?:detections?\b|(?:boxes|objects|predictions?) (?:(?:are|is|"
+      r"were) )?(?:detected|predicted))")),
     ("still", r"^\W*(?:[\w-]+ ){1,4}(?:is |are )?not (?:learning|converging|training)\W*$"),
-    (
-        "hangs",
-        (
-            r"\b(?:trainings?|it|program|process\w*|script|job|run|gpus?|ranks?|workers?)\b[^.;\n]{0,24}"
-            r"\b(?:hangs?|hung|hanging|freezes|(?:got|gets|get|is|are) (?:stuck|blocked) (?:at|in|on|before|after|"
-            r"forever|when|during)(?! ?~?\d*\.\d)|deadlock\w*)"
-        ),
-    ),
-    (
-        "overflows",
-        (
-            r"\boverflow(?:s|ed|ing)?\b[^.;\n]{0,30}\b(?:endless\w*|forever|constantly|always|all the time|"
-            r"(?:on|at|in)? ?(?:every|each) (?:\w+ )?(?:step|iteration|update|batch))\b|"
-            r"\b(?:keeps?|endless\w*|constant\w*|always) (?:\w+ )?overflow\w*|"
-            r"\bloss[_ ]scal\w+[^.;\n]{0,20}\b(?:keeps? (?:on )?(?:decreas|reduc|dropp|halv|go)\w*|"
-            r"(?:decreas|drop|reduc|collaps)\w* (?:\w+ )?(?:to|until) (?:0|1|zero|one)\b)"
-        ),
-    ),
-    (
-        "worse after loading",
-        (
-            rf"\b(?:after|when|on|once|upon)\b[^;\n]{{0,30}}\b{_LOADS}\b[^.;\n]{{0,60}}\b(?:{_LOSS}|{_SCORE}|"
-            rf"results?)\b|"
-            rf"\b{_LOADS}\b[^;\n]{{0,60}}\b{_LOSS}\b[^.;\n]{{0,20}}\b(?:higher|worse|larger|bigger|jumps?|"
-            r"starts? (?:over|again))\b|"
-            rf"\b(?:{_LOSS}|{_SCORE}|performance|results?)\b[^.;\n]{{0,40}}\b(?:higher|worse|lower|larger|bigger|"
-            rf"jump\w*|reset\w*|"
-            rf"collaps\w+|drop\w*|differ\w*)\b[^.;\n]{{0,20}}\b(?:after|when|once|upon|"
-            rf"on)\b[^.;\n]{{0,16}}\b{_LOADS}\b|"
-            r"\b(?:re)?(?:loaded|resumed)\s?[:=]\s?~?\d[\d.]*+(?!\s*(?:s|ms|sec\w*|images?|rows?|params?|samples?|"
-            r"%)\b)|"
-            rf"\b(?:{_LOSS}|{_SCORE})\b[^.;\n]{{0,60}}\bback (?:up )?to (?:where|the (?:start|beginning|initial))"
-        ),
-    ),
-)
+    ("hangs",
+     (r"\b(?:trainings?|it|program|process\w*|script|job|run|gpus?|ranks?|workers?)\b[^.;\n]{0,24}"
+      r"\b(?:hangs?|hung|hanging|freezes|(?:got|gets|get|is|are) (?:stuck|blocked) (?:at|in|on|before|after|"
+      r"forever|when|during)(?! ?~?\d*\.\d)|deadlock\w*)")),
+    ("overflows",
+     (r"\boverflow(?:s|ed|ing)?\b[^.;\n]{0,30}\b(?:endless\w*|forever|constantly|always|all the time|"
+      r"(?:on|at|in)? ?(?:every|each) (?:\w+ )?(?:step|iteration|update|batch))\b|"
+      r"\b(?:keeps?|endless\w*|constant\w*|always) (?:\w+ )?overflow\w*|"
+      r"\bloss[_ ]scal\w+[^.;\n]{0,20}\b(?:keeps? (?:on )?(?:decreas|reduc|dropp|halv|go)\w*|"
+      r"(?:decreas|drop|reduc|collaps)\w* (?:\w+ )?(?:to|until) (?:0|1|zero|one)\b)")),
+    ("worse after loading",
+     (rf"\b(?:after|when|on|once|upon)\b[^;\n]{{0,30}}\b{_LOADS}\b[^.;\n]{{0,60}}\b(?:{_LOSS}|{_SCORE}|"
+      rf"results?)\b|"
+      rf"\b{_LOADS}\b[^;\n]{{0,60}}\b{_LOSS}\b[^.;\n]{{0,20}}\b(?:higher|worse|larger|bigger|jumps?|"
+      r"starts? (?:over|again))\b|"
+      rf"\b(?:{_LOSS}|{_SCORE}|performance|results?)\b[^.;\n]{{0,40}}\b(?:higher|worse|lower|larger|bigger|"
+      rf"jump\w*|reset\w*|"
+      rf"collaps\w+|drop\w*|differ\w*)\b[^.;\n]{{0,20}}\b(?:after|when|once|upon|"
+      rf"on)\b[^.;\n]{{0,16}}\b{_LOADS}\b|"
+      r"\b(?:re)?(?:loaded|resumed)\s?[:=]\s?~?\d[\d.]*+(?!\s*(?:s|ms|sec\w*|images?|rows?|params?|samples?|"
+      r"%)\b)|"
+      rf"\b(?:{_LOSS}|{_SCORE})\b[^.;\n]{{0,60}}\bback (?:up )?to (?:where|the (?:start|beginning|initial))")),
+)  # fmt: skip
 
 
 @cache
