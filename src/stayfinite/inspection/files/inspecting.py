@@ -28,7 +28,7 @@ from stayfinite.inspection.files.sources import Source, read_sources
 from stayfinite.inspection.ignoring import Remark, remarks_in, without_ignored
 from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import Notes
-from stayfinite.readers.configs.syntax import open_bracket
+from stayfinite.readers.configs.script_settings import open_bracket
 from stayfinite.rules.cards import card_asked_for
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.ranking import rank

@@ -6,13 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 from stayfinite.core.settings import Setting, Settings
-from stayfinite.readers.configs.files import as_text, read_content
-from stayfinite.readers.configs.kinds import kind_of
-from stayfinite.readers.configs.secrets import without_secrets
+from stayfinite.readers.configs.files import as_text, kind_of, read_content
 from stayfinite.readers.configs.tree import MOST_SETTINGS, Node, settings_of
+from stayfinite.readers.configs.vocabulary import without_secrets
 
 if TYPE_CHECKING:
-    from stayfinite.readers.configs.program.surroundings import Surroundings
+    from stayfinite.readers.configs.program.state import Surroundings
 
 
 def read_config(path: str | os.PathLike[str], surroundings: Surroundings | None = None) -> Settings:
@@ -46,21 +45,21 @@ def settings_of_kind(kind: str, text: str, source: str, surroundings: Surroundin
     if kind == "toml":
         return _read_toml(text, source)
     if kind == "ini":
-        from stayfinite.readers.configs.toml_files import parse_ini
+        from stayfinite.readers.configs.structured_files import parse_ini
 
         return _from_nodes([parse_ini(text)], source)
     if kind == "script":
-        from stayfinite.readers.configs.program.surroundings import ANY_CARD
+        from stayfinite.readers.configs.program.state import ANY_CARD
         from stayfinite.readers.configs.scripts import read_script
 
         return read_script(text, source, surroundings=surroundings or ANY_CARD)
     if kind == "notebook":
         from stayfinite.readers.configs.notebooks import read_notebook
-        from stayfinite.readers.configs.program.surroundings import ANY_CARD
+        from stayfinite.readers.configs.program.state import ANY_CARD
 
         return read_notebook(text, source, settings_of_kind, surroundings or ANY_CARD)
     if kind == "shell":
-        from stayfinite.readers.configs.shell import read_shell
+        from stayfinite.readers.configs.commands import read_shell
 
         return read_shell(text, source, settings_of_kind)
     return _read_unnamed(text, source)
@@ -69,7 +68,7 @@ def settings_of_kind(kind: str, text: str, source: str, surroundings: Surroundin
 def _read_unnamed(text: str, source: str) -> Settings:
     """A text of unknown kind: Python if it parses and sets something, else notes. Every line is kept as a note."""
     from stayfinite.readers.configs.notes import notes_of, read_notes
-    from stayfinite.readers.configs.syntax import is_python
+    from stayfinite.readers.configs.script_settings import is_python
 
     if not is_python(text):
         return read_notes(text, source)
@@ -81,12 +80,12 @@ def _read_unnamed(text: str, source: str) -> Settings:
 
 
 def _read_yaml(text: str, source: str) -> Settings:
-    from stayfinite.readers.configs.yaml_files import BrokenYaml, parse_yaml
+    from stayfinite.readers.configs.structured_files import BrokenYaml, parse_yaml
 
     try:
         return _from_nodes(parse_yaml(text), source)
     except BrokenYaml as problem:
-        from stayfinite.readers.configs.outline import read_outline
+        from stayfinite.readers.configs.notes import read_outline
 
         note = (source, f"read line by line: invalid YAML: {problem}")
         return Settings(read_outline(text, source)[:MOST_SETTINGS], [note])
@@ -103,7 +102,7 @@ def _read_json(text: str, source: str) -> Settings:
 
 
 def _read_toml(text: str, source: str) -> Settings:
-    from stayfinite.readers.configs.toml_files import BrokenToml, parse_ini, parse_toml
+    from stayfinite.readers.configs.structured_files import BrokenToml, parse_ini, parse_toml
 
     try:
         return _from_nodes([parse_toml(text)], source)

@@ -1,4 +1,4 @@
-"""Tell measurements from settings by name."""
+"""Tell by name what is a measurement, what is a setting, and what is a credential, which reports must not repeat."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.tree import Node
 
 _MEASURED = lazy_regex(
@@ -69,3 +70,37 @@ def _holds_nan(node: Node, depth: int) -> bool:
     if isinstance(node.value, list) and depth < 4:
         return any(_holds_nan(each, depth + 1) for each in node.value[:100])
     return isinstance(node.value, float) and math.isnan(node.value)
+
+
+HIDDEN = "(hidden)"
+_NAME = lazy_regex(
+    r"(?:.*[._\-])?(?:(?:hub|hf|auth|access|api|bearer|github|wandb|push_to_hub|huggingface)_?token|"
+    r"api_?key|access_?key(?:_id)?|secret(?:_\w+)?|password|passwd|credentials?)",
+    re.IGNORECASE,
+)
+_TOKEN = lazy_regex(r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_\-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{16})")
+_ASSIGNED = lazy_regex(
+    r"((?:(?:hub|hf|auth|access)_?token|api_?key|secret|password)['\"]?\s*(?:[=:]|\s)\s*['\"]?)([A-Za-z0-9_\-]{16,})",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(settings: Settings) -> Settings:
+    """The same settings, with tokens, keys and passwords hidden in values and notes."""
+    return Settings(
+        (_without_secret(setting) for setting in settings), ((where, _hidden(text)) for where, text in settings.notes)
+    )
+
+
+def _without_secret(setting: Setting) -> Setting:
+    value = setting.value
+    if not isinstance(value, str) or not value:
+        return setting
+    shown = HIDDEN if _NAME.fullmatch(setting.name) else _TOKEN.sub(HIDDEN, value)
+    if shown == value:
+        return setting
+    return Setting(setting.name, shown, setting.source, setting.line, setting.kind)
+
+
+def _hidden(text: str) -> str:
+    return _ASSIGNED.sub(rf"\1{HIDDEN}", _TOKEN.sub(HIDDEN, text))

@@ -8,9 +8,8 @@ from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
-from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
+from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, RowsAlike, Source, as_columns
 from stayfinite.readers.data.csv_rows import note_encoding
-from stayfinite.readers.data.nesting import RowsAlike, as_columns
 from stayfinite.readers.data.text_lines import LONGEST, TextFile, text_file
 
 

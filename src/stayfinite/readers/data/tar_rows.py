@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from stayfinite.errors import UsageError
-from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
-from stayfinite.readers.data.nesting import as_columns
+from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source, as_columns
 from stayfinite.readers.data.text_lines import LONGEST
 
 TAR = ".tar"

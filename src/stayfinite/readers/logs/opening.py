@@ -2,21 +2,101 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import os
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from stayfinite.core.series import RunSeries
+from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.series import Point, RunSeries
 from stayfinite.errors import UsageError
-from stayfinite.readers.logs.csv_table import CsvTable
-from stayfinite.readers.logs.json_document import JsonDocument
 from stayfinite.readers.logs.lines import Decoder, LineSplitter
-from stayfinite.readers.logs.lone_loss import with_lone_loss
-from stayfinite.readers.logs.sniffing import HEAD, sniff
-from stayfinite.readers.logs.tensorboard import TensorBoard
+from stayfinite.readers.logs.names import is_loss_part
+from stayfinite.readers.logs.records import CsvTable, JsonDocument, separator
+from stayfinite.readers.logs.tensorboard import TensorBoard, is_header
 from stayfinite.readers.logs.text import TextReader
+
+HEAD = 4_096  # bytes used to decide
+
+_NO_TEXT = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]|\xef\xbf\xbd")
+_MAGIC = (
+    b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"PK\x03\x04", b"%PDF", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05",
+    b"\x7fELF", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"\x93NUMPY", b"\x89HDF", b"SQLite format 3", b"Rar!",
+    b"(\xb5/\xfd",
+)  # fmt: skip
+
+
+def sniff(head: bytes, source: str) -> str:
+    """Return ``gzip``, ``tensorboard``, ``json``, ``csv``, ``text`` or ``junk``."""
+    if head.startswith(b"\x1f\x8b"):
+        return "gzip"
+    if is_header(head[:12]) or ("tfevents" in source and b"\0" in head[:16]):
+        return "tensorboard"
+    if head.startswith(_MAGIC):
+        return "junk"
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        text = head[: len(head) // 2 * 2].decode("utf-16", "replace")
+    else:
+        if len(head) >= 64 and (len(_NO_TEXT.findall(head)) > len(head) // 10 or head.count(0) > len(head) // 2):
+            return "text" if not head.strip(b"\0") else "junk"
+        text = head.decode("utf-8-sig", "replace")
+    return _sniff_text(text.replace("\0", "").lstrip("\ufeff"), source)
+
+
+def _sniff_text(text: str, source: str) -> str:
+    stripped = text.lstrip()
+    if stripped[:1] in {"{", "["} and _is_document(stripped, source):
+        return "json"
+    lines = [line.rstrip("\r") for line in stripped.split("\n", 2) if line.strip()]
+    mark = separator(lines[0]) if lines else ""
+    if mark and (len(lines) == 1 or mark in lines[1]):
+        return "csv"
+    return "text"
+
+
+def _is_document(text: str, source: str) -> bool:
+    if re.match(r"\[\s*\{\s*\"", text) or '"log_history"' in text:
+        return True
+    if not re.match(r"\{\s*\"", text):
+        return False
+    first = text.split("\n", 1)[0]
+    try:
+        json.loads(first)
+    except (ValueError, RecursionError):
+        return source.endswith(".json")
+    # A single object on the first line is either the first of many or the whole file.
+    return source.endswith(".json") and not text[len(first) :].strip()
+
+
+_ONE_OF_MANY = lazy_regex(
+    r"(?:^|[_/])(?:d|g|disc\w*|gen\w*|real|fake|adv\w*|policy|value|actor|critic|pi|vf?|q\d?|entropy|kld?|aux|reg)[_/]|"
+    r"_(?:d|g|real|fake|best)$|loss[_/]\d+$"
+)
+"""Losses of players, and terms that are not what is minimized."""
+
+
+def with_lone_loss(run: RunSeries) -> RunSeries:
+    """The same run with its only loss as its loss; unchanged if it has one, or several to choose from."""
+    named = [name for name in run.metrics if "loss" in name and is_loss_part(name)]
+    if len(named) != 1 or _ONE_OF_MANY.search(named[0]) or len(run.metrics[named[0]].values) < 2:
+        return run
+    if any(point.loss is not None or point.grad_norm is not None for point in run.points):
+        return run
+    track = run.metrics[named[0]]
+    by_line = {point.line: point for point in run.points}
+    for step, value, line in zip(track.steps, track.values, track.lines, strict=True):
+        beside = by_line.get(line)
+        by_line[line] = Point(
+            line, step, value, None, *((beside.lr, beside.loss_scale, beside.epoch) if beside else (None, None, None))
+        )
+    other = run.with_points(by_line[line] for line in sorted(by_line))
+    other.metrics = {name: each for name, each in run.metrics.items() if name != named[0]}
+    return other
+
 
 CHUNK = 1 << 16
 MOST_PACKED = 4  # nesting depth of gzip

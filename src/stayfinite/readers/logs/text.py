@@ -14,11 +14,10 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries
 from stayfinite.readers.logs.formats import FORMATS, Format
 from stayfinite.readers.logs.history import rows_of_history
+from stayfinite.readers.logs.lines import split_prefix
 from stayfinite.readers.logs.messages import is_trouble
-from stayfinite.readers.logs.prefix import split_prefix
 from stayfinite.readers.logs.rank_state import RankState
-from stayfinite.readers.logs.reading import RANK, Reading
-from stayfinite.readers.logs.shapes import Shape, ShapeBook
+from stayfinite.readers.logs.reading import RANK, Reading, Shape, ShapeBook
 
 LONGEST_MEASURED = 16_384  # longer lines are always messages
 OFTEN = 8  # a message seen this often gets a shape

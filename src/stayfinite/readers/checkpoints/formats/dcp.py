@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble, TroubleKind
-from stayfinite.readers.checkpoints.formats import torch_zip
+from stayfinite.readers.checkpoints.formats import torch_save
 from stayfinite.readers.checkpoints.formats.pickled_tensors import whole_numbers
 from stayfinite.readers.malformed import Malformed
-from stayfinite.readers.pickles.inert import read_inert
-from stayfinite.readers.pickles.machine import Made, Pairs
+from stayfinite.readers.pickles.inert import Made, Pairs, read_inert
 
 TABLE = ".metadata"  # the index file
 
@@ -34,7 +33,7 @@ def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = ""
 
     ``name`` prefixes file names in these reports. Raises Malformed if the index cannot be read.
     """
-    root = _fields(read_inert(table, torch_zip.BOUNDS).value)
+    root = _fields(read_inert(table, torch_save.BOUNDS).value)
     files: dict[str, list[Piece]] = {}
     there: Counter[str] = Counter()
     for index, info in _pairs(root.get("storage_data")):
@@ -69,7 +68,7 @@ def read_file(file: BinaryIO, facts: FileFacts, pieces: list[Piece]) -> None:
             continue
         before = len(facts.places)
         try:
-            torch_zip.read(file, facts, torch_zip.Window(offset, length))
+            torch_save.read_zip(file, facts, torch_save.Window(offset, length))
         except Malformed as error:
             facts.complain(error.kind, f"{fqn}: {error.text}")
         facts.places[before:] = [

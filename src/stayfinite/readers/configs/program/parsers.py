@@ -7,8 +7,7 @@ import ast
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.commands import settings_of_command
 from stayfinite.readers.configs.program.data_files import loaded
-from stayfinite.readers.configs.program.given import given_argument
-from stayfinite.readers.configs.program.names import declared_default
+from stayfinite.readers.configs.program.names import declared_default, given_argument
 from stayfinite.readers.configs.program.state import Run
 from stayfinite.readers.configs.program.values import Class, Instance, Method, Parser, Row, Table, Value
 

@@ -17,7 +17,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import plain
-from stayfinite.readers.logs.numbers import NUMBER
+from stayfinite.readers.logs.pairs import NUMBER
 from stayfinite.readers.logs.reading import Reading
 
 _HEADING = lazy_regex(r"\s*+\|\s*+(?:class|category|label)\w*\s*+\|(?:[\w@.\s-]{1,16}\|){1,12}\s*$", re.IGNORECASE)

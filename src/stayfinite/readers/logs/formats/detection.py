@@ -7,8 +7,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RUNNING_AVERAGE
 from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.pairs import AVERAGE, separated_pairs
+from stayfinite.readers.logs.pairs import AVERAGE, NUMBER, separated_pairs
 from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
 
 _EPOCH = lazy_regex(r"\bEpoch:?\s*\[(\d+)\]\s+\[\s*(\d+)/\s*(\d+)\]\s+eta:")

@@ -15,8 +15,7 @@ from __future__ import annotations
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.pairs import worst_of_list
+from stayfinite.readers.logs.pairs import NUMBER, worst_of_list
 from stayfinite.readers.logs.reading import TOTAL, Reading
 
 _OPENS = lazy_regex(r"\{\s*['\"][^'\"]{1,120}['\"]\s*:")

@@ -7,7 +7,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import plain
-from stayfinite.readers.logs.numbers import NUMBER
+from stayfinite.readers.logs.pairs import NUMBER
 from stayfinite.readers.logs.reading import Reading
 
 _CALL = lazy_regex(rf"\bTrainOutput\(global_step=(\d+),\s*training_loss=({NUMBER})")

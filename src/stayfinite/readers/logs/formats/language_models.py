@@ -8,8 +8,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import plain
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.pairs import separated_pairs
+from stayfinite.readers.logs.pairs import NUMBER, separated_pairs
 from stayfinite.readers.logs.reading import NANS_HERE, RANK, SKIPS_EVER, SKIPS_HERE, TOTAL, Reading
 
 _HEAD = lazy_regex(rf"\biteration\s+({NUMBER})\s*/\s*({NUMBER})\s*\|")

@@ -18,8 +18,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import NO_METRICS, column_of, is_evaluation, plain
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.pairs import separated_pairs
+from stayfinite.readers.logs.pairs import NUMBER, separated_pairs
 from stayfinite.readers.logs.reading import BATCH, BATCHES, SCORES, Reading
 
 ANSWERS = "confusion/answers"

@@ -6,8 +6,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.pairs import separated_pairs
+from stayfinite.readers.logs.pairs import NUMBER, separated_pairs
 from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
 
 _INNER = lazy_regex(r"\bepoch\s+(\d+):?\s+(\d+)\s*/\s*(\d+)\s+(?=\w+=)")

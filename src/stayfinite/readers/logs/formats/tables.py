@@ -32,7 +32,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.progress_bars import read_bar
 from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
-from stayfinite.readers.logs.numbers import NUMBER
+from stayfinite.readers.logs.pairs import NUMBER
 from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
 
 _NAMES = lazy_regex(
