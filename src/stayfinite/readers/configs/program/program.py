@@ -48,7 +48,7 @@ class Telling:
         self._every = every
         self._silent = 0
         self._tables: list[tuple[str, Value, int, bool]] = []
-        self._left: dict[ast.AST, set[str]] = {}
+        self._left: dict[ast.AST, dict[str, None]] = {}
 
     @property
     def full(self) -> bool:
@@ -144,7 +144,7 @@ class Telling:
 
     def left_at_default(self, function: Function, name: str) -> None:
         """Note that a call leaves a parameter at its default."""
-        self._left.setdefault(function.node, set()).add(name)
+        self._left.setdefault(function.node, {})[name] = None
 
     def rest(self, run: Run) -> None:
         """At the end, record dicts in their final state and the remaining defaults of parameters and fields."""
