@@ -1,5 +1,4 @@
-"""Judge checkpoints together: compare those of one training run, and turn all facts into a scan result. Needs no torch.
-"""
+"""Judge checkpoints together: compare those of one run, and turn all facts into a result. Needs no torch."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Facts about a checkpoint, its files and its tensors. Plain data without judgment; dtypes by their safetensors names.
-"""
+"""Facts about a checkpoint, its files and its tensors. Plain data, no judgment; dtypes by their safetensors names."""
 
 from __future__ import annotations
 
@@ -22,12 +21,10 @@ FLOATS = frozenset(name for name in BYTES if name[0] in "FBC" and name != "BOOL"
 
 _OF_TORCH = {
     "float64": "F64", "double": "F64", "float32": "F32", "float": "F32", "float16": "F16", "half": "F16",
-    "bfloat16": "BF16", "complex128": "C128", "complex64": "C64", "complex32": "C32",
-    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
-    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL",
-    "qint8": "I8", "quint8": "U8", "qint32": "I32",
+    "bfloat16": "BF16", "complex128": "C128", "complex64": "C64", "complex32": "C32", "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2", "float8_e8m0fnu": "F8_E8M0", "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint64": "U64",
+    "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL", "qint8": "I8", "quint8": "U8", "qint32": "I32",
 }  # fmt: skip
 _OF_STORAGE = {
     "DoubleStorage": "F64", "FloatStorage": "F32", "HalfStorage": "F16", "BFloat16Storage": "BF16",

@@ -104,29 +104,11 @@ Reader = Callable[[str, str, str], Settings]
 """``read(kind, text, source)`` reads a text of a known kind; used for files that contain other files."""
 
 _BY_SUFFIX = {
-    ".yaml": "yaml",
-    ".yml": "yaml",
-    ".json": "json",
-    ".json5": "json",
-    ".jsonc": "json",
-    ".toml": "toml",
-    ".ini": "ini",
-    ".cfg": "ini",
-    ".conf": "ini",
-    ".py": "script",
-    ".ipynb": "notebook",
-    ".sh": "shell",
-    ".bash": "shell",
-    ".zsh": "shell",
-    ".slurm": "shell",
-    ".sbatch": "shell",
-    ".bin": "pickle",
-    ".pkl": "pickle",
-    ".pickle": "pickle",
-    ".pt": "pickle",
-    ".pth": "pickle",
-    ".ckpt": "pickle",
-}
+    ".yaml": "yaml", ".yml": "yaml", ".json": "json", ".json5": "json", ".jsonc": "json", ".toml": "toml",
+    ".ini": "ini", ".cfg": "ini", ".conf": "ini", ".py": "script", ".ipynb": "notebook", ".sh": "shell",
+    ".bash": "shell", ".zsh": "shell", ".slurm": "shell", ".sbatch": "shell", ".bin": "pickle", ".pkl": "pickle",
+    ".pickle": "pickle", ".pt": "pickle", ".pth": "pickle", ".ckpt": "pickle",
+}  # fmt: skip
 _SHELL = re.compile(rb"#!.*\b(?:ba|z|k|da)?sh\b")
 _PYTHON = re.compile(rb"#!.*\bpython")
 _STATEMENT = lazy_regex(r"^(?:import [\w.]+|from [\w.]+ import |def \w+\(.*|class \w+.*:|if __name__\b)", re.MULTILINE)

@@ -144,30 +144,18 @@ _OPTIMIZER = lazy_regex(
 )
 _OTHER_LEARNER = lazy_regex(r"(?:XGB|LGBM|CatBoost|\w*GradientBoosting|AdaBoost|MLP(?=Classifier|Regressor))\w*")
 _POSITIONAL: dict[str, tuple[str, ...]] = {
-    "clip_grad_norm_": ("", "max_norm", "norm_type"),
-    "clip_grad_norm": ("", "max_norm", "norm_type"),
-    "clip_grad_value_": ("", "clip_value"),
-    "load_from_checkpoint": ("name",),
-    "load_dataset": ("name", "subset"),
-    "autocast": ("device_type", "dtype"),
-    "GradScaler": ("device",),
-    "Dropout": ("p",),
-    "Embedding": ("num_embeddings", "embedding_dim"),
-    "LayerNorm": ("normalized_shape", "eps"),
-    "StepLR": ("", "step_size", "gamma"),
-    "MultiStepLR": ("", "milestones", "gamma"),
-    "ExponentialLR": ("", "gamma"),
-    "CosineAnnealingLR": ("", "T_max", "eta_min"),
-    "OneCycleLR": ("", "max_lr", "total_steps"),
+    "clip_grad_norm_": ("", "max_norm", "norm_type"), "clip_grad_norm": ("", "max_norm", "norm_type"),
+    "clip_grad_value_": ("", "clip_value"), "load_from_checkpoint": ("name",), "load_dataset": ("name", "subset"),
+    "autocast": ("device_type", "dtype"), "GradScaler": ("device",), "Dropout": ("p",),
+    "Embedding": ("num_embeddings", "embedding_dim"), "LayerNorm": ("normalized_shape", "eps"),
+    "StepLR": ("", "step_size", "gamma"), "MultiStepLR": ("", "milestones", "gamma"), "ExponentialLR": ("", "gamma"),
+    "CosineAnnealingLR": ("", "T_max", "eta_min"), "OneCycleLR": ("", "max_lr", "total_steps"),
     "get_scheduler": ("name", "", "num_warmup_steps", "num_training_steps"),
     "get_linear_schedule_with_warmup": ("", "num_warmup_steps", "num_training_steps"),
     "get_cosine_schedule_with_warmup": ("", "num_warmup_steps", "num_training_steps"),
-    "get_constant_schedule_with_warmup": ("", "num_warmup_steps"),
-    "to": ("dtype",),
-    "type": ("dtype",),
-    "pipeline": ("task", "model"),
-    "from_recipe_name": ("recipe_name",),
-}
+    "get_constant_schedule_with_warmup": ("", "num_warmup_steps"), "to": ("dtype",), "type": ("dtype",),
+    "pipeline": ("task", "model"), "from_recipe_name": ("recipe_name",),
+}  # fmt: skip
 _MATTERS_BY_BOOL = frozenset({"requires_grad_", "set_grad_enabled", "set_detect_anomaly", "train", "enable_grad"})
 
 

@@ -71,15 +71,9 @@ FORMATS: dict[str, str] = {
     ".txt": "txt", ".text": "txt", ".tmx": "tmx", ".tar": "tar",
 }  # fmt: skip
 READERS: dict[str, Callable[[Source], Iterator[Chunk]]] = {
-    "csv": csv_chunks,
-    "jsonl": jsonl_chunks,
-    "json": json_chunks,
-    "parquet": parquet_chunks,
-    "arrow": arrow_chunks,
-    "txt": txt_chunks,
-    "tmx": tmx_chunks,
-    "tar": tar_chunks,
-}
+    "csv": csv_chunks, "jsonl": jsonl_chunks, "json": json_chunks, "parquet": parquet_chunks, "arrow": arrow_chunks,
+    "txt": txt_chunks, "tmx": tmx_chunks, "tar": tar_chunks,
+}  # fmt: skip
 TOLD = {
     "csv": "CSV", "tsv": "TSV", "jsonl": "JSON lines", "json": "JSON", "parquet": "Parquet", "arrow": "Arrow",
     "txt": "plain text", "tmx": "TMX", "aligned": "Moses, two aligned texts", "texts": "Moses, two aligned texts",
@@ -90,9 +84,8 @@ NOTES = frozenset({"readme", "license", "licence", "copying", "notice", "changel
 """Documentation files in an archive of data."""
 _MAGIC = (
     (b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"\xff\xff\xff\xff", "arrow"),
-    (b"PK\x03\x04", "an Excel sheet or another zip archive"),
-    (b"\x80\x04", "a pickle"), (b"\x80\x05", "a pickle"), (b"SQLite format 3", "an SQLite database"),
-    (b"\x93NUMPY", "a numpy array"), (b"%PDF", "a PDF"),
+    (b"PK\x03\x04", "an Excel sheet or another zip archive"), (b"\x80\x04", "a pickle"), (b"\x80\x05", "a pickle"),
+    (b"SQLite format 3", "an SQLite database"), (b"\x93NUMPY", "a numpy array"), (b"%PDF", "a PDF"),
     (b"\x89PNG", "a picture"), (b"\xff\xd8\xff", "a picture"), (b"\x89HDF", "HDF5"),
     (b"\xd0\xcf\x11\xe0", "an Office file"),
 )  # fmt: skip

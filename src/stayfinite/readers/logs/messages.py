@@ -1,5 +1,4 @@
-"""Lines that are not measurements: grouped by their text without numbers, and bounded; tracebacks joined into one text.
-"""
+"""Lines that are not measurements: grouped by text without numbers, and bounded; tracebacks joined into one text."""
 
 from __future__ import annotations
 

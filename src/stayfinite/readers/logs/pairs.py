@@ -11,6 +11,8 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.names import column_of, plain
 
+Pair = tuple[str, int, int]
+"""A name, and where its number starts and ends."""
 NUMBER = (
     r"(?:[-+]?1\.\#(?:QNAN|SNAN|IND|INF)0*+"
     r"|[-+]?(?:\d{1,3}(?:,\d{3})++(?:\.\d++)?(?![\d,]*\d)|(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+)"
@@ -78,9 +80,9 @@ FEWEST = 3
 """Pairs that make a line a row of names and numbers."""
 
 
-def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+def separated_pairs(line: str, start: int = 0) -> list[Pair]:
     """Find every name followed by `:` or `=` and a number, as ``(name, start, end)`` of the number."""
-    found: list[tuple[str, int, int]] = []
+    found: list[Pair] = []
     last = start
     for match in _SEPARATED.finditer(line, start):
         before = line[max(last, match.start() - _LONGEST_NAME) : match.start()].rstrip(" \t'\"")
@@ -117,7 +119,7 @@ def _own_words(name: str, mark: str) -> str:
     return name
 
 
-def bare_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+def bare_pairs(line: str, start: int = 0) -> list[Pair]:
     """Find every well-known name followed by a number; `name is number` only at the start of the text."""
     return [
         (match[1], match.start(2), match.end(2))
@@ -145,7 +147,7 @@ def worst_of_list(line: str, begin: int, end: int) -> tuple[int, int] | None:
     return item
 
 
-def alternating_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+def alternating_pairs(line: str, start: int = 0) -> list[Pair]:
     """Every pair of a line that is nothing but names and numbers in turn: `epoch 3 loss 0.9 recall 0.5`."""
     words = list(_WORD.finditer(line, start))
     names, numbers = words[::2], words[1::2]
@@ -157,7 +159,7 @@ def alternating_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
     return [(name[0], each.start(), each.end()) for name, each in zip(names, numbers, strict=True)]
 
 
-def all_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+def all_pairs(line: str, start: int = 0) -> list[Pair]:
     """Both kinds of pairs, in line order."""
     found = {pair[1]: pair for pair in separated_pairs(line, start)}
     bare = bare_pairs(line, start)

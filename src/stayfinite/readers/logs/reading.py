@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.names import NO_METRICS, column_of, is_evaluation, name_rank, plain
-from stayfinite.readers.logs.pairs import number
+from stayfinite.readers.logs.pairs import Pair, number
 
 BATCH = ".batch"  # batch number within its epoch
 BATCHES = ".batches"  # batches per epoch
@@ -33,13 +33,23 @@ SCORES = {"acc", "accuracy", "f1", "auc", "bleu", "dice", "iou", "miou", "acc@1"
 """Bare names of scores: of the evaluation, where the line is one."""
 
 
+_GROUPS = {"batch": BATCH, "batches": BATCHES, "total": TOTAL, "rank": RANK, "skips": SKIPS_EVER}
+"""Names of groups that cannot be written in a regular expression."""
+
+
+def fields_of(match: re.Match[str]) -> list[Pair]:
+    """The named groups of a match that took part in it, as fields; `mode` is none."""
+    found = [name for name, text in match.groupdict().items() if text is not None and name != "mode"]
+    return [(_GROUPS.get(name, name), *match.span(name)) for name in found]
+
+
 @dataclass(slots=True)
 class Reading:
     """One parsed line."""
 
     kind: str
     """The log format, such as `megatron`."""
-    fields: list[tuple[str, int, int]] = field(default_factory=list)
+    fields: list[Pair] = field(default_factory=list)
     """``(name, start, end)``: a ``Point`` column, one of the dotted names above, or a metric name."""
     wild: list[tuple[int, int, str]] = field(default_factory=list)
     """``(start, end, pattern)``: text that may differ between lines of this shape."""
@@ -65,7 +75,7 @@ class Reading:
     is_summary: bool = False
     """An average over the whole run, at its end."""
 
-    def take(self, pairs: list[tuple[str, int, int]], *, evaluation: bool = False) -> None:
+    def take(self, pairs: list[Pair], *, evaluation: bool = False) -> None:
         """Assign each written name to its column if known, else to a metric."""
         names = [plain(raw) for raw, _, _ in pairs]
         of_evaluation = evaluation or (any(map(is_evaluation, names)) and "loss" not in map(column_of, names))
@@ -92,7 +102,7 @@ class Reading:
                 taken.add(name)
                 self.fields.append((name, start, end))
 
-    def without_eta(self, pairs: list[tuple[str, int, int]], line: str, start: int) -> list[tuple[str, int, int]]:
+    def without_eta(self, pairs: list[Pair], line: str, start: int) -> list[Pair]:
         """Mark the ETA as variable text, since it is printed with and without days."""
         eta = _ETA.search(line, start)
         if eta is None:

@@ -17,14 +17,12 @@ from stayfinite.readers.pickles.torch_files import looks_old
 SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp")
 
 _OTHERS = {
-    b"GGUF": "a GGUF file for inference, not a training checkpoint",
-    b"\x89HDF": "an HDF5 file (Keras)",
-    b"\x93NUMPY": "a numpy array",
-    b"\x1f\x8b": "compressed with gzip: unpack it first",
+    b"GGUF": "a GGUF file for inference, not a training checkpoint", b"\x89HDF": "an HDF5 file (Keras)",
+    b"\x93NUMPY": "a numpy array", b"\x1f\x8b": "compressed with gzip: unpack it first",
     b"version https://git-lfs": "a Git LFS pointer, not the file itself: run `git lfs pull`",
     b"<!DOCTYPE": "a web page, not a checkpoint: the download failed",
     b"<html": "a web page, not a checkpoint: the download failed",
-}
+}  # fmt: skip
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -28,12 +28,10 @@ from stayfinite.readers.configs.program.values import (
 from stayfinite.readers.configs.script_calls import Given, is_constructor
 
 _MOST_TEXT = 5_000
-_OF_TEXTS = frozenset(
-    {
-        "lower", "upper", "strip", "lstrip", "rstrip", "startswith", "endswith", "replace", "removeprefix",
-        "removesuffix", "title", "capitalize", "casefold", "isdigit",
-    }
-)  # fmt: skip
+_OF_TEXTS = frozenset({
+    "lower", "upper", "strip", "lstrip", "rstrip", "startswith", "endswith", "replace", "removeprefix",
+    "removesuffix", "title", "capitalize", "casefold", "isdigit",
+})  # fmt: skip
 _OF_PATHS = frozenset({"resolve", "absolute", "expanduser", "as_posix"})
 
 
@@ -156,13 +154,11 @@ def read_all(run: Run, value: Value, node: ast.expr, kind: str) -> Value:
 
 
 _BF16 = frozenset({"is_bf16_supported", "is_torch_bf16_gpu_available", "is_bfloat16_supported", "is_bf16_available"})
-_OTHERS = frozenset(
-    {
-        "torch.backends.mps.is_available", "torch.backends.mps.is_built", "torch.xpu.is_available",
-        "torch.npu.is_available", "torch.mps.is_available", "is_torch_npu_available", "is_torch_xpu_available",
-        "is_torch_mps_available", "is_torch_xla_available", "is_torch_tpu_available",
-    }
-)  # fmt: skip
+_OTHERS = frozenset({
+    "torch.backends.mps.is_available", "torch.backends.mps.is_built", "torch.xpu.is_available",
+    "torch.npu.is_available", "torch.mps.is_available", "is_torch_npu_available", "is_torch_xpu_available",
+    "is_torch_mps_available", "is_torch_xla_available", "is_torch_tpu_available",
+})  # fmt: skip
 """Backends other than CUDA."""
 
 

@@ -223,12 +223,10 @@ def _is_worth_keeping(name: str, target: ast.expr, written: ast.expr) -> bool:
 
 
 _MOST_ROUNDS = 4  # nesting of uncalled functions
-_CALLED_BY_FRAMEWORKS = frozenset(
-    {
-        "configure_optimizers", "training_step", "create_optimizer", "create_scheduler", "compute_loss", "train", "fit",
-        "create_optimizer_and_scheduler", "train_dataloader", "setup", "optimizer_step", "run", "step",
-    }
-)  # fmt: skip
+_CALLED_BY_FRAMEWORKS = frozenset({
+    "configure_optimizers", "training_step", "create_optimizer", "create_scheduler", "compute_loss", "train", "fit",
+    "create_optimizer_and_scheduler", "train_dataloader", "setup", "optimizer_step", "run", "step",
+})  # fmt: skip
 """Methods of imported classes that say how the script trains; the others only define the model."""
 _ALLOWANCE = 2_000  # steps guaranteed to each of them, so that early ones cannot use up the budget
 

@@ -33,14 +33,9 @@ from stayfinite.readers.configs.scalars import scalar
 MOST_TEXT = 5_000
 _MOST_ITEMS = 1_000
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+}  # fmt: skip
 _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
@@ -156,12 +151,10 @@ def _at_least(kind: ast.cmpop, least: int, other: float, *, mirrored: bool) -> b
     return False if least > other else None
 
 
-MAPPINGS = frozenset(
-    {
-        "dict", "Dict", "ConfigDict", "EasyDict", "edict", "CfgNode", "CN", "SimpleNamespace", "Namespace", "AttrDict",
-        "OrderedDict", "DotMap", "Munch", "Box", "DictConfig",
-    }
-)  # fmt: skip
+MAPPINGS = frozenset({
+    "dict", "Dict", "ConfigDict", "EasyDict", "edict", "CfgNode", "CN", "SimpleNamespace", "Namespace", "AttrDict",
+    "OrderedDict", "DotMap", "Munch", "Box", "DictConfig",
+})  # fmt: skip
 """Calls that only collect their keywords."""
 _NUMBERS: dict[str, Callable[..., Any]] = {
     "max": max, "min": min, "abs": abs, "round": round, "sum": lambda *each: sum(each), "math.sqrt": math.sqrt,
@@ -169,13 +162,11 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
     "math.ceil": math.ceil, "math.floor": math.floor, "math.pow": math.pow, "math.prod": lambda *each: math.prod(each),
     "numpy.sqrt": math.sqrt, "numpy.log": math.log, "numpy.exp": math.exp,
 }  # fmt: skip
-_SAME = frozenset(
-    {
-        "Path", "pathlib.Path", "PosixPath", "os.path.abspath", "os.path.realpath", "os.path.expanduser",
-        "os.path.normpath", "os.fspath", "eval", "ast.literal_eval", "OmegaConf.create", "omegaconf.OmegaConf.create",
-        "os.path.expandvars", "L", "LazyCall", "torch.compile", "nn.DataParallel", "torch.nn.DataParallel",
-    }
-)  # fmt: skip
+_SAME = frozenset({
+    "Path", "pathlib.Path", "PosixPath", "os.path.abspath", "os.path.realpath", "os.path.expanduser",
+    "os.path.normpath", "os.fspath", "eval", "ast.literal_eval", "OmegaConf.create", "omegaconf.OmegaConf.create",
+    "os.path.expandvars", "L", "LazyCall", "torch.compile", "nn.DataParallel", "torch.nn.DataParallel",
+})  # fmt: skip
 """Calls that return their first argument."""
 _TYPES = {"str": (str,), "int": (int,), "float": (float,), "bool": (bool,), "dict": (Table,), "list": (Row,)}
 _MOST_NUMBERS = 64
