@@ -88,14 +88,21 @@ class Place:
 
 
 @dataclass(kw_only=True, slots=True)
-class FileFacts:
+class _Facts:
+    path: Path
+    troubles: list[Trouble] = field(default_factory=list)
+
+    def complain(self, kind: TroubleKind, text: str) -> None:
+        self.troubles.append(Trouble(kind=kind, text=text))
+
+
+@dataclass(kw_only=True, slots=True)
+class FileFacts(_Facts):
     """One file: its contents and its problems."""
 
-    path: Path
     size: int = 0
     format: str = "unknown"
     places: list[Place] = field(default_factory=list)
-    troubles: list[Trouble] = field(default_factory=list)
     numbers: dict[str, float] = field(default_factory=dict)
     """Non-finite plain numbers, by path."""
 
@@ -111,16 +118,10 @@ class FileFacts:
     vouched_by: str = ""
     """Name of the file that gives the hash."""
 
-    def complain(self, kind: TroubleKind, text: str) -> None:
-        self.troubles.append(Trouble(kind=kind, text=text))
-
 
 @dataclass(kw_only=True, slots=True)
-class CheckpointFacts:
-    """Files that together form one training state."""
-
-    path: Path
-    """The directory or file."""
+class CheckpointFacts(_Facts):
+    """Files that together form one training state, at a directory or file."""
 
     kind: str
     """``stayfinite``, ``transformers``, ``dcp``, ``deepspeed``, ``directory`` or ``file``."""
@@ -129,9 +130,6 @@ class CheckpointFacts:
     step: int | None = None
     order: float = 0.0
     """Write time, used if steps do not give the order."""
-
-    troubles: list[Trouble] = field(default_factory=list)
-    """Problems of the checkpoint as a whole."""
 
     exempt: frozenset[str] = frozenset()
     """Tensors that may hold infinity according to the checkpoint's own manifest."""

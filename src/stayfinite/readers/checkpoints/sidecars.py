@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble, TroubleKind
+from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts
 from stayfinite.readers.checkpoints.formats.opening import open_regular
 from stayfinite.readers.malformed import Malformed
 
@@ -95,7 +95,7 @@ def _of_manifest(
 ) -> None:
     listed = manifest.get("files")
     if manifest.get("good") is not True or not isinstance(listed, dict):
-        into.troubles.append(Trouble(kind="damaged", text=f"its {MANIFEST} does not mark it as good"))
+        into.complain("damaged", f"its {MANIFEST} does not mark it as good")
         return
     for name, entry in listed.items():
         path = directory / str(name)
@@ -103,10 +103,10 @@ def _of_manifest(
         if "/" in str(name):
             continue
         if not path.is_file():
-            into.troubles.append(Trouble(kind="incomplete", text=f"{name} is missing; {MANIFEST} lists it"))
+            into.complain("incomplete", f"{name} is missing; {MANIFEST} lists it")
         elif path.stat().st_size != size:
             text = f"{name} has {path.stat().st_size:,} bytes, expected {size}"
-            into.troubles.append(Trouble(kind="truncated", text=text))
+            into.complain("truncated", text)
         elif isinstance(entry, dict) and isinstance(entry.get("sha256"), str):
             if name not in files and into.kind == "file":
                 continue
@@ -145,7 +145,7 @@ def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFac
     record = read_json(index)
     mapping = record.get("weight_map") if isinstance(record, dict) else None
     if not isinstance(mapping, dict) or not all(isinstance(each, str) for each in mapping.values()):
-        _complain(into, "damaged", f"{index.name} is damaged: it has no weight_map")
+        into.complain("damaged", f"{index.name} is damaged: it has no weight_map")
         return
     expected: dict[str, set[str]] = {}
     for name, file in mapping.items():
@@ -153,8 +153,8 @@ def check_index(index: Path, files: Mapping[str, FileFacts], into: CheckpointFac
     for file, names in sorted(expected.items()):
         if file not in files:
             first = min(names)
-            _complain(
-                into, "incomplete", f"{file} is missing; {index.name} lists {len(names)} tensors in it, first {first}"
+            into.complain(
+                "incomplete", f"{file} is missing; {index.name} lists {len(names)} tensors in it, first {first}"
             )
         elif not files[file].troubles:
             _compare(index.name, file, names, {place.name for place in files[file].places}, into)
@@ -173,20 +173,18 @@ def check_numbers(files: Mapping[str, FileFacts], indexed: bool, into: Checkpoin
         missing = [number for number in range(first, first + min(int(count), 100_000)) if number not in numbers]
         if missing and not indexed:
             name = f"{stem}-{missing[0]:05d}-of-{count}{suffix}"
-            _complain(into, "incomplete", f"{len(missing)} of {int(count)} shards are missing, first {name}")
+            into.complain("incomplete", f"{len(missing)} of {int(count)} shards are missing, first {name}")
         elif stem == "model" and suffix == ".safetensors" and not indexed and into.kind == "transformers":
-            _complain(
-                into, "incomplete", "model.safetensors.index.json is missing: tensors cannot be assigned to shards"
-            )
+            into.complain("incomplete", "model.safetensors.index.json is missing: tensors cannot be assigned to shards")
 
 
 def _compare(index: str, file: str, expected: set[str], there: set[str], into: CheckpointFacts) -> None:
     if missing := sorted(expected - there):
         text = f"{file} lacks {len(missing)} tensors listed in {index}, first {missing[0]}"
-        _complain(into, "incomplete", text)
+        into.complain("incomplete", text)
     if extra := sorted(there - expected):
         text = f"{file} holds {len(extra)} tensors not listed in {index}, first {extra[0]}"
-        _complain(into, "incomplete", text)
+        into.complain("incomplete", text)
 
 
 def _check_total(index: str, metadata: object, files: list[FileFacts], into: CheckpointFacts) -> None:
@@ -198,8 +196,4 @@ def _check_total(index: str, metadata: object, files: list[FileFacts], into: Che
     found = sum(place.nbytes for file in files for place in file.places)
     if total != found and not into.troubles and not any(file.troubles for file in files):
         # Loaders ignore this number, and converters often leave it outdated.
-        _complain(into, "note", f"{index} says {total:,} bytes in total, the tensors have {found:,}")
-
-
-def _complain(into: CheckpointFacts, kind: TroubleKind, text: str) -> None:
-    into.troubles.append(Trouble(kind=kind, text=text))
+        into.complain("note", f"{index} says {total:,} bytes in total, the tensors have {found:,}")

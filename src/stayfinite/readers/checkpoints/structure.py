@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble
+from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts
 from stayfinite.readers.checkpoints.formats import dcp, safetensors
 from stayfinite.readers.checkpoints.formats.dcp import TABLE
 from stayfinite.readers.checkpoints.formats.opening import SUFFIXES, open_regular, read_file
@@ -191,7 +191,7 @@ def _read_group(group: Group) -> CheckpointFacts:
     loose = [path for path in group.files if path.suffix == ".distcp" and path not in tabled]
     if loose and not group.tables:
         text = f"{TABLE} is missing next to {len(loose)} .distcp files: writing was interrupted"
-        facts.troubles.append(Trouble(kind="incomplete", text=text))
+        facts.complain("incomplete", text)
     facts.files += [read_file(path) for path in group.files if path.suffix != ".distcp"]
     _check_folders(group, facts)
     facts.step = step_of(group.path, facts.files)
@@ -224,7 +224,7 @@ def _read_table(table: Path, root: Path, facts: CheckpointFacts) -> set[Path]:
             files = dcp.read(folder, opened, facts, prefix)
     except (Malformed, OSError) as error:
         text = f"cannot read {prefix}{TABLE}: {getattr(error, 'text', None) or error}"
-        facts.troubles.append(Trouble(kind=getattr(error, "kind", "unreadable"), text=text))
+        facts.complain(getattr(error, "kind", "unreadable"), text)
         return set()
     done = set()
     for name, pieces in sorted(files.items()):
@@ -250,16 +250,14 @@ def _check_deepspeed(facts: CheckpointFacts) -> None:
         if latest.is_file() and latest.stat().st_size < 200:
             name = latest.read_text(encoding="utf-8", errors="replace").strip()
             if name and "/" not in name and not (facts.path / name).exists():
-                facts.troubles.append(
-                    Trouble(kind="incomplete", text=f"{name} is missing, but the file `latest` names it")
-                )
+                facts.complain("incomplete", f"{name} is missing, but the file `latest` names it")
     models = [file for file in facts.files if file.path.name.endswith("_model_states.pt")]
     optims = [file for file in facts.files if file.path.name.endswith("_optim_states.pt")]
     ranks = max((file.marks.get("dp_world_size", 0) for file in models), default=0)
     ranks *= max((file.marks.get("mp_world_size", 1) for file in models), default=1)
     if optims and len(optims) < ranks:
         text = f"{ranks - len(optims)} of {ranks} ranks' _optim_states.pt are missing"
-        facts.troubles.append(Trouble(kind="incomplete", text=text))
+        facts.complain("incomplete", text)
 
 
 def _kind(group: Group) -> str:

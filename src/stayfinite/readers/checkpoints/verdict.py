@@ -33,8 +33,7 @@ _MAY_BE_INFINITE = lazy_regex(
 )
 _MAY_BE_LARGE = lazy_regex(
     r".*(mask|running_(mean|var)|num_batches_tracked|inv_freq|position|\.step$|scale|absmax|SCB|zero_point|quant|"
-    r"codebook"
-    r"|alibi|count|n_updates|num_updates|statistics|cluster_size|embed_avg).*"
+    r"codebook|alibi|count|n_updates|num_updates|statistics|cluster_size|embed_avg).*"
 )
 _ZERO_AT_FIRST = lazy_regex(
     r".*(lora_B|lora_magnitude|lora_embedding_A|zero|gate|adaLN|adapter|prompt|prefix|ia3|bias|hada_w2).*"

@@ -22,11 +22,9 @@ _PAIR = lazy_regex(r"(?:\+\+|\+|~)?([A-Za-z_][\w./@\-]*)=(.*)", re.DOTALL)
 _NEGATION = lazy_regex(r"--?(?:no|disable)[_-]")
 _VARIABLE = lazy_regex(r"\$\{?(\w+)(?::[-=]([^}]{0,500}))?\}?")
 _PROGRAM = lazy_regex(
-    r"(?:[\w.~/${}-]*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|fairseq-[\w-]+|fairseq|llamafactory-cli|"
-    r"axolotl|tune|"
-    r"litgpt|swift|colossalai|horovodrun|mpirun|srun|onmt_train|composer|lightning|nemo|autotrain|trl|ipython|uv|"
-    r"poetry|"
-    r"sh|bash|yolo|t5_mesh_transformer)|[\w./-]+\.(?:py|sh)"
+    r"(?:[\w.~/${}-]*/)?(?:python[\d.]*|torchrun|accelerate|deepspeed|fairseq-[\w-]+|fairseq|llamafactory-cli|axolotl|"
+    r"tune|litgpt|swift|colossalai|horovodrun|mpirun|srun|onmt_train|composer|lightning|nemo|autotrain|trl|ipython|uv|"
+    r"poetry|sh|bash|yolo|t5_mesh_transformer)|[\w./-]+\.(?:py|sh)"
 )
 _LEAD = lazy_regex(r"^[ \t]*(?:[$>+]\s+|!|%run\s+|\(\w+\)\s*\$?\s*|[\w.-]+@[\w.-]+:[^$#]*[$#]\s+)?")
 _ENDS = frozenset({"|", ">", ">>", "2>&1", "&", "&>", "<", "2>", "|&"})

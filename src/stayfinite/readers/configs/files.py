@@ -138,10 +138,9 @@ def kind_of(name: str, head: bytes) -> str:
 _SUFFIXES = lazy_regex(r"\.(?:ya?ml|json|json5|jsonc|toml|ini|cfg|conf|py|ipynb|sh|bash|slurm|sbatch)")
 _NEVER = lazy_regex(
     r"tokenizer\.json|vocab.*\.json|merges\.txt|trainer_state\.json|.*\.index\.json|.*_results\.json|"
-    r"added_tokens\.json|"
-    r"special_tokens_map\.json|run\.json|manifest\.json|state\.json|ledger\.json|autopsy\.json|incident\.json|"
-    r"dataset_infos?\.json|package(-lock)?\.json|requirements.*\.txt|label\.json|conftest\.py|setup\.(py|cfg)|"
-    r"README.*|LICENSE.*|dict\..*\.txt|.*\.jsonl|.*\.log|__init__\.py",
+    r"added_tokens\.json|special_tokens_map\.json|run\.json|manifest\.json|state\.json|ledger\.json|autopsy\.json|"
+    r"incident\.json|dataset_infos?\.json|package(-lock)?\.json|requirements.*\.txt|label\.json|conftest\.py|"
+    r"setup\.(py|cfg)|README.*|LICENSE.*|dict\..*\.txt|.*\.jsonl|.*\.log|__init__\.py",
     re.IGNORECASE,
 )
 _NAMED_SO = lazy_regex(

@@ -73,8 +73,7 @@ _VERSIONS = lazy_regex(
 )
 _VERSION_WORDS = lazy_regex(
     r"(?<![\w-])(transformers|accelerate|peft|trl|deepspeed|torch|pytorch|bitsandbytes|pytorch-lightning|lightning|"
-    r"apex|"
-    r"cuda|flash-attn|xformers|unsloth|python)`?(?: version)?(?: |==|=| = |: |`: | v)v?(\d+\.\d[\w.+]*)",
+    r"apex|cuda|flash-attn|xformers|unsloth|python)`?(?: version)?(?: |==|=| = |: |`: | v)v?(\d+\.\d[\w.+]*)",
     re.IGNORECASE,
 )
 _FORMATS = {

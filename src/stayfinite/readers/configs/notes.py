@@ -44,8 +44,7 @@ _SPOKEN = lazy_regex(
 )
 _MEASURED = lazy_regex(
     r"lr|rate|batch|eps|warm|decay|clip|norm|dropout|epoch|step|length|len|seed|accum|momentum|beta|size|rank|alpha|"
-    r"scale|"
-    r"gpus?|nodes?|world|layers|dim|heads|temperature|power",
+    r"scale|gpus?|nodes?|world|layers|dim|heads|temperature|power",
     re.IGNORECASE,
 )
 _LEADING_NUMBER = lazy_regex(rf"({_NUMBER})(?=[\s,;(]|$)")

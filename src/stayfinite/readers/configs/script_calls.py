@@ -113,31 +113,24 @@ _PRESENCE = lazy_regex(
 """Calls that matter even without arguments: `model.half()` is the setting `model.half` = True."""
 
 _WITH_ALL_KEYWORDS = lazy_regex(
-    r"from_pretrained|from_config|from_name|load_from_checkpoint|autocast|get_\w*schedule\w*|get_peft_model|"
-    r"initialize|checkpoint|"
-    r"prepare_model_for_\w+|gradient_checkpointing_enable|clip_grad\w*|get_\w*config\w*|create_optimizer\w*|"
-    r"create_\w*scheduler|"
-    r"build_\w+|compile|init|load_dataset|generate|corpus_bleu|sentence_bleu|cross_entropy|\w*_loss|\w*_entropy\w*|"
-    r"scaled_dot_product_attention|train|fit|tokenizer|processor|encode_plus|batch_encode_plus|__call__|fully_shard|"
-    r"parametrize|"
-    r"convert_to_float8_training|fp8_autocast|from_recipe_name"
+    r"from_pretrained|from_config|from_name|load_from_checkpoint|autocast|get_\w*schedule\w*|get_peft_model|initialize|"
+    r"checkpoint|prepare_model_for_\w+|gradient_checkpointing_enable|clip_grad\w*|get_\w*config\w*|create_optimizer\w*|"
+    r"create_\w*scheduler|build_\w+|compile|init|load_dataset|generate|corpus_bleu|sentence_bleu|cross_entropy|"
+    r"\w*_loss|\w*_entropy\w*|scaled_dot_product_attention|train|fit|tokenizer|processor|encode_plus|batch_encode_plus|"
+    r"__call__|fully_shard|parametrize|convert_to_float8_training|fp8_autocast|from_recipe_name"
 )
 _TELLING_KEYWORD = lazy_regex(
     r"(?:torch_|compute_|param_|model_|weight_)?dtype|precision|mixed_precision|fp16|bf16|half|use_amp|amp|use_fp16|lr|"
     r"learning_rate|eps|epsilon|max_length|max_seq_length|truncation|padding|ignore_index|reduction|max_norm|"
-    r"max_grad_norm|"
-    r"warmup\w*|num_warmup_steps|num_training_steps|label_smoothing|find_unused_parameters|use_reentrant|use_cache|"
-    r"quantization_config|load_in_\w+|attn_implementation|weight_decay|betas|momentum|batch_size|shuffle|drop_last|"
-    r"opt_level|"
-    r"loss_scale|gradient_\w+|requires_grad|set_to_none|retain_graph|only_inputs|enabled|training|strict|is_causal|"
-    r"attn_mask"
+    r"max_grad_norm|warmup\w*|num_warmup_steps|num_training_steps|label_smoothing|find_unused_parameters|use_reentrant|"
+    r"use_cache|quantization_config|load_in_\w+|attn_implementation|weight_decay|betas|momentum|batch_size|shuffle|"
+    r"drop_last|opt_level|loss_scale|gradient_\w+|requires_grad|set_to_none|retain_graph|only_inputs|enabled|training|"
+    r"strict|is_causal|attn_mask"
 )
 _EVERYDAY = lazy_regex(
-    r"print|open|range|zip|sorted|log|info|debug|warning|error|format|join|sum|mean|max|min|cat|stack|zeros\w*|"
-    r"ones\w*|empty\w*|"
-    r"full\w*|arange|linspace|tensor|as_tensor|asarray|array|rand\w*|plot|scatter|figure|subplots|savefig|legend|"
-    r"read_csv|"
-    r"to_csv|astype|dumps?|loads?|field|Field|dataclass|add_argument|option|squeeze|argmax|std|var"
+    r"print|open|range|zip|sorted|log|info|debug|warning|error|format|join|sum|mean|max|min|cat|stack|zeros\w*|ones\w*|"
+    r"empty\w*|full\w*|arange|linspace|tensor|as_tensor|asarray|array|rand\w*|plot|scatter|figure|subplots|savefig|"
+    r"legend|read_csv|to_csv|astype|dumps?|loads?|field|Field|dataclass|add_argument|option|squeeze|argmax|std|var"
 )
 _OPTIMIZER = lazy_regex(
     r"(?:\w*Adam\w*|\w*SGD\w*|RMSprop|Adagrad|Adadelta|\w*Lion\w*|LAMB|LARS|Muon|Sophia\w*|Adan|Rprop|NAdam|ASGD)"

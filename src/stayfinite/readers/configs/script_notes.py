@@ -184,8 +184,7 @@ _TELLING_CALLS = lazy_regex(
     r"masked_fill|masked_fill_|clamp|clip|clamp_|cross_entropy|nll_loss|binary_cross_entropy|"
     r"binary_cross_entropy_with_logits|mse_loss|kl_div|cosine_similarity|normalize|std|var|div|reciprocal|no_grad|"
     r"from_numpy|requires_grad_|scale|step|zero_grad|zero_grads|clear_grad|clear_gradients|zero_|clip_grad_norm_|"
-    r"clip_grad_value_|unscale_|"
-    r"resize_token_embeddings"
+    r"clip_grad_value_|unscale_|resize_token_embeddings"
 )
 _TENSORS = frozenset({"tensor", "Tensor", "as_tensor", "Variable", "FloatTensor"})
 _LOOPS = (ast.For, ast.While)

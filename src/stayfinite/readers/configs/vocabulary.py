@@ -20,11 +20,10 @@ _MEASURED = lazy_regex(
 """Names of measurements, which are not settings when followed by a number."""
 
 _TOLD = lazy_regex(
-    r"(?:.*[._/ ])?(?:use_?)?(?:fp16|bf16|fp32|fp8|tf32|half|amp|(?:mixed_)?precision|(?:\w+_)?dtype|"
-    r"(?:base_|peak_|max_|min_)?learning_?rate|optim\w*|\w*batch\w*|warmup\w*|weight_decay|\w*clip\w*|max_grad_norm|"
-    r"gradient_\w+|seed|model\w*|tokenizer\w*|max_(?:seq_?)?len\w*|\w*epochs|deepspeed\w*|zero(?:_\w+)?|lora\w*|"
-    r"peft\w*|"
-    r"quant\w*|load_in\w+|attn\w*|\w*scheduler\w*|adam\w*|eps\w*|\w*dropout|\w*gpus?|devices|strategy|accelerator|"
+    r"(?:.*[._/ ])?(?:use_?)?(?:fp16|bf16|fp32|fp8|tf32|half|amp|(?:mixed_)?precision|(?:\w+_)?dtype|(?:base_|peak_|"
+    r"max_|min_)?learning_?rate|optim\w*|\w*batch\w*|warmup\w*|weight_decay|\w*clip\w*|max_grad_norm|gradient_\w+|"
+    r"seed|model\w*|tokenizer\w*|max_(?:seq_?)?len\w*|\w*epochs|deepspeed\w*|zero(?:_\w+)?|lora\w*|peft\w*|quant\w*|"
+    r"load_in\w+|attn\w*|\w*scheduler\w*|adam\w*|eps\w*|\w*dropout|\w*gpus?|devices|strategy|accelerator|"
     r"\w*loss_scal\w*|initial_scale_power|hysteresis|world_size|cutoff_len|finetuning_type|template|overlap_comm|"
     r"flash_attn|arch|architectures|task|criterion|dataset\w*|lr_\w+|betas?|momentum|label_smoothing\w*|num_train\w*|"
     r"use_\w+|trainer\w*|stage|version)",

@@ -126,3 +126,41 @@ def unnested(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         for key in keys:
             flat[f"{name}.{key}"] = [value.get(key) if isinstance(value, Mapping) else None for value in values]
     return flat
+
+
+Columns = dict[str, list[Any]]
+
+
+class Gathered:
+    """The rows of a file since its last chunk, and the places that are none."""
+
+    def __init__(
+        self, source: Source, columns: Callable[[list[Any]], Columns] = as_columns, *, most: int = CHUNK_SIZE
+    ) -> None:
+        self._path, self._columns, self._most = source.path, columns, most
+        self.rows: list[Any] = []
+        self.lines: list[int] = []
+        self.broken: list[Broken] = []
+        self.size = 0
+
+    def add(self, row: Any, line: int, size: int = 0) -> None:
+        """Keep a row of so many characters."""
+        self.rows.append(row)
+        self.lines.append(line)
+        self.size += size
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time for a chunk."""
+        return len(self.rows) >= CHUNK_ROWS or self.size > self._most
+
+    @property
+    def empty(self) -> bool:
+        return not (self.rows or self.broken)
+
+    def chunk(self, done: int) -> Chunk:
+        """Return what was gathered when so many bytes were read, and begin anew."""
+        columns = self._columns(self.rows)
+        made = Chunk(path=self._path, columns=columns, lines=self.lines, broken=self.broken, done=done)
+        self.rows, self.lines, self.broken, self.size = [], [], [], 0
+        return made

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import NamedTuple, Protocol
 
-from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
-from stayfinite.readers.data.text_lines import LONGEST, TextFile, ending, text_file
+from stayfinite.readers.data.chunk import CHUNK_SIZE, Broken, Chunk, Gathered, Source
+from stayfinite.readers.data.text_lines import LONGEST, TextFile, ending, rows_file
 
 SAMPLE_LINES = 400
 SPAN = 1000  # most lines that a quoted field may span
@@ -142,8 +142,7 @@ def named(cells: Sequence[str]) -> list[str]:
 
 def csv_chunks(source: Source) -> Iterator[Chunk]:
     """The rows of a table of text."""
-    with text_file(source.path, newline="") as file:
-        source.encoding = note_encoding(source, file)
+    with rows_file(source, newline="") as file:
         lines = file.lines()
         head = list(islice(lines, SAMPLE_LINES))
         if source.path.suffix and ending(source.path) in (".tsv", ".tab") and head:
@@ -156,38 +155,23 @@ def csv_chunks(source: Source) -> Iterator[Chunk]:
             csv.field_size_limit(before)
 
 
-def note_encoding(source: Source, file: TextFile) -> str:
-    """Describe the file's encoding; a byte order mark is added to the remarks."""
-    if file.encoding.mark:
-        source.remarks.append(f"{source.path.name} starts with a byte order mark")
-    return f"{source.path.name}: {file.encoding.why}; read as {file.encoding.name}" if file.encoding.why else ""
-
-
 class _Table:
     def __init__(self, source: Source, file: TextFile) -> None:
         self.source, self.file = source, file
         self.names: list[str] = []
-        self.broken: list[Broken] = []
+        self.found = Gathered(source, self._columns, most=CHUNK_SIZE // 4)
 
     def chunks(self, reader: NumberedRows) -> Iterator[Chunk]:
-        rows: list[list[str]] = []
-        lines: list[int] = []
-        size = 0
         for line, row in self._rows(reader):
-            rows.append(row)
-            lines.append(line)
-            size += len(row[-1])
-            if len(rows) >= CHUNK_ROWS or size > CHUNK_SIZE // 4:
-                yield self._chunk(rows, lines)
-                rows, lines, size = [], [], 0
-        if rows or self.broken or not self.names:
-            yield self._chunk(rows, lines)
+            self.found.add(row, line, len(row[-1]))
+            if self.found.full:
+                yield self.found.chunk(self.file.done)
+        if not self.found.empty or not self.names:
+            yield self.found.chunk(self.file.done)
 
-    def _chunk(self, rows: list[list[str]], lines: list[int]) -> Chunk:
+    def _columns(self, rows: list[list[str]]) -> dict[str, list[str]]:
         values = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in self.names]
-        broken, self.broken = self.broken, []
-        columns = dict(zip(self.names, values, strict=True))
-        return Chunk(path=self.source.path, columns=columns, lines=lines, broken=broken, done=self.file.done)
+        return dict(zip(self.names, values, strict=True))
 
     def _rows(self, reader: NumberedRows) -> Iterator[tuple[int, list[str]]]:
         numbered = self._numbered(reader)
@@ -208,7 +192,7 @@ class _Table:
             if len(row) != width:
                 if not row or (width > 1 and not any(cell.strip() for cell in row)):
                     continue
-                self.broken.append(Broken(line, f"{len(row)} fields, but the header has {width}"))
+                self.found.broken.append(Broken(line, f"{len(row)} fields, but the header has {width}"))
                 row = [cell for cell, _ in zip(chain(row, [""] * width), self.names, strict=False)]
             yield line, row
 
@@ -220,14 +204,14 @@ class _Table:
             except StopIteration:
                 return
             except csv.Error as error:
-                self.broken.append(Broken(line, f"{error}: an unclosed quote?", ends=True))
+                self.found.broken.append(Broken(line, f"{error}: an unclosed quote?", ends=True))
                 return
             except (UnicodeError, OSError) as error:
-                self.broken.append(Broken(line, f"reading stopped here: {error}", ends=True))
+                self.found.broken.append(Broken(line, f"reading stopped here: {error}", ends=True))
                 return
             after = reader.line_num
             if after - line >= SPAN:
                 why = f"a quote opened here spans {after - line} lines"
-                self.broken.append(Broken(line, why))
+                self.found.broken.append(Broken(line, why))
             yield line, row
             line = after + 1

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stayfinite.errors import UsageError
+from stayfinite.readers.data.chunk import Broken, Gathered, Source
 from stayfinite.readers.data.packed import PACKED, open_bytes
 
 SAMPLE = 1 << 20
@@ -125,6 +126,20 @@ class TextFile:
         while line := readline(LONGEST):
             yield line
 
+    def safe_lines(self, found: Gathered) -> Iterator[str]:
+        """The same, ended by a broken place where reading fails."""
+        lines, number = self.lines(), 0
+        while True:
+            number += 1
+            try:
+                line = next(lines)
+            except StopIteration:
+                return
+            except (UnicodeError, OSError) as error:
+                found.broken.append(Broken(number, f"reading stopped here: {error}", ends=True))
+                return
+            yield line
+
 
 @contextmanager
 def text_file(path: Path, *, newline: str | None) -> Iterator[TextFile]:
@@ -147,3 +162,18 @@ def ending(path: Path) -> str:
     """The suffix that gives the format: `.csv` of `pairs.csv.gz`."""
     name = path.with_suffix("") if path.suffix.lower() in PACKED else path
     return name.suffix.lower()
+
+
+@contextmanager
+def rows_file(source: Source, *, newline: str | None) -> Iterator[TextFile]:
+    """Open the text of a source, and note its encoding."""
+    with text_file(source.path, newline=newline) as file:
+        source.encoding = note_encoding(source, file)
+        yield file
+
+
+def note_encoding(source: Source, file: TextFile) -> str:
+    """Describe the file's encoding; a byte order mark is added to the remarks."""
+    if file.encoding.mark:
+        source.remarks.append(f"{source.path.name} starts with a byte order mark")
+    return f"{source.path.name}: {file.encoding.why}; read as {file.encoding.name}" if file.encoding.why else ""

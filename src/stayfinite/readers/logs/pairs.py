@@ -54,15 +54,13 @@ _OF = lazy_regex(r"(?<=\w)\s?\([A-Za-z][\w ]{0,16}\)$")
 _INDEX = lazy_regex(r"(?<=\w)\s?\[\s{0,9}\d{1,9}\s{0,9}\]$")
 """`train_loss[ 6510 ]: 1.5`: where it was measured."""
 _BARE_NAMES = (
-    r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss"
-    r"|(?:avg|average|ave|mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss"
-    r"|[a-z]{2,20}(?:ion|ness|ctc|kld?|box|cls|mask)[ _]loss"
-    r"|(?<!time )(?<!batch )(?<!reader )cost(?!\s+\S+\s?(?:s|ms|sec\w*|min\w*|h|hours?|m)\b)|ep(?=\. )|up(?=\. )"
-    r"|grad(?:ient)?[ _]?norm|gnorm|norm|lr|learning[ _]rate|loss[ _]scale"
-    r"|(?:global[ _]?)?steps?|iter(?:ation)?s?|epoch|ep|batch|num_updates|skipped"
-    r"|(?:(?:train|valid|val|test|eval)[ _]?)?(?:ppl|perplexity|acc(?:uracy)?(?:@\d{1,3})?|bleu"
-    r"|reward|log[ _]likelihood|elbo|[wc]er|f1|m?iou|dice|auc|top[ _-]?\d{1,3}(?:[ _]acc(?:uracy)?)?)"
-    r"|\w{1,30}_(?:loss|acc|accuracy|reward)"
+    r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss|(?:avg|average|ave|"
+    r"mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss|[a-z]{2,20}(?:ion|ness|ctc|kld?|box|cls|mask)[ _]loss|"
+    r"(?<!time )(?<!batch )(?<!reader )cost(?!\s+\S+\s?(?:s|ms|sec\w*|min\w*|h|hours?|m)\b)|ep(?=\. )|up(?=\. )|"
+    r"grad(?:ient)?[ _]?norm|gnorm|norm|lr|learning[ _]rate|loss[ _]scale|(?:global[ _]?)?steps?|iter(?:ation)?s?|"
+    r"epoch|ep|batch|num_updates|skipped|(?:(?:train|valid|val|test|eval)[ _]?)?(?:ppl|perplexity|"
+    r"acc(?:uracy)?(?:@\d{1,3})?|bleu|reward|log[ _]likelihood|elbo|[wc]er|f1|m?iou|dice|auc|"
+    r"top[ _-]?\d{1,3}(?:[ _]acc(?:uracy)?)?)|\w{1,30}_(?:loss|acc|accuracy|reward)"
 )
 _BARE = lazy_regex(
     rf"(?<![\w.$/-])({_BARE_NAMES})(?:\.?\s*:?\s+(?:is\s+(?=[-+.\d]\S*$))?|\s*[#\[(]\s{{0,9}})(?:tensor\(\[?)?({NUMBER})(?!\s*[+^=]\s*\w|\s?\*\s*\w(?!\S*\s(?:after|@))|-\w|\s-\s?\d)",

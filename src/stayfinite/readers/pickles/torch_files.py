@@ -34,10 +34,7 @@ def read_directory(read: Read, size: int) -> dict[str, Entry]:
     tail = read(tail_at, size - tail_at)
     at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) < at + 22:
-        raise Malformed(
-            f"it is truncated: no zip directory at the end of its {size:,} bytes",
-            kind="truncated",
-        )
+        raise Malformed(f"it is truncated: no zip directory at the end of its {size:,} bytes", kind="truncated")
     count, length, start = struct.unpack("<10xHII2x", tail[at : at + 22])
     if count == 0xFFFF or 0xFFFFFFFF in (length, start):
         count, length, start = _of_zip64(read, tail_at + at)

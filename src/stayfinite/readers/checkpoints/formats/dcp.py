@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble, TroubleKind
+from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts
 from stayfinite.readers.checkpoints.formats import torch_save
 from stayfinite.readers.checkpoints.formats.pickled_tensors import whole_numbers
 from stayfinite.readers.malformed import Malformed
@@ -50,7 +50,7 @@ def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = ""
     for path, pieces in files.items():
         if not (directory / path).exists():
             text = f"{name}{path} is missing; {TABLE} lists {len(pieces)} tensors in it, first {pieces[0].fqn}"
-            _complain(into, "incomplete", text)
+            into.complain("incomplete", text)
     return files
 
 
@@ -88,15 +88,9 @@ def _check_whole(into: CheckpointFacts, fqn: str, form: dict[str, Any], pieces: 
         return
     volume = sum(math.prod(whole_numbers(_fields(chunk).get("sizes")) or ()) for chunk in chunks)
     if pieces < len(chunks) or volume < math.prod(size):
-        _complain(
-            into,
-            "incomplete",
-            f"{fqn} has {pieces} of {len(chunks)} pieces, {volume:,} of {math.prod(size):,} elements",
+        into.complain(
+            "incomplete", f"{fqn} has {pieces} of {len(chunks)} pieces, {volume:,} of {math.prod(size):,} elements"
         )
-
-
-def _complain(into: CheckpointFacts, kind: TroubleKind, text: str) -> None:
-    into.troubles.append(Trouble(kind=kind, text=text))
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:

@@ -93,13 +93,7 @@ def _own_nodes(function: ast.AST) -> list[ast.AST]:
 
 
 def _parameters(
-    run: Run,
-    function: Function,
-    positional: list[Value],
-    keywords: dict[str, Value],
-    node: ast.expr,
-    *,
-    assumed: bool,
+    run: Run, function: Function, positional: list[Value], keywords: dict[str, Value], node: ast.expr, *, assumed: bool
 ) -> dict[str, Value]:
     arguments = function.node.args
     names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
@@ -180,13 +174,7 @@ def define_class(run: Run, statement: ast.ClassDef) -> bool:
 
 
 def instantiate(
-    run: Run,
-    of: Value,
-    positional: list[Value],
-    keywords: dict[str, Value],
-    node: ast.expr,
-    *,
-    assumed: bool = False,
+    run: Run, of: Value, positional: list[Value], keywords: dict[str, Value], node: ast.expr, *, assumed: bool = False
 ) -> Value:
     """Create an instance, applying its `__init__` or its fields to the arguments."""
     owner: Class = of.data

@@ -37,8 +37,7 @@ from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading, fiel
 
 _NAMES = lazy_regex(
     r"(?:(?:Training|Train|Validation|Valid|Eval|Test)\s(?:Loss|Accuracy|Perplexity)|(?:Learning|Grad|"
-    r"Gradient)\s(?:Rate|Norm)"
-    r"|[A-Za-z_][\w./%@()-]*)(?=[\s|,]|$)",
+    r"Gradient)\s(?:Rate|Norm)|[A-Za-z_][\w./%@()-]*)(?=[\s|,]|$)",
     re.IGNORECASE,
 )
 _CELL = lazy_regex(
