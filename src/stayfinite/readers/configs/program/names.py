@@ -10,6 +10,7 @@ from typing import Any
 from stayfinite.core.settings import Expression, Setting, plain_name
 from stayfinite.readers.configs.program.state import Frame, Run, same
 from stayfinite.readers.configs.program.values import (
+    Call,
     Class,
     External,
     Function,
@@ -212,7 +213,7 @@ def _bound(run: Run, found: Value, instance: Value, node: ast.AST) -> Value:
         bound = Function(function.node, function.scope, function.defaults, function.owner, instance, function.kinds)
         value = Value(bound, found.origin, found.line, found.node)
         if function.kinds & {"property", "cached_property"} and isinstance(node, ast.expr):
-            return run.call(run, value, [], {}, node)
+            return run.call(run, value, Call(node))
         return value
     if isinstance(instance.data, Instance) and instance.data.assumed and not found.assumed:
         return Value(found.data, found.origin, found.line, found.node, assumed=True)

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import PurePath
 
 from stayfinite.core.settings import Expression
-from stayfinite.readers.configs.program.calls import call, call_function, instantiate
+from stayfinite.readers.configs.program.calls import call_function, call_value, instantiate
 from stayfinite.readers.configs.program.expressions import evaluate
 from stayfinite.readers.configs.program.modules import Modules
 from stayfinite.readers.configs.program.names import dotted_name, given_argument
 from stayfinite.readers.configs.program.pure import MAPPINGS
 from stayfinite.readers.configs.program.state import MOST_STEPS, Frame, Run, Scope, Surroundings
 from stayfinite.readers.configs.program.statements import execute
-from stayfinite.readers.configs.program.values import Class, Function, Origin, Table, Unknown, Value, node_of
+from stayfinite.readers.configs.program.values import Call, Class, Function, Origin, Table, Unknown, Value, node_of
 from stayfinite.readers.configs.scalars import dtype_name
 from stayfinite.readers.configs.script_calls import (
     Given,
@@ -236,7 +236,7 @@ def follow(
 ) -> None:
     """Add the settings of a script to ``found``; ``every`` argument of all calls, ``alone`` without other files."""
     telling = Telling(found, every=every)
-    run = Run(surroundings, telling, Modules(), evaluate, execute, call, _call_assumed)
+    run = Run(surroundings, telling, Modules(), evaluate, execute, call_value, _call_assumed)
     folder = None if alone else str(PurePath(found.source).parent)
     scope = Scope(Origin(found.source, text.split("\n")), folder=folder, is_main=True)
     run.frames.append(Frame(scope))
@@ -252,9 +252,9 @@ def follow(
 
 def _call_assumed(run: Run, value: Value, node: ast.expr) -> Value:
     if isinstance(value.data, Class):
-        return instantiate(run, value, [], {}, node, assumed=True)
+        return instantiate(run, value, Call(node, is_open=True))
     if isinstance(value.data, Function):
-        return call_function(run, value.data, [], {}, node, assumed=True)
+        return call_function(run, value.data, Call(node, is_open=True))
     return run.unknown(node)
 
 
@@ -303,11 +303,11 @@ def _enter(run: Run, function: Function, owner: Class | None) -> None:
     at = ast.copy_location(ast.Constant(None), node)
     run.steps = min(run.steps, MOST_STEPS - _ALLOWANCE)
     if owner is None or "staticmethod" in function.kinds:
-        call_function(run, function, [], {}, at, assumed=True)
+        call_function(run, function, Call(at, is_open=True))
         return
     if not owner.made:
-        instantiate(run, run.value(owner, at), [], {}, at, assumed=True)
+        instantiate(run, run.value(owner, at), Call(at, is_open=True))
     instance = owner.made[0] if "classmethod" not in function.kinds else run.value(owner, at)
     bound = Function(node, function.scope, function.defaults, owner, instance, function.kinds)
     if function.node not in run.followed:
-        call_function(run, bound, [], {}, at, assumed=True)
+        call_function(run, bound, Call(at, is_open=True))

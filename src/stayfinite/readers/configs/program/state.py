@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from stayfinite.core.settings import Setting
 from stayfinite.readers.configs.program.values import (
     MISSING,
+    Call,
     Class,
     External,
     Function,
@@ -212,7 +213,7 @@ class Run:
     evaluate: Callable[[Run, ast.expr], Value]
     execute: Callable[[Run, list[ast.stmt]], bool]
     """Execute statements; return whether they leave the function."""
-    call: Callable[[Run, Value, list[Value], dict[str, Value], ast.expr], Value]
+    call: Callable[[Run, Value, Call], Value]
     call_assumed: Callable[[Run, Value, ast.expr], Value]
     """Call something as the user would: without arguments, each of which could be passed."""
     frames: list[Frame] = field(default_factory=list)

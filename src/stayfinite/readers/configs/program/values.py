@@ -287,6 +287,25 @@ class Parser:
 
 
 @dataclass(slots=True)
+class Call:
+    """The arguments of a call, and the expression that makes it."""
+
+    node: ast.expr
+    positional: list[Value] = field(default_factory=list)
+    keywords: dict[str, Value] = field(default_factory=dict)
+    is_open: bool = False
+    """Whether there are further, unknown arguments: missing ones take their defaults, or what the user passes."""
+
+    @property
+    def first(self) -> Value | None:
+        return self.positional[0] if self.positional else None
+
+    def second(self, name: str) -> Value | None:
+        """The second argument, by place or by name."""
+        return self.positional[1] if len(self.positional) > 1 else self.keywords.get(name)
+
+
+@dataclass(slots=True)
 class Limit:
     """Budget of nested parts to visit: shared values can be far larger than they look."""
 
