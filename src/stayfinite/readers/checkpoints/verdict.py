@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from typing import Literal
 
-from stayfinite.core.finding import Finding, Severity
+from stayfinite.core.finding import Severity
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.checkpoints.facts import FLOATS, FileFacts, Place, TensorValues, Trouble
 from stayfinite.readers.checkpoints.result import Scanned, counted, listed
@@ -89,13 +88,7 @@ MOMENTS_END = 1e30  # its square root exceeds any plausible gradient
 REPLACE_IT = "copy or download it again, or use the previous checkpoint; do not resume from this one"
 
 
-def oddities(scanned: Scanned) -> Iterator[Finding]:
-    """Yield findings about the finite values of one checkpoint."""
-    yield from _magnitudes(scanned)
-    yield from _emptiness(scanned)
-
-
-def _magnitudes(scanned: Scanned) -> Iterator[Finding]:
+def _magnitudes(scanned: Scanned) -> None:
     weights, moments = [], []
     for file, place, values in scanned.tensors():
         role = role_of(file.path.name, place.name)
@@ -111,7 +104,7 @@ def _magnitudes(scanned: Scanned) -> Iterator[Finding]:
             continue
         lines.sort(reverse=True)
         overflow = "overflow in fp16 (limit 65,504)" if kind == "weights" else "are close to overflow"
-        yield scanned.finding(
+        scanned.record(
             "SF702",
             "warning",
             0.8 if lines[0][0] > 1e3 * bound else 0.6,
@@ -121,7 +114,7 @@ def _magnitudes(scanned: Scanned) -> Iterator[Finding]:
         )
 
 
-def _emptiness(scanned: Scanned) -> Iterator[Finding]:
+def _emptiness(scanned: Scanned) -> None:
     matrices = [
         (file, place, values)
         for file, place, values in scanned.tensors()
@@ -137,7 +130,7 @@ def _emptiness(scanned: Scanned) -> Iterator[Finding]:
         for file, place, values in odd
     ]
     unwritten = len(zero) >= 3 and 2 * len(zero) >= len(matrices)
-    yield scanned.finding(
+    scanned.record(
         "SF703" if unwritten else "SF702",
         "error" if unwritten else "info",
         0.85 if unwritten else 0.1,
@@ -165,12 +158,14 @@ _FIXES = {
 }
 
 
-def judge(scanned: Scanned) -> list[Finding]:
-    """All findings about one checkpoint."""
-    return [*_damage(scanned), *_poison(scanned), *_numbers(scanned), *oddities(scanned)]
+def judge(scanned: Scanned) -> None:
+    """Record all findings about one checkpoint."""
+    scanned.findings.clear()
+    for look in (_damage, _poison, _numbers, _magnitudes, _emptiness):
+        look(scanned)
 
 
-def _damage(scanned: Scanned) -> Iterator[Finding]:
+def _damage(scanned: Scanned) -> None:
     groups: dict[str, list[tuple[str, Trouble]]] = {}
     for file in scanned.facts.files:
         for trouble in file.troubles:
@@ -185,7 +180,7 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
     }  # fmt: skip
     for kind, troubles in groups.items():
         severity, confidence = _SEVERITIES[kind]
-        yield scanned.finding(
+        scanned.record(
             "SF703",
             severity,
             confidence,
@@ -198,7 +193,7 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
     }
     if needed:
         lines = [f"{file.path.name} needs {name}" for name, file in needed.items()]
-        yield scanned.finding(
+        scanned.record(
             "SF703",
             "info",
             0.1,
@@ -208,7 +203,7 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
         )
 
 
-def _poison(scanned: Scanned) -> Iterator[Finding]:
+def _poison(scanned: Scanned) -> None:
     poison, harmless, total = [], [], 0
     for file, place, values in scanned.tensors():
         if not values.bad:
@@ -223,7 +218,7 @@ def _poison(scanned: Scanned) -> Iterator[Finding]:
             total += values.bad
     if poison:
         where_in = counted(len(poison), "tensor")
-        yield scanned.finding(
+        scanned.record(
             "SF702",
             "error",
             0.99,
@@ -232,7 +227,7 @@ def _poison(scanned: Scanned) -> Iterator[Finding]:
             fix="do not resume from it: training would continue with NaN or inf",
         )
     if harmless:
-        yield scanned.finding(
+        scanned.record(
             "SF702",
             "info",
             0.05,
@@ -250,7 +245,7 @@ def _count(file: FileFacts, place: Place, values: TensorValues) -> str:
     return f"{name} ({place.dtype}): {' and '.join(kinds)} of {elements:,}{first}, in {file.path.name}"
 
 
-def _numbers(scanned: Scanned) -> Iterator[Finding]:
+def _numbers(scanned: Scanned) -> None:
     """Non-finite plain numbers that training would resume with: learning rate, loss scale, logged loss."""
     for file in scanned.facts.files:
         for path, value in file.numbers.items():
@@ -259,7 +254,7 @@ def _numbers(scanned: Scanned) -> Iterator[Finding]:
             steering = steering or (last in ("scale", "loss_scale", "cur_scale"))
             if not steering and not (last in ("loss", "train_loss") and math.isnan(value)):
                 continue
-            yield scanned.finding(
+            scanned.record(
                 "SF702",
                 "error" if steering else "warning",
                 0.9 if steering else 0.7,

@@ -26,15 +26,17 @@ class Decoder:
         self._decoder: codecs.IncrementalDecoder | None = None
         self._head = b""
 
-    def decode(self, chunk: bytes, *, final: bool) -> str:
+    def feed(self, chunk: bytes, *, final: bool = False) -> str:
+        """The text that this chunk completes."""
         if self._decoder is None:
-            chunk = self._head + chunk
-            self._head = b""
-            if len(chunk) < 4 and not final:
-                self._head = chunk
+            self._head += chunk
+            if len(self._head) < 4 and not final:
                 return ""
-            self._decoder = codecs.getincrementaldecoder(_encoding(chunk))("replace")
+            chunk, self._decoder = self._head, codecs.getincrementaldecoder(_encoding(self._head))("replace")
         return self._decoder.decode(chunk, final)
+
+    def close(self) -> str:
+        return self.feed(b"", final=True)
 
 
 class LineSplitter:
@@ -52,11 +54,11 @@ class LineSplitter:
 
     def feed(self, chunk: bytes) -> list[str]:
         """Return the lines completed by this chunk."""
-        return self._split(self._decoder.decode(chunk, final=False))
+        return self._split(self._decoder.feed(chunk))
 
     def close(self) -> list[str]:
         """Return the last line if it has no line end."""
-        lines = self._split(self._decoder.decode(b"", final=True))
+        lines = self._split(self._decoder.close())
         rest = self._release()
         if rest:
             lines.append(_cleaned(rest.rstrip("\r")))

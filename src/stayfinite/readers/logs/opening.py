@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Point, RunSeries
@@ -196,46 +196,30 @@ def _reader(head: bytes, source: str, packed: int = 0) -> _Reader:
     if kind == "tensorboard":
         return TensorBoard(source)
     if kind == "json":
-        return _Decoding(JsonDocument(source))
+        return _Decoded(JsonDocument(source))
     if kind == "csv":
-        return _Lines(CsvTable(source))
-    return _Junk(source) if kind == "junk" else _Lines(TextReader(source))
+        return _Decoded(CsvTable(source))
+    return _Junk(source) if kind == "junk" else _Decoded(TextReader(source))
 
 
-class _Lines:
-    """Feeds a line reader."""
+class _Decoded:
+    """Feeds a reader of lines or of text with what its bytes are."""
 
-    def __init__(self, reader: TextReader | CsvTable) -> None:
-        self._splitter, self._reader = LineSplitter(), reader
+    def __init__(self, reader: TextReader | CsvTable | JsonDocument) -> None:
+        self._reader: Any = reader
+        self._bytes = Decoder() if isinstance(reader, JsonDocument) else LineSplitter()
 
     def feed(self, chunk: bytes) -> None:
-        self._reader.feed(self._splitter.feed(chunk))
+        self._reader.feed(self._bytes.feed(chunk))
 
     def close(self) -> None:
-        self._reader.feed(self._splitter.close())
+        self._reader.feed(self._bytes.close())
         self._reader.close()
 
     @property
     def series(self) -> list[RunSeries]:
-        return self._reader.series
-
-
-class _Decoding:
-    """Feeds a reader of whole documents."""
-
-    def __init__(self, reader: JsonDocument) -> None:
-        self._decoder, self._reader = Decoder(), reader
-
-    def feed(self, chunk: bytes) -> None:
-        self._reader.feed(self._decoder.decode(chunk, final=False))
-
-    def close(self) -> None:
-        self._reader.feed(self._decoder.decode(b"", final=True))
-        self._reader.close()
-
-    @property
-    def series(self) -> list[RunSeries]:
-        return self._reader.series
+        found: list[RunSeries] = self._reader.series
+        return found
 
 
 class _Unpacking:

@@ -196,10 +196,10 @@ class RunDirectory:
             steps, lines = self._steps.look()
             news.anew = True
         news.there, news.more, news.modified = news.there or steps.there, news.more or steps.more, steps.modified
-        news.steps = [record for line in lines if "step" in (record := _record(line))]
+        news.steps = [record for line in lines if "step" in (record := record_in(line))]
         piece = self._run.look()
         if piece.content and not piece.more:
-            self.launch = _record(piece.content)
+            self.launch = record_in(piece.content)
         elif piece.anew or not piece.there:
             self.launch = self.launch if not news.anew else {}
         return news
@@ -213,7 +213,7 @@ class RunDirectory:
             news.more = news.more or piece.more
             rank = "" if name == EVENTS else name.removeprefix("events-rank").partition(".")[0]
             for line in lines:
-                record = _record(line)
+                record = record_in(line)
                 if isinstance(record.get("event"), str):
                     news.events.append(record | ({"rank": rank} if rank else {}))
         return news
@@ -262,7 +262,8 @@ def _get(part: Any, name: str) -> Any:
     return part.get(name) if isinstance(part, Mapping) else None
 
 
-def _record(line: bytes) -> dict[str, Any]:
+def record_in(line: bytes) -> dict[str, Any]:
+    """The JSON object in a line; empty if there is none."""
     if len(line) > LARGEST_RECORD:
         return {}
     try:

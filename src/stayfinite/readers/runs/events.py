@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from typing import Any
 
 from stayfinite.core.curve import Curve, Spans
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.runs.directory import moment, number
+from stayfinite.readers.runs.directory import moment, number, record_in
 
 COLUMNS = ("loss", "grad_norm", "lr", "loss_scale")
 SIGNAL = "signal: "
@@ -216,21 +215,11 @@ def stopped_since(directory: Path, since: float) -> dict[str, Any] | None:
         return None
     for path in files:
         for line in _last_lines(path):
-            event = _stopped(line)
-            when = moment(str(event.get("time"))) if event else None
-            if event and when is not None and when >= since and (found is None or when > found[0]):
+            event = record_in(line) if b'"stopped"' in line else {}
+            when = moment(str(event.get("time"))) if event.get("event") == "stopped" else None
+            if when is not None and when >= since and (found is None or when > found[0]):
                 found = (when, event)
     return None if found is None else found[1]
-
-
-def _stopped(line: bytes) -> dict[str, Any]:
-    if b'"stopped"' not in line:
-        return {}
-    try:
-        event = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return event if isinstance(event, dict) and event.get("event") == "stopped" else {}
 
 
 def _last_lines(path: Path) -> list[bytes]:

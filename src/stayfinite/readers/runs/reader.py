@@ -152,7 +152,11 @@ def is_run_directory(path: Path) -> bool:
     return path.is_dir() and any((path / name).is_file() for name in (STEPS, EVENTS, RUN))
 
 
-class RunReader:
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+class RunReader(RunDirectory):
     """The content of a run directory; :meth:`refresh` reads what is new.
 
     A replaced or truncated file is read from the start; the content of a deleted one is kept until it reappears.
@@ -160,7 +164,7 @@ class RunReader:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
+        super().__init__(directory)
         self.steps = Steps()
         self.events = Events()
         self.launches: list[dict[str, Any]] = []
@@ -170,8 +174,7 @@ class RunReader:
         self.ledger: dict[str, Any] = {}
         self.evaluations: list[dict[str, Any]] = []
         """Evaluations of a recipe, each with its step and scores by name."""
-        self._growing = RunDirectory(directory)
-        self._seen_launch = self._growing.launch
+        self._seen_launch = self.launch
         self._stamps: dict[str, tuple[int, ...]] = {}
 
     def refresh(self) -> bool:
@@ -185,7 +188,7 @@ class RunReader:
 
     def news(self) -> News:
         """Read a bounded piece of each file and return what is new."""
-        news = self._growing.news()
+        news = super().news()
         if news.anew:
             self.steps, self.events = Steps(), Events()
         for record in news.steps:
@@ -196,46 +199,24 @@ class RunReader:
         news.beside = self._look_beside()
         return news
 
-    @property
-    def launch(self) -> dict[str, Any]:
-        """run.json, as last read."""
-        return self._growing.launch
-
-    @property
-    def total_steps(self) -> int | None:
-        return self._growing.total_steps
-
-    @property
-    def ends(self) -> float | None:
-        """When a time-limited run ends, if run.json says so."""
-        return self._growing.ends
-
-    @property
-    def minutes(self) -> float | None:
-        return self._growing.minutes
-
     def _look_beside(self) -> bool:
         """Read the files that are written as a whole, if they changed."""
         changed = False
         # Compare with what was read: the file may have been replaced since.
         if self.launch is not self._seen_launch:
             self._seen_launch = self.launch
-            launches = self.launch.get("launches")
-            self.launches = [each for each in launches if isinstance(each, dict)] if isinstance(launches, list) else []
+            self.launches = _objects(self.launch.get("launches"))
             changed = True
-        if self._touched(LAYERS, layers := layer_files(self.directory)):
+        if self._touched(LAYERS, layers := layer_files(self.path)):
             self.layers = all_layers(layers)
             changed = True
-        if self._touched(EVALUATIONS, [self.directory / EVALUATIONS]):
-            recorded = (read_object(self.directory / EVALUATIONS) or {}).get("evaluations")
-            self.evaluations = (
-                [each for each in recorded if isinstance(each, dict)] if isinstance(recorded, list) else []
-            )
+        if self._touched(EVALUATIONS, [self.path / EVALUATIONS]):
+            self.evaluations = _objects((read_object(self.path / EVALUATIONS) or {}).get("evaluations"))
             changed = True
-        if self._touched(LEDGER, [self.directory / LEDGER]):
-            self.ledger = read_object(self.directory / LEDGER) or {}
+        if self._touched(LEDGER, [self.path / LEDGER]):
+            self.ledger = read_object(self.path / LEDGER) or {}
             changed = True
-        place = self.directory / INCIDENTS
+        place = self.path / INCIDENTS
         if self._touched(INCIDENTS, [place, *place.glob("*/incident.json"), *place.glob("*/autopsy.json")]):
             self.incidents = read_incidents(place)
             changed = True
