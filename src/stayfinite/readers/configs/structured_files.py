@@ -19,8 +19,8 @@ MOST_YAML_NESTING = 200
 MOST_MERGED = 100_000  # total entries merged by `<<`: nested merges multiply
 
 
-class BrokenYaml(Exception):
-    """PyYAML is missing or cannot parse the text."""
+class Broken(Exception):
+    """The text breaks its format, or PyYAML is missing."""
 
 
 def parse_yaml(text: str) -> list[Node]:
@@ -28,7 +28,7 @@ def parse_yaml(text: str) -> list[Node]:
     try:
         yaml: Any = importlib.import_module("yaml")
     except ImportError:
-        raise BrokenYaml("PyYAML is not installed") from None
+        raise Broken("PyYAML is not installed") from None
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     builder = _Builder()
     try:
@@ -39,7 +39,7 @@ def parse_yaml(text: str) -> list[Node]:
     except (yaml.YAMLError, RecursionError, ValueError, AttributeError, IndexError) as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or type(error).__name__
-        raise BrokenYaml(f"{problem}, line {mark.line + 1}" if mark is not None else str(problem)) from None
+        raise Broken(f"{problem}, line {mark.line + 1}" if mark is not None else str(problem)) from None
     builder.close()
     return builder.documents
 
@@ -66,7 +66,7 @@ class _Builder:
             self._anchor(event, node)
             self._open.append(node)
             if len(self._open) > MOST_YAML_NESTING:
-                raise BrokenYaml(f"nested deeper than {MOST_YAML_NESTING}, line {node.line}")
+                raise Broken(f"nested deeper than {MOST_YAML_NESTING}, line {node.line}")
             self._keys.append(None)
         elif name in {"MappingEndEvent", "SequenceEndEvent"}:
             self._keys.pop()
@@ -100,7 +100,7 @@ class _Builder:
                 if isinstance(source.value, dict):
                     self._merged += len(source.value)
                     if self._merged > MOST_MERGED:
-                        raise BrokenYaml(f"`<<` merges more than {MOST_MERGED:,} entries, line {node.line}")
+                        raise Broken(f"`<<` merges more than {MOST_MERGED:,} entries, line {node.line}")
                     for name, each in list(source.value.items()):
                         parent.setdefault(name, each)
         else:
@@ -127,10 +127,6 @@ MOST_NESTING = 64  # parts of one key, `a.b.c`: the parser's time grows with the
 MOST_STEPS = 200_000  # parts of all keys together
 
 
-class BrokenToml(Exception):
-    """Not TOML."""
-
-
 def parse_toml(text: str) -> Node:
     """The whole document."""
     import tomllib
@@ -139,7 +135,7 @@ def parse_toml(text: str) -> Node:
     try:
         data = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
-        raise BrokenToml(str(error)) from None
+        raise Broken(str(error)) from None
     return _with_lines(data, _lines_of(text))
 
 
@@ -151,9 +147,9 @@ def _refuse_depth(text: str) -> None:
         deep = sum(1 for step in key.group().split(".") if step.strip()) if key else 0
         steps += deep
         if deep > MOST_NESTING:
-            raise BrokenToml(f"a key of more than {MOST_NESTING} steps, line {number}")
+            raise Broken(f"a key of more than {MOST_NESTING} steps, line {number}")
         if steps > MOST_STEPS:
-            raise BrokenToml(f"more than {MOST_STEPS:,} steps in its keys, line {number}")
+            raise Broken(f"more than {MOST_STEPS:,} steps in its keys, line {number}")
 
 
 def parse_ini(text: str) -> Node:

@@ -12,9 +12,12 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import plain_name
 from stayfinite.errors import UsageError
 from stayfinite.readers.configs.files import as_text, read_content
+from stayfinite.readers.configs.literals import parse_json
 from stayfinite.readers.configs.program.names import dotted_name, given_argument
 from stayfinite.readers.configs.program.state import Run, copied
 from stayfinite.readers.configs.program.values import Limit, Origin, Row, Table, Unknown, Value
+from stayfinite.readers.configs.scalars import scalar
+from stayfinite.readers.configs.structured_files import Broken, parse_toml, parse_yaml
 from stayfinite.readers.configs.tree import Node
 
 _MOST_BYTES = 256 * 1024
@@ -85,25 +88,14 @@ def _read(path: str, kind: str) -> Value:
 
 
 def _parsed(text: str, kind: str) -> list[Node]:
-    if kind == "yaml":
-        from stayfinite.readers.configs.structured_files import BrokenYaml, parse_yaml
-
-        try:
+    try:
+        if kind == "yaml":
             return parse_yaml(text)
-        except BrokenYaml:
-            return []
-    if kind == "json":
-        from stayfinite.readers.configs.literals import parse_json
-
-        return parse_json(text)[0]
-    if kind == "toml":
-        from stayfinite.readers.configs.structured_files import BrokenToml, parse_toml
-
-        try:
-            return [parse_toml(text)]
-        except BrokenToml:
-            return []
-    return []
+        if kind == "json":
+            return parse_json(text)[0]
+        return [parse_toml(text)] if kind == "toml" else []
+    except Broken:
+        return []
 
 
 def _value(node: Node, origin: Origin, depth: int, limit: Limit) -> Value:
@@ -134,8 +126,6 @@ def _resolve(value: Value, root: Value, depth: int) -> None:
         found = _REFERENCE.fullmatch(value.data)
         named = _at(root, found.group(2).split(".")) if found and not found.group(1) else None
         if found and found.group(1):
-            from stayfinite.readers.configs.scalars import scalar
-
             value.data, value.assumed = scalar(found.group(2).strip()), True
         elif named is not None and named is not value and not (isinstance(named.data, str) and "${" in named.data):
             value.data, value.line = named.data, named.line
