@@ -165,6 +165,7 @@ class RunReader(RunDirectory):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
+        self.directory = directory
         self.steps = Steps()
         self.events = Events()
         self.launches: list[dict[str, Any]] = []
