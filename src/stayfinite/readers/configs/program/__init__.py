@@ -2,7 +2,7 @@
 
 A partial evaluation: nothing is executed or imported, and values known only at run time are unknown.
 
-- `values`: kinds of values, undoable writes to them. `state`: names, frames, limits, copies and merges; what is assumed.
+- `values`: kinds of values, undoable writes to them. `state`: names, frames, limits, copies, merges; what is assumed.
 - `expressions`, `names`: expressions. `statements`: statements, branches, loops.
 - `calls`: functions and classes of the script. `libraries`, `pure`: known library calls and operators.
 - `parsers`, `data_files`: external values. `modules`: files next to the script.
