@@ -122,7 +122,7 @@ def interrupt():
 
 
 def test_the_last_word_is_on_all_of_the_run_however_late_it_was_read(healthy, capsys, monkeypatch):
-    monkeypatch.setattr("stayfinite.readers.runs.growing.BLOCK", 1000)  # so that one look is not enough
+    monkeypatch.setattr("stayfinite.readers.runs.directory.BLOCK", 1000)  # so that one look is not enough
     healthy.accept(50)
     healthy.accept(1, loss=NAN)
     healthy.event("closed", reason="the guard is closed")

@@ -16,9 +16,7 @@ FINE = Example(
 
 
 def rule(slug, *clues, beats=(), severity="error", code="SF101"):
-    return Rule(
-        code=code, slug=slug, severity=severity, fix="f", judge=lambda facts: clues, page="P.", beats=beats
-    )
+    return Rule(code=code, slug=slug, severity=severity, fix="f", judge=lambda facts: clues, page="P.", beats=beats)
 
 
 def test_more_evidence_is_more_confidence_and_contradiction_is_less():

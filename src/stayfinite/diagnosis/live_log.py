@@ -19,7 +19,7 @@ from stayfinite.diagnosis.health import health_of
 from stayfinite.diagnosis.judging import PacedJudge
 from stayfinite.diagnosis.live_run import HAPPENINGS, SILENCE, USUAL
 from stayfinite.readers.logs import LogReader
-from stayfinite.readers.runs.growing import GrowingFile
+from stayfinite.readers.runs.directory import GrowingFile
 
 
 class LiveLog:

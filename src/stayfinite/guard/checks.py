@@ -103,9 +103,7 @@ def check_parts(parts: Mapping[str, object]) -> None:
 def check_signals(signals: Mapping[str, object]) -> None:
     """Raise UsageError unless every signal is a number."""
     for words in _not_numbers("signal", signals):
-        raise UsageError(
-            words, fix="reduce it, for example with .mean(); stayfinite.rl.signals(...) makes all of them"
-        )
+        raise UsageError(words, fix="reduce it, for example with .mean(); stayfinite.rl.signals(...) makes all of them")
 
 
 def _not_numbers(kind: str, named: Mapping[str, object]) -> Iterator[str]:

@@ -232,4 +232,3 @@ class DrivenGuard(Guard):
     def step(self, *_: Any, **__: Any) -> None:
         """Not available: use :meth:`judge` and :meth:`settle`."""
         raise UsageError(NOT_HERE, fix="use driven.judge() and driven.settle()")
-

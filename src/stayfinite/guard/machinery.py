@@ -121,9 +121,7 @@ class Machinery:
         self._collector = LossCollector()
         self._passes = Passes(roster.device.type)
         self._groups = Groups(describe)
-        self._forward = ForwardPass(
-            forward, describe, self._collector, self._precision, self._passes, self._groups
-        )
+        self._forward = ForwardPass(forward, describe, self._collector, self._precision, self._passes, self._groups)
         watches = policy.mode == "watch"
         self._reader = Reader(model, self._setup, self._collector, policy.sample_every, watches=watches)
         self._loaders = Loaders(

@@ -23,9 +23,8 @@ from torch import Tensor
 
 from stayfinite.errors import StayfiniteError
 from stayfinite.inspection.inspection import Inspection
-from stayfinite.readers.data.beginnings import text_size
-from stayfinite.readers.data.hub_rows import is_hub
-from stayfinite.readers.data.opening import open_data
+from stayfinite.readers.data.arrow_rows import is_hub
+from stayfinite.readers.data.opening import open_data, text_size
 from stayfinite.recipes.chat.adapters import fingerprint, save_adapter, take_adapter
 from stayfinite.recipes.chat.assembling import adapted, base_of, name_of_base, record_of, size_in_words
 from stayfinite.recipes.chat.bases import Bits, is_size

@@ -14,7 +14,7 @@ from torch import nn
 
 from planted_checkpoints import optimizer_state, weights
 from stayfinite.readers.checkpoints.facts import FileFacts
-from stayfinite.readers.checkpoints.formats import safetensors, torch_legacy, torch_zip
+from stayfinite.readers.checkpoints.formats import safetensors, torch_save
 from stayfinite.readers.checkpoints.formats.opening import read_file
 from stayfinite.readers.checkpoints.structure import read_structure
 from stayfinite.readers.malformed import Malformed
@@ -130,7 +130,7 @@ def attempt(reader, data, tmp_path):
     return facts
 
 
-READERS = {"safetensors": safetensors.read, "zip": torch_zip.read, "legacy": torch_legacy.read}
+READERS = {"safetensors": safetensors.read, "zip": torch_save.read_zip, "legacy": torch_save.read_legacy}
 
 
 def sample(kind):

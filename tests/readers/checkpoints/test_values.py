@@ -12,8 +12,7 @@ import warm
 from stayfinite.readers.checkpoints.facts import Place
 from stayfinite.readers.checkpoints.formats.opening import read_file
 from stayfinite.readers.checkpoints.values.statistics import Tally, tally, values_of
-from stayfinite.readers.checkpoints.values.streaming import look_at
-from stayfinite.readers.checkpoints.values.windows import PIECE, Windows
+from stayfinite.readers.checkpoints.values.streaming import PIECE, Windows, look_at
 
 NAN, INF = math.nan, math.inf
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16]

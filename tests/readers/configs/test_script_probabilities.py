@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from stayfinite.readers.configs.script_probabilities import probabilities_given
+from stayfinite.readers.configs.script_notes import probabilities_given
 
 NET = """
 class Net(nn.Module):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from readers.configs.config_files import read, told
-from stayfinite.readers.configs import yaml_files
+from stayfinite.readers.configs import structured_files
 
 FILES = {
     "trainer.yaml": (
@@ -172,7 +172,7 @@ def test_yaml_is_read_line_by_line_where_pyyaml_is_missing(tmp_path, monkeypatch
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(yaml_files.importlib, "import_module", missing)
+    monkeypatch.setattr(structured_files.importlib, "import_module", missing)
     settings = read(tmp_path, "c.yaml", "optimizer:\n  lr: 3e-4  # peak\nfp16: true\n")
     assert (settings.value("optimizer.lr"), settings.value("fp16")) == (3e-4, True)
     assert "PyYAML is not installed" in settings.notes[0][1]

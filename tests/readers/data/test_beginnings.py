@@ -9,8 +9,7 @@ import pytest
 
 from stayfinite.inspection.data import inspecting
 from stayfinite.inspection.data.inspecting import inspect_data
-from stayfinite.readers.data.beginnings import beginnings, text_size
-from stayfinite.readers.data.opening import open_data
+from stayfinite.readers.data.opening import beginnings, open_data, text_size
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from readers.logs.reading_text import points_of, same, series_of
-from stayfinite.readers.logs import UnreadableLog, read_log, shapes
-from stayfinite.readers.logs.tfrecord import masked_crc
+from stayfinite.readers.logs import UnreadableLog, read_log, reading
+from stayfinite.readers.logs.tensorboard import masked_crc
 
 NAN = math.nan
 
@@ -304,8 +304,8 @@ def test_lines_whose_metrics_have_names_of_their_own_compile_no_expression_each(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     made: list[str] = []
-    shape_of = shapes.shape_of
-    monkeypatch.setattr(shapes, "shape_of", lambda line, *rest: made.append(line) or shape_of(line, *rest))
+    shape_of = reading.shape_of
+    monkeypatch.setattr(reading, "shape_of", lambda line, *rest: made.append(line) or shape_of(line, *rest))
     path = tmp_path / "train.log"
     path.write_text("".join(f"{{'loss': {3 - i / 4000:.3f}, 'metric_{i}': {i}.5}}\n" for i in range(4000)))
     (series,) = read_log(path)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from readers.pickles.would_call import WouldCall
 from stayfinite.readers.malformed import Malformed
-from stayfinite.readers.pickles.inert import Bounds, read_inert
-from stayfinite.readers.pickles.machine import Global, Made, Pairs
+from stayfinite.readers.pickles.inert import Bounds, Global, Made, Pairs, read_inert
 from stayfinite.readers.pickles.torch_files import MAGIC, looks_old, read_old
 
 BOUNDS = Bounds(longest=1 << 20, operations=100_000)

@@ -6,8 +6,7 @@ import shutil
 import pytest
 
 from live_runs import WrittenRun
-from stayfinite.readers.runs.directory import RunDirectory, step_of
-from stayfinite.readers.runs.growing import GrowingLines
+from stayfinite.readers.runs.directory import GrowingLines, RunDirectory, step_of
 
 
 def test_steps_and_events_come_once_and_in_order(tmp_path):

@@ -2,7 +2,7 @@
 
 import os
 
-from stayfinite.readers.runs.growing import LONGEST, GrowingFile, GrowingLines
+from stayfinite.readers.runs.directory import LONGEST, GrowingFile, GrowingLines
 
 
 def test_only_what_is_new_is_read(tmp_path):

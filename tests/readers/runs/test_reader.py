@@ -11,8 +11,7 @@ import pytest
 
 from planted_runs import an_autopsy, an_incident, event, plant_layers, plant_run
 from stayfinite.readers.runs.directory import RunDirectory
-from stayfinite.readers.runs.layers import read_layers
-from stayfinite.readers.runs.reader import RunReader, is_run_directory
+from stayfinite.readers.runs.reader import RunReader, is_run_directory, read_layers
 
 
 def line(step: int, loss: object = 1.0, **more: object) -> str:

@@ -19,7 +19,7 @@ import tiny_language
 from child_processes import finish
 from quick_ones import quick_ones
 from stayfinite.errors import LoaderFailed, UsageError
-from stayfinite.readers.data.hub_rows import dataset_source
+from stayfinite.readers.data.arrow_rows import dataset_source
 from stayfinite.recipes import mt5
 from stayfinite.recipes.language.built_in import travel_notes
 from stayfinite.recipes.language.streaming import LONGEST, TextReader, sample_of, text_files

@@ -16,7 +16,7 @@ import torch
 
 from recipe_job import NEVER, check_went_on, play_recipe
 from stayfinite.errors import LoaderFailed, UsageError
-from stayfinite.readers.data.hub_rows import dataset_source
+from stayfinite.readers.data.arrow_rows import dataset_source
 from stayfinite.readers.data.opening import open_data
 from stayfinite.recipes.chat.adapters import read_weights
 from stayfinite.recipes.chat.data import conversions

@@ -11,9 +11,8 @@ import pytest
 from planted_runs import an_autopsy, an_incident, event, plant_layers, plant_run, write_lines
 from stayfinite.core.curve import Spans
 from stayfinite.guard.telling.showing import shown_run, shown_runs
-from stayfinite.readers.runs.layers import read_layers
-from stayfinite.readers.runs.reader import RunReader
-from stayfinite.readers.runs.steps import Steps
+from stayfinite.readers.runs.events import Steps
+from stayfinite.readers.runs.reader import RunReader, read_layers
 from stayfinite.report.page.data import page_data, run_data
 from stayfinite.report.page.heat import BAD, NONE, heat_data
 from stayfinite.report.page.html import page_html

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.diagnose import diagnose_guarded, judge_reading
 from stayfinite.diagnosis.gathering import named_like_a_config, named_like_a_log
-from stayfinite.diagnosis.diagnose import diagnose_guarded
 from stayfinite.diagnosis.reading import STANDARD_INPUT, Progress, read_paths
 from stayfinite.diagnosis.telling import understand_told
 from stayfinite.diagnosis.watching import newest_log

@@ -9,8 +9,7 @@ from typing import Any
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.inspection.data import column_names as names
 from stayfinite.inspection.data.values import as_number
-from stayfinite.readers.data.languages import LANGUAGES, is_a_language
-from stayfinite.readers.data.shapes import COUNTED
+from stayfinite.readers.data.shapes import COUNTED, LANGUAGES, is_a_language
 
 WRITTEN = frozenset({"csv", "tsv"})  # file kinds without any other sign of a header
 USUAL = frozenset(

@@ -26,10 +26,9 @@ from stayfinite.inspection.data.telling import foreign_characters, leak_between
 from stayfinite.inspection.data.tokenizers import Tokenizer, tokenizer_of
 from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import Notes
-from stayfinite.readers.data.beginnings import beginnings, told_beginnings
+from stayfinite.readers.data.arrow_rows import hub_source, is_hub
 from stayfinite.readers.data.chunk import Source
-from stayfinite.readers.data.hub_rows import hub_source, is_hub
-from stayfinite.readers.data.opening import open_data
+from stayfinite.readers.data.opening import beginnings, open_data, told_beginnings
 
 
 def inspect_data(

@@ -10,8 +10,7 @@ from typing import Any, Literal
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data import column_names as names
 from stayfinite.inspection.data.values import as_number, as_text, missing
-from stayfinite.readers.data.chats import is_chat
-from stayfinite.readers.data.shapes import shape_of
+from stayfinite.readers.data.shapes import is_chat, shape_of
 
 Kind = Literal["pairs", "prompts", "chat", "classes", "text", "table", "tokens"]
 Columns = Mapping[str, Sequence[Any]]

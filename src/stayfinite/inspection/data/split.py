@@ -17,9 +17,9 @@ from stayfinite.inspection.data.roles import Roles, roles_of
 from stayfinite.inspection.data.tokenizers import Tokenizer
 from stayfinite.inspection.data.values import as_text, missing
 from stayfinite.inspection.data.writing import Writing
-from stayfinite.readers.data.chats import conversation, is_chat
 from stayfinite.readers.data.chunk import Broken, Chunk, Source
 from stayfinite.readers.data.opening import told
+from stayfinite.readers.data.shapes import conversation, is_chat
 
 Progress = Callable[[str, int, int], None]
 MOST_CLASSES = 10_000

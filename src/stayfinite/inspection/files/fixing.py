@@ -19,7 +19,7 @@ from stayfinite.inspection.files.inspecting import inspect_files
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.inspection import Inspection
 from stayfinite.inspection.notes import Edit
-from stayfinite.readers.configs.kinds import kind_of
+from stayfinite.readers.configs.files import kind_of
 from stayfinite.readers.configs.reading import settings_of_kind
 from stayfinite.readers.configs.spans import spans_of
 

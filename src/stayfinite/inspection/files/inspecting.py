@@ -27,8 +27,8 @@ from stayfinite.inspection.files.sources import COMMAND, Source, read_sources
 from stayfinite.inspection.ignoring import BadIgnore, Remark, remarks_in, without_ignored
 from stayfinite.inspection.inspection import Inspection, conclude
 from stayfinite.inspection.notes import CONTRADICTION, Line, Notes, ruled
+from stayfinite.readers.configs.script_settings import open_bracket
 from stayfinite.readers.configs.spans import Span, spans_of
-from stayfinite.readers.configs.syntax import open_bracket
 from stayfinite.rules.cards import card_asked_for
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.ranking import rank

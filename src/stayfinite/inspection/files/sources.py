@@ -14,11 +14,10 @@ from stayfinite.errors import UsageError
 from stayfinite.inspection.files.names import last_step
 from stayfinite.readers.configs import looks_like_config, read_config
 from stayfinite.readers.configs.commands import looks_like_command, settings_of_command
-from stayfinite.readers.configs.files import MOST_BYTES, as_text, read_content
-from stayfinite.readers.configs.kinds import kind_of
-from stayfinite.readers.configs.program.surroundings import Surroundings
+from stayfinite.readers.configs.files import MOST_BYTES, as_text, kind_of, read_content
+from stayfinite.readers.configs.program.state import Surroundings
 from stayfinite.readers.configs.reading import settings_of_kind
-from stayfinite.readers.configs.secrets import without_secrets
+from stayfinite.readers.configs.vocabulary import without_secrets
 from stayfinite.rules.cards import Card
 
 COMMAND = "command"  # source name of a command's settings

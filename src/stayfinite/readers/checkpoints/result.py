@@ -75,20 +75,15 @@ class Scanned:
         manner = "step" if self.facts.step is not None else re.sub(r"\d+", "0", self.facts.path.name)
         return self.facts.path.absolute().parent, manner
 
-    def finding(
+    def record(
         self, code: str, severity: Severity, confidence: float, *, title: str, evidence: tuple[str, ...], fix: str
-    ) -> Finding:
-        """Make a finding about this checkpoint."""
-        return Finding(
-            code=code,
-            cause=_CAUSES[code],
-            severity=severity,
-            confidence=confidence,
-            where=str(self.facts.path),
-            title=title,
-            evidence=evidence,
-            fix=fix,
-        )
+    ) -> None:
+        """Add a finding about this checkpoint."""
+        found = Finding(
+            code=code, cause=_CAUSES[code], severity=severity, confidence=confidence, where=str(self.facts.path),
+            title=title, evidence=evidence, fix=fix,
+        )  # fmt: skip
+        self.findings.append(found)
 
     def tensors(self) -> Iterator[tuple[FileFacts, Place, TensorValues]]:
         """Yield every tensor whose values were read."""

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from stayfinite.readers.checkpoints.conclusion import conclude, found_at
 from stayfinite.readers.checkpoints.facts import FileFacts
-from stayfinite.readers.checkpoints.hashes import check_hash
 from stayfinite.readers.checkpoints.result import Scanned, ScanResult
+from stayfinite.readers.checkpoints.sidecars import check_hash
 
 Progress = Callable[[int, int], None]
 """``progress(done, total)`` in bytes; called from several threads."""

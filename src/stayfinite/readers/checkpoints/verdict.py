@@ -3,13 +3,83 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from typing import Literal
 
-from stayfinite.core.finding import Finding, Severity
-from stayfinite.readers.checkpoints.dtypes import FLOATS
-from stayfinite.readers.checkpoints.facts import FileFacts, Place, TensorValues, Trouble
+from stayfinite.core.finding import Severity
+from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.readers.checkpoints.facts import FLOATS, FileFacts, Place, TensorValues, Trouble
 from stayfinite.readers.checkpoints.result import Scanned, counted, listed
-from stayfinite.readers.checkpoints.roles import is_matrix, may_be_infinite, may_be_large, role_of, starts_at_zero
+
+Role = Literal["model", "optimizer", "bookkeeping"]
+
+_BOOKKEEPING_FILE = lazy_regex(
+    r"(scheduler|scaler|rng_state|random_states|training_args|custom_checkpoint|rest)\b.*|rng_state.*"
+)
+_OPTIMIZER_FILE = lazy_regex(r"optimizer[-_.].*|optim\..*|.*_optim_states\.pt|distrib_optim\.pt")
+_OPTIMIZER_TOP = lazy_regex(r"(.*_)?optim(izers?|izer_states?|izer_state_dict|s|_state)?(_history)?", re.IGNORECASE)
+_MOMENT = lazy_regex(
+    r".*\.(exp_avg(_sq(_row|_col)?|_diff)?|max_exp_avg_sq|momentum_buffer|square_avg|acc_delta|exp_inf|state[12]|sum|"
+    r"ax)"
+)
+_BOOKKEEPING_TOP = frozenset({
+    "lr_schedulers", "lr_scheduler", "scheduler", "schedulers", "callbacks", "loops", "rng_state", "rng_states",
+    "random_rng_state", "np_rng_state", "torch_rng_state", "cuda_rng_state", "scaler", "grad_scaler", "amp_scaler",
+    "loss_scaler", "args", "hyper_parameters", "metrics", "history", "best_metric", "loss", "epoch", "step",
+})  # fmt: skip
+_MAY_BE_INFINITE = lazy_regex(
+    r".*(mask|alibi|min_val|max_val|best_score|best_model_score|current_score|kth_value|best_k_models)[^.]*(\..*)?"
+)
+_MAY_BE_LARGE = lazy_regex(
+    r".*(mask|running_(mean|var)|num_batches_tracked|inv_freq|position|\.step$|scale|absmax|SCB|zero_point|quant|"
+    r"codebook|alibi|count|n_updates|num_updates|statistics|cluster_size|embed_avg).*"
+)
+_ZERO_AT_FIRST = lazy_regex(
+    r".*(lora_B|lora_magnitude|lora_embedding_A|zero|gate|adaLN|adapter|prompt|prefix|ia3|bias|hada_w2).*"
+)
+
+
+def role_of(file: str, name: str) -> Role:
+    """What a tensor is used for."""
+    if _BOOKKEEPING_FILE.fullmatch(file):
+        return "bookkeeping"
+    if _OPTIMIZER_FILE.fullmatch(file):
+        return "optimizer"
+    top = name.split(".", 1)[0]
+    if top in _BOOKKEEPING_TOP:
+        return "bookkeeping"
+    if _OPTIMIZER_TOP.fullmatch(top) or _MOMENT.fullmatch(name):
+        return "optimizer"
+    return "model"
+
+
+def may_be_infinite(name: str) -> bool:
+    """Whether infinity, but not NaN, is normal: masks, and best values not reached yet."""
+    return _MAY_BE_INFINITE.fullmatch(name) is not None
+
+
+def may_be_large(name: str) -> bool:
+    """Whether it holds counts, scales or statistics, which have no upper bound."""
+    return _MAY_BE_LARGE.fullmatch(name) is not None
+
+
+def is_matrix(place: Place) -> bool:
+    """Whether it is large and has two or more dimensions. Biases and norms start as zeros and ones; matrices do not."""
+    elements = 1
+    for n in place.shape:
+        elements *= n
+    return len([n for n in place.shape if n > 1]) >= 2 and elements >= 256
+
+
+def starts_at_zero(name: str) -> bool:
+    """Whether it is initialized to zero: LoRA B, zero convolutions, gates."""
+    return _ZERO_AT_FIRST.fullmatch(name) is not None
+
+
+def is_lora_b(name: str) -> bool:
+    """Whether it is the zero-initialized half of a LoRA, which must change for anything to be learned."""
+    return "lora_B" in name or "lora_embedding_A" in name
+
 
 HALF_ENDS = 65504.0  # the largest fp16 value
 
@@ -18,13 +88,7 @@ MOMENTS_END = 1e30  # its square root exceeds any plausible gradient
 REPLACE_IT = "copy or download it again, or use the previous checkpoint; do not resume from this one"
 
 
-def oddities(scanned: Scanned) -> Iterator[Finding]:
-    """Yield findings about the finite values of one checkpoint."""
-    yield from _magnitudes(scanned)
-    yield from _emptiness(scanned)
-
-
-def _magnitudes(scanned: Scanned) -> Iterator[Finding]:
+def _magnitudes(scanned: Scanned) -> None:
     weights, moments = [], []
     for file, place, values in scanned.tensors():
         role = role_of(file.path.name, place.name)
@@ -40,7 +104,7 @@ def _magnitudes(scanned: Scanned) -> Iterator[Finding]:
             continue
         lines.sort(reverse=True)
         overflow = "overflow in fp16 (limit 65,504)" if kind == "weights" else "are close to overflow"
-        yield scanned.finding(
+        scanned.record(
             "SF702",
             "warning",
             0.8 if lines[0][0] > 1e3 * bound else 0.6,
@@ -50,7 +114,7 @@ def _magnitudes(scanned: Scanned) -> Iterator[Finding]:
         )
 
 
-def _emptiness(scanned: Scanned) -> Iterator[Finding]:
+def _emptiness(scanned: Scanned) -> None:
     matrices = [
         (file, place, values)
         for file, place, values in scanned.tensors()
@@ -66,7 +130,7 @@ def _emptiness(scanned: Scanned) -> Iterator[Finding]:
         for file, place, values in odd
     ]
     unwritten = len(zero) >= 3 and 2 * len(zero) >= len(matrices)
-    yield scanned.finding(
+    scanned.record(
         "SF703" if unwritten else "SF702",
         "error" if unwritten else "info",
         0.85 if unwritten else 0.1,
@@ -94,12 +158,14 @@ _FIXES = {
 }
 
 
-def judge(scanned: Scanned) -> list[Finding]:
-    """All findings about one checkpoint."""
-    return [*_damage(scanned), *_poison(scanned), *_numbers(scanned), *oddities(scanned)]
+def judge(scanned: Scanned) -> None:
+    """Record all findings about one checkpoint."""
+    scanned.findings.clear()
+    for look in (_damage, _poison, _numbers, _magnitudes, _emptiness):
+        look(scanned)
 
 
-def _damage(scanned: Scanned) -> Iterator[Finding]:
+def _damage(scanned: Scanned) -> None:
     groups: dict[str, list[tuple[str, Trouble]]] = {}
     for file in scanned.facts.files:
         for trouble in file.troubles:
@@ -114,7 +180,7 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
     }  # fmt: skip
     for kind, troubles in groups.items():
         severity, confidence = _SEVERITIES[kind]
-        yield scanned.finding(
+        scanned.record(
             "SF703",
             severity,
             confidence,
@@ -127,7 +193,7 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
     }
     if needed:
         lines = [f"{file.path.name} needs {name}" for name, file in needed.items()]
-        yield scanned.finding(
+        scanned.record(
             "SF703",
             "info",
             0.1,
@@ -137,7 +203,7 @@ def _damage(scanned: Scanned) -> Iterator[Finding]:
         )
 
 
-def _poison(scanned: Scanned) -> Iterator[Finding]:
+def _poison(scanned: Scanned) -> None:
     poison, harmless, total = [], [], 0
     for file, place, values in scanned.tensors():
         if not values.bad:
@@ -152,7 +218,7 @@ def _poison(scanned: Scanned) -> Iterator[Finding]:
             total += values.bad
     if poison:
         where_in = counted(len(poison), "tensor")
-        yield scanned.finding(
+        scanned.record(
             "SF702",
             "error",
             0.99,
@@ -161,7 +227,7 @@ def _poison(scanned: Scanned) -> Iterator[Finding]:
             fix="do not resume from it: training would continue with NaN or inf",
         )
     if harmless:
-        yield scanned.finding(
+        scanned.record(
             "SF702",
             "info",
             0.05,
@@ -179,7 +245,7 @@ def _count(file: FileFacts, place: Place, values: TensorValues) -> str:
     return f"{name} ({place.dtype}): {' and '.join(kinds)} of {elements:,}{first}, in {file.path.name}"
 
 
-def _numbers(scanned: Scanned) -> Iterator[Finding]:
+def _numbers(scanned: Scanned) -> None:
     """Non-finite plain numbers that training would resume with: learning rate, loss scale, logged loss."""
     for file in scanned.facts.files:
         for path, value in file.numbers.items():
@@ -188,7 +254,7 @@ def _numbers(scanned: Scanned) -> Iterator[Finding]:
             steering = steering or (last in ("scale", "loss_scale", "cur_scale"))
             if not steering and not (last in ("loss", "train_loss") and math.isnan(value)):
                 continue
-            yield scanned.finding(
+            scanned.record(
                 "SF702",
                 "error" if steering else "warning",
                 0.9 if steering else 0.7,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stayfinite.readers.configs.kinds import looks_like_config
+from stayfinite.readers.configs.files import looks_like_config
 from stayfinite.readers.configs.logged import settings_in_text
 from stayfinite.readers.configs.reading import read_config
 

@@ -1,4 +1,4 @@
-"""Bracketed values as written by JSON, Python or their dumps; complete or truncated.
+"""Values as people and dumps write them: bracketed (JSON, Python), complete or truncated, or with quotes and remarks.
 
 One parser for JSON, JSON with comments and trailing commas, `{'fp16': True}`, `Namespace(lr=[0.1], arch='big')` and
 `<SchedulerType.LINEAR: 'linear'>`. It uses its own stack, so depth costs only memory.
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.scalars import scalar
-from stayfinite.readers.configs.tree import Node
+from stayfinite.readers.configs.scalars import NotPlain, number, scalar, strict_scalar
+from stayfinite.readers.configs.tree import Node, plain_data
 
 MOST_TOKENS = 400_000
 _MOST_NESTING = 200
@@ -218,3 +218,54 @@ def parse_json(text: str) -> tuple[list[Node], bool]:
         line += text.count("\n", match.start(), parsed.end)
         position = parsed.end
     return nodes, bool(nodes)
+
+
+_REMARK = lazy_regex(r"[(\[][^()\[\]]*[)\]]$|(?<=\s)#.*$|(?<=\s)//.*$")
+_MOST_TEXT = 4_000  # longer texts are not hand-written values
+
+
+def value_in_text(text: str) -> Any:
+    """Parse a hand-written value, with quotes, brackets and a trailing remark.
+
+    >>> value_in_text("True (default)"), value_in_text("[0.9, 0.95]"), value_in_text("'5'"), value_in_text("4x V100")
+    (True, [0.9, 0.95], '5', '4x V100')
+    """
+    text = text.strip()
+    if len(text) > _MOST_TEXT:
+        return text
+    whole = _whole(text)
+    if whole is not NotPlain:
+        return whole
+    without = _REMARK.sub("", text).rstrip(" ,;")
+    if without != text:
+        whole = _whole(without)
+        if whole is not NotPlain:
+            return whole
+    for head in (text.partition(" (")[0] if text.endswith(")") else text, re.split(r"[,;(]\s", text, maxsplit=1)[0]):
+        if head != text:
+            try:
+                return strict_scalar(head.strip())
+            except NotPlain:
+                pass
+    return text
+
+
+def _whole(text: str) -> Any:
+    if not text:
+        return ""
+    try:
+        return strict_scalar(text)
+    except NotPlain:
+        pass
+    first, last = text[0], text[-1]
+    if first in "'\"" and last == first and len(text) > 1 and first not in text[1:-1]:
+        return text[1:-1]
+    if (first, last) in {("[", "]"), ("{", "}"), ("(", ")")} and " for " not in text:
+        parsed = parse_literal(text)
+        if parsed is not None and parsed.whole and not text[parsed.end :].strip():
+            return plain_data(parsed.node)
+    if "," in text and len(text) < 200:
+        parts = [number(part.strip()) for part in text.split(",")]
+        if len(parts) > 1 and all(part is not None for part in parts):
+            return parts
+    return NotPlain

@@ -11,10 +11,9 @@ from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import looks_like_command, settings_of_command
 from stayfinite.readers.configs.literals import parse_literal
 from stayfinite.readers.configs.logged_lines import cleaned, told_in_line
-from stayfinite.readers.configs.outline import Pair, pair_in, path_of, spoken_pairs, value_of
-from stayfinite.readers.configs.secrets import without_secrets
+from stayfinite.readers.configs.notes import Pair, pair_in, path_of, spoken_pairs, value_of
 from stayfinite.readers.configs.tree import MOST_SETTINGS, settings_of
-from stayfinite.readers.configs.vocabulary import is_measured, is_measurement, is_measuring, is_told
+from stayfinite.readers.configs.vocabulary import is_measured, is_measurement, is_measuring, is_told, without_secrets
 
 MOST_LINES = 50_000
 _MOST_BLOCK = 2_000

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.readers.configs.literals import value_in_text
 from stayfinite.readers.configs.scalars import number
-from stayfinite.readers.configs.values import value_in_text
 
 _COLOURS = lazy_regex(r"\x1b\[[0-9;?]*[A-Za-z]")
 _PREFIX = lazy_regex(
@@ -73,8 +73,7 @@ _VERSIONS = lazy_regex(
 )
 _VERSION_WORDS = lazy_regex(
     r"(?<![\w-])(transformers|accelerate|peft|trl|deepspeed|torch|pytorch|bitsandbytes|pytorch-lightning|lightning|"
-    r"apex|"
-    r"cuda|flash-attn|xformers|unsloth|python)`?(?: version)?(?: |==|=| = |: |`: | v)v?(\d+\.\d[\w.+]*)",
+    r"apex|cuda|flash-attn|xformers|unsloth|python)`?(?: version)?(?: |==|=| = |: |`: | v)v?(\d+\.\d[\w.+]*)",
     re.IGNORECASE,
 )
 _FORMATS = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import settings_of_command
-from stayfinite.readers.configs.kinds import Reader, kind_of
+from stayfinite.readers.configs.files import Reader, kind_of
 from stayfinite.readers.configs.literals import parse_json
-from stayfinite.readers.configs.program.surroundings import ANY_CARD, Surroundings
+from stayfinite.readers.configs.program.state import ANY_CARD, Surroundings
 from stayfinite.readers.configs.scripts import read_script
 from stayfinite.readers.configs.tree import Node
 

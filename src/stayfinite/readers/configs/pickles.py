@@ -13,10 +13,8 @@ from stayfinite.core.settings import Settings
 from stayfinite.readers.configs.files import Content
 from stayfinite.readers.configs.tree import MOST_ITEMS, Node, settings_of
 from stayfinite.readers.malformed import Malformed
-from stayfinite.readers.pickles.inert import Bounds, Inert, read_inert
-from stayfinite.readers.pickles.machine import Global, Made, Member, Pairs, Persistent
-from stayfinite.readers.pickles.torch_files import looks_old, part_reader, read_old, read_zipped
-from stayfinite.readers.pickles.zip_directory import read_directory
+from stayfinite.readers.pickles.inert import Bounds, Global, Inert, Made, Member, Pairs, Persistent, read_inert
+from stayfinite.readers.pickles.torch_files import looks_old, part_reader, read_directory, read_old, read_zipped
 
 BOUNDS = Bounds(longest=16 << 20, operations=2_000_000)  # limits of a settings pickle
 _MOST_NODES = 20_000

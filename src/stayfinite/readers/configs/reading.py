@@ -6,13 +6,17 @@ import os
 from typing import TYPE_CHECKING
 
 from stayfinite.core.settings import Setting, Settings
-from stayfinite.readers.configs.files import as_text, read_content
-from stayfinite.readers.configs.kinds import kind_of
-from stayfinite.readers.configs.secrets import without_secrets
+from stayfinite.readers.configs.commands import read_shell, settings_of_command
+from stayfinite.readers.configs.files import as_text, kind_of, read_content
+from stayfinite.readers.configs.literals import parse_json
+from stayfinite.readers.configs.notes import notes_of, read_notes, read_outline
+from stayfinite.readers.configs.script_settings import is_python
+from stayfinite.readers.configs.structured_files import Broken, parse_ini, parse_toml, parse_yaml
 from stayfinite.readers.configs.tree import MOST_SETTINGS, Node, settings_of
+from stayfinite.readers.configs.vocabulary import without_secrets
 
 if TYPE_CHECKING:
-    from stayfinite.readers.configs.program.surroundings import Surroundings
+    from stayfinite.readers.configs.program.state import Surroundings
 
 
 def read_config(path: str | os.PathLike[str], surroundings: Surroundings | None = None) -> Settings:
@@ -42,72 +46,42 @@ def settings_of_kind(kind: str, text: str, source: str, surroundings: Surroundin
     if kind == "yaml":
         return _read_yaml(text, source)
     if kind == "json":
-        return _read_json(text, source)
+        nodes, whole = parse_json(text)
+        notes = [] if whole else [(source, "incomplete: read up to the error")]
+        return _from_nodes(nodes, source) + Settings(notes=notes)
     if kind == "toml":
         return _read_toml(text, source)
     if kind == "ini":
-        from stayfinite.readers.configs.toml_files import parse_ini
-
         return _from_nodes([parse_ini(text)], source)
-    if kind == "script":
-        from stayfinite.readers.configs.program.surroundings import ANY_CARD
-        from stayfinite.readers.configs.scripts import read_script
-
-        return read_script(text, source, surroundings=surroundings or ANY_CARD)
-    if kind == "notebook":
-        from stayfinite.readers.configs.notebooks import read_notebook
-        from stayfinite.readers.configs.program.surroundings import ANY_CARD
-
-        return read_notebook(text, source, settings_of_kind, surroundings or ANY_CARD)
     if kind == "shell":
-        from stayfinite.readers.configs.shell import read_shell
-
         return read_shell(text, source, settings_of_kind)
-    return _read_unnamed(text, source)
-
-
-def _read_unnamed(text: str, source: str) -> Settings:
-    """A text of unknown kind: Python if it parses and sets something, else notes. Every line is kept as a note."""
-    from stayfinite.readers.configs.notes import notes_of, read_notes
-    from stayfinite.readers.configs.syntax import is_python
-
-    if not is_python(text):
+    if kind not in ("script", "notebook") and not is_python(text):
         return read_notes(text, source)
+    from stayfinite.readers.configs.notebooks import read_notebook  # with the evaluator of scripts, which is large
+    from stayfinite.readers.configs.program.state import ANY_CARD
     from stayfinite.readers.configs.scripts import read_script
 
+    if kind == "script":
+        return read_script(text, source, surroundings=surroundings or ANY_CARD)
+    if kind == "notebook":
+        return read_notebook(text, source, settings_of_kind, surroundings or ANY_CARD)
     found = read_script(text, source)
-    # A printed `Namespace(lr=0.1)` is an expression that sets nothing.
+    # A printed `Namespace(lr=0.1)` is an expression that sets nothing. Every line is kept as a note.
     return Settings(found, notes_of(text, source)) if found else read_notes(text, source)
 
 
 def _read_yaml(text: str, source: str) -> Settings:
-    from stayfinite.readers.configs.yaml_files import BrokenYaml, parse_yaml
-
     try:
         return _from_nodes(parse_yaml(text), source)
-    except BrokenYaml as problem:
-        from stayfinite.readers.configs.outline import read_outline
-
+    except Broken as problem:
         note = (source, f"read line by line: invalid YAML: {problem}")
         return Settings(read_outline(text, source)[:MOST_SETTINGS], [note])
 
 
-def _read_json(text: str, source: str) -> Settings:
-    from stayfinite.readers.configs.literals import parse_json
-
-    nodes, whole = parse_json(text)
-    settings = _from_nodes(nodes, source)
-    if not whole:
-        settings.notes.append((source, "incomplete: read up to the error"))
-    return settings
-
-
 def _read_toml(text: str, source: str) -> Settings:
-    from stayfinite.readers.configs.toml_files import BrokenToml, parse_ini, parse_toml
-
     try:
         return _from_nodes([parse_toml(text)], source)
-    except BrokenToml as problem:
+    except Broken as problem:
         note = (source, f"read line by line: invalid TOML: {problem}")
         return Settings(settings_of(parse_ini(text), source), [note])
 
@@ -116,8 +90,6 @@ def _overrides(node: Node, source: str) -> list[Setting]:
     """Hydra's `overrides.yaml`: a list such as `optimizer.lr=3e-4`."""
     if not isinstance(node.value, list):
         return []
-    from stayfinite.readers.configs.commands import settings_of_command
-
     texts = [(each.value, each.line) for each in node.value[:MOST_SETTINGS] if isinstance(each.value, str)]
     return [
         each for text, line in texts if "=" in text for each in settings_of_command(text, source, line, kind="file")

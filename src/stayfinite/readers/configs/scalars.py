@@ -8,25 +8,10 @@ from typing import Any
 from stayfinite.core.lazy_regex import lazy_regex
 
 _WORDS: dict[str, Any] = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "false": False,
-    "no": False,
-    "off": False,
-    "none": None,
-    "null": None,
-    "~": None,
-    "nan": math.nan,
-    "inf": math.inf,
-    "+inf": math.inf,
-    "-inf": -math.inf,
-    ".nan": math.nan,
-    ".inf": math.inf,
-    "-.inf": -math.inf,
-    "infinity": math.inf,
-    "-infinity": -math.inf,
-}
+    "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False, "none": None, "null": None,
+    "~": None, "nan": math.nan, "inf": math.inf, "+inf": math.inf, "-inf": -math.inf, ".nan": math.nan,
+    ".inf": math.inf, "-.inf": -math.inf, "infinity": math.inf, "-infinity": -math.inf,
+}  # fmt: skip
 _INTEGER = lazy_regex(r"[+-]?\d(?:_?\d)*")
 _FLOAT = lazy_regex(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d{1,6})?")
 _THOUSANDS = lazy_regex(r"[+-]?\d{1,3}(?:,\d{3})+")
@@ -36,13 +21,8 @@ _DTYPE = lazy_regex(
 )
 _ENUM = lazy_regex(r"(?:\w+\.)*[A-Z]\w*(?:Type|Strategy|Names|Option|Kind|Mode|Backend)\.[A-Z][A-Z0-9_]*")
 _DTYPE_NAMES = {
-    "half": "float16",
-    "float": "float32",
-    "double": "float64",
-    "long": "int64",
-    "int": "int32",
-    "short": "int16",
-}
+    "half": "float16", "float": "float32", "double": "float64", "long": "int64", "int": "int32", "short": "int16",
+}  # fmt: skip
 
 _MOST_DIGITS = 300
 

@@ -1,13 +1,103 @@
-"""Calls in a script that say how it trains, and the names of their arguments."""
+"""Calls in a script that say how it trains, and the arguments that it declares: argparse, click, absl, dataclasses."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.program.values import Value
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument: its name, its short name for `args.NAME`, and its default."""
+
+    name: str
+    attribute: str
+    default: ast.expr
+    line: int
+
+
+def argument_of(call: ast.Call, last: str) -> Argument | None:
+    """`parser.add_argument("--lr", default=1e-4)`, `click.option(...)`, `flags.DEFINE_float("lr", 1e-4, "...")`."""
+    strings = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    if not strings:
+        return None
+    keywords = {each.arg: each.value for each in call.keywords if each.arg}
+    if last.startswith("DEFINE_"):
+        default = keywords.get("default") or (call.args[1] if len(call.args) > 1 else None)
+        return None if default is None else Argument(f"--{strings[0]}", strings[0], default, call.lineno)
+    if last not in {"add_argument", "option"}:
+        return None
+    options = [each for each in strings if each.startswith("-")] or strings[:1]
+    name = next((each for each in options if each.startswith("--")), options[0])
+    default = keywords.get("default", _switch(keywords))
+    if default is None:
+        return None
+    destination = keywords.get("dest")
+    attribute = destination.value if isinstance(destination, ast.Constant) else name
+    return Argument(name, str(attribute).lstrip("-").replace("-", "_").partition("/")[0], default, call.lineno)
+
+
+def fields_of(definition: ast.ClassDef) -> Iterator[tuple[str, int]]:
+    """``(name, line)`` of class fields with a value."""
+    for statement in definition.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+            yield statement.target.id, statement.lineno
+        elif isinstance(statement, ast.Assign):
+            yield from ((target.id, statement.lineno) for target in statement.targets if isinstance(target, ast.Name))
+
+
+def field_defaults(definition: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
+    """``(name, value)`` of class fields, with `field(default=...)` unwrapped."""
+    for statement in definition.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
+            default = _field_default(statement.value)
+            if default is not None:
+                yield statement.target.id, default
+        elif isinstance(statement, ast.Assign):
+            yield from ((target.id, statement.value) for target in statement.targets if isinstance(target, ast.Name))
+
+
+def _switch(keywords: dict[str, ast.expr]) -> ast.expr | None:
+    """`action="store_true"` defaults to False."""
+    action = keywords.get("action")
+    if isinstance(action, ast.Constant) and action.value in {"store_true", "store_false"}:
+        return ast.Constant(action.value == "store_false", lineno=action.lineno, col_offset=0)
+    flag = keywords.get("is_flag")
+    return ast.Constant(False, lineno=flag.lineno, col_offset=0) if flag is not None else None
+
+
+def declares_fields(definition: ast.ClassDef) -> bool:
+    """Whether its fields are defaults that an instance may override: a dataclass, a config."""
+    sources = [*definition.decorator_list, *definition.bases]
+    for source in sources:
+        for node in ast.walk(source):
+            word = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+            if re.search(
+                r"dataclass|Config$|Args$|Arguments$|BaseModel|BaseSettings|NamedTuple|define|attrs|Tap$", word
+            ):
+                return True
+    return False
+
+
+def _field_default(value: ast.expr) -> ast.expr | None:
+    """The default in `field(default=...)` or `Field(1e-4, ...)`."""
+    if not (isinstance(value, ast.Call) and isinstance(value.func, (ast.Name, ast.Attribute))):
+        return value
+    name = value.func.id if isinstance(value.func, ast.Name) else value.func.attr
+    if name.lower() not in {"field", "ib", "attrib"}:
+        return value
+    for keyword in value.keywords:
+        if keyword.arg == "default":
+            return keyword.value
+        if keyword.arg in {"default_factory", "factory"} and isinstance(keyword.value, ast.Lambda):
+            return keyword.value.body
+    return value.args[0] if value.args else None
+
 
 _PRESENCE = lazy_regex(
     r"half|bfloat16|float|double|GradScaler|autocast|gradient_checkpointing_enable|enable_gradient_checkpointing|"
@@ -23,61 +113,42 @@ _PRESENCE = lazy_regex(
 """Calls that matter even without arguments: `model.half()` is the setting `model.half` = True."""
 
 _WITH_ALL_KEYWORDS = lazy_regex(
-    r"from_pretrained|from_config|from_name|load_from_checkpoint|autocast|get_\w*schedule\w*|get_peft_model|"
-    r"initialize|checkpoint|"
-    r"prepare_model_for_\w+|gradient_checkpointing_enable|clip_grad\w*|get_\w*config\w*|create_optimizer\w*|"
-    r"create_\w*scheduler|"
-    r"build_\w+|compile|init|load_dataset|generate|corpus_bleu|sentence_bleu|cross_entropy|\w*_loss|\w*_entropy\w*|"
-    r"scaled_dot_product_attention|train|fit|tokenizer|processor|encode_plus|batch_encode_plus|__call__|fully_shard|"
-    r"parametrize|"
-    r"convert_to_float8_training|fp8_autocast|from_recipe_name"
+    r"from_pretrained|from_config|from_name|load_from_checkpoint|autocast|get_\w*schedule\w*|get_peft_model|initialize|"
+    r"checkpoint|prepare_model_for_\w+|gradient_checkpointing_enable|clip_grad\w*|get_\w*config\w*|create_optimizer\w*|"
+    r"create_\w*scheduler|build_\w+|compile|init|load_dataset|generate|corpus_bleu|sentence_bleu|cross_entropy|"
+    r"\w*_loss|\w*_entropy\w*|scaled_dot_product_attention|train|fit|tokenizer|processor|encode_plus|batch_encode_plus|"
+    r"__call__|fully_shard|parametrize|convert_to_float8_training|fp8_autocast|from_recipe_name"
 )
 _TELLING_KEYWORD = lazy_regex(
     r"(?:torch_|compute_|param_|model_|weight_)?dtype|precision|mixed_precision|fp16|bf16|half|use_amp|amp|use_fp16|lr|"
     r"learning_rate|eps|epsilon|max_length|max_seq_length|truncation|padding|ignore_index|reduction|max_norm|"
-    r"max_grad_norm|"
-    r"warmup\w*|num_warmup_steps|num_training_steps|label_smoothing|find_unused_parameters|use_reentrant|use_cache|"
-    r"quantization_config|load_in_\w+|attn_implementation|weight_decay|betas|momentum|batch_size|shuffle|drop_last|"
-    r"opt_level|"
-    r"loss_scale|gradient_\w+|requires_grad|set_to_none|retain_graph|only_inputs|enabled|training|strict|is_causal|"
-    r"attn_mask"
+    r"max_grad_norm|warmup\w*|num_warmup_steps|num_training_steps|label_smoothing|find_unused_parameters|use_reentrant|"
+    r"use_cache|quantization_config|load_in_\w+|attn_implementation|weight_decay|betas|momentum|batch_size|shuffle|"
+    r"drop_last|opt_level|loss_scale|gradient_\w+|requires_grad|set_to_none|retain_graph|only_inputs|enabled|training|"
+    r"strict|is_causal|attn_mask"
 )
 _EVERYDAY = lazy_regex(
-    r"print|open|range|zip|sorted|log|info|debug|warning|error|format|join|sum|mean|max|min|cat|stack|zeros\w*|"
-    r"ones\w*|empty\w*|"
-    r"full\w*|arange|linspace|tensor|as_tensor|asarray|array|rand\w*|plot|scatter|figure|subplots|savefig|legend|"
-    r"read_csv|"
-    r"to_csv|astype|dumps?|loads?|field|Field|dataclass|add_argument|option|squeeze|argmax|std|var"
+    r"print|open|range|zip|sorted|log|info|debug|warning|error|format|join|sum|mean|max|min|cat|stack|zeros\w*|ones\w*|"
+    r"empty\w*|full\w*|arange|linspace|tensor|as_tensor|asarray|array|rand\w*|plot|scatter|figure|subplots|savefig|"
+    r"legend|read_csv|to_csv|astype|dumps?|loads?|field|Field|dataclass|add_argument|option|squeeze|argmax|std|var"
 )
 _OPTIMIZER = lazy_regex(
     r"(?:\w*Adam\w*|\w*SGD\w*|RMSprop|Adagrad|Adadelta|\w*Lion\w*|LAMB|LARS|Muon|Sophia\w*|Adan|Rprop|NAdam|ASGD)"
 )
 _OTHER_LEARNER = lazy_regex(r"(?:XGB|LGBM|CatBoost|\w*GradientBoosting|AdaBoost|MLP(?=Classifier|Regressor))\w*")
 _POSITIONAL: dict[str, tuple[str, ...]] = {
-    "clip_grad_norm_": ("", "max_norm", "norm_type"),
-    "clip_grad_norm": ("", "max_norm", "norm_type"),
-    "clip_grad_value_": ("", "clip_value"),
-    "load_from_checkpoint": ("name",),
-    "load_dataset": ("name", "subset"),
-    "autocast": ("device_type", "dtype"),
-    "GradScaler": ("device",),
-    "Dropout": ("p",),
-    "Embedding": ("num_embeddings", "embedding_dim"),
-    "LayerNorm": ("normalized_shape", "eps"),
-    "StepLR": ("", "step_size", "gamma"),
-    "MultiStepLR": ("", "milestones", "gamma"),
-    "ExponentialLR": ("", "gamma"),
-    "CosineAnnealingLR": ("", "T_max", "eta_min"),
-    "OneCycleLR": ("", "max_lr", "total_steps"),
+    "clip_grad_norm_": ("", "max_norm", "norm_type"), "clip_grad_norm": ("", "max_norm", "norm_type"),
+    "clip_grad_value_": ("", "clip_value"), "load_from_checkpoint": ("name",), "load_dataset": ("name", "subset"),
+    "autocast": ("device_type", "dtype"), "GradScaler": ("device",), "Dropout": ("p",),
+    "Embedding": ("num_embeddings", "embedding_dim"), "LayerNorm": ("normalized_shape", "eps"),
+    "StepLR": ("", "step_size", "gamma"), "MultiStepLR": ("", "milestones", "gamma"), "ExponentialLR": ("", "gamma"),
+    "CosineAnnealingLR": ("", "T_max", "eta_min"), "OneCycleLR": ("", "max_lr", "total_steps"),
     "get_scheduler": ("name", "", "num_warmup_steps", "num_training_steps"),
     "get_linear_schedule_with_warmup": ("", "num_warmup_steps", "num_training_steps"),
     "get_cosine_schedule_with_warmup": ("", "num_warmup_steps", "num_training_steps"),
-    "get_constant_schedule_with_warmup": ("", "num_warmup_steps"),
-    "to": ("dtype",),
-    "type": ("dtype",),
-    "pipeline": ("task", "model"),
-    "from_recipe_name": ("recipe_name",),
-}
+    "get_constant_schedule_with_warmup": ("", "num_warmup_steps"), "to": ("dtype",), "type": ("dtype",),
+    "pipeline": ("task", "model"), "from_recipe_name": ("recipe_name",),
+}  # fmt: skip
 _MATTERS_BY_BOOL = frozenset({"requires_grad_", "set_grad_enabled", "set_detect_anomaly", "train", "enable_grad"})
 
 

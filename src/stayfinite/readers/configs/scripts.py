@@ -8,12 +8,11 @@ from dataclasses import replace
 from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import looks_like_command
 from stayfinite.readers.configs.literals import parse_literal
-from stayfinite.readers.configs.outline import spoken_pairs
+from stayfinite.readers.configs.notes import spoken_pairs
 from stayfinite.readers.configs.program.program import follow
-from stayfinite.readers.configs.program.surroundings import ANY_CARD, Surroundings
+from stayfinite.readers.configs.program.state import ANY_CARD, Surroundings
 from stayfinite.readers.configs.script_notes import take_notes
-from stayfinite.readers.configs.script_settings import ScriptSettings
-from stayfinite.readers.configs.syntax import parse_python
+from stayfinite.readers.configs.script_settings import ScriptSettings, parse_python
 from stayfinite.readers.configs.tree import settings_of
 
 MOST_LINES = 20_000

@@ -1,4 +1,4 @@
-"""Tell measurements from settings by name."""
+"""Tell by name what is a measurement, what is a setting, and what is a credential, which reports must not repeat."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.tree import Node
 
 _MEASURED = lazy_regex(
@@ -19,11 +20,10 @@ _MEASURED = lazy_regex(
 """Names of measurements, which are not settings when followed by a number."""
 
 _TOLD = lazy_regex(
-    r"(?:.*[._/ ])?(?:use_?)?(?:fp16|bf16|fp32|fp8|tf32|half|amp|(?:mixed_)?precision|(?:\w+_)?dtype|"
-    r"(?:base_|peak_|max_|min_)?learning_?rate|optim\w*|\w*batch\w*|warmup\w*|weight_decay|\w*clip\w*|max_grad_norm|"
-    r"gradient_\w+|seed|model\w*|tokenizer\w*|max_(?:seq_?)?len\w*|\w*epochs|deepspeed\w*|zero(?:_\w+)?|lora\w*|"
-    r"peft\w*|"
-    r"quant\w*|load_in\w+|attn\w*|\w*scheduler\w*|adam\w*|eps\w*|\w*dropout|\w*gpus?|devices|strategy|accelerator|"
+    r"(?:.*[._/ ])?(?:use_?)?(?:fp16|bf16|fp32|fp8|tf32|half|amp|(?:mixed_)?precision|(?:\w+_)?dtype|(?:base_|peak_|"
+    r"max_|min_)?learning_?rate|optim\w*|\w*batch\w*|warmup\w*|weight_decay|\w*clip\w*|max_grad_norm|gradient_\w+|"
+    r"seed|model\w*|tokenizer\w*|max_(?:seq_?)?len\w*|\w*epochs|deepspeed\w*|zero(?:_\w+)?|lora\w*|peft\w*|quant\w*|"
+    r"load_in\w+|attn\w*|\w*scheduler\w*|adam\w*|eps\w*|\w*dropout|\w*gpus?|devices|strategy|accelerator|"
     r"\w*loss_scal\w*|initial_scale_power|hysteresis|world_size|cutoff_len|finetuning_type|template|overlap_comm|"
     r"flash_attn|arch|architectures|task|criterion|dataset\w*|lr_\w+|betas?|momentum|label_smoothing\w*|num_train\w*|"
     r"use_\w+|trainer\w*|stage|version)",
@@ -69,3 +69,37 @@ def _holds_nan(node: Node, depth: int) -> bool:
     if isinstance(node.value, list) and depth < 4:
         return any(_holds_nan(each, depth + 1) for each in node.value[:100])
     return isinstance(node.value, float) and math.isnan(node.value)
+
+
+HIDDEN = "(hidden)"
+_NAME = lazy_regex(
+    r"(?:.*[._\-])?(?:(?:hub|hf|auth|access|api|bearer|github|wandb|push_to_hub|huggingface)_?token|"
+    r"api_?key|access_?key(?:_id)?|secret(?:_\w+)?|password|passwd|credentials?)",
+    re.IGNORECASE,
+)
+_TOKEN = lazy_regex(r"\b(?:hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_\-]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[A-Z0-9]{16})")
+_ASSIGNED = lazy_regex(
+    r"((?:(?:hub|hf|auth|access)_?token|api_?key|secret|password)['\"]?\s*(?:[=:]|\s)\s*['\"]?)([A-Za-z0-9_\-]{16,})",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(settings: Settings) -> Settings:
+    """The same settings, with tokens, keys and passwords hidden in values and notes."""
+    return Settings(
+        (_without_secret(setting) for setting in settings), ((where, _hidden(text)) for where, text in settings.notes)
+    )
+
+
+def _without_secret(setting: Setting) -> Setting:
+    value = setting.value
+    if not isinstance(value, str) or not value:
+        return setting
+    shown = HIDDEN if _NAME.fullmatch(setting.name) else _TOKEN.sub(HIDDEN, value)
+    if shown == value:
+        return setting
+    return Setting(setting.name, shown, setting.source, setting.line, setting.kind)
+
+
+def _hidden(text: str) -> str:
+    return _ASSIGNED.sub(rf"\1{HIDDEN}", _TOKEN.sub(HIDDEN, text))

@@ -8,41 +8,23 @@ from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.errors import UsageError
-from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
-from stayfinite.readers.data.csv_rows import note_encoding
-from stayfinite.readers.data.nesting import RowsAlike, as_columns
-from stayfinite.readers.data.text_lines import LONGEST, TextFile, text_file
+from stayfinite.readers.data.chunk import CHUNK_SIZE, Broken, Chunk, Gathered, RowsAlike, Source
+from stayfinite.readers.data.text_lines import LONGEST, TextFile, rows_file
 
 
 def jsonl_chunks(source: Source) -> Iterator[Chunk]:
     """The rows of a JSON Lines file."""
-    rows: list[dict[str, Any]] = []
-    lines: list[int] = []
-    broken: list[Broken] = []
-    size, number, inside, alike = 0, 0, False, RowsAlike()
-    with text_file(source.path, newline="\n") as file:
-        source.encoding = note_encoding(source, file)
-        stream = file.lines()
-        while True:
+    number, inside, alike, found = 0, False, RowsAlike(), Gathered(source)
+    with rows_file(source, newline="\n") as file:
+        for line in file.safe_lines(found):
             number += not inside
-            try:
-                line = next(stream)
-            except StopIteration:
-                break
-            except (UnicodeError, OSError) as error:
-                broken.append(Broken(number, f"reading stopped here: {error}", ends=True))
-                break
             rest, inside = inside, len(line) >= LONGEST and not line.endswith("\n")
-            if rest or not (row := _object(line, number, broken, alike)):
-                continue
-            rows.append(row)
-            lines.append(number)
-            size += len(line)
-            if len(rows) >= CHUNK_ROWS or size > CHUNK_SIZE:
-                yield Chunk(path=source.path, columns=as_columns(rows), lines=lines, broken=broken, done=file.done)
-                rows, lines, broken, size = [], [], [], 0
-        if rows or broken:
-            yield Chunk(path=source.path, columns=as_columns(rows), lines=lines, broken=broken, done=file.done)
+            if not rest and (row := _object(line, number, found.broken, alike)):
+                found.add(row, number, len(line))
+                if found.full:
+                    yield found.chunk(file.done)
+        if not found.empty:
+            yield found.chunk(file.done)
 
 
 def _object(line: str, number: int, broken: list[Broken], alike: RowsAlike) -> dict[str, Any] | None:
@@ -70,27 +52,21 @@ _BETWEEN = lazy_regex(r"[\s,]*")
 
 def json_chunks(source: Source) -> Iterator[Chunk]:
     """The rows of a JSON document."""
-    with text_file(source.path, newline=None) as file:
-        source.encoding = note_encoding(source, file)
+    alike, found = RowsAlike(), Gathered(source)
+    with rows_file(source, newline=None) as file:
         head = file.text.read(PIECE)
         rows = _array(head, file) if head.lstrip()[:1] == "[" else iter(_document(head, file, source))
-        held: list[dict[str, Any]] = []
-        numbers: list[int] = []
-        broken: list[Broken] = []
-        alike = RowsAlike()
         for number, row in enumerate(rows, 1):
             if isinstance(row, Broken):
-                broken.append(Broken(number, row.why, ends=row.ends))
+                found.broken.append(Broken(number, row.why, ends=row.ends))
             elif isinstance(made := alike.row(row), str):
-                broken.append(Broken(number, made))
+                found.broken.append(Broken(number, made))
             else:
-                held.append(made)
-                numbers.append(number)
-            if len(held) >= CHUNK_ROWS:
-                yield Chunk(path=source.path, columns=as_columns(held), lines=numbers, broken=broken, done=file.done)
-                held, numbers, broken = [], [], []
-        if held or broken:
-            yield Chunk(path=source.path, columns=as_columns(held), lines=numbers, broken=broken, done=file.done)
+                found.add(made, number)
+            if found.full:
+                yield found.chunk(file.done)
+        if not found.empty:
+            yield found.chunk(file.done)
 
 
 def _array(text: str, file: TextFile) -> Iterator[Any]:

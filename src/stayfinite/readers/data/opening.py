@@ -1,4 +1,4 @@
-"""Resolve paths typed by people to data files with a known format."""
+"""Resolve paths typed by people to data files with a known format; from large ones, only the beginnings are read."""
 
 from __future__ import annotations
 
@@ -19,21 +19,61 @@ from stayfinite.readers.data.text_lines import ending, text_file
 from stayfinite.readers.data.text_rows import aligned_chunks, txt_chunks
 from stayfinite.readers.data.tmx_rows import tmx_chunks
 
+LARGE = 1 << 30  # bytes of text above which only the beginnings are read
+READ = 256 << 20  # bytes on disk to read from larger files
+FILES = 256
+PACKS = 4  # typical compression ratio of text
+
+
+def text_size(sources: Sequence[Source]) -> int:
+    """Approximate bytes of text in these files."""
+    return sum(each.size * (PACKS if each.path.suffix.lower() in PACKED else 1) for each in sources)
+
+
+def beginnings(sources: Sequence[Source], *, large: int = LARGE, read: int = READ) -> list[Source]:
+    """Return small files as they are; from large ones a spread selection, each limited to its share of bytes."""
+    if text_size(sources) <= large:
+        return list(sources)
+    chosen = list(sources)[:: -(-len(sources) // FILES)]
+    for source in chosen:
+        source.most = max(1, read // len(chosen) // (PACKS if source.path.suffix.lower() in PACKED else 1))
+        source.chunks = _Beginning(source)
+    return chosen
+
+
+class _Beginning:
+    """The chunks of a file up to its share of bytes."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self._all = source, source.chunks
+
+    def __call__(self) -> Iterator[Chunk]:
+        for chunk in self._all():
+            yield chunk
+            if chunk.done >= self._source.most:
+                return
+
+
+def told_beginnings(all_of_them: Sequence[Source], read: Sequence[Source]) -> str:
+    """Describe which part of large files was read; empty if everything was."""
+    if not any(source.most for source in read):
+        return ""
+    size, looked = sum(source.size for source in all_of_them), sum(source.share for source in read)
+    return (
+        f"the beginnings of {len(read):,} of {len(all_of_them):,} files, {looked / 1e6:,.0f} MB of "
+        f"{size / 1e9:,.1f} GB; --whole reads all"
+    )
+
+
 FORMATS: dict[str, str] = {
     ".csv": "csv", ".tsv": "csv", ".tab": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".jsonlines": "jsonl",
     ".json": "json", ".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
     ".txt": "txt", ".text": "txt", ".tmx": "tmx", ".tar": "tar",
 }  # fmt: skip
 READERS: dict[str, Callable[[Source], Iterator[Chunk]]] = {
-    "csv": csv_chunks,
-    "jsonl": jsonl_chunks,
-    "json": json_chunks,
-    "parquet": parquet_chunks,
-    "arrow": arrow_chunks,
-    "txt": txt_chunks,
-    "tmx": tmx_chunks,
-    "tar": tar_chunks,
-}
+    "csv": csv_chunks, "jsonl": jsonl_chunks, "json": json_chunks, "parquet": parquet_chunks, "arrow": arrow_chunks,
+    "txt": txt_chunks, "tmx": tmx_chunks, "tar": tar_chunks,
+}  # fmt: skip
 TOLD = {
     "csv": "CSV", "tsv": "TSV", "jsonl": "JSON lines", "json": "JSON", "parquet": "Parquet", "arrow": "Arrow",
     "txt": "plain text", "tmx": "TMX", "aligned": "Moses, two aligned texts", "texts": "Moses, two aligned texts",
@@ -44,9 +84,8 @@ NOTES = frozenset({"readme", "license", "licence", "copying", "notice", "changel
 """Documentation files in an archive of data."""
 _MAGIC = (
     (b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"\xff\xff\xff\xff", "arrow"),
-    (b"PK\x03\x04", "an Excel sheet or another zip archive"),
-    (b"\x80\x04", "a pickle"), (b"\x80\x05", "a pickle"), (b"SQLite format 3", "an SQLite database"),
-    (b"\x93NUMPY", "a numpy array"), (b"%PDF", "a PDF"),
+    (b"PK\x03\x04", "an Excel sheet or another zip archive"), (b"\x80\x04", "a pickle"), (b"\x80\x05", "a pickle"),
+    (b"SQLite format 3", "an SQLite database"), (b"\x93NUMPY", "a numpy array"), (b"%PDF", "a PDF"),
     (b"\x89PNG", "a picture"), (b"\xff\xd8\xff", "a picture"), (b"\x89HDF", "HDF5"),
     (b"\xd0\xcf\x11\xe0", "an Office file"),
 )  # fmt: skip

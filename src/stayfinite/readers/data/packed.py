@@ -94,8 +94,7 @@ def members_of(archive: Path) -> list[Path]:
         entries = [entry for entry in held.infolist() if not entry.is_dir()]
     if len(entries) > MOST_MEMBERS:
         raise UsageError(
-            f"{archive} holds {len(entries):,} files (limit {MOST_MEMBERS:,})",
-            fix="unpack it and name the files",
+            f"{archive} holds {len(entries):,} files (limit {MOST_MEMBERS:,})", fix="unpack it and name the files"
         )
     for entry in entries:
         if entry.flag_bits & 1:

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from stayfinite.errors import UsageError
-from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
-from stayfinite.readers.data.nesting import as_columns
+from stayfinite.readers.data.chunk import Broken, Chunk, Gathered, Source
 from stayfinite.readers.data.text_lines import LONGEST
 
 TAR = ".tar"
@@ -28,34 +27,28 @@ END = bytes(tarfile.BLOCKSIZE)  # the block after the last member of a complete 
 
 def tar_chunks(source: Source) -> Iterator[Chunk]:
     """The rows of an archive; a truncated one ends with a broken place."""
-    rows: list[dict[str, Any]] = []
-    lines: list[int] = []
-    broken: list[Broken] = []
+    found = Gathered(source)
     row: dict[str, Any] = {}
-    key, number, size, done = "", 0, 0, 0
+    key, number = "", 0
     with source.path.open("rb") as file:
         for member in _members(file):
             if isinstance(member, str):
                 # The current row may be incomplete, so it is dropped.
-                broken.append(Broken(number + 1, member, ends=True))
+                found.broken.append(Broken(number + 1, member, ends=True))
                 row = {}
                 break
             folder, _, name = member.name.rpartition("/")
             stem, _, ending = name.partition(".")
-            if (found := f"{folder}/{stem}") != key:
+            if (path := f"{folder}/{stem}") != key:
                 if row:
-                    rows.append(row)
-                    lines.append(number)
-                key, number, row = found, number + 1, {}
-            size += _take(row, source.path, member, ending.lower(), file, number, broken)
-            done = member.offset_data + member.size
-            if len(rows) >= CHUNK_ROWS or size > CHUNK_SIZE:
-                yield Chunk(path=source.path, columns=as_columns(rows), lines=lines, broken=broken, done=done)
-                rows, lines, broken, size = [], [], [], 0
+                    found.add(row, number)
+                key, number, row = path, number + 1, {}
+            found.size += _take(row, source.path, member, ending.lower(), file, number, found.broken)
+            if found.full:
+                yield found.chunk(member.offset_data + member.size)
     if row:
-        rows.append(row)
-        lines.append(number)
-    yield Chunk(path=source.path, columns=as_columns(rows), lines=lines, broken=broken, done=source.size)
+        found.add(row, number)
+    yield found.chunk(source.size)
 
 
 def _members(file: IO[bytes]) -> Iterator[tarfile.TarInfo | str]:

@@ -7,7 +7,7 @@ from typing import Any
 from xml.parsers import expat
 
 from stayfinite.errors import UsageError
-from stayfinite.readers.data.chunk import CHUNK_ROWS, CHUNK_SIZE, Broken, Chunk, Source
+from stayfinite.readers.data.chunk import Broken, Chunk, Gathered, Source
 from stayfinite.readers.data.packed import open_bytes
 from stayfinite.readers.data.text_lines import LONGEST
 
@@ -28,14 +28,14 @@ def tmx_chunks(source: Source) -> Iterator[Chunk]:
                 ended = not piece
                 units.parser.Parse(piece, ended)
             except OSError as error:
-                units.broken.append(Broken(units.line, f"reading stopped here: {error}", ends=True))
+                units.found.broken.append(Broken(units.line, f"reading stopped here: {error}", ends=True))
                 ended = True
             except expat.ExpatError as error:
                 what = "the file is truncated" if ended else (f"invalid XML from here: {expat.ErrorString(error.code)}")
-                units.broken.append(Broken(error.lineno, what, ends=True))
+                units.found.broken.append(Broken(error.lineno, what, ends=True))
                 ended = True
-            if len(units.lines) >= CHUNK_ROWS or units.size > CHUNK_SIZE or ended:
-                yield units.chunk(source, done())
+            if units.found.full or ended:
+                yield units.found.chunk(done())
 
 
 class _Units:
@@ -59,22 +59,15 @@ class _Units:
         self._language = ""
         self._text: list[str] | None = None
         self._length = 0
-        self.rows: list[dict[str, str]] = []
-        self.lines: list[int] = []
-        self.broken: list[Broken] = []
-        self.size = 0
+        self.found = Gathered(source, self._columns)
 
     @property
     def line(self) -> int:
         return int(self.parser.CurrentLineNumber)
 
-    def chunk(self, source: Source, done: int) -> Chunk:
-        """Return the units so far as a chunk."""
+    def _columns(self, rows: list[dict[str, str]]) -> dict[str, list[Any]]:
         names = sorted(self._languages, key=lambda name: name.lower() != self._source_language)
-        columns: dict[str, list[Any]] = {name: [row.get(name) for row in self.rows] for name in names}
-        made = Chunk(path=source.path, columns=columns, lines=self.lines, broken=self.broken, done=done)
-        self.rows, self.lines, self.broken, self.size = [], [], [], 0
-        return made
+        return {name: [row.get(name) for row in rows] for name in names}
 
     def _entity(self, name: str, *_: Any) -> None:
         raise UsageError(
@@ -110,9 +103,9 @@ class _Units:
         self._stack.pop()
         if name == "seg" and self._text is not None:
             if not self._language:
-                self.broken.append(Broken(self.line, "a <tuv> without xml:lang"))
+                self.found.broken.append(Broken(self.line, "a <tuv> without xml:lang"))
             elif self._length > LONGEST:
-                self.broken.append(Broken(self.line, f"a text of more than {LONGEST >> 20} MiB"))
+                self.found.broken.append(Broken(self.line, f"a text of more than {LONGEST >> 20} MiB"))
             else:
                 # Further texts in the same language are variants.
                 self._unit.setdefault(self._language, " ".join("".join(self._text).split()))
@@ -123,9 +116,7 @@ class _Units:
     def _take(self) -> None:
         if len(self._unit) < 2:
             has = f"only {next(iter(self._unit))}" if self._unit else "none"
-            self.broken.append(Broken(self._unit_line, f"expected a <tuv> in two languages; this <tu> has {has}"))
+            self.found.broken.append(Broken(self._unit_line, f"expected a <tuv> in two languages; this <tu> has {has}"))
             return
         self._languages |= dict.fromkeys(self._unit)
-        self.rows.append(self._unit)
-        self.lines.append(self._unit_line)
-        self.size += sum(map(len, self._unit.values()))
+        self.found.add(self._unit, self._unit_line, sum(map(len, self._unit.values())))

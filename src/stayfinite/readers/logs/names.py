@@ -35,16 +35,9 @@ STEPS = {
     "optim_step", "current_global_step", "current_steps", "total_train_updates", "training_iteration", "up",
 }  # fmt: skip
 EPOCHS = {
-    "epoch",
-    "train_epoch",
-    "ep",
-    "epochs",
-    "current_epoch",
-    "cur_epoch",
-    "epoch_num",
-    "train_epochs",
+    "epoch", "train_epoch", "ep", "epochs", "current_epoch", "cur_epoch", "epoch_num", "train_epochs",
     "training_epoch",
-}
+}  # fmt: skip
 RATES_OF_WORK = {
     "tps", "wps", "tokens_per_second", "tokens_per_sec", "tok_s", "tokens_s", "words_s", "samples_per_second", "tgs",
     "samples_per_sec", "tokens_per_second_per_gpu", "throughput", "it_s", "samples_s", "tokens_sec", "tok_sec",
@@ -58,21 +51,9 @@ NO_METRICS = {
 """Numbers that do not reflect training health."""
 
 _TRAIN_PATHS = {
-    "train",
-    "training",
-    "losses",
-    "trainer",
-    "main",
-    "data",
-    "optim",
-    "optimizer",
-    "metrics",
-    "loss_metrics",
-    "actor",
-    "global",
-    "scaler",
-    "stayfinite",
-}
+    "train", "training", "losses", "trainer", "main", "data", "optim", "optimizer", "metrics", "loss_metrics",
+    "actor", "global", "scaler", "stayfinite",
+}  # fmt: skip
 _EVALUATION = lazy_regex(r"(?:^|[_/])(?:e?val|evaluation|valid|validation|valid_on|test|dev|vld)(?:$|[_/])")
 _BREAKS = lazy_regex(r"[\s\-]+")
 _SUREST = {"lr", "learning_rate", "grad_norm", "global_step", "num_updates", "epoch", "loss_scale"}

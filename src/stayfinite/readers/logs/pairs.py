@@ -1,12 +1,45 @@
-"""Name and number pairs in a line: `loss: 2.5`, `lr=1e-4`, `lm loss: 2.5E+00`, `'loss': '3.8'`, `loss 2.6`."""
+"""Numbers in a line, and the names beside them: `loss: 2.5`, `lr=1e-4`, `'loss': '3.8'`, `loss 2.6`.
+
+A number may be `2.5`, `9.150E-06`, `1,234.5`, `nan`, `-inf`, `Infinity`, `nan.0`, `-nan(ind)`, `.nan`.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.names import column_of, is_loss_part, plain
-from stayfinite.readers.logs.numbers import NUMBER
+
+Pair = tuple[str, int, int]
+"""A name, and where its number starts and ends."""
+NUMBER = (
+    r"(?:[-+]?1\.\#(?:QNAN|SNAN|IND|INF)0*+"
+    r"|[-+]?(?:\d{1,3}(?:,\d{3})++(?:\.\d++)?(?![\d,]*\d)|(?:\d++\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?+)"
+    r"(?:(?=(?:ms|s|m|h|x|it|K|k|M|MB|G|GB|GF|GiB|MiB|TFLOPs)(?![A-Za-z\d_]))|(?![\w]|\.\d|[.-][A-Za-z]))"
+    r"|[-+]?\.?(?i:nan|infinity|inf)(?:16|32|64)?+(?:\.0++|\((?:s?nan|ind)\))?+(?!\w|[.-]\w))"
+)
+"""A regular expression without groups. A number ends at a word boundary or before a unit (`819.72ms`, `14.12%`), so
+`llama-7b` and `1.2.3` do not match. Lightning writes `nan.0`; C libraries have their own spellings."""
+
+_ODD = lazy_regex(
+    r"([-+]?)\.?(?:(nan|inf(?:inity)?)(?:16|32|64|\.0+|\((?:s?nan|ind)\))?|1\.#(?:(qnan|snan|ind)|inf)0*)",
+    re.IGNORECASE,
+)
+
+
+def number(text: str) -> float:
+    """Parse a number. Raises ``ValueError`` if the text is not one."""
+    try:
+        return float(text)
+    except ValueError:
+        odd = _ODD.fullmatch(text)
+        if odd is None:
+            return float(text.replace(",", ""))
+    if odd[3] or (odd[2] or "").lower() == "nan":
+        return math.nan
+    return -math.inf if odd[1] == "-" else math.inf
+
 
 _SEPARATED = lazy_regex(
     rf"[:=]\s{{0,40}}\[{{0,2}}(?:[A-Za-z_][\w.]{{0,16}}\()?[\[('\"]{{0,3}}\s{{0,9}}({NUMBER})(?!:\d|\s?\*\s?[A-Za-z]|\s=\s)"
@@ -21,15 +54,13 @@ _OF = lazy_regex(r"(?<=\w)\s?\([A-Za-z][\w ]{0,16}\)$")
 _INDEX = lazy_regex(r"(?<=\w)\s?\[\s{0,9}\d{1,9}\s{0,9}\]$")
 """`train_loss[ 6510 ]: 1.5`: where it was measured."""
 _BARE_NAMES = (
-    r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss"
-    r"|(?:avg|average|ave|mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss"
-    r"|[a-z]{2,20}(?:ion|ness|ctc|kld?|box|cls|mask)[ _]loss"
-    r"|(?<!time )(?<!batch )(?<!reader )cost(?!\s+\S+\s?(?:s|ms|sec\w*|min\w*|h|hours?|m)\b)|ep(?=\. )|up(?=\. )"
-    r"|grad(?:ient)?[ _]?norm|gnorm|norm|lr|learning[ _]rate|loss[ _]scale"
-    r"|(?:global[ _]?)?steps?|iter(?:ation)?s?|epoch|ep|batch|num_updates|skipped"
-    r"|(?:(?:train|valid|val|test|eval)[ _]?)?(?:ppl|perplexity|acc(?:uracy)?(?:@\d{1,3})?|bleu"
-    r"|reward|log[ _]likelihood|elbo|[wc]er|f1|m?iou|dice|auc|top[ _-]?\d{1,3}(?:[ _]acc(?:uracy)?)?)"
-    r"|\w{1,30}_(?:loss|acc|accuracy|reward)"
+    r"(?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|total|lm|nll)[ _])?loss|(?:avg|average|ave|"
+    r"mean)\.?[ _](?:\w{2,20}[ _])?loss|moving ave loss|[a-z]{2,20}(?:ion|ness|ctc|kld?|box|cls|mask)[ _]loss|"
+    r"(?<!time )(?<!batch )(?<!reader )cost(?!\s+\S+\s?(?:s|ms|sec\w*|min\w*|h|hours?|m)\b)|ep(?=\. )|up(?=\. )|"
+    r"grad(?:ient)?[ _]?norm|gnorm|norm|lr|learning[ _]rate|loss[ _]scale|(?:global[ _]?)?steps?|iter(?:ation)?s?|"
+    r"epoch|ep|batch|num_updates|skipped|(?:(?:train|valid|val|test|eval)[ _]?)?(?:ppl|perplexity|"
+    r"acc(?:uracy)?(?:@\d{1,3})?|bleu|reward|log[ _]likelihood|elbo|[wc]er|f1|m?iou|dice|auc|"
+    r"top[ _-]?\d{1,3}(?:[ _]acc(?:uracy)?)?)|\w{1,30}_(?:loss|acc|accuracy|reward)"
 )
 _BARE = lazy_regex(
     rf"(?<![\w.$/-])({_BARE_NAMES})(?:\.?\s*:?\s+(?:is\s+(?=[-+.\d]\S*$))?|\s*[#\[(]\s{{0,9}})(?:tensor\(\[?)?({NUMBER})(?!\s*[+^=]\s*\w|\s?\*\s*\w(?!\S*\s(?:after|@))|-\w|\s-\s?\d)",
@@ -51,9 +82,9 @@ FEWEST = 3
 """Pairs that make a line a row of names and numbers."""
 
 
-def separated_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+def separated_pairs(line: str, start: int = 0) -> list[Pair]:
     """Find every name followed by `:` or `=` and a number, as ``(name, start, end)`` of the number."""
-    found: list[tuple[str, int, int]] = []
+    found: list[Pair] = []
     last = start
     for match in _SEPARATED.finditer(line, start):
         before = line[max(last, match.start() - _LONGEST_NAME) : match.start()].rstrip(" \t'\"")
@@ -90,7 +121,7 @@ def _own_words(name: str, mark: str) -> str:
     return name
 
 
-def bare_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+def bare_pairs(line: str, start: int = 0) -> list[Pair]:
     """Find every well-known name followed by a number; `name is number` only at the start of the text."""
     return [
         (match[1], match.start(2), match.end(2))
@@ -118,7 +149,7 @@ def worst_of_list(line: str, begin: int, end: int) -> tuple[int, int] | None:
     return item
 
 
-def alternating_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+def alternating_pairs(line: str, start: int = 0) -> list[Pair]:
     """Every pair of a line that is nothing but names and numbers in turn: `epoch 3 loss 0.9 recall 0.5`."""
     words = list(_WORD.finditer(line, start))
     names, numbers = words[::2], words[1::2]
@@ -130,7 +161,7 @@ def alternating_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
     return [(name[0], each.start(), each.end()) for name, each in zip(names, numbers, strict=True)]
 
 
-def named_behind(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+def named_behind(line: str, start: int = 0) -> list[Pair]:
     """Every pair of a line that ends in numbers with their names behind: `step 40 | 2.31 loss, 0.92 gnorm`."""
     if ":" in line[start:] or "=" in line[start:]:
         return []
@@ -144,7 +175,7 @@ def _is_vital(name: str) -> bool:
     return column_of(name) in ("loss", "grad_norm") or is_loss_part(name)
 
 
-def all_pairs(line: str, start: int = 0) -> list[tuple[str, int, int]]:
+def all_pairs(line: str, start: int = 0) -> list[Pair]:
     """Both kinds of pairs, in line order."""
     if behind := named_behind(line, start):
         return behind

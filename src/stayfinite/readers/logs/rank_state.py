@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from stayfinite.core.series import POINT_COLUMNS, RunSeries
-from stayfinite.readers.logs.messages import Messages
+from stayfinite.readers.logs.messages import Messages, Traceback
 from stayfinite.readers.logs.names import is_loss_part
-from stayfinite.readers.logs.numbers import number
+from stayfinite.readers.logs.pairs import number
 from stayfinite.readers.logs.reading import (
     BATCH,
     BATCHES,
@@ -23,7 +23,6 @@ from stayfinite.readers.logs.reading import (
     Reading,
 )
 from stayfinite.readers.logs.repeated import RepeatedLines
-from stayfinite.readers.logs.tracebacks import Traceback
 
 Values = list[float | None]
 _LAST_COUNTS = frozenset({TOTAL, TOTAL_EPOCHS})

@@ -23,7 +23,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import POINT_COLUMNS, Point, RunSeries, Track
 from stayfinite.readers.logs.lone_loss import means_loss
 from stayfinite.readers.logs.names import column_of, is_evaluation, plain
-from stayfinite.readers.logs.numbers import NUMBER, number
+from stayfinite.readers.logs.pairs import NUMBER, number
 
 MOST_KINDS, MOST_COLUMNS, LONGEST = 64, 24, 1_024
 """Kinds of lines, numbers on a line, characters of a line."""

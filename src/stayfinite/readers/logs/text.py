@@ -8,17 +8,16 @@ and their numbers are converted together.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries
 from stayfinite.readers.logs.formats import FORMATS, Format
-from stayfinite.readers.logs.history import rows_of_history
+from stayfinite.readers.logs.lines import counts_up, split_prefix
 from stayfinite.readers.logs.messages import is_trouble
-from stayfinite.readers.logs.prefix import counts_up, split_prefix
 from stayfinite.readers.logs.rank_state import RankState
-from stayfinite.readers.logs.reading import RANK, Reading
-from stayfinite.readers.logs.shapes import Shape, ShapeBook
+from stayfinite.readers.logs.reading import RANK, Reading, Shape, ShapeBook
 
 LONGEST_MEASURED = 16_384  # longer lines are always messages
 OFTEN = 8  # a message seen this often gets a shape
@@ -105,7 +104,7 @@ class TextReader:
     def _split(self, line: str, number: int) -> None:
         """Separate a progress bar from text printed after it, and lists of a history into epochs."""
         if "loss" in line and "[" in line and len(line) <= LONGEST_MEASURED:
-            for row in rows_of_history(line):
+            for row in _rows_of_history(line):
                 self._read(row, number)
         while "%|" in line:
             bar = _BAR_BEFORE.search(line)
@@ -244,3 +243,22 @@ def _has_remark(reading: Reading, line: str) -> bool:
     """Whether text follows the numbers, such as output of another process on the same line."""
     end = max((end for _, _, end in reading.fields), default=len(line))
     return len(line) - end > 12 and _REMARK.search(line, end) is not None
+
+
+_LISTED = lazy_regex(r"['\"](\w{1,40})['\"]\]?\s?[:=]\s?\[((?:[-+.\de]+|nan|inf)(?:,\s?(?:[-+.\de]+|nan|inf)){3,})\]")
+
+
+def _rows_of_history(line: str) -> Iterator[str]:
+    """The lines of a history that is printed at the end, a list of values for each name, as each epoch would have had.
+
+    ::
+
+        {"loss": [0.71, 0.69, 0.69, 0.69], "val_acc": [0.5, 0.5, 0.5, 0.5]}
+        history["loss"] = [nan, nan, nan, nan]
+    """
+    lists = {name: re.split(r",\s?", values) for name, values in _LISTED.findall(line)}
+    if not any("loss" in name for name in lists):
+        return
+    for epoch, row in enumerate(zip_longest(*lists.values()), 1):
+        pairs = [f"{name}: {value}" for name, value in zip(lists, row, strict=True) if value is not None]
+        yield f"epoch {epoch} - {' - '.join(pairs)}"

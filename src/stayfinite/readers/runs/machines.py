@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stayfinite.core.suspects import Machine
-from stayfinite.readers.runs.directory import EVENTS, OTHER_RANKS, RUN, moment
+from stayfinite.readers.runs.directory import EVENTS, OTHER_RANKS, RUN, moment, record_in
 
 NOT_FINITE = ("loss-not-finite", "gradient-not-finite")
 
@@ -86,8 +85,8 @@ def _in_force(launches: list[_Launch], record: dict[str, Any]) -> _Launch:
 
 def _launches(run: Path) -> list[_Launch]:
     try:
-        recorded = json.loads((run / RUN).read_bytes()).get("launches")
-    except (OSError, ValueError, AttributeError):
+        recorded = record_in((run / RUN).read_bytes()).get("launches")
+    except OSError:
         recorded = None
     found = []
     for launch in recorded if isinstance(recorded, list) else []:
@@ -99,13 +98,6 @@ def _launches(run: Path) -> list[_Launch]:
 
 
 def _records(path: Path) -> Iterator[dict[str, Any]]:
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        for line in file:
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(record, dict):
-                yield record
+    if path.is_file():
+        with path.open("rb") as file:
+            yield from filter(None, map(record_in, file))

@@ -12,10 +12,9 @@ from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data.headers import WRITTEN, is_header
-from stayfinite.readers.data.chats import conversation
 from stayfinite.readers.data.chunk import Broken, Chunk, Source
 from stayfinite.readers.data.opening import open_data, told
-from stayfinite.readers.data.shapes import Shape, shape_of, sides
+from stayfinite.readers.data.shapes import Shape, conversation, shape_of, sides
 
 COLUMNS = ("text", "content", "sentence", "document", "body", "line")
 """Usual names of a text column."""

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from stayfinite.errors import UsageError
-from stayfinite.readers.data.beginnings import LARGE, text_size
+from stayfinite.readers.data.arrow_rows import dataset_source, hub_source, is_hub
 from stayfinite.readers.data.chunk import Source
-from stayfinite.readers.data.hub_rows import dataset_source, hub_source, is_hub
-from stayfinite.readers.data.opening import matching
+from stayfinite.readers.data.opening import LARGE, matching, text_size
 
 Streaming = Literal["auto", "on", "off"]
 """`auto` streams data that would need gigabytes of memory."""

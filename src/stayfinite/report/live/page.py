@@ -11,9 +11,8 @@ from typing import Any
 from stayfinite.core.run_status import RunStatus
 from stayfinite.core.series import RunSeries
 from stayfinite.readers.runs.directory import News
-from stayfinite.readers.runs.events import Events
+from stayfinite.readers.runs.events import Events, Steps
 from stayfinite.readers.runs.reader import RunReader
-from stayfinite.readers.runs.steps import Steps
 from stayfinite.report.live.hub import Hub
 from stayfinite.report.live.words import done_of, pace, standing
 from stayfinite.report.page.data import log_data, page_data, run_data, run_words

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from stayfinite.core.curve import Curve
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.runs.steps import SIGNAL
+from stayfinite.readers.runs.events import SIGNAL
 from stayfinite.report.page.plain import short, whole
 
 TIME = lazy_regex(

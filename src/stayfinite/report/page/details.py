@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stayfinite.core.settings import Setting
-from stayfinite.readers.runs.growing import number
+from stayfinite.readers.runs.directory import number
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.report.page.plain import objects, records, shown, text
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from stayfinite.core.curve import Curve
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.runs.growing import number
-from stayfinite.readers.runs.steps import MOST_SIGNALS, SIGNAL
+from stayfinite.readers.runs.directory import number
+from stayfinite.readers.runs.events import MOST_SIGNALS, SIGNAL
 
 LOSSES = ("eval_loss", "val_loss", "valid_loss", "validation_loss", "test_loss", "dev_loss")
 """Names drawn with the loss."""

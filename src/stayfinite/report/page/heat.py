@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from stayfinite.readers.runs.layers import LayerTable
+from stayfinite.readers.runs.reader import LayerTable
 from stayfinite.report.page.plain import short, text
 
 MOST_ROWS, MOST_COLUMNS = 120, 240

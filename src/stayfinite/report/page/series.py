@@ -9,7 +9,7 @@ from typing import Any
 
 from stayfinite.core.curve import Curve, Span, Spans
 from stayfinite.core.series import Point, RunSeries
-from stayfinite.readers.runs.steps import SIGNAL
+from stayfinite.readers.runs.events import SIGNAL
 from stayfinite.report.page.axes import TIME, TOKENS, Axes, log_axes
 from stayfinite.report.page.evaluated import LOSSES, metric_names, once
 from stayfinite.report.page.plain import short, text, whole

@@ -8,9 +8,9 @@ from typing import Any
 
 from stayfinite.core.curve import Curve
 from stayfinite.core.decision import Code
-from stayfinite.readers.runs.growing import number
+from stayfinite.readers.runs.directory import number
+from stayfinite.readers.runs.events import REFUSING
 from stayfinite.readers.runs.reader import RunReader
-from stayfinite.readers.runs.steps import REFUSING
 from stayfinite.report.page.plain import text
 
 UNSURE = 0.3

@@ -49,3 +49,11 @@ def test_a_script_that_only_looks_faulty_is_left_in_peace(
 ) -> None:
     found = inspect_files([laid_out(LOOK_ALIKES[name], tmp_path, monkeypatch)])
     assert [finding.cause for finding in found.findings] == []
+
+
+def test_defaults_are_told_in_the_order_of_the_signature(tmp_path: Path) -> None:
+    names = [f"{each}_rate" for each in ("peak", "base", "low", "warm", "decay", "dropout", "noise", "mask")]
+    signature = ", ".join(f"{name}=0.{place}" for place, name in enumerate(names, 1))
+    (tmp_path / "train.py").write_text(f"def train({signature}):\n    pass\n\ntrain()\n")
+    settings = read_config(tmp_path / "train.py")
+    assert [each.name for each in settings][: len(names)] == [f"train.{name}" for name in names]

@@ -7,7 +7,7 @@ import pytest
 from readers.configs.scripts.styles import STYLES
 from stayfinite.inspection.files.inspecting import inspect_files
 from stayfinite.readers.configs import read_config
-from stayfinite.readers.configs.program.surroundings import Surroundings
+from stayfinite.readers.configs.program.state import Surroundings
 from stayfinite.rules.cards import NO_CARD, Card, card_asked_for
 
 BF16_OR_NOT = """\

@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts, Trouble, TroubleKind
-from stayfinite.readers.checkpoints.formats import torch_zip
+from stayfinite.readers.checkpoints.facts import CheckpointFacts, FileFacts
+from stayfinite.readers.checkpoints.formats import torch_save
 from stayfinite.readers.checkpoints.formats.pickled_tensors import whole_numbers
 from stayfinite.readers.malformed import Malformed
-from stayfinite.readers.pickles.inert import read_inert
-from stayfinite.readers.pickles.machine import Made, Pairs
+from stayfinite.readers.pickles.inert import Made, Pairs, read_inert
 
 TABLE = ".metadata"  # the index file
 
@@ -34,7 +33,7 @@ def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = ""
 
     ``name`` prefixes file names in these reports. Raises Malformed if the index cannot be read.
     """
-    root = _fields(read_inert(table, torch_zip.BOUNDS).value)
+    root = _fields(read_inert(table, torch_save.BOUNDS).value)
     files: dict[str, list[Piece]] = {}
     there: Counter[str] = Counter()
     for index, info in _pairs(root.get("storage_data")):
@@ -51,7 +50,7 @@ def read(directory: Path, table: BinaryIO, into: CheckpointFacts, name: str = ""
     for path, pieces in files.items():
         if not (directory / path).exists():
             text = f"{name}{path} is missing; {TABLE} lists {len(pieces)} tensors in it, first {pieces[0].fqn}"
-            _complain(into, "incomplete", text)
+            into.complain("incomplete", text)
     return files
 
 
@@ -69,7 +68,7 @@ def read_file(file: BinaryIO, facts: FileFacts, pieces: list[Piece]) -> None:
             continue
         before = len(facts.places)
         try:
-            torch_zip.read(file, facts, torch_zip.Window(offset, length))
+            torch_save.read_zip(file, facts, torch_save.Window(offset, length))
         except Malformed as error:
             facts.complain(error.kind, f"{fqn}: {error.text}")
         facts.places[before:] = [
@@ -89,15 +88,9 @@ def _check_whole(into: CheckpointFacts, fqn: str, form: dict[str, Any], pieces: 
         return
     volume = sum(math.prod(whole_numbers(_fields(chunk).get("sizes")) or ()) for chunk in chunks)
     if pieces < len(chunks) or volume < math.prod(size):
-        _complain(
-            into,
-            "incomplete",
-            f"{fqn} has {pieces} of {len(chunks)} pieces, {volume:,} of {math.prod(size):,} elements",
+        into.complain(
+            "incomplete", f"{fqn} has {pieces} of {len(chunks)} pieces, {volume:,} of {math.prod(size):,} elements"
         )
-
-
-def _complain(into: CheckpointFacts, kind: TroubleKind, text: str) -> None:
-    into.troubles.append(Trouble(kind=kind, text=text))
 
 
 def _pairs(value: Any) -> list[tuple[Any, Any]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stayfinite.readers.checkpoints.facts import FileFacts
-from stayfinite.readers.checkpoints.formats import safetensors, torch_legacy, torch_zip
-from stayfinite.readers.checkpoints.formats.strangers import tell_of
+from stayfinite.readers.checkpoints.formats import safetensors, torch_save
+from stayfinite.readers.checkpoints.formats.pickled_tensors import tell_of
 from stayfinite.readers.malformed import Fault, Malformed
 from stayfinite.readers.pickles.inert import read_inert
 from stayfinite.readers.pickles.torch_files import looks_old
@@ -17,14 +17,12 @@ from stayfinite.readers.pickles.torch_files import looks_old
 SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".distcp")
 
 _OTHERS = {
-    b"GGUF": "a GGUF file for inference, not a training checkpoint",
-    b"\x89HDF": "an HDF5 file (Keras)",
-    b"\x93NUMPY": "a numpy array",
-    b"\x1f\x8b": "compressed with gzip: unpack it first",
+    b"GGUF": "a GGUF file for inference, not a training checkpoint", b"\x89HDF": "an HDF5 file (Keras)",
+    b"\x93NUMPY": "a numpy array", b"\x1f\x8b": "compressed with gzip: unpack it first",
     b"version https://git-lfs": "a Git LFS pointer, not the file itself: run `git lfs pull`",
     b"<!DOCTYPE": "a web page, not a checkpoint: the download failed",
     b"<html": "a web page, not a checkpoint: the download failed",
-}
+}  # fmt: skip
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -66,9 +64,9 @@ def _read(file: BinaryIO, facts: FileFacts) -> None:
                 f"it is {what}", kind="foreign" if magic in (b"GGUF", b"\x89HDF", b"\x93NUMPY") else "damaged"
             )
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        torch_zip.read(file, facts)
+        torch_save.read_zip(file, facts)
     elif looks_old(head):
-        torch_legacy.read(file, facts)
+        torch_save.read_legacy(file, facts)
     elif facts.path.suffix == ".safetensors" or safetensors.looks_like(head, facts.size):
         safetensors.read(file, facts)
     elif head[0] == 0x80 and head[1] <= 5:
@@ -81,9 +79,9 @@ def _read(file: BinaryIO, facts: FileFacts) -> None:
 
 def _read_bare_pickle(file: BinaryIO, facts: FileFacts) -> None:
     facts.format = "pickle"
-    if facts.size > torch_zip.BOUNDS.longest:
+    if facts.size > torch_save.BOUNDS.longest:
         raise Malformed("it is a bare pickle, not from torch.save, and too large to check", kind="unread")
-    pickle = read_inert(file, torch_zip.BOUNDS)
+    pickle = read_inert(file, torch_save.BOUNDS)
     tell_of(facts, pickle.globals)
     asked = ", ".join(map(str, pickle.globals[:5])) or "nothing"
     facts.complain("unread", f"it is a bare pickle, not from torch.save, and needs {asked}; not checked")

@@ -6,8 +6,7 @@ import json
 import math
 from typing import Any, BinaryIO
 
-from stayfinite.readers.checkpoints.dtypes import BITS
-from stayfinite.readers.checkpoints.facts import MOST_AXES, FileFacts, Place
+from stayfinite.readers.checkpoints.facts import BITS, MOST_AXES, FileFacts, Place
 from stayfinite.readers.malformed import Malformed
 
 LONGEST_HEADER = 100_000_000  # the limit of the safetensors library

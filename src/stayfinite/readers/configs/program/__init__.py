@@ -2,12 +2,9 @@
 
 A partial evaluation: nothing is executed or imported, and values known only at run time are unknown.
 
-- `values`: kinds of values. `store`: undoable writes. `joining`: copies and merges of values.
-- `state`: names, frames and limits. `surroundings`: the assumed GPU and command.
-- `expressions`, `operators`, `names`, `attributes`: expressions.
-- `statements`, `branches`, `loops`: statements.
-- `calls`, `functions`, `classes`: functions and classes of the script.
-- `libraries`, `pure`, `methods`: known library calls.
-- `parsers`, `given`, `data_files`, `hydra`: external values. `modules`: files next to the script.
-- `telling`: which values become settings. `program`: the entry point.
+- `values`: kinds of values, undoable writes to them. `state`: names, frames, limits, copies, merges; what is assumed.
+- `expressions`, `names`: expressions. `statements`: statements, branches, loops.
+- `calls`: functions and classes of the script. `libraries`, `pure`: known library calls and operators.
+- `parsers`, `data_files`: external values. `modules`: files next to the script.
+- `program`: the entry point, and which values become settings.
 """

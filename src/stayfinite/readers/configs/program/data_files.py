@@ -1,17 +1,23 @@
-"""YAML, JSON and TOML files that a script loads from its project."""
+"""YAML, JSON and TOML files that a script loads from its project, and configs that Hydra composes of them."""
 
 from __future__ import annotations
 
+import ast
 import os
+import posixpath
 from functools import lru_cache
 from pathlib import Path, PurePath
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.settings import plain_name
 from stayfinite.errors import UsageError
 from stayfinite.readers.configs.files import as_text, read_content
-from stayfinite.readers.configs.program.joining import copied
-from stayfinite.readers.configs.program.state import Run
+from stayfinite.readers.configs.literals import parse_json
+from stayfinite.readers.configs.program.names import dotted_name, given_argument
+from stayfinite.readers.configs.program.state import Run, copied
 from stayfinite.readers.configs.program.values import Limit, Origin, Row, Table, Unknown, Value
+from stayfinite.readers.configs.scalars import scalar
+from stayfinite.readers.configs.structured_files import Broken, parse_toml, parse_yaml
 from stayfinite.readers.configs.tree import Node
 
 _MOST_BYTES = 256 * 1024
@@ -82,25 +88,14 @@ def _read(path: str, kind: str) -> Value:
 
 
 def _parsed(text: str, kind: str) -> list[Node]:
-    if kind == "yaml":
-        from stayfinite.readers.configs.yaml_files import BrokenYaml, parse_yaml
-
-        try:
+    try:
+        if kind == "yaml":
             return parse_yaml(text)
-        except BrokenYaml:
-            return []
-    if kind == "json":
-        from stayfinite.readers.configs.literals import parse_json
-
-        return parse_json(text)[0]
-    if kind == "toml":
-        from stayfinite.readers.configs.toml_files import BrokenToml, parse_toml
-
-        try:
-            return [parse_toml(text)]
-        except BrokenToml:
-            return []
-    return []
+        if kind == "json":
+            return parse_json(text)[0]
+        return [parse_toml(text)] if kind == "toml" else []
+    except Broken:
+        return []
 
 
 def _value(node: Node, origin: Origin, depth: int, limit: Limit) -> Value:
@@ -131,8 +126,6 @@ def _resolve(value: Value, root: Value, depth: int) -> None:
         found = _REFERENCE.fullmatch(value.data)
         named = _at(root, found.group(2).split(".")) if found and not found.group(1) else None
         if found and found.group(1):
-            from stayfinite.readers.configs.scalars import scalar
-
             value.data, value.assumed = scalar(found.group(2).strip()), True
         elif named is not None and named is not value and not (isinstance(named.data, str) and "${" in named.data):
             value.data, value.line = named.data, named.line
@@ -147,3 +140,77 @@ def _at(root: Value, path: list[str]) -> Value | None:
             return None
         root = inner
     return root
+
+
+_MOST_NESTED_DEFAULTS = 4
+
+
+def config_of_main(run: Run, function: ast.FunctionDef) -> Value | None:
+    """The config of a function under `@hydra.main`; None for another function or if files are missing."""
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and dotted_name(decorator.func, {}).endswith("main"):
+            said = {each.arg: run.evaluate(run, each.value).data for each in decorator.keywords if each.arg is not None}
+            folder, name = said.get("config_path"), said.get("config_name")
+            if isinstance(name, str):
+                found = composed(run, folder if isinstance(folder, str) else "", name)
+                if found is not None:
+                    _override(run, found, "", 0)
+                return found
+    return None
+
+
+def composed(run: Run, folder: str, name: str, depth: int = 0) -> Value | None:
+    """A config with the files of its `defaults` list."""
+    stem = name if posixpath.splitext(name)[1] in (".yaml", ".yml") else f"{name}.yaml"
+    own = loaded(run, posixpath.join(folder, stem), "yaml")
+    if own is None or not isinstance(own.data, Table) or depth > _MOST_NESTED_DEFAULTS:
+        return own
+    listed = own.data.entries.pop("defaults", None)
+    whole: dict[str, Value] = {}
+    for each in listed.data.items if listed is not None and isinstance(listed.data, Row) else []:
+        if isinstance(each.data, str) and each.data != "_self_":
+            base = composed(run, folder, each.data, depth + 1)
+            merge(whole, base.data.entries if base is not None and isinstance(base.data, Table) else {})
+        elif isinstance(each.data, Table):
+            for group, choice in each.data.entries.items():
+                _take_group(run, folder, str(group), choice, whole, depth)
+    merge(whole, own.data.entries)
+    return Value(Table(whole), own.origin, own.line)
+
+
+def _take_group(run: Run, folder: str, group: str, choice: Value, whole: dict[str, Value], depth: int) -> None:
+    group = group.removeprefix("override ").removeprefix("optional ").lstrip("/").partition("@")[0]
+    given = given_argument(run, group)
+    chosen = given.data if given is not None else choice.data
+    part = composed(run, posixpath.join(folder, group), chosen, depth + 1) if isinstance(chosen, str) else None
+    if part is None:
+        return
+    nested = part
+    for step in reversed(group.split("/")):
+        nested = Value(Table({step: nested}), part.origin, part.line)
+    merge(whole, nested.data.entries)
+
+
+def merge(into: dict[str, Value], more: dict[str, Value]) -> None:
+    """Merge tables recursively; later values win."""
+    for key, value in more.items():
+        before = into.get(key)
+        if before is not None and isinstance(before.data, Table) and isinstance(value.data, Table):
+            inner = dict(before.data.entries)
+            merge(inner, value.data.entries)
+            into[key] = Value(Table(inner), value.origin, value.line)
+        else:
+            into[key] = value
+
+
+def _override(run: Run, value: Value, path: str, depth: int) -> None:
+    """Apply `optimizer.lr=1e-3` to the values, or `model=large` to a config group."""
+    if not isinstance(value.data, Table) or depth > 8 or not run.surroundings.arguments:
+        return
+    for key, each in value.data.entries.items():
+        name = f"{path}.{key}" if path else str(key)
+        given = None if isinstance(each.data, Table) else given_argument(run, plain_name(name))
+        if given is not None:
+            value.data.entries[key] = given
+        else:
+            _override(run, each, name, depth + 1)

@@ -7,14 +7,11 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from stayfinite.readers.configs.program.attributes import attribute, entry
 from stayfinite.readers.configs.program.calls import follow_call
-from stayfinite.readers.configs.program.joining import joined
-from stayfinite.readers.configs.program.names import bind, named
-from stayfinite.readers.configs.program.operators import MOST_TEXT, compared, computed, truth
-from stayfinite.readers.configs.program.state import DEEPEST, Frame, Run, Scope
-from stayfinite.readers.configs.program.store import MISSING
-from stayfinite.readers.configs.program.values import Function, Row, Table, Value
+from stayfinite.readers.configs.program.names import attribute, bind, entry, named
+from stayfinite.readers.configs.program.pure import MOST_TEXT, compared, computed, truth
+from stayfinite.readers.configs.program.state import DEEPEST, Frame, Run, Scope, joined
+from stayfinite.readers.configs.program.values import MISSING, Function, Row, Table, Value
 
 _MOST_UNROLLED = 64
 

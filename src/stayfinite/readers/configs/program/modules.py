@@ -12,7 +12,7 @@ from stayfinite.readers.configs.program.data_files import places
 from stayfinite.readers.configs.program.names import bind
 from stayfinite.readers.configs.program.state import Frame, Run, Scope
 from stayfinite.readers.configs.program.values import External, Module, Origin, Value
-from stayfinite.readers.configs.syntax import parse_python
+from stayfinite.readers.configs.script_settings import parse_python
 
 MOST_MODULES = 24
 _MOST_BYTES = 512 * 1024  # of all modules together

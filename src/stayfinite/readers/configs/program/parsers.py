@@ -7,68 +7,65 @@ import ast
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.configs.commands import settings_of_command
 from stayfinite.readers.configs.program.data_files import loaded
-from stayfinite.readers.configs.program.given import given_argument
-from stayfinite.readers.configs.program.names import declared_default
+from stayfinite.readers.configs.program.names import declared_default, given_argument
 from stayfinite.readers.configs.program.state import Run
-from stayfinite.readers.configs.program.values import Class, Instance, Method, Parser, Row, Table, Value
+from stayfinite.readers.configs.program.values import Call, Class, Instance, Method, Parser, Row, Table, Value
 
 _TRAINS = lazy_regex(r"(?:do_|is_|run_)?train(?:ing)?")
 """A switch that enables training. Scripts are read for their training, so it is never assumed off."""
 
 
-def call_parser(
-    run: Run, method: Method, parser: Parser, positional: list[Value], keywords: dict[str, Value], node: ast.expr
-) -> Value:
+def call_parser(run: Run, method: Method, parser: Parser, call: Call) -> Value:
     """`add_argument`, `parse_args` and similar."""
     if method.name == "add_argument":
-        _add(run, parser, positional, keywords, node)
+        _add(run, parser, call)
     elif method.name == "set_defaults":
-        for name, each in keywords.items():
+        for name, each in call.keywords.items():
             run.store.put(parser.arguments, name, _as_default(each))
     elif method.name in {"add_argument_group", "add_mutually_exclusive_group", "add_subparsers", "add_parser"}:
         return method.of
     elif method.name == "parse_args":
-        return _namespace(run, parser, positional, node)
+        return _namespace(run, parser, call)
     elif method.name in {"parse_known_args", "parse_args_and_config"} and not parser.classes:
-        return run.value(Row({"items": [_namespace(run, parser, positional, node), run.unknown(node)]}), node)
+        return run.value(Row({"items": [_namespace(run, parser, call), run.unknown(call.node)]}), call.node)
     elif parser.classes and method.name.startswith("parse_"):
-        found = _instances(run, parser, [*positional, *keywords.values()], node)
-        strings = keywords.get("return_remaining_strings")
+        found = _instances(run, parser, [*call.positional, *call.keywords.values()], call.node)
+        strings = call.keywords.get("return_remaining_strings")
         if strings is not None and strings.data is True:
-            found.append(run.unknown(node))
-        return run.value(Row({"items": found}), node)
-    return run.unknown(node)
+            found.append(run.unknown(call.node))
+        return run.value(Row({"items": found}), call.node)
+    return run.unknown(call.node)
 
 
-def _add(run: Run, parser: Parser, positional: list[Value], keywords: dict[str, Value], node: ast.expr) -> None:
-    words = [each.data for each in positional if isinstance(each.data, str)]
+def _add(run: Run, parser: Parser, call: Call) -> None:
+    words = [each.data for each in call.positional if isinstance(each.data, str)]
     if not words:
         return
     name = next((each for each in words if each.startswith("--")), words[0])
-    destination = keywords.get("dest")
+    destination = call.keywords.get("dest")
     attribute = destination.data if destination is not None and isinstance(destination.data, str) else name
     attribute = attribute.lstrip("-").replace("-", "_")
     for word in words:
         given = given_argument(run, word)
         if given is not None:
-            action = keywords.get("action")
+            action = call.keywords.get("action")
             if action is not None and action.data == "store_false" and given.data is True:
                 given.data = False
             run.store.put(parser.arguments, attribute, given)
             return
-    run.store.put(parser.arguments, attribute, _default(run, attribute, keywords, node))
+    run.store.put(parser.arguments, attribute, _default(run, attribute, call))
 
 
-def _default(run: Run, attribute: str, keywords: dict[str, Value], node: ast.expr) -> Value:
-    default, action = keywords.get("default"), keywords.get("action")
+def _default(run: Run, attribute: str, call: Call) -> Value:
+    default, action = call.keywords.get("default"), call.keywords.get("action")
     if default is None:
         if action is None or action.data not in {"store_true", "store_false"}:
-            return run.unknown(node)
+            return run.unknown(call.node)
         if action.data == "store_true" and _TRAINS.fullmatch(attribute):
-            return run.unknown(node)
-        default = run.value(action.data == "store_false", node)
-    if isinstance(default.data, str) and "type" in keywords:  # argparse converts only strings
-        converted = run.call(run, keywords["type"], [default], {}, node)
+            return run.unknown(call.node)
+        default = run.value(action.data == "store_false", call.node)
+    if isinstance(default.data, str) and "type" in call.keywords:  # argparse converts only strings
+        converted = run.call(run, call.keywords["type"], Call(call.node, [default]))
         default = converted if converted.is_scalar else default
     return _as_default(default)
 
@@ -77,19 +74,19 @@ def _as_default(value: Value) -> Value:
     return Value(value.data, value.origin, value.line, value.node, assumed=True)
 
 
-def _namespace(run: Run, parser: Parser, positional: list[Value], node: ast.expr) -> Value:
+def _namespace(run: Run, parser: Parser, call: Call) -> Value:
     entries = dict(parser.arguments)
     if not entries:  # filled by a function that is not followed
         known = {name: declared_default(run, name) for name in run.declared}
         entries.update({name: each for name, each in known.items() if each is not None})
-    words = positional[0].data.items if positional and isinstance(positional[0].data, Row) else []
+    words = call.positional[0].data.items if call.positional and isinstance(call.positional[0].data, Row) else []
     if words and all(each.is_scalar for each in words):
         line = " ".join(f"'{each.data}'" if " " in str(each.data) else str(each.data) for each in words)
         for setting in settings_of_command(line, words[0].origin.source, words[0].line):
             name = setting.name.lstrip("-").replace("-", "_")
             if name in entries and not isinstance(setting.value, (list, dict)):
                 entries[name] = Value(setting.value, words[0].origin, words[0].line)
-    return run.value(Table(entries, is_told=True), node)
+    return run.value(Table(entries, is_told=True), call.node)
 
 
 def _instances(run: Run, parser: Parser, given: list[Value], node: ast.expr) -> list[Value]:

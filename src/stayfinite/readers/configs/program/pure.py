@@ -1,39 +1,161 @@
-"""Pure functions: numbers, strings, containers, paths."""
+"""Operators and pure functions on known values: arithmetic, comparison, containers, paths."""
 
 from __future__ import annotations
 
 import ast
 import math
+import operator
 import posixpath
 from collections.abc import Callable
 from typing import Any
 
-from stayfinite.readers.configs.program.attributes import attribute, fields_of, lineage, set_attribute
-from stayfinite.readers.configs.program.joining import copied
-from stayfinite.readers.configs.program.methods import table_in
-from stayfinite.readers.configs.program.state import Run
-from stayfinite.readers.configs.program.store import Slots
+from stayfinite.readers.configs.program.names import attribute, fields_of, lineage, set_attribute
+from stayfinite.readers.configs.program.state import Run, copied, same
 from stayfinite.readers.configs.program.values import (
+    MISSING,
+    Call,
     Class,
     External,
+    Function,
     Instance,
+    Made,
     Method,
     Module,
     OpenFile,
     Partial,
     Row,
+    Slots,
     Table,
     Unknown,
     Value,
 )
 from stayfinite.readers.configs.scalars import scalar
 
-MAPPINGS = frozenset(
-    {
-        "dict", "Dict", "ConfigDict", "EasyDict", "edict", "CfgNode", "CN", "SimpleNamespace", "Namespace", "AttrDict",
-        "OrderedDict", "DotMap", "Munch", "Box", "DictConfig",
-    }
-)  # fmt: skip
+MOST_TEXT = 5_000
+_MOST_ITEMS = 1_000
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+}  # fmt: skip
+_ORDER: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+def truth(value: Value) -> bool | None:
+    """Whether `if value:` is taken; None if unknown."""
+    data = value.data
+    if value.is_scalar:
+        return bool(data)
+    if isinstance(data, Unknown):
+        return True if data.least is not None and data.least > 0 else None
+    if isinstance(data, Table):
+        return bool(data.entries) or None
+    if isinstance(data, Row):
+        return bool(data.items) if "items" in data.cell else None
+    return True if isinstance(data, (Function, Class, Instance, Made)) else None
+
+
+def computed(kind: ast.operator, left: Any, right: Any) -> Any:
+    """`left + right` and similar on plain data; ``MISSING`` if the result is undefined or unbounded."""
+    if isinstance(kind, ast.Add) and isinstance(left, Row) and isinstance(right, Row):
+        items = [*left.items, *right.items]
+        return Row({"items": items}) if len(items) <= _MOST_ITEMS else MISSING
+    if isinstance(kind, ast.BitOr) and isinstance(left, Table) and isinstance(right, Table):
+        return Table({**left.entries, **right.entries})
+    if isinstance(left, str) and isinstance(right, str) and len(left) + len(right) < MOST_TEXT:
+        if isinstance(kind, ast.Add):
+            return left + right
+        return posixpath.join(left, right) if isinstance(kind, ast.Div) else MISSING  # a pathlib.Path and a name
+    return _arithmetic(kind, left, right)
+
+
+def _arithmetic(kind: ast.operator, left: Any, right: Any) -> Any:
+    operation = _ARITHMETIC.get(type(kind))
+    for side in (left, right):
+        if not isinstance(side, (int, float)) or not math.isfinite(side) or abs(side) > 1e18:
+            return MISSING
+    if operation is None or (isinstance(kind, ast.Pow) and abs(right) > 64):
+        return MISSING
+    try:
+        result = operation(left, right)
+    except (ArithmeticError, ValueError):
+        return MISSING
+    return MISSING if isinstance(result, complex) else result
+
+
+def compared(kind: ast.cmpop, left: Value, right: Value) -> bool | None:
+    """`left == right` and similar; None if unknown."""
+    if isinstance(kind, (ast.NotEq, ast.IsNot, ast.NotIn)):
+        positive = {ast.NotEq: ast.Eq, ast.IsNot: ast.Is, ast.NotIn: ast.In}[type(kind)]()
+        found = compared(positive, left, right)
+        return None if found is None else not found
+    if isinstance(kind, (ast.Eq, ast.Is)):
+        return _equal(left, right)
+    if isinstance(kind, ast.In):
+        return _contains(right, left)
+    for one, other, mirrored in ((left, right, False), (right, left, True)):
+        if isinstance(one.data, Unknown) and one.data.least is not None and isinstance(other.data, (int, float)):
+            return _at_least(kind, one.data.least, other.data, mirrored=mirrored)
+    if isinstance(left.data, Row) and isinstance(right.data, Row):
+        return _ordered(kind, [each.data for each in left.data.items], [each.data for each in right.data.items])
+    if left.is_scalar and right.is_scalar:
+        return _ordered(kind, left.data, right.data)
+    return None
+
+
+def _ordered(kind: ast.cmpop, left: Any, right: Any) -> bool | None:
+    try:
+        return bool(_ORDER[type(kind)](left, right))
+    except (TypeError, KeyError):
+        return None
+
+
+def _equal(left: Value, right: Value) -> bool | None:
+    if left.is_scalar and right.is_scalar:
+        return bool(left.data == right.data)
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one.data, Unknown) and one.data.least is not None and isinstance(other.data, int):
+            return False if other.data < one.data.least else None
+    if isinstance(left.data, Unknown) or isinstance(right.data, Unknown):
+        return None
+    if same(left, right):
+        return True
+    own = (Table, Row, Function, Class, Instance, Made)
+    if left.data is None or right.data is None:
+        return False if isinstance(left.data, own) or isinstance(right.data, own) else None
+    return None
+
+
+def _contains(holder: Value, item: Value) -> bool | None:
+    data = holder.data
+    if isinstance(data, str) and isinstance(item.data, str):
+        return item.data in data
+    if not item.is_scalar:
+        return None
+    if isinstance(data, Table):
+        return item.data in data.entries or None
+    if isinstance(data, Row) and "items" in data.cell:
+        found = [_equal(each, item) for each in data.items]
+        return True if True in found else None if None in found else False
+    return None
+
+
+def _at_least(kind: ast.cmpop, least: int, other: float, *, mirrored: bool) -> bool | None:
+    """`count > 0` where count is at least 1; ``mirrored`` for `0 < count`."""
+    if isinstance(kind, (ast.Lt, ast.LtE) if mirrored else (ast.Gt, ast.GtE)):
+        inclusive = isinstance(kind, (ast.LtE, ast.GtE))
+        return True if least > other or (inclusive and least == other) else None
+    return False if least > other else None
+
+
+MAPPINGS = frozenset({
+    "dict", "Dict", "ConfigDict", "EasyDict", "edict", "CfgNode", "CN", "SimpleNamespace", "Namespace", "AttrDict",
+    "OrderedDict", "DotMap", "Munch", "Box", "DictConfig",
+})  # fmt: skip
 """Calls that only collect their keywords."""
 _NUMBERS: dict[str, Callable[..., Any]] = {
     "max": max, "min": min, "abs": abs, "round": round, "sum": lambda *each: sum(each), "math.sqrt": math.sqrt,
@@ -41,73 +163,82 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
     "math.ceil": math.ceil, "math.floor": math.floor, "math.pow": math.pow, "math.prod": lambda *each: math.prod(each),
     "numpy.sqrt": math.sqrt, "numpy.log": math.log, "numpy.exp": math.exp,
 }  # fmt: skip
-_SAME = frozenset(
-    {
-        "Path", "pathlib.Path", "PosixPath", "os.path.abspath", "os.path.realpath", "os.path.expanduser",
-        "os.path.normpath", "os.fspath", "eval", "ast.literal_eval", "OmegaConf.create", "omegaconf.OmegaConf.create",
-        "os.path.expandvars", "L", "LazyCall", "torch.compile", "nn.DataParallel", "torch.nn.DataParallel",
-    }
-)  # fmt: skip
+_SAME = frozenset({
+    "Path", "pathlib.Path", "PosixPath", "os.path.abspath", "os.path.realpath", "os.path.expanduser",
+    "os.path.normpath", "os.fspath", "eval", "ast.literal_eval", "OmegaConf.create", "omegaconf.OmegaConf.create",
+    "os.path.expandvars", "L", "LazyCall", "torch.compile", "nn.DataParallel", "torch.nn.DataParallel",
+})  # fmt: skip
 """Calls that return their first argument."""
 _TYPES = {"str": (str,), "int": (int,), "float": (float,), "bool": (bool,), "dict": (Table,), "list": (Row,)}
 _MOST_NUMBERS = 64
 
 
-def computed_by(
-    run: Run, function: External, positional: list[Value], keywords: dict[str, Value], node: ast.expr
-) -> Value | None:
+def computed_by(run: Run, function: External, call: Call) -> Value | None:
     """The result of a pure function; None for any other call or unknown arguments."""
     full = function.full
     last = full.rpartition(".")[2]
     if last in MAPPINGS:
         entries: dict[Any, Value] = {}
-        for each in positional:
+        for each in call.positional:
             entries.update(table_in(each))
-        return run.value(Table({**entries, **keywords}), node)
+        return run.value(Table({**entries, **call.keywords}), call.node)
     if full in {"list", "tuple", "set", "frozenset", "ListConfig", "sorted", "iter"}:
-        return _listed(run, positional, node)
-    if not positional:
-        return _factory(run, last, keywords, node)
-    first = positional[0]
-    if full in {"float", "int", "str", "bool"} and len(positional) == 1:
+        return _listed(run, call)
+    if not call.positional:
+        return _factory(run, last, call)
+    first = call.positional[0]
+    if full in {"float", "int", "str", "bool"} and len(call.positional) == 1:
         return _converted(full, first)
     if full in _SAME:
         if (
             isinstance(first.data, str)
-            and len(positional) > 1
-            and all(isinstance(each.data, str) for each in positional)
+            and len(call.positional) > 1
+            and all(isinstance(each.data, str) for each in call.positional)
         ):
-            return run.value(posixpath.join(*(each.data for each in positional)), node, *positional)
+            return run.value(posixpath.join(*(each.data for each in call.positional)), call.node, *call.positional)
         return first
     if full in _NUMBERS:
-        return _number(run, _NUMBERS[full], positional, node)
+        return _number(run, _NUMBERS[full], call)
     if full in {"copy.copy", "copy.deepcopy", "deepcopy", "copy"}:
         return copied(first)
     if last in {"partial", "partialmethod"}:
-        return run.value(Partial(first, positional[1:], dict(keywords)), node)
+        return run.value(Partial(first, call.positional[1:], dict(call.keywords)), call.node)
     if full == "zip":
-        return _zipped(run, positional, node)
-    return _of_objects(run, full, last, positional, keywords, node) or _of_paths(run, full, positional, node)
+        return _zipped(run, call)
+    return _of_objects(run, full, last, call) or _of_paths(run, full, call)
 
 
-def _listed(run: Run, positional: list[Value], node: ast.expr) -> Value | None:
-    if not positional:
-        return run.value(Row({"items": []}), node)
-    data = positional[0].data
+def _listed(run: Run, call: Call) -> Value | None:
+    if not call.positional:
+        return run.value(Row({"items": []}), call.node)
+    data = call.positional[0].data
     if isinstance(data, Table):
         keys = [Value(key, each.origin, each.line, each.node) for key, each in data.entries.items()]
-        return run.value(Row({"items": keys}), node)
-    return copied(positional[0]) if isinstance(data, Row) else None
+        return run.value(Row({"items": keys}), call.node)
+    return copied(call.positional[0]) if isinstance(data, Row) else None
 
 
-def _factory(run: Run, last: str, keywords: dict[str, Value], node: ast.expr) -> Value | None:
+def table_in(value: Value) -> dict[Any, Value]:
+    """The entries of a dict, a namespace or pairs; empty if unknown."""
+    data = value.data
+    if isinstance(data, Table):
+        return data.entries
+    if isinstance(data, Instance):
+        return dict(data.attributes)
+    if isinstance(data, Row):
+        pairs = [each.data.items for each in data.items if isinstance(each.data, Row) and len(each.data.items) == 2]
+        return {key.data: each for key, each in pairs if key.is_scalar}
+    return {}
+
+
+def _factory(run: Run, last: str, call: Call) -> Value | None:
     """`field(default=...)`, `Field(default_factory=list)`."""
     if last.lower() not in {"field", "ib", "attrib", "option"}:
         return None
-    if "default" in keywords:
-        return keywords["default"]
-    made = keywords.get("default_factory", keywords.get("factory"))
-    return run.call(run, made, [], {}, node) if made is not None else run.unknown(node)
+    if "default" in call.keywords:
+        return call.keywords["default"]
+    made = call.keywords.get("default_factory", call.keywords.get("factory"))
+    return run.call(run, made, Call(call.node)) if made is not None else run.unknown(call.node)
 
 
 def _converted(kind: str, value: Value) -> Value | None:
@@ -130,9 +261,9 @@ def _converted(kind: str, value: Value) -> Value | None:
     return Value(data, value.origin, value.line, value.node, value.assumed)
 
 
-def _number(run: Run, function: Callable[..., Any], positional: list[Value], node: ast.expr) -> Value | None:
-    row = positional[0].data
-    given = row.items if len(positional) == 1 and isinstance(row, Row) else positional
+def _number(run: Run, function: Callable[..., Any], call: Call) -> Value | None:
+    row = call.positional[0].data
+    given = row.items if len(call.positional) == 1 and isinstance(row, Row) else call.positional
     numbers = [each.data for each in given]
     if not numbers or len(numbers) > _MOST_NUMBERS:
         return None
@@ -142,57 +273,56 @@ def _number(run: Run, function: Callable[..., Any], positional: list[Value], nod
         result = function(*numbers)
     except (ValueError, ArithmeticError, TypeError):
         return None
-    return run.value(result, node, *given) if isinstance(result, (int, float)) else None
+    return run.value(result, call.node, *given) if isinstance(result, (int, float)) else None
 
 
-def _zipped(run: Run, positional: list[Value], node: ast.expr) -> Value | None:
-    rows = [each.data.items for each in positional if isinstance(each.data, Row) and "items" in each.data.cell]
-    if len(rows) != len(positional):
+def _zipped(run: Run, call: Call) -> Value | None:
+    rows = [each.data.items for each in call.positional if isinstance(each.data, Row) and "items" in each.data.cell]
+    if len(rows) != len(call.positional):
         return None
     return run.value(
-        Row({"items": [run.value(Row({"items": list(each)}), node) for each in zip(*rows, strict=False)]}), node
+        Row({"items": [run.value(Row({"items": list(each)}), call.node) for each in zip(*rows, strict=False)]}),
+        call.node,
     )
 
 
-def _of_objects(
-    run: Run, full: str, last: str, positional: list[Value], keywords: dict[str, Value], node: ast.expr
-) -> Value | None:
-    first, data = positional[0], positional[0].data
-    second = positional[1] if len(positional) > 1 else None
+def _of_objects(run: Run, full: str, last: str, call: Call) -> Value | None:
+    first, data = call.positional[0], call.positional[0].data
+    second = call.positional[1] if len(call.positional) > 1 else None
     if full == "getattr" and second is not None and isinstance(second.data, str):
-        found = attribute(run, first, second.data, node)
-        if isinstance(found.data, (Unknown, External)) and len(positional) > 2 and not _may_have(data):
-            return positional[2]
+        found = attribute(run, first, second.data, call.node)
+        if isinstance(found.data, (Unknown, External)) and len(call.positional) > 2 and not _may_have(data):
+            return call.positional[2]
         return found
     if full == "hasattr" and second is not None and isinstance(second.data, str) and not _may_have(data):
-        there = not isinstance(attribute(run, first, second.data, node).data, (Unknown, Method))
-        return run.value(True, node, first) if there else None
-    if full == "setattr" and second is not None and isinstance(second.data, str) and len(positional) > 2:
-        set_attribute(run, first, second.data, positional[2])
-        return run.value(None, node)
+        there = not isinstance(attribute(run, first, second.data, call.node).data, (Unknown, Method))
+        return run.value(True, call.node, first) if there else None
+    if full == "setattr" and second is not None and isinstance(second.data, str) and len(call.positional) > 2:
+        set_attribute(run, first, second.data, call.positional[2])
+        return run.value(None, call.node)
     if last in {"vars", "asdict", "to_container", "to_object", "namespace2dict"}:
         if isinstance(data, Instance):
-            return run.value(Table(fields_of(data)), node)
+            return run.value(Table(fields_of(data)), call.node)
         return first if isinstance(data, Table) else None
     if full == "isinstance" and second is not None and isinstance(second.data, Class):
         if isinstance(data, Instance):
-            return run.value(True, node) if second.data in lineage(data.of) else None
-        return run.value(False, node) if first.is_scalar or isinstance(data, (Table, Row)) else None
+            return run.value(True, call.node) if second.data in lineage(data.of) else None
+        return run.value(False, call.node) if first.is_scalar or isinstance(data, (Table, Row)) else None
     if full == "isinstance" and second is not None and isinstance(second.data, External):
         types = _TYPES.get(second.data.full)
         known = first.is_scalar or isinstance(data, (Table, Row))
-        return run.value(isinstance(data, types), node, first) if types and known else None
+        return run.value(isinstance(data, types), call.node, first) if types and known else None
     if full == "len" and isinstance(data, (Table, Row, str)):
         size = len(data.entries) if isinstance(data, Table) else len(data.items) if isinstance(data, Row) else len(data)
-        return run.value(size, node, first)
+        return run.value(size, call.node, first)
     if last == "replace" and isinstance(data, Instance):
         twin = copied(first)
-        twin.data.attributes = Slots({**twin.data.attributes, **keywords})
+        twin.data.attributes = Slots({**twin.data.attributes, **call.keywords})
         return twin
     if last in {"Field", "field", "Option", "Argument"}:
         return first  # default of pydantic and typer
     if last == "structured" and isinstance(data, (Class, Instance)):
-        return run.call_assumed(run, first, node) if isinstance(data, Class) else first
+        return run.call_assumed(run, first, call.node) if isinstance(data, Class) else first
     return None
 
 
@@ -201,14 +331,14 @@ def _may_have(data: Any) -> bool:
     return isinstance(data, (Unknown, External, Module))
 
 
-def _of_paths(run: Run, full: str, positional: list[Value], node: ast.expr) -> Value | None:
-    texts = [each.data for each in positional]
+def _of_paths(run: Run, full: str, call: Call) -> Value | None:
+    texts = [each.data for each in call.positional]
     if not all(isinstance(each, str) for each in texts):
         return None
     if full == "os.path.join":
-        return run.value(posixpath.join(*texts), node, *positional)
+        return run.value(posixpath.join(*texts), call.node, *call.positional)
     if full == "os.path.dirname":
-        return run.value(posixpath.dirname(texts[0]), node, *positional)
+        return run.value(posixpath.dirname(texts[0]), call.node, *call.positional)
     if full == "os.path.basename":
-        return run.value(posixpath.basename(texts[0]), node, *positional)
-    return run.value(OpenFile(texts[0]), node) if full in {"open", "io.open", "fsspec.open"} else None
+        return run.value(posixpath.basename(texts[0]), call.node, *call.positional)
+    return run.value(OpenFile(texts[0]), call.node) if full in {"open", "io.open", "fsspec.open"} else None

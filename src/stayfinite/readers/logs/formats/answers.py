@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.logs.formats.format import Format
+from stayfinite.readers.logs.formats.format import Format, Head
 from stayfinite.readers.logs.formats.other_metrics import ANSWERS
 from stayfinite.readers.logs.reading import Reading
 
@@ -184,17 +184,19 @@ class ByClass(Format):
         return Reading("", constants=told, is_point=False, has_shape=False)
 
 
-_DETECTED = lazy_regex(r"\s*+all\s++\d++\s++\d++\s++[\d.e-]++\s++[\d.e-]++\s++(\d[\d.e-]*+)(?:\s++[\d.e-]++){1,6}\s*+$")
-
-
 class Detections(Format):
     """ultralytics' line for all classes: `all  128  929  0.61  0.52  0.55  0.36`, of which the third is the mAP."""
 
+    kind = "ultralytics"
     marks = ("all ",)
-
-    def read(self, line: str, start: int) -> Reading | None:
-        row = _DETECTED.match(line, start)
-        return None if row is None else Reading("ultralytics", fields=[("map50", *row.span(1))], is_point=False)
+    heads = (
+        Head(
+            r"\s*+all\s++\d++\s++\d++\s++[\d.e-]++\s++[\d.e-]++\s++(?P<map50>\d[\d.e-]*+)(?:\s++[\d.e-]++){1,6}\s*+$",
+            at_start=True,
+            pairs=False,
+            is_point=False,
+        ),
+    )
 
 
 _OF_PARAMETER = lazy_regex(

@@ -6,12 +6,11 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RUNNING_AVERAGE
-from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.pairs import AVERAGE, separated_pairs
-from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
+from stayfinite.readers.logs.formats.format import Format, Head
+from stayfinite.readers.logs.pairs import AVERAGE, NUMBER, separated_pairs
+from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading, fields_of
 
-_EPOCH = lazy_regex(r"\bEpoch:?\s*\[(\d+)\]\s+\[\s*(\d+)/\s*(\d+)\]\s+eta:")
+_EPOCH = lazy_regex(r"\bEpoch:?\s*\[(?P<epoch>\d+)\]\s+\[\s*(?P<batch>\d+)/\s*(?P<batches>\d+)\]\s+(?=eta:)")
 _ITER = lazy_regex(r"\biter: (\d+)\s+")
 _MEMORY = lazy_regex(r"\[\s*\d+/\s*\d+\]\s+eta:.{0,200}\bmax mem: (\d+)")
 _EVALUATES = lazy_regex(r"\bTest:\s+\[")
@@ -38,20 +37,16 @@ class Detectron(Format):
             return Reading("detectron", [("max_mem", *alone.span(1))], is_point=False, has_shape=False)
         reading = Reading("detectron", first_epoch=0)
         if head:
-            reading.fields = [("epoch", *head.span(1)), (BATCH, *head.span(2)), (BATCHES, *head.span(3))]
+            reading.fields = fields_of(head)
         elif not _ITER.search(line, start) or "loss" not in line:
             return None
         evaluation = _EVALUATES.search(line, start) is not None
-        reading.take(reading.without_eta(separated_pairs(line, head.end() - 4 if head else start), line, start))
+        reading.take(reading.without_eta(separated_pairs(line, head.end() if head else start), line, start))
         reading.is_point = not evaluation and reading.has("loss", "lr")
         average = AVERAGE.search(line, start)
         if average and reading.is_point:
             reading.fields.append((RUNNING_AVERAGE, *average.span(1)))
         return reading if reading.is_point else None
-
-
-_OPENMMLAB_EPOCH = lazy_regex(r"\bEpoch\s*(?:\((\w+)\))?\s*\[\s*(\d+)\]\s*\[\s*(\d+)/\s*(\d+)\]")
-_OPENMMLAB_ITER = lazy_regex(r"\bIter\s*(?:\((\w+)\))?\s*\[\s*(\d+)/\s*(\d+)\]")
 
 
 class OpenMmlab(Format):
@@ -66,38 +61,36 @@ class OpenMmlab(Format):
         Epoch(val) [1][735/735]  coco/bbox_mAP: 0.01
     """
 
+    kind = "openmmlab"
     marks = ("epoch", "iter")
+    heads = (
+        Head(
+            r"\bEpoch\s*(?:\((?P<mode>\w+)\))?\s*\[\s*(?P<epoch>\d+)\]\s*"
+            r"\[\s*(?P<batch>\d+)/\s*(?P<batches>\d+)\]"
+        ),
+        Head(r"\bIter\s*(?:\((?P<mode>\w+)\))?\s*\[\s*(?P<step>\d+)/\s*(?P<total>\d+)\]"),
+    )
 
     def read(self, line: str, start: int) -> Reading | None:
-        head = _OPENMMLAB_EPOCH.search(line, start)
-        if head:
-            fields = [("epoch", *head.span(2)), (BATCH, *head.span(3)), (BATCHES, *head.span(4))]
-        else:
-            head = _OPENMMLAB_ITER.search(line, start)
-            if head is None:
-                return None
-            fields = [("step", *head.span(2)), (TOTAL, *head.span(3))]
-        reading = Reading("openmmlab", fields=list(fields))
-        evaluation = head[1] is not None and head[1] != "train"
-        pairs = reading.without_eta(separated_pairs(line, head.end()), line, head.end())
-        reading.take(pairs, evaluation=evaluation)
-        reading.is_point = not evaluation
-        if len(reading.fields) == len(fields):
+        reading = super().read(line, start)
+        if reading is None:
             return None
-        if evaluation:  # batches of the validation set
-            reading.fields = [field for field in reading.fields if field not in fields or field[0] == "epoch"]
-        return reading
+        reading.fields = reading.without_eta(reading.fields, line, start)
+        measured = len(reading.fields) > (3 if reading.has(BATCH) else 2)
+        if not reading.is_point:  # batches of the validation set
+            counts = (BATCH, BATCHES) if reading.has(BATCH) else ("step", TOTAL)
+            reading.fields = [field for field in reading.fields if field[0] not in counts]
+        return reading if measured else None
 
 
 _LINE = lazy_regex(
-    rf"\s*+(?:\(next [^)]{{0,80}}\)\s{{0,9}})?(?:(?P<step>\d+):\s{{1,9}})?(?:(?P<now>{NUMBER}),\s{{0,9}})?"
-    rf"(?P<mean>{NUMBER}) (?:(?:(?:avg|average|train(?:ing)?) )?loss\s{{0,9}}(?:,|;|$)|avg,(?=\s{NUMBER} rate,))",
+    rf"\s*+(?:\(next [^)]{{0,80}}\)\s{{0,9}})?(?:(?P<step>\d+):\s{{1,9}})?(?:(?P<loss>{NUMBER}),\s{{0,9}})?"
+    rf"(?P<avg_loss>{NUMBER}) (?:(?:(?:avg|average|train(?:ing)?) )?loss\s{{0,9}}(?:,|;|$)|avg,(?=\s{NUMBER} rate,))",
     re.IGNORECASE,
 )
 _RATE = lazy_regex(rf"[,;]\s*({NUMBER}) (?:rate|lr|learning rate)\s*(?:[,;]|$)", re.IGNORECASE)
 _PARTS = lazy_regex(
-    rf"\s*+(?:(?P<step>\d+):\s.{{0,120}}?)?\bloss: (?P<parts>(?:[a-z_]+ {NUMBER}, ){{1,20}})"
-    rf"total (?P<total>{NUMBER})\s*$",
+    rf"\s*+(?:(?P<step>\d+):\s.{{0,120}}?)?\bloss: ((?:[a-z_]+ {NUMBER}, ){{1,20}})total (?P<loss>{NUMBER})\s*$",
     re.IGNORECASE,
 )
 _PART = lazy_regex(rf"([a-z_]+) ({NUMBER}), ", re.IGNORECASE)
@@ -122,25 +115,18 @@ class ValuesFirst(Format):
     def read(self, line: str, start: int) -> Reading | None:
         parts = _PARTS.match(line, start)
         if parts:
-            reading = Reading("darknet", fields=[("loss", *parts.span("total"))])
-            for part in _PART.finditer(line, *parts.span("parts")):
-                reading.fields.append((f"loss_{part[1].lower()}", *part.span(2)))
-            if parts["step"]:
-                reading.fields.append(("step", *parts.span("step")))
-            return reading
-        found = _LINE.match(line, start)
-        if found is None:
+            found = _PART.finditer(line, *parts.span(2))
+            terms = [(f"loss_{part[1].lower()}", *part.span(2)) for part in found]
+            return Reading("darknet", fields=[*fields_of(parts), *terms])
+        head = _LINE.match(line, start)
+        if head is None:
             return None
-        reading = Reading("darknet" if found["now"] else "plain")
-        if found["step"]:
-            reading.fields.append(("step", *found.span("step")))
-        reading.fields.append(("loss", *found.span("now" if found["now"] else "mean")))
-        if found["now"]:
-            reading.fields.append(("avg_loss", *found.span("mean")))
-        rate = _RATE.search(line, found.end() - 1)
-        if rate:
-            if rate[1].strip("0."):
-                reading.fields.append(("lr", *rate.span(1)))
-            else:
-                reading.has_shape = False
+        reading = Reading("darknet" if head["loss"] else "plain", fields=fields_of(head))
+        if not head["loss"]:
+            reading.fields = [(name.removeprefix("avg_"), begin, end) for name, begin, end in reading.fields]
+        rate = _RATE.search(line, head.end() - 1)
+        if rate and rate[1].strip("0."):
+            reading.fields.append(("lr", *rate.span(1)))
+        elif rate:
+            reading.has_shape = False
         return reading

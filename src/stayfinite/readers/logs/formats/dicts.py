@@ -12,11 +12,13 @@ transformers filters NaN losses out of its averages, and a resulting loss of 0.0
 
 from __future__ import annotations
 
+import re
+from typing import ClassVar
+
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.pairs import worst_of_list
+from stayfinite.readers.logs.pairs import NUMBER, Pair, worst_of_list
 from stayfinite.readers.logs.reading import TOTAL, Reading
 
 _OPENS = lazy_regex(r"\{\s*['\"][^'\"]{1,120}['\"]\s*:")
@@ -90,9 +92,9 @@ def _tells(name: str) -> bool:
     return is_loss_part(name) or (is_evaluation(name) and "loss" in name) or _TELLING.search(name) is not None
 
 
-def _flattened(line: str, begin: int) -> tuple[list[tuple[str, int, int]], dict[str, str], list[tuple[int, int, str]]]:
+def _flattened(line: str, begin: int) -> tuple[list[Pair], dict[str, str], list[tuple[int, int, str]]]:
     """Return ``(name, start, end)`` of numbers, text values by name, and spans of variable text."""
-    pairs: list[tuple[str, int, int]] = []
+    pairs: list[Pair] = []
     texts: dict[str, str] = {}
     wild: list[tuple[int, int, str]] = []
     path: list[str] = []
@@ -126,11 +128,27 @@ def _flattened(line: str, begin: int) -> tuple[list[tuple[str, int, int]], dict[
     return pairs, texts, wild
 
 
-_LINE = lazy_regex(rf"\s*\"([^\"]{{1,80}})\"\s*:\s*\"?({NUMBER})\"?\s*,?\s*$")
-_JSON_FRAGMENTS_TELLING = lazy_regex(r"reward|logits|logps|accuracy|perplexity|bleu|entropy|\bkl\b")
+class NamedNumbers(Format):
+    """One name with its number on a line; a step that comes in another row is ignored."""
+
+    row: ClassVar[re.Pattern[str]]
+    telling: ClassVar[re.Pattern[str]] = lazy_regex(r"(?!)")
+    """Names that count besides losses."""
+
+    def read(self, line: str, start: int) -> Reading | None:
+        found = self.row.match(line, start)
+        if found is None:
+            return None
+        name = plain(found[1])
+        column = column_of(name)
+        if column in {"loss", "grad_norm"}:
+            return Reading(self.kind, fields=[(column, *found.span(2))])
+        if is_loss_part(name) or self.telling.search(name) or (is_evaluation(name) and "loss" in name):
+            return Reading(self.kind, fields=[(name, *found.span(2))], is_point=False)
+        return None
 
 
-class JsonFragments(Format):
+class JsonFragments(NamedNumbers):
     """Lines pasted from a JSON file, one key per line.
 
     ::
@@ -139,16 +157,22 @@ class JsonFragments(Format):
           "loss": 0.0,
     """
 
+    kind = "json"
     marks = ('":',)
+    row = lazy_regex(rf"\s*\"([^\"]{{1,80}})\"\s*:\s*\"?({NUMBER})\"?\s*,?\s*$")
+    telling = lazy_regex(r"reward|logits|logps|accuracy|perplexity|bleu|entropy|\bkl\b")
 
-    def read(self, line: str, start: int) -> Reading | None:
-        found = _LINE.match(line, start)
-        if found is None:
-            return None
-        name = plain(found[1])
-        column = column_of(name)
-        if column in {"loss", "grad_norm"}:
-            return Reading("json", fields=[(column, *found.span(2))])
-        if is_loss_part(name) or _JSON_FRAGMENTS_TELLING.search(name) or (is_evaluation(name) and "loss" in name):
-            return Reading("json", fields=[(name, *found.span(2))], is_point=False)
-        return None
+
+class BoxedRows(NamedNumbers):
+    """Two-column tables of name and value, as in guided-diffusion, stable-baselines and Lightning.
+
+    ::
+
+        | grad_norm  | 0.25     |
+        | loss       | nan      |
+        │        train_loss         │            nan            │
+    """
+
+    kind = "table"
+    marks = ("loss", "norm")
+    row = lazy_regex(rf"\s*+[|│]\s*+([A-Za-z][\w/.-]{{0,60}}+)\s*+[|│]\s*+({NUMBER})\s*+[|│]\s*$")

@@ -20,7 +20,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RUNNING_AVERAGE
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
-from stayfinite.readers.logs.pairs import AVERAGE, all_pairs, worst_of_list
+from stayfinite.readers.logs.pairs import AVERAGE, Pair, all_pairs, worst_of_list
 from stayfinite.readers.logs.reading import BATCH, BATCHES, SKIPS_EVER, TOTAL, TOTAL_EPOCHS, Reading
 
 _EVALUATES = lazy_regex(
@@ -98,9 +98,7 @@ class Generic(Format):
         return reading
 
     @staticmethod
-    def _brackets(
-        reading: Reading, line: str, start: int, pairs: list[tuple[str, int, int]]
-    ) -> list[tuple[str, int, int]]:
+    def _brackets(reading: Reading, line: str, start: int, pairs: list[Pair]) -> list[Pair]:
         """Read epoch and batch from `[1/60][880/3466]`, `[0][ 10/500]`, `[1, 2000]` or `DLL ... - (0, 50)`.
 
         `[640/60000 (1%)]` is progress within the epoch, `Training 3/500` the step.
@@ -125,7 +123,7 @@ class Generic(Format):
         return pairs
 
     @staticmethod
-    def _lists(reading: Reading, line: str, pairs: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    def _lists(reading: Reading, line: str, pairs: list[Pair]) -> list[Pair]:
         """Represent a list of losses by its first non-finite item."""
         found = []
         for name, begin, end in pairs:
@@ -135,7 +133,7 @@ class Generic(Format):
         return found
 
     @staticmethod
-    def _wholes(reading: Reading, line: str, pairs: list[tuple[str, int, int]]) -> None:
+    def _wholes(reading: Reading, line: str, pairs: list[Pair]) -> None:
         """`step 3/100`: the second number is the total of the run or, after an epoch, of that epoch."""
         in_epoch = False
         for name, begin, end in pairs:
@@ -155,7 +153,7 @@ class Generic(Format):
                 return
 
 
-def _measures_a_loss(line: str, names: list[str], columns: list[str], pairs: list[tuple[str, int, int]]) -> bool:
+def _measures_a_loss(line: str, names: list[str], columns: list[str], pairs: list[Pair]) -> bool:
     """Whether a name means a loss, or may mean one (`cost: 0.3`) in a suggestive place.
 
     That is next to a step or an epoch, in a list, or with a non-finite value; never a duration.

@@ -14,20 +14,18 @@ loop logs its own numbers.
 
 from __future__ import annotations
 
-from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.reading import Reading
-
-_REFUSED = lazy_regex(r"\bstayfinite: (?:rank \d+: )?step (\d+)(?: refused, | bounded, |: rolled back |: new phase)")
+from stayfinite.readers.logs.formats.format import Format, Head
 
 
 class GuardLines(Format):
     """Refused steps and other guard decisions."""
 
     marks = ("stayfinite: ",)
-
-    def read(self, line: str, start: int) -> Reading | None:
-        refused = _REFUSED.search(line, start)
-        if refused is None:
-            return None
-        return Reading("", fields=[("step", *refused.span(1))], is_point=False, has_shape=False)
+    heads = (
+        Head(
+            r"\bstayfinite: (?:rank \d+: )?step (?P<step>\d+)(?: refused, | bounded, |: rolled back |: new phase)",
+            pairs=False,
+            is_point=False,
+            has_shape=False,
+        ),
+    )

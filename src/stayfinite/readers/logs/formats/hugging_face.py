@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.logs.formats.format import Format
+from stayfinite.readers.logs.formats.format import Format, Head
 from stayfinite.readers.logs.names import plain
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.reading import Reading
+from stayfinite.readers.logs.pairs import NUMBER
+from stayfinite.readers.logs.reading import Reading, fields_of
 
-_CALL = lazy_regex(rf"\bTrainOutput\(global_step=(\d+),\s*training_loss=({NUMBER})")
 _CELL = lazy_regex(rf"\s*((?:train|eval|predict|test|epoch|total)\w*)\s+=\s+({NUMBER})\s*$")
 
 
@@ -24,13 +23,20 @@ class TrainOutput(Format):
           train_runtime            = 0:02:59.80
     """
 
+    kind = "transformers"
     marks = ("trainoutput(", " = ")
+    heads = (
+        Head(
+            rf"\bTrainOutput\(global_step=(?P<step>\d+),\s*training_loss=(?P<loss>{NUMBER})",
+            pairs=False,
+            is_summary=True,
+        ),
+    )
 
     def read(self, line: str, start: int) -> Reading | None:
-        call = _CALL.search(line, start)
-        if call:
-            fields = [("step", *call.span(1)), ("loss", *call.span(2))]
-            return Reading("transformers", fields=fields, is_summary=True)
+        call = super().read(line, start)
+        if call is not None:
+            return call
         cell = _CELL.match(line, start)
         if cell is None:
             return None
@@ -93,9 +99,10 @@ class OverflowFrames(Format):
         return Reading("", fields=[(name, *frame.span(2))], is_point=False, is_message=True, has_shape=False)
 
 
-_COUNT = r"(\d[\d,_]*)(?![\d.]|\s?[KMB]\b)"
-_TRAINED = lazy_regex(rf"(?<!non-)\b(?:trainable param(?:eter)?s|num\. trained)\s*[:=]\s*{_COUNT}", re.IGNORECASE)
-_ALL = lazy_regex(rf"\b(?:all params|all parameters|num\. model params|total params)\s*[:=]\s*{_COUNT}", re.IGNORECASE)
+_COUNT = r"\d[\d,_]*)(?![\d.]|\s?[KMB]\b)"
+_ALL = lazy_regex(
+    rf"\b(?:all params|all parameters|num\. model params|total params)\s*[:=]\s*(?P<all_params>{_COUNT}", re.IGNORECASE
+)
 
 
 class Parameters(Format):
@@ -111,12 +118,19 @@ class Parameters(Format):
     """
 
     marks = ("param", "num. trained")
+    heads = (
+        Head(
+            rf"(?<!non-)\b(?:trainable param(?:eter)?s|num\. trained)\s*[:=]\s*(?P<trainable_params>{_COUNT}",
+            re.IGNORECASE,
+            pairs=False,
+            is_point=False,
+            is_message=True,
+        ),
+    )
 
     def read(self, line: str, start: int) -> Reading | None:
-        trained, everything = _TRAINED.search(line, start), _ALL.search(line, start)
-        if trained is None:
-            return None
-        reading = Reading("", fields=[("trainable_params", *trained.span(1))], is_point=False, is_message=True)
-        if everything:
-            reading.fields.append(("all_params", *everything.span(1)))
+        reading = super().read(line, start)
+        everything = _ALL.search(line, start) if reading is not None else None
+        if reading is not None and everything:
+            reading.fields += fields_of(everything)
         return reading

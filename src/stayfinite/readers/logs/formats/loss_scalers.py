@@ -19,7 +19,7 @@ import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.numbers import NUMBER
+from stayfinite.readers.logs.pairs import NUMBER
 from stayfinite.readers.logs.reading import Reading
 
 _NEW_SCALE = lazy_regex(

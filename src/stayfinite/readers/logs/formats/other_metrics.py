@@ -18,9 +18,8 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import NO_METRICS, column_of, is_evaluation, plain
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.pairs import separated_pairs
-from stayfinite.readers.logs.reading import BATCH, BATCHES, SCORES, Reading
+from stayfinite.readers.logs.pairs import NUMBER, Pair, separated_pairs
+from stayfinite.readers.logs.reading import SCORES, Reading, fields_of
 
 ANSWERS = "confusion/answers"
 _PRECISION = lazy_regex(rf"\s*Average Precision\s+\(AP\) @\[[^\]]{{10,80}}\] = ({NUMBER})")
@@ -73,12 +72,12 @@ _RATES_PLACE = (
 _RATE = lazy_regex(
     rf"\s*+(?:{_RATES_PLACE}[\s,;:|\]-]{{1,20}}(?:current\s+)?(?:lr|learning[ _]rate)\s*[:=]?"
     rf"|current (?:lr|learning rate)\s*(?:is|[:=])|(?:last_)?lr\s*[:=]\s*(?=\[))"
-    rf"\s*\[{{0,2}}(?P<rate>{NUMBER})(?:[\],]|\s|$)",
+    rf"\s*\[{{0,2}}(?P<lr>{NUMBER})(?:[\],]|\s|$)",
     re.IGNORECASE,
 )
 _SCALE = lazy_regex(
     rf"\s*+(?:DLL\s.{{10,40}}?-\s.{{0,60}}?)?(?:PARAMETER |current )"
-    rf"(?:loss|grad)[ _]?scale\s*[:=]\s*(?P<scale>{NUMBER})\s*$",
+    rf"(?:loss|grad)[ _]?scale\s*[:=]\s*(?P<loss_scale>{NUMBER})\s*$",
     re.IGNORECASE,
 )
 
@@ -109,15 +108,11 @@ class Rates(Format):
     def read(self, line: str, start: int) -> Reading | None:
         scale = _SCALE.match(line, start)
         if scale:
-            return Reading("plain", fields=[("loss_scale", *scale.span("scale"))])
+            return Reading("plain", fields=fields_of(scale))
         found = _RATE.match(line, start)
         if found is None or _MEASURED_TOO.search(line, found.end()):
             return None
-        reading = Reading("plain", fields=[("lr", *found.span("rate"))], first_epoch=0, epoch_is_step=False)
-        for name, group in (("epoch", "epoch"), (BATCH, "batch"), (BATCHES, "batches"), ("step", "step")):
-            if found[group] is not None:
-                reading.fields.append((name, *found.span(group)))
-        return reading
+        return Reading("plain", fields=fields_of(found), first_epoch=0)
 
 
 _SCORES = (
@@ -210,7 +205,7 @@ def _place(line: str, start: int) -> re.Match[str] | None:
     return next(iter(steps or places), None) or _FRACTION.match(line, start)
 
 
-def _says_nothing_else(line: str, start: int, named: list[tuple[str, int, int]]) -> bool:
+def _says_nothing_else(line: str, start: int, named: list[Pair]) -> bool:
     """Whether the line holds only scores and their numbers."""
     if not all(_SCORE.search(name) for name, _, _ in named):
         return False  # `loss weight: 0.5` is a setting

@@ -17,8 +17,8 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import column_of, is_loss_part, plain
-from stayfinite.readers.logs.pairs import all_pairs, separated_pairs
-from stayfinite.readers.logs.reading import BATCH, BATCHES, OTHER, TOTAL, Reading
+from stayfinite.readers.logs.pairs import Pair, all_pairs, separated_pairs
+from stayfinite.readers.logs.reading import BATCH, BATCHES, OTHER, TOTAL, Reading, fields_of
 
 _BAR = lazy_regex(
     r"(?P<percent>\d{1,3})%(?:\s?\|(?P<bar>[^|\[\]\r\n]{0,400}(?=\|))?\|?|(?=\s+\d+/\d+ \[[\d:]+<))\s*"
@@ -87,7 +87,7 @@ class ProgressBars(Format):
         return measured
 
     @staticmethod
-    def _titled(line: str, start: int, end: int) -> list[tuple[str, int, int]]:
+    def _titled(line: str, start: int, end: int) -> list[Pair]:
         """The pairs before a bar, if they include a loss."""
         if "loss" not in line[start:end].lower():
             return []
@@ -97,7 +97,9 @@ class ProgressBars(Format):
 
 
 _HEADING = lazy_regex(r"\s*Epoch\s+(\d+)\s*/\s*\d+\s*:?\s*$")
-_KERAS_BAR = lazy_regex(r"\s*(\d+)/(\d+)\s+(\[[=>.]*\]|[━╸╺ ]*)\s(?:(\S.{0,40}?)\s)??-\s(?=(?!ETA)\w+: )")
+_KERAS_BAR = lazy_regex(
+    r"\s*(?P<batch>\d+)/(?P<batches>\d+)\s+(\[[=>.]*\]|[━╸╺ ]*)\s(?:(\S.{0,40}?)\s)??-\s(?=(?!ETA)\w+: )"
+)
 
 
 class Keras(Format):
@@ -119,7 +121,7 @@ class Keras(Format):
         bar = _KERAS_BAR.match(line, start)
         if bar is None:
             return None
-        reading = Reading("keras", fields=[(BATCH, *bar.span(1)), (BATCHES, *bar.span(2))])
+        reading = Reading("keras", fields=fields_of(bar))
         if bar[3]:
             reading.wild.append((*bar.span(3), r"[\[\]=>.━╸╺ ]*+"))
         if bar[4]:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.pairs import separated_pairs
-from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
+from stayfinite.readers.logs.formats.format import Format, Head
+from stayfinite.readers.logs.pairs import NUMBER, Pair, separated_pairs
+from stayfinite.readers.logs.reading import BATCH, BATCHES, Reading
 
-_INNER = lazy_regex(r"\bepoch\s+(\d+):?\s+(\d+)\s*/\s*(\d+)\s+(?=\w+=)")
 _SUMMARY = lazy_regex(r"(?<![^\s|])epoch\s+(\d+)\s*\|")
 _CELL = lazy_regex(rf"\|\s*([A-Za-z_][\w/ ]{{0,40}}?)\s+({NUMBER})\s*%?\s*(?=\||$)")
 
@@ -27,16 +25,21 @@ class Fairseq(Format):
         | INFO | train | epoch 001 | loss 9.1 | ppl 548 | num_updates 99 | gnorm 2.0
     """
 
+    kind = "fairseq"
     marks = ("epoch",)
+    heads = (
+        Head(
+            r"\bepoch\s+(?P<epoch>\d+):?\s+(?P<batch>\d+)\s*/\s*(?P<batches>\d+)\s+(?=\w+=)",
+            needs=("loss", "grad_norm"),
+        ),
+    )
 
     def read(self, line: str, start: int) -> Reading | None:
-        inner = _INNER.search(line, start)
-        if inner:
-            reading = Reading("fairseq", fields=[("epoch", *inner.span(1))])
-            reading.take(separated_pairs(line, inner.end()))
-            if not reading.has("step"):
-                reading.fields += [(BATCH, *inner.span(2)), (BATCHES, *inner.span(3))]
-            return reading if reading.has("loss", "grad_norm") else None
+        inner = super().read(line, start)
+        if inner is not None and inner.has("step"):  # surer than the batch
+            inner.fields = [field for field in inner.fields if field[0] not in (BATCH, BATCHES)]
+        if inner is not None:
+            return inner
         summary = _SUMMARY.search(line, start)
         if summary is None:
             return None
@@ -54,11 +57,6 @@ def _unprefixed(name: str) -> str:
     return name.removeprefix("eval_") if name.startswith("eval_valid") else name
 
 
-_HEAD = lazy_regex(r"\b(\d+)epoch:(\w+):\d+-(\d+)batch:")
-_RESULTS = lazy_regex(r"\b(\d+)epoch results:")
-_VALID = lazy_regex(r"\[valid\]")
-
-
 class EspNet(Format):
     """ESPnet 2.
 
@@ -69,30 +67,19 @@ class EspNet(Format):
         INFO: 5epoch results: [train] loss=80.1, acc=0.4, [valid] loss=91.2, acc=0.3, [att_plot] time=2 minutes
     """
 
+    kind = "espnet"
     marks = ("epoch:", "epoch results:")
+    heads = (
+        Head(r"\b(?P<epoch>\d+)epoch:(?P<mode>\w+):\d+-(?P<batch>\d+)batch:", point_needs=("loss", "grad_norm")),
+        Head(r"\b(?P<epoch>\d+)epoch results:.*?\[valid\]", evaluates=True),
+    )
 
-    def read(self, line: str, start: int) -> Reading | None:
-        head = _HEAD.search(line, start)
-        if head:
-            reading = Reading("espnet", fields=[("epoch", *head.span(1)), (BATCH, *head.span(3))])
-            evaluation = head[2] != "train"
-            pairs = separated_pairs(line, head.end())
-            pairs = [("lr" if name == "optim0_lr0" else name, begin, end) for name, begin, end in pairs]
-            reading.take([pair for pair in pairs if not pair[0].endswith("_time")], evaluation=evaluation)
-            reading.is_point = not evaluation and reading.has("loss", "grad_norm")
-            return reading
-        results = _RESULTS.search(line, start)
-        valid = _VALID.search(line, start) if results else None
-        if results is None or valid is None:
-            return None
-        reading = Reading("espnet", fields=[("epoch", *results.span(1))], is_point=False)
-        pairs = [pair for pair in separated_pairs(line, valid.end()) if "time" not in pair[0]]
-        reading.take(pairs, evaluation=True)
-        return reading
+    def pairs(self, line: str, place: int) -> list[Pair]:
+        found = separated_pairs(line, place)
+        found = [("lr" if name == "optim0_lr0" else name, begin, end) for name, begin, end in found]
+        return [pair for pair in found if pair[0] != "time" and not pair[0].endswith("_time")]
 
 
-_ICEFALL_HEAD = lazy_regex(r"\bEpoch\s+(\d+), batch\s+(\d+),\s+(?=\w*loss\[|\w*loss:)")
-_VALIDATION = lazy_regex(r"\bEpoch\s+(\d+), validation:\s+")
 _TOTAL = lazy_regex(r"\btot_loss\[[^\]]*\]?")
 
 
@@ -106,30 +93,32 @@ class Icefall(Format):
         INFO [train.py:936] Epoch 1, validation: loss=0.19, simple_loss=0.36, over 1000.00 frames.
     """
 
+    kind = "icefall"
     marks = (", batch ", "validation:")
+    heads = (
+        Head(r"\bEpoch\s+(?P<epoch>\d+), validation:\s+", evaluates=True),
+        Head(
+            r"\bEpoch\s+(?P<epoch>\d+), batch\s+(?P<batch>\d+),\s+(?=\w*loss\[|\w*loss:)",
+            needs=("loss", "loss_scale", "lr"),
+        ),
+    )
 
     def read(self, line: str, start: int) -> Reading | None:
-        validation = _VALIDATION.search(line, start)
-        if validation:
-            reading = Reading("icefall", fields=[("epoch", *validation.span(1))], is_point=False)
-            reading.take(separated_pairs(line, validation.end()), evaluation=True)
-            return reading
-        head = _ICEFALL_HEAD.search(line, start)
-        if head is None:
-            return None
-        total = _TOTAL.search(line, head.end())
-        reading = Reading("icefall", fields=[("epoch", *head.span(1)), (BATCH, *head.span(2))])
-        pairs = separated_pairs(line, head.end())
-        inside = [] if total is None else [pair for pair in pairs if total.start() <= pair[1] < total.end()]
-        reading.take([pair for pair in pairs if pair not in inside])
-        reading.fields += [(f"tot_loss/{name.strip()}", begin, end) for name, begin, end in inside]
-        return reading if reading.has("loss", "loss_scale", "lr") else None
+        reading = super().read(line, start)
+        if reading is not None and reading.is_point and (total := _TOTAL.search(line)):
+            for pair in separated_pairs(line, total.start()):
+                if pair[1] < total.end():
+                    reading.fields.append((f"tot_loss/{pair[0].strip()}", *pair[1:]))
+        return reading
+
+    def pairs(self, line: str, place: int) -> list[Pair]:
+        total = _TOTAL.search(line)
+        found = separated_pairs(line, place)
+        return [pair for pair in found if total is None or not total.start() <= pair[1] < total.end()]
 
 
-_OPENNMT_HEAD = lazy_regex(r"\bStep\s+(\d+)\s*/\s*(\d+);")
-_OLD = lazy_regex(r"\bEpoch\s+(\d+),\s*(\d+)/\s*(\d+);\s*acc:")
 _SPEED = lazy_regex(r";\s*(\d+)\s*/\s*(\d+) tok/s")
-_OPENNMT_VALIDATION = lazy_regex(rf"\bValidation (perplexity|accuracy|loss|xent): ({NUMBER})\s*$")
+_VALIDATION = lazy_regex(rf"\bValidation (perplexity|accuracy|loss|xent): ({NUMBER})\s*$")
 _NUMBERED = lazy_regex(rf"[a-z]\s?[:=]\s{{0,4}}{NUMBER}", re.IGNORECASE)
 
 
@@ -143,28 +132,19 @@ class OpenNmt(Format):
         Epoch 13, 64500/64667; acc: 57.58; ppl: 7.99; 5375 src tok/s; 5294 tgt tok/s; 18163 s elapsed
     """
 
+    kind = "opennmt"
     marks = ("step ", "validation ", "; acc:")
+    heads = (
+        Head(r"\bStep\s+(?P<step>\d+)\s*/\s*(?P<total>\d+);", needs=("loss", "lr", "ppl", "acc")),
+        Head(r"\bEpoch\s+(?P<epoch>\d+),\s*(?P<batch>\d+)/\s*(?P<batches>\d+);\s*(?=acc:)", is_point=False),
+    )
 
     def read(self, line: str, start: int) -> Reading | None:
-        validation = _OPENNMT_VALIDATION.search(line, start)
+        validation = _VALIDATION.search(line, start)
         if validation and _NUMBERED.search(line, start, validation.start()) is None:  # otherwise part of a longer line
             return Reading("opennmt", fields=[(f"valid_{validation[1]}", *validation.span(2))], is_point=False)
-        head = _OPENNMT_HEAD.search(line, start)
-        if head is None:
-            return self._old(line, start)
-        reading = Reading("opennmt", fields=[("step", *head.span(1)), (TOTAL, *head.span(2))])
-        reading.take(separated_pairs(line, head.end()))
-        speed = _SPEED.search(line, head.end())
-        if speed and not reading.has("throughput"):
+        reading = super().read(line, start)
+        speed = _SPEED.search(line, start) if reading is not None else None
+        if reading is not None and reading.is_point and speed and not reading.has("throughput"):
             reading.fields.append(("throughput", *speed.span(2)))
-        return reading if reading.has("loss", "lr", "ppl", "acc") else None
-
-    @staticmethod
-    def _old(line: str, start: int) -> Reading | None:
-        head = _OLD.search(line, start)
-        if head is None:
-            return None
-        fields = [("epoch", *head.span(1)), (BATCH, *head.span(2)), (BATCHES, *head.span(3))]
-        reading = Reading("opennmt", fields=fields, is_point=False)
-        reading.take(separated_pairs(line, head.end() - 5))
         return reading

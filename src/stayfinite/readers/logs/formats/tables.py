@@ -31,14 +31,13 @@ from itertools import pairwise
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.progress_bars import read_bar
-from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
-from stayfinite.readers.logs.numbers import NUMBER
-from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading
+from stayfinite.readers.logs.names import column_of, plain
+from stayfinite.readers.logs.pairs import NUMBER
+from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading, fields_of
 
 _NAMES = lazy_regex(
     r"(?:(?:Training|Train|Validation|Valid|Eval|Test)\s(?:Loss|Accuracy|Perplexity)|(?:Learning|Grad|"
-    r"Gradient)\s(?:Rate|Norm)"
-    r"|[A-Za-z_][\w./%@()-]*)(?=[\s|,]|$)",
+    r"Gradient)\s(?:Rate|Norm)|[A-Za-z_][\w./%@()-]*)(?=[\s|,]|$)",
     re.IGNORECASE,
 )
 _CELL = lazy_regex(
@@ -156,38 +155,12 @@ def _headed(line: str, start: int) -> list[re.Match[str]]:
     return [] if any(text.strip(_BETWEEN) for text in between) else found
 
 
-_ROW = lazy_regex(rf"\s*+[|│]\s*+([A-Za-z][\w/.-]{{0,60}}+)\s*+[|│]\s*+({NUMBER})\s*+[|│]\s*$")
-
-
-class BoxedRows(Format):
-    """Two-column tables of name and value, as in guided-diffusion, stable-baselines and Lightning.
-
-    ::
-
-        | grad_norm  | 0.25     |
-        | loss       | nan      |
-        │        train_loss         │            nan            │
-
-    Each row is read on its own; the step comes in a later row and is ignored.
-    """
-
-    marks = ("loss", "norm")
-
-    def read(self, line: str, start: int) -> Reading | None:
-        row = _ROW.match(line, start)
-        if row is None:
-            return None
-        name = plain(row[1])
-        column = column_of(name)
-        if column in {"loss", "grad_norm"}:
-            return Reading("table", fields=[(column, *row.span(2))])
-        if is_loss_part(name) or (is_evaluation(name) and "loss" in name):
-            return Reading("table", fields=[(name, *row.span(2))], is_point=False)
-        return None
-
-
-_BARE_ROWS_ROW = lazy_regex(rf"\s*+\(?(\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?({NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$")
-_PART_DONE = lazy_regex(rf"\s*+(\d{{2,9}})\s+\d{{1,3}}%\s+\(\d+m\s?\d+s(?: \(?- \d+m\s?\d+s\)?)?\)\s+({NUMBER})\b")
+_BARE_ROW = lazy_regex(
+    rf"\s*+\(?(?P<step>\d{{1,9}})\s*[\s,:;|]\s*(?:tensor\()?(?P<loss>{NUMBER})(?:,[^()\n]{{0,80}}\)|\))?\s*$"
+)
+_PART_DONE = lazy_regex(
+    rf"\s*+(?P<step>\d{{2,9}})\s+\d{{1,3}}%\s+\(\d+m\s?\d+s(?: \(?- \d+m\s?\d+s\)?)?\)\s+(?P<loss>{NUMBER})\b"
+)
 _ALONE = lazy_regex(
     r"\s*(?:tensor\()?(\d{5,}\.\d+|\d(?:\.\d+)?e\+?\d{1,3}|nan|inf)(?:,[^()\n]{0,80}\)|\))?\s*$", re.IGNORECASE
 )
@@ -225,8 +198,8 @@ class BareRows(Format):
             return Reading("plain", fields=[("loss", *alone.span(1))], has_shape=False) if follows else None
         done = _PART_DONE.match(line, start)
         if done is not None:
-            return Reading("plain", fields=[("step", *done.span(1)), ("loss", *done.span(2))], has_shape=False)
-        row = _BARE_ROWS_ROW.match(line, start)
+            return Reading("plain", fields=fields_of(done), has_shape=False)
+        row = _BARE_ROW.match(line, start)
         self.is_open = row is not None and _MEASURED.search(row[2]) is not None
         if row is None or not self.is_open:
             return None
@@ -234,4 +207,47 @@ class BareRows(Format):
         follows = 0 <= before < self._step
         if not follows and row[2][-1].isdigit():
             return None
-        return Reading("plain", fields=[("step", *row.span(1)), ("loss", *row.span(2))], has_shape=False)
+        return Reading("plain", fields=fields_of(row), has_shape=False)
+
+
+_HEADING = lazy_regex(r"\s*+\|\s*+(?:class|category|label)\w*\s*+\|(?:[\w@.\s-]{1,16}\|){1,12}\s*$", re.IGNORECASE)
+_RULER = lazy_regex(r"\s*+[+|][-+=|:]{3,}\s*$")
+_ROW = lazy_regex(rf"\s*+\|\s*+([A-Za-z][^|\n]{{0,40}}?)\s*+\|((?:\s*+{NUMBER}\s*+\|){{1,12}})\s*$")
+_SCORE = lazy_regex(NUMBER)
+
+
+class ClassTables(Format):
+    """Scores of each class in a table with bars, as OpenMMLab prints them.
+
+    ::
+
+        |   Class    |  IoU  |  Acc  |
+        +------------+-------+-------+
+        | background | 95.43 | 98.46 |
+        |   human    |  0.0  |  nan  |
+
+    A cell becomes the metric `iou_class_human`. Open from a heading that begins with `Class` to the first line that is
+    neither a row nor a ruler.
+    """
+
+    waits = True
+    marks = ("| class", "|class", "|  class", "|   class", "| category", "| label")
+
+    def __init__(self) -> None:
+        self._scores: list[str] = []
+
+    def read(self, line: str, start: int) -> Reading | None:
+        if _HEADING.match(line, start):
+            self._scores = [plain(cell) for cell in line[start:].strip().strip("|").split("|")[1:]]
+            self.is_open = True
+            return None
+        row = _ROW.match(line, start) if self.is_open else None
+        if row is None:
+            self.is_open = self.is_open and _RULER.match(line, start) is not None
+            return None
+        cells = list(_SCORE.finditer(line, row.start(2), row.end(2)))
+        if len(cells) != len(self._scores):
+            return None
+        name = plain(row[1])
+        fields = [(f"{score}_class_{name}", *cell.span()) for score, cell in zip(self._scores, cells, strict=True)]
+        return Reading("table", fields=fields, is_point=False, has_shape=False)

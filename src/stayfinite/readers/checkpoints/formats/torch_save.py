@@ -1,17 +1,33 @@
-"""The torch.save format since 1.6: an uncompressed zip with a pickle and one member per storage."""
+"""torch.save: since 1.6 an uncompressed zip with a pickle and one member per storage.
+
+The format before 1.6 is still available on request: five pickles followed by the storages.
+"""
 
 from __future__ import annotations
 
 from typing import BinaryIO, NamedTuple
 
-from stayfinite.readers.checkpoints.dtypes import BYTES
-from stayfinite.readers.checkpoints.facts import FileFacts, Place
-from stayfinite.readers.checkpoints.formats.pickled_tensors import Contents, Pickled, contents_of, plain_stride, span
-from stayfinite.readers.checkpoints.formats.strangers import tell_of
+from stayfinite.readers.checkpoints.facts import BYTES, FileFacts, Place
+from stayfinite.readers.checkpoints.formats.pickled_tensors import (
+    Contents,
+    Pickled,
+    Storage,
+    contents_of,
+    plain_stride,
+    span,
+    tell_of,
+)
 from stayfinite.readers.malformed import Malformed
-from stayfinite.readers.pickles.inert import Bounds, Inert
-from stayfinite.readers.pickles.torch_files import part_reader, read_zipped
-from stayfinite.readers.pickles.zip_directory import Entry, Read, data_offset, read_directory
+from stayfinite.readers.pickles.inert import Bounds, Inert, read_inert
+from stayfinite.readers.pickles.torch_files import (
+    Entry,
+    Read,
+    data_offset,
+    part_reader,
+    read_directory,
+    read_old,
+    read_zipped,
+)
 
 BOUNDS = Bounds(longest=256 << 20, operations=5_000_000)  # limits of a checkpoint's pickle
 
@@ -23,8 +39,8 @@ class Window(NamedTuple):
     size: int
 
 
-def read(file: BinaryIO, facts: FileFacts, window: Window | None = None) -> Inert:
-    """Add the places of all tensors of an archive. Raises Malformed if it cannot be read."""
+def read_zip(file: BinaryIO, facts: FileFacts, window: Window | None = None) -> Inert:
+    """Add the places of all tensors of an archive. Raises Malformed if it cannot be read_zip."""
     start, size = window or Window(0, facts.size)
     facts.format = "torch"
     part = part_reader(file, start, size)
@@ -116,3 +132,46 @@ def _locate(
         facts.complain("truncated", f"storage {name} of {tensor.name} would end past the end of the file")
         return nowhere
     return at, entry.size
+
+
+def read_legacy(file: BinaryIO, facts: FileFacts) -> None:
+    """Add the places of all tensors. Raises Malformed if it cannot be read_legacy."""
+    facts.format = "torch (old, no zip)"
+    pickle = read_old(file, BOUNDS)
+    contents = contents_of(pickle)
+    take_over(facts, pickle, contents)
+    keys = read_inert(file, BOUNDS).value
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise Malformed("the list of its storages is damaged")
+    starts = _starts(file, facts, keys, {tensor.storage.key: tensor.storage for tensor in contents.tensors})
+    for tensor in contents.tensors:
+        if tensor.storage.key in starts:
+            add_place(facts, tensor, *starts[tensor.storage.key])
+
+
+def _starts(
+    file: BinaryIO, facts: FileFacts, keys: list[str], storages: dict[str, Storage]
+) -> dict[str, tuple[int, int]]:
+    """Offset and byte count of each storage. The length of a storage without a tensor is unknown."""
+    starts: dict[str, tuple[int, int]] = {}
+    at = file.tell()
+    for number, key in enumerate(keys):
+        storage = storages.get(key)
+        if storage is None:
+            facts.complain("unread", f"storage {key} belongs to no tensor; {len(keys) - number} were not checked")
+            break
+        file.seek(at)
+        elements = int.from_bytes(file.read(8), "little")
+        length = storage.elements * BYTES[storage.dtype]
+        if at + 8 + length > facts.size:
+            lost = len(keys) - number
+            facts.complain(
+                "truncated", f"it is truncated: {facts.size:,} bytes, {lost} of {len(keys)} storages are missing"
+            )
+            break
+        if elements != storage.elements:
+            facts.complain("damaged", f"storage {key} has {elements:,} elements, its pickle says {storage.elements:,}")
+            break
+        starts[key] = (at + 8, length)
+        at += 8 + length
+    return starts
