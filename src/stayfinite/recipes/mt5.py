@@ -22,14 +22,12 @@ import tyro
 from torch import Tensor
 
 from stayfinite.core.policy import Policy
-from stayfinite.recipes.language.blocks import Packing, blocks_for
-from stayfinite.recipes.language.corpus import corpus
-from stayfinite.recipes.language.evaluation import evaluate, validation_examples
-from stayfinite.recipes.language.filling import fill_in
+from stayfinite.recipes.language.blocks import Packing, SeededBatches, blocks_for, loader_of
+from stayfinite.recipes.language.evaluation import evaluate, fill_in, validation_examples
 from stayfinite.recipes.language.masking import Objective, masking_for, rows_in_words
-from stayfinite.recipes.language.order import SeededBatches, loader_of
 from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.streaming import streamed_corpus, text_files
+from stayfinite.recipes.language.texts import corpus
 from stayfinite.recipes.language.trained import Result, rebuild, recorded_result, result_of, save_trained
 from stayfinite.recipes.language.vocabulary import vocabulary
 from stayfinite.recipes.running.directories import keep_checkpoints_in, remove_checkpoints
@@ -45,12 +43,18 @@ from stayfinite.recipes.running.records import finished_result, read_launch, set
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
-from stayfinite.recipes.seq2seq.adapters import add_adapters
 from stayfinite.recipes.seq2seq.batching import Padding, labels_in, tokens_in
-from stayfinite.recipes.seq2seq.losses import loss_of
-from stayfinite.recipes.seq2seq.models import build_t5, compute_twice, fit_vocabulary, is_size, load_seq2seq
+from stayfinite.recipes.seq2seq.models import (
+    add_adapters,
+    build_t5,
+    compute_twice,
+    fit_vocabulary,
+    is_size,
+    keep_shape,
+    load_seq2seq,
+    loss_of,
+)
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
-from stayfinite.recipes.seq2seq.trained import keep_shape
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.streaming.choosing import given, streams
 from stayfinite.recipes.streaming.loading import steps_in_words

@@ -6,19 +6,17 @@ import difflib
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING
+from dataclasses import MISSING, fields
 from functools import partial
 from operator import gt, le, lt
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
 from stayfinite.errors import UsageError
 from stayfinite.flags import parsed
-from stayfinite.recipes.expected import expected
-from stayfinite.recipes.names import names_of, renamed
 from stayfinite.recipes.running.once import is_first, print_once
 
 Kind = TypeVar("Kind")
@@ -204,3 +202,64 @@ def _refuse(config: Any, name: str, words: str, holds: Callable[[float], bool]) 
     if value is None or ((isinstance(value, int) or math.isfinite(value)) and holds(value)):
         return
     raise UsageError(f"{_flag(name)} {value}: expected a number {words}", fix=_leave_out(type(config), name))
+
+
+NUMBERS: dict[Any, tuple[str, Callable[[str], Any]]] = {int: ("a whole number", int), float: ("a number", float)}
+
+
+def expected(hint: Any, value: Any) -> str:
+    """What a setting of this type expects; empty if the value fits.
+
+    Arguments:
+        value: the text after a flag, or what a YAML file has.
+    """
+    if get_origin(hint) is tuple:
+        each = get_args(hint)[0]
+        found = (expected(each, one) for one in (value if isinstance(value, list | tuple) else [value]))
+        return next(filter(None, found), "")
+    kinds = get_args(hint) if NoneType in get_args(hint) else (hint,)
+    if value is None or (NoneType in kinds and value == "None"):
+        return ""
+    (kind,) = (each for each in kinds if each is not NoneType)
+    if get_origin(kind) is Literal:
+        choices = [str(each) for each in get_args(kind)]
+        return "" if str(value) in choices else f"{', '.join(choices[:-1])} or {choices[-1]}"
+    if kind is bool:
+        return "" if str(value) in ("True", "False") else "True or False"
+    if kind in NUMBERS:
+        words, read = NUMBERS[kind]
+        try:
+            read(str(value))
+        except ValueError:
+            return words
+    return "one value" if isinstance(value, list | dict) else ""
+
+
+FORMER = {
+    "steps": "max_steps", "save_steps": "checkpoint_steps", "save_total_limit": "keep_checkpoints",
+    "mixed_precision": "precision", "clip_grad_norm": "max_grad_norm",
+}  # fmt: skip
+"""Former names, each with the name that all recipes share."""
+
+
+def names_of(kind: type[Any]) -> dict[str, str]:
+    """Every present name of a setting, aliases included, with its field."""
+    hints = get_type_hints(kind, include_extras=True)
+    found = {field.name: field.name for field in fields(kind)}
+    for name in list(found):
+        for note in getattr(hints[name], "__metadata__", ()):
+            for alias in getattr(note, "aliases", None) or ():
+                found[alias.lstrip("-").replace("-", "_")] = name
+    return found
+
+
+def renamed(name: str, names: Mapping[str, str]) -> str | None:
+    """The present name of a setting given by a former one; None if the name is present or unknown."""
+    now = FORMER.get(name)
+    return now if now in names and name not in names else None
+
+
+def with_present_names(kind: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Recorded settings by their present names."""
+    names = names_of(kind)
+    return {renamed(name, names) or name: value for name, value in settings.items()}

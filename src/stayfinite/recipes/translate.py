@@ -18,43 +18,40 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from stayfinite.recipes.running.averaging import Average
-from stayfinite.recipes.running.compiling import compile_blocks
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
-from stayfinite.recipes.running.optimizing import optimizer_for, steps_of
+from stayfinite.recipes.running.optimizing import Average, optimizer_for, steps_of
 from stayfinite.recipes.running.options import Large
 from stayfinite.recipes.running.place import PlannedPrecision
 from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
-from stayfinite.recipes.running.recording import RecordedLoss
+from stayfinite.recipes.running.recording import RecordedLoss, compile_blocks
 from stayfinite.recipes.running.records import finished_result, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import schedule_of
-from stayfinite.recipes.seq2seq.batching import labels_in, rows_in_words, tokens_in
-from stayfinite.recipes.seq2seq.encoding import Encoding
-from stayfinite.recipes.seq2seq.evaluating import Evaluation, samples
-from stayfinite.recipes.seq2seq.loading import loading_of
-from stayfinite.recipes.seq2seq.losses import loss_of
+from stayfinite.recipes.seq2seq.batching import labels_in, loading_of, rows_in_words, tokens_in
+from stayfinite.recipes.seq2seq.encoding import Encoding, Segmenter
+from stayfinite.recipes.seq2seq.evaluating import Evaluation, Result, samples
 from stayfinite.recipes.seq2seq.models import (
     build_t5,
     compute_twice,
     fit_vocabulary,
     is_size,
+    keep_shape,
     load_seq2seq,
     load_weights,
+    loss_of,
+    rebuild,
+    save_trained,
 )
 from stayfinite.recipes.seq2seq.normalizing import Form
 from stayfinite.recipes.seq2seq.pairs import files_of_pairs, pairs_for
 from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place, refuse_recorded_stream
-from stayfinite.recipes.seq2seq.scores import Result
-from stayfinite.recipes.seq2seq.segmenting import Segmenter
 from stayfinite.recipes.seq2seq.streaming import streamed_pairs
 from stayfinite.recipes.seq2seq.tables import Columns
 from stayfinite.recipes.seq2seq.tokenizers import check_ids
-from stayfinite.recipes.seq2seq.trained import keep_shape, rebuild, save_trained
 from stayfinite.recipes.seq2seq.vocabulary import vocabulary
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.streaming.choosing import given, opened, streams

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.language.filling import spans_of
+from stayfinite.recipes.language.evaluation import spans_of
 from stayfinite.recipes.language.masking import PrefixLanguageModel, SpanCorruption
 
 END = 1

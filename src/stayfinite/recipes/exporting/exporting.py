@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.exporting.bases import base_named, is_public, merged
-from stayfinite.recipes.exporting.card import card
-from stayfinite.recipes.exporting.finding import Found, find
-from stayfinite.recipes.exporting.using import FRAME, generation_of, notes_of, use_of
+from stayfinite.recipes.exporting.card import FRAME, card, generation_of, notes_of, use_of
+from stayfinite.recipes.exporting.finding import Found, base_named, find, is_public, merged
 from stayfinite.recipes.running.directories import require_room, write_whole
 from stayfinite.recipes.running.quiet import quiet_transformers
 

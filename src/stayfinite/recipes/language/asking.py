@@ -11,11 +11,10 @@ from typing import Any
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.language.filling import spans_of
+from stayfinite.recipes.language.evaluation import spans_of
 from stayfinite.recipes.language.trained import read_description
 from stayfinite.recipes.running.quiet import quiet_transformers
-from stayfinite.recipes.seq2seq.adapters import base_of, is_adapter, load_adapters
-from stayfinite.recipes.seq2seq.models import fit_vocabulary, load_trained
+from stayfinite.recipes.seq2seq.models import base_of, fit_vocabulary, is_adapter, load_adapters, load_trained
 from stayfinite.recipes.seq2seq.tokenizers import TO_USE, load_tokenizer, sentinel_ids
 
 GAP = re.compile(r"<extra_id_(\d+)>")

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
-from stayfinite.recipes.language.blocks import Packing, blocks_of, reserved_ids, tokenized
+from stayfinite.recipes.language.blocks import SPREAD, Packing, blocks_of, reserved_ids, tokenized
 from stayfinite.recipes.language.masking import Masking
-from stayfinite.recipes.language.order import SPREAD
 from stayfinite.recipes.language.texts import (
     Reading,
     Texts,
@@ -29,12 +28,9 @@ from stayfinite.recipes.language.texts import (
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import Padding
 from stayfinite.recipes.seq2seq.tokenizers import pieces
-from stayfinite.recipes.streaming.choosing import opened
-from stayfinite.recipes.streaming.files import require_same_files
+from stayfinite.recipes.streaming.choosing import opened, require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.loading import Say, Streamed
-from stayfinite.recipes.streaming.sampling import SAMPLE, Looked, look
-from stayfinite.recipes.streaming.telling import PassedOver, refuse_cut
+from stayfinite.recipes.streaming.loading import SAMPLE, Looked, PassedOver, Say, Streamed, look, refuse_cut
 
 LONGEST = 100_000
 """Longer texts are split at spaces: a tokenizer's memory grows with the text."""

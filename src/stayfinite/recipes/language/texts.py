@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from stayfinite.readers.data.chats import conversation
 from stayfinite.readers.data.chunk import Broken, Chunk, Source
 from stayfinite.readers.data.opening import open_data, told
 from stayfinite.readers.data.shapes import Shape, shape_of, sides
+from stayfinite.recipes.language.built_in import travel_notes
 
 COLUMNS = ("text", "content", "sentence", "document", "body", "line")
 """Usual names of a text column."""
@@ -223,3 +224,37 @@ def _is_name(cell: str, source: Source) -> bool:
 def hash_of(text: str) -> bytes:
     """Hash of a text."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def corpus(
+    data: Sequence[str],
+    val: Sequence[str],
+    *,
+    column: str | None,
+    shortest: int,
+    share: float,
+    say: Callable[[str], None],
+) -> tuple[list[str], list[str]]:
+    """Texts for training and validation; the built-in ones without ``data``.
+
+    Arguments:
+        val: validation files; without any, a share of the texts is held out.
+
+    Raises:
+        UsageError: too few texts, or unreadable files.
+    """
+    where = ", ".join(data) or "the built-in text"
+    found = read_texts(data, column=column, shortest=shortest) if data else keep(travel_notes(), shortest=shortest)
+    check_enough(found, where)
+    for format_, rows in found.formats.items():
+        say(f"{where}: {format_}, {rows:,} rows")
+    for remark in found.remarks[:5]:
+        say(f"note: {remark}")
+    if val:
+        validation = read_texts(val, column=column, shortest=shortest).texts
+        training = without(found.texts, validation)
+        check_enough(replace(found, texts=training), f"{where}, without {', '.join(val)}")
+    else:
+        training, validation = split(found.texts, share)
+    say(f"{where}: {found}; {len(training):,} for training, {len(validation):,} for validation")
+    return training, validation

@@ -11,7 +11,7 @@ from typing import Any
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import Outcome
-from stayfinite.recipes.seq2seq import trained as seq2seq
+from stayfinite.recipes.seq2seq import models as seq2seq
 from stayfinite.recipes.seq2seq.models import fit_vocabulary, load_seq2seq
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
 

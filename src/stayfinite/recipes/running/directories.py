@@ -1,13 +1,18 @@
-"""Directories of a run: writable, replaced atomically, checkpoints elsewhere."""
+"""Directories of a run: writable, used by one training at a time, replaced atomically, checkpoints elsewhere."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.processes import Place
 
 
 def require_writable(path: str | Path, flag: str) -> None:
@@ -127,3 +132,48 @@ def remove_checkpoints(output: Path) -> int:
     for path in found:
         shutil.rmtree(path)
     return len(found)
+
+
+LOCK = ".lock"
+
+
+@contextmanager
+def alone(output: Path, place: Place) -> Iterator[None]:
+    """Hold the directory while training, on rank 0. The system lets it go when the process ends, however it ends.
+
+    Raises:
+        UsageError: another process holds it; on every rank.
+    """
+    held: list[IO[str]] = []
+    place.by_first(lambda: held.extend(_hold(output)))
+    try:
+        yield
+    finally:
+        for file in held:
+            file.close()
+
+
+def _hold(output: Path) -> list[IO[str]]:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return []
+    output.mkdir(parents=True, exist_ok=True)
+    file = (output / LOCK).open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        other = file.read().strip()
+        file.close()
+        raise UsageError(
+            f"another process is training in {output}" + (f": {other}" if other else ""),
+            fix="wait until it ends, stop it, or choose another --output-dir",
+        ) from None
+    except OSError:  # a file system without locks
+        file.close()
+        return []
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    file.flush()
+    return [file]

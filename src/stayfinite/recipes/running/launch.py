@@ -14,13 +14,13 @@ from torch.amp.grad_scaler import GradScaler
 from stayfinite.core.policy import Policy, Precision
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
-from stayfinite.recipes.names import with_present_names
 from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
 from stayfinite.recipes.running.planned import settle_precision
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import RUN, figures, finished_result, read_launch, read_record, write_launch
 from stayfinite.recipes.running.sharding import Team
-from stayfinite.recipes.streaming.files import note_files
+from stayfinite.recipes.settings import with_present_names
+from stayfinite.recipes.streaming.choosing import note_files
 
 Say = Callable[[str], None]
 ENDS = ("epochs", "steps", "max_steps", "minutes", "patience")

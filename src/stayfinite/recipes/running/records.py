@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import TrainingDiverged, UsageError
-from stayfinite.recipes.names import with_present_names
+from stayfinite.recipes.settings import with_present_names
 
 RUN, RESULT = "run.json", "result.json"
 PLAN = ("steps", "minutes", "ends")

@@ -1,9 +1,11 @@
-"""Build or load the model, in full precision or 8 bits."""
+"""Build, load, adapt and save the model, in full precision or 8 bits, and its loss."""
 
 from __future__ import annotations
 
+import json
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from types import MethodType
@@ -16,6 +18,7 @@ from torch import Tensor
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.running.hub import is_built_here, loading_options
 from stayfinite.recipes.running.quiet import quiet_transformers
+from stayfinite.recipes.seq2seq.batching import IGNORED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,3 +183,122 @@ def _eight_bit() -> Any:
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     kind: Any = BitsAndBytesConfig
     return kind(load_in_8bit=True)
+
+
+def loss_of(model: Any, smoothing: float = 0.0) -> Callable[[dict[str, Tensor]], Tensor]:
+    """A function from a batch to the mean cross-entropy of its target tokens.
+
+    Arguments:
+        model: an encoder-decoder, possibly under DDP.
+        smoothing: label smoothing.
+    """
+    whole = getattr(model, "module", model)
+
+    def compute_loss(batch: dict[str, Tensor]) -> Tensor:
+        device = next(model.parameters()).device
+        batch = {name: item.to(device, non_blocking=True) for name, item in batch.items()}
+        labels = batch["labels"]
+        # Passing labels would make the model compute a second loss.
+        logits = model(
+            input_ids=batch["input_ids"],
+            attention_mask=batch["attention_mask"],
+            decoder_input_ids=whole.prepare_decoder_input_ids_from_labels(labels),
+            use_cache=False,  # avoids copying keys and values of all layers
+        ).logits  # (B, T, V)
+        summed = F.cross_entropy(
+            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, label_smoothing=smoothing,
+            reduction="sum",
+        )  # fmt: skip
+        return summed / (labels != IGNORED).sum().clamp(min=1)  # a rank may have only an unlabeled row
+
+    return compute_loss
+
+
+CONFIG = "adapter_config.json"
+
+
+def add_adapters(
+    model: Any, *, rank: int, alpha: float, dropout: float, targets: Sequence[str], eight_bit: bool, checkpointing: bool
+) -> Any:
+    """Add adapters, the only trained part. 8-bit weights are prepared first.
+
+    Raises:
+        UsageError: the model has no such layers.
+    """
+    try:
+        import peft
+    except ImportError as error:
+        raise MissingExtra.of("peft", extra="hf", what_for="training adapters") from error
+    if eight_bit:
+        prepare: Any = peft.prepare_model_for_kbit_training  # has no annotations
+        model = prepare(
+            model,
+            use_gradient_checkpointing=checkpointing,
+            gradient_checkpointing_kwargs={"use_reentrant": False},
+        )
+    shape = peft.LoraConfig(
+        task_type="SEQ_2_SEQ_LM", r=rank, lora_alpha=int(alpha), lora_dropout=dropout, target_modules=list(targets)
+    )
+    try:
+        return peft.get_peft_model(model, shape)
+    except ValueError as error:
+        raise UsageError(
+            f"cannot add adapters to {', '.join(targets)}: {str(error).splitlines()[0]}",
+            fix="--lora-targets with names of linear layers: q v for T5 and mT5",
+        ) from error
+
+
+def is_adapter(directory: Path) -> bool:
+    """Whether a directory holds adapters rather than a whole model."""
+    return (directory / CONFIG).is_file()
+
+
+def base_of(directory: Path) -> str:
+    """Name of the adapters' base model. Raises UsageError if not recorded."""
+    try:
+        name = json.loads((directory / CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UsageError(f"cannot read {directory / CONFIG}: {error}") from error
+    if not name:
+        raise UsageError(f"{directory / CONFIG} does not name the base model")
+    return str(name)
+
+
+def load_adapters(model: Any, directory: Path) -> Any:
+    """The base model with adapters, for inference."""
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise MissingExtra.of("peft", extra="hf", what_for="loading adapters") from error
+    return PeftModel.from_pretrained(model, str(directory))
+
+
+SETTINGS = "translate.json"
+"""Settings file next to the weights."""
+SHAPE = "model"
+"""Directory in a run that holds its model's config."""
+
+
+def save_trained(model: Any, tokenizer: Any, config: Any, into: Path) -> None:
+    """Save a model for transformers and ``stayfinite translate``."""
+    model.save_pretrained(into)
+    tokenizer.save_pretrained(into)
+    (into / SETTINGS).write_text(json.dumps(asdict(config), indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def keep_shape(model: Any, tokenizer: Any, run: Path) -> None:
+    """Save a run's tokenizer and model config, without weights, for `rebuild`."""
+    tokenizer.save_pretrained(run / "tokenizer")
+    model.config.save_pretrained(run / SHAPE)
+
+
+def rebuild(run: Path) -> Any:
+    """The model of a run, with random weights. Raises UsageError if the run does not describe its model."""
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+    try:
+        config = AutoConfig.from_pretrained(run / SHAPE)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{run / SHAPE} is not a valid model config: {str(error).splitlines()[0]}") from error
+    kind: Any = AutoModelForSeq2SeqLM  # has no annotations
+    return with_fused_norms(kind.from_config(config))

@@ -13,18 +13,15 @@ from torch import Tensor
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Broken, Source
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.seq2seq.batching import Example, LengthBuckets
+from stayfinite.recipes.seq2seq.batching import SPREAD, Example, LengthBuckets, Loading
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.encoding import Encoding
-from stayfinite.recipes.seq2seq.loading import SPREAD, Loading
 from stayfinite.recipes.seq2seq.normalizing import Form, normalizer
 from stayfinite.recipes.seq2seq.pairs import clean, pairs_of, read_pairs, split, tidy, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
-from stayfinite.recipes.streaming.files import require_same_files
+from stayfinite.recipes.streaming.choosing import require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.loading import Say, Streamed, TableReader
-from stayfinite.recipes.streaming.sampling import HELD, look
-from stayfinite.recipes.streaming.telling import PassedOver
+from stayfinite.recipes.streaming.loading import HELD, PassedOver, Say, Streamed, TableReader, look
 
 LONGEST = 100_000
 """Characters of a text to tokenize: no token limit needs more, and time grows with it."""
