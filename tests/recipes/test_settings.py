@@ -109,41 +109,23 @@ def test_a_list_where_one_value_belongs_is_refused(tmp_path, text, wanted):
         read(tmp_path, text)
 
 
-def test_a_former_name_works_and_the_present_one_is_said(tmp_path, capsys):
-    asked = read_settings(Kind, ["--mixed-precision", "no", "--save_steps=5"], "program")
-    assert asked == Kind(precision="no", checkpoint_steps=5)
-    assert capsys.readouterr().err.splitlines() == [
-        "--mixed-precision is now --precision; both work",
-        "--save_steps is now --checkpoint-steps; both work",
-    ]
-    assert read(tmp_path, "mixed_precision: no\nsave-steps: 5\n") == asked
-    assert "train.yaml: save-steps is now checkpoint_steps; both work" in capsys.readouterr().err
-    assert settings_of(Kind, {"mixed_precision": "no", "save_steps": 5}) == asked
-    assert not capsys.readouterr().err
-
-
-def test_an_alias_works_in_a_file_too_and_a_former_name_that_is_a_setting_stays_it(tmp_path, capsys):
+def test_an_alias_works_in_a_file_too(tmp_path):
     assert read(tmp_path, "max_steps: 7") == Kind(steps=7) == read_settings(Kind, ["--max-steps", "7"], "program")
     assert read_settings(Kind, ["--steps", "7"], "program") == settings_of(Kind, {"steps": 7}) == Kind(steps=7)
-    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_takes_the_common_names_and_the_former_ones(name):
+def test_every_recipe_takes_the_common_names(name):
     module = import_module(f"stayfinite.recipes.{name}")
     kind = getattr(module, name.capitalize())
     common = {"max_steps": "7", "checkpoint_steps": "5", "keep_checkpoints": "3", "precision": "bf16",
               "max_grad_norm": "2.0", "batch_size": "4", "accumulation": "2", "warmup_steps": "1",
               "warmup_ratio": "0.5"}  # fmt: skip
-    former = {"max_steps": "steps", "checkpoint_steps": "save_steps", "keep_checkpoints": "save_total_limit",
-              "precision": "mixed_precision", "max_grad_norm": "clip_grad_norm"}  # fmt: skip
     if name == "grpo":
         del common["accumulation"]  # a step has so many answers; they are split into batches
     as_flags = [word for setting, value in common.items() for word in (f"--{setting.replace('_', '-')}", value)]
     asked = read_settings(kind, as_flags, name)
     assert (asked.precision, asked.max_grad_norm, asked.checkpoint_steps, asked.warmup_ratio) == ("bf16", 2.0, 5, 0.5)
-    of_old = [f"--{former.get(setting, setting).replace('_', '-')}={value}" for setting, value in common.items()]
-    assert read_settings(kind, of_old, name) == asked
 
 
 def test_flags_win_over_the_file(tmp_path):

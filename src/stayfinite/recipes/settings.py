@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields
 from functools import partial
@@ -35,9 +34,9 @@ def read_settings(
     """
     path, flags = _config_of(list(arguments))
     given = [] if path is None else list(_as_flags(kind, _mapping(path), path))
-    asked_for = [*given, *_known_flags(kind, flags)]
+    _check_values(kind, flags)
     about = f"{_paragraphs(kind.__doc__ or '')}\n\n{HINT}"
-    ask = partial(parsed, kind, asked_for, prog, description=about)
+    ask = partial(parsed, kind, [*given, *flags], prog, description=about)
     try:
         asked = ask(console_outputs=is_first())
     except SystemExit:
@@ -66,27 +65,18 @@ def _paragraphs(text: str) -> str:
     return "\n\n".join(" ".join(each.split()) for each in text.strip().split("\n\n"))
 
 
-def _known_flags(kind: type[Any], flags: Sequence[str]) -> Iterator[str]:
-    """The flags by their present names.
-
-    Raises:
-        UsageError: a value of the wrong kind.
-    """
+def _check_values(kind: type[Any], flags: Sequence[str]) -> None:
+    """Raise UsageError for a value of the wrong kind; unknown flags are left to tyro."""
     names, hints = names_of(kind), get_type_hints(kind)
     name, typed = None, ""
     for word in flags:
         flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
         if flag:
-            key, typed = flag[2:].replace("-", "_"), flag
-            if (now := renamed(key, names)) is not None:
-                _tell(f"{flag} is now {_flag(now)}; both work")
-                key, typed, word = now, _flag(now), f"{_flag(now)}{equals}{value}"
-            name = names.get(key)
+            typed, name = flag, names.get(flag[2:].replace("-", "_"))
         if name is not None and (equals or not flag):
             if hints[name] is not bool and (words := expected(hints[name], value)):
                 raise UsageError(f"{typed} {value}: expected {words}", fix=_leave_out(kind, name, typed))
             name = name if get_origin(hints[name]) is tuple else None  # one value only
-        yield word
 
 
 def _flag(name: str) -> str:
@@ -97,12 +87,6 @@ def _leave_out(kind: type[Any], name: str, flag: str = "") -> str:
     default = kind.__dataclass_fields__[name].default
     usual = "" if default in (None, MISSING, (), "") else f"; {default} is usual"
     return f"leave {flag or _flag(name)} out{usual}"
-
-
-def _tell(line: str) -> None:
-    """Print on stderr, under torchrun on rank 0 only."""
-    if is_first():
-        sys.stderr.write(f"{line}\n")
 
 
 def _mapping(path: str) -> Mapping[str, Any]:
@@ -130,9 +114,6 @@ def _as_flags(kind: type[Any], mapping: Mapping[str, Any], path: str) -> Iterato
     names, hints = names_of(kind), get_type_hints(kind)
     for name, value in mapping.items():
         key = str(name).replace("-", "_")
-        if (now := renamed(key, names)) is not None:
-            _tell(f"{path}: {name} is now {now}; both work")
-            key = now
         if key not in names:
             close, known = difflib.get_close_matches(key, names, n=1), dict.fromkeys(names.values())
             raise UsageError(
@@ -184,24 +165,21 @@ def require(
     Raises:
         UsageError: out of range or not finite.
     """
-    for name in above_zero:
-        _refuse(config, name, "above 0", partial(lt, 0))
-    if hasattr(config, "seed"):
-        _refuse(config, "seed", "below 2**63", partial(gt, 2**63))
-    for least, names in at_least.items():
+    limits = [
+        (above_zero, "above 0", partial(lt, 0)),
+        (("seed",) if hasattr(config, "seed") else (), "below 2**63", partial(gt, 2**63)),
+        *((names, f"of at least {least}", partial(le, least)) for least, names in at_least.items()),
+        *((names, *SHARES[ends]) for ends, names in shares.items()),
+    ]
+    for names, words, holds in limits:
         for name in names:
-            _refuse(config, name, f"of at least {least}", partial(le, least))
-    for ends, names in shares.items():
-        for name in names:
-            _refuse(config, name, *SHARES[ends])
-
-
-def _refuse(config: Any, name: str, words: str, holds: Callable[[float], bool]) -> None:
-    value = getattr(config, name)
-    # An int is always finite, even if too large for a float.
-    if value is None or ((isinstance(value, int) or math.isfinite(value)) and holds(value)):
-        return
-    raise UsageError(f"{_flag(name)} {value}: expected a number {words}", fix=_leave_out(type(config), name))
+            value = getattr(config, name)
+            # An int is always finite, even if too large for a float.
+            fits = value is None or ((isinstance(value, int) or math.isfinite(value)) and holds(value))
+            if not fits:
+                raise UsageError(
+                    f"{_flag(name)} {value}: expected a number {words}", fix=_leave_out(type(config), name)
+                )
 
 
 NUMBERS: dict[Any, tuple[str, Callable[[str], Any]]] = {int: ("a whole number", int), float: ("a number", float)}
@@ -235,13 +213,6 @@ def expected(hint: Any, value: Any) -> str:
     return "one value" if isinstance(value, list | dict) else ""
 
 
-FORMER = {
-    "steps": "max_steps", "save_steps": "checkpoint_steps", "save_total_limit": "keep_checkpoints",
-    "mixed_precision": "precision", "clip_grad_norm": "max_grad_norm",
-}  # fmt: skip
-"""Former names, each with the name that all recipes share."""
-
-
 def names_of(kind: type[Any]) -> dict[str, str]:
     """Every present name of a setting, aliases included, with its field."""
     hints = get_type_hints(kind, include_extras=True)
@@ -251,15 +222,3 @@ def names_of(kind: type[Any]) -> dict[str, str]:
             for alias in getattr(note, "aliases", None) or ():
                 found[alias.lstrip("-").replace("-", "_")] = name
     return found
-
-
-def renamed(name: str, names: Mapping[str, str]) -> str | None:
-    """The present name of a setting given by a former one; None if the name is present or unknown."""
-    now = FORMER.get(name)
-    return now if now in names and name not in names else None
-
-
-def with_present_names(kind: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Recorded settings by their present names."""
-    names = names_of(kind)
-    return {renamed(name, names) or name: value for name, value in settings.items()}

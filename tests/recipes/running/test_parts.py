@@ -29,16 +29,6 @@ from stayfinite.recipes.running.records import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Former:
-    save_steps: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Present:
-    checkpoint_steps: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Settings:
     train: tuple[str, ...] = ()
     epochs: int = 3
@@ -170,17 +160,6 @@ def test_a_finished_run_is_said_to_be_finished_and_what_takes_it_further(tmp_pat
     said.clear()
     assert goes_on(tmp_path, "translate", Settings(epochs=3), {"train"}, said.append)
     assert said == [f"resuming the run in {tmp_path}"]
-
-
-def test_a_run_recorded_under_former_names_goes_on_without_a_change(tmp_path):
-    write_launch(tmp_path, "translate", Former(save_steps=9))
-    (tmp_path / "checkpoints" / "step-00000005").mkdir(parents=True)
-    said = []
-    assert goes_on(tmp_path, "translate", Present(checkpoint_steps=9), {"checkpoint_steps"}, said.append)
-    assert said == [f"resuming the run in {tmp_path}"]
-    assert settings_of(Present, read_launch(tmp_path, "translate")) == Present(checkpoint_steps=9)
-    with pytest.raises(UsageError, match="checkpoint_steps 9 -> 8"):
-        goes_on(tmp_path, "translate", Present(checkpoint_steps=8), {"checkpoint_steps"}, print)
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -19,7 +19,6 @@ from stayfinite.recipes.running.planned import settle_precision
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import RUN, figures, finished_result, read_launch, read_record, write_launch
 from stayfinite.recipes.running.sharding import Team
-from stayfinite.recipes.settings import with_present_names
 from stayfinite.recipes.streaming.choosing import note_files
 
 Say = Callable[[str], None]
@@ -159,7 +158,7 @@ def goes_on(
         else:
             tell(f"writing to {directory}; resume with the same command")
         return False
-    before = with_present_names(type(config), read_launch(directory, recipe))
+    before = read_launch(directory, recipe)
     now = json.loads(json.dumps(asdict(config)))
     changed = {name: (before[name], value) for name, value in now.items() if name in before and before[name] != value}
     words = {name: f"{name} {old!r} -> {new!r}" for name, (old, new) in changed.items()}
@@ -184,7 +183,7 @@ def goes_on(
 
 def finished_with(directory: Path, config: Any) -> dict[str, Any] | None:
     """The result of a run that has nothing left to train: same end, and its last checkpoint is that of the result."""
-    before = with_present_names(type(config), read_record(directory / RUN)["config"])
+    before = read_record(directory / RUN)["config"]
     if any(before.get(name) != getattr(config, name, None) for name in ENDS):
         return None
     kept = (path.name.removeprefix("step-").partition(".")[0] for path in (directory / "checkpoints").glob("step-*"))
@@ -204,7 +203,7 @@ def ranks_in_batch(directory: Path, config: Any, ranks: int, per_rank: Collectio
     """
     if not resuming:
         return ranks
-    before = with_present_names(type(config), read_record(directory / RUN)["config"])
+    before = read_record(directory / RUN)["config"]
     same = all(before.get(name) == getattr(config, name) for name in per_rank)
     return _ranks_of(directory) if same else ranks
 

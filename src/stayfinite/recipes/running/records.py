@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import TrainingDiverged, UsageError
-from stayfinite.recipes.settings import with_present_names
 
 RUN, RESULT = "run.json", "result.json"
 PLAN = ("steps", "minutes", "ends")
@@ -90,11 +89,9 @@ def read_launch(directory: str | os.PathLike[str], recipe: str) -> dict[str, Any
 
 
 def settings_of(kind: type[Any], recorded: Mapping[str, Any]) -> Any:
-    """Recorded settings, also by former names, as their dataclass: lists become tuples, unknown names are skipped."""
-    names = kind.__dataclass_fields__
-    known = with_present_names(kind, recorded)
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
-    return kind(**{name: value for name, value in plain.items() if name in names})
+    """Recorded settings as their dataclass: lists become tuples, unknown names are skipped."""
+    known = {name: value for name, value in recorded.items() if name in kind.__dataclass_fields__}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
 
 
 def write_result(directory: Path, record: Mapping[str, Any]) -> None:
