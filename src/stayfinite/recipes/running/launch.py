@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from torch.amp.grad_scaler import GradScaler
 from stayfinite.core.policy import Policy, Precision
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
-from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
-from stayfinite.recipes.running.planned import settle_precision
+from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.place import choose_precision
+from stayfinite.recipes.running.planned import is_planned, use_plan
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import RUN, figures, finished_result, read_launch, read_record, write_launch
 from stayfinite.recipes.running.sharding import Team
@@ -68,8 +70,13 @@ class Launch:
             asked: the setting.
             training: model, optimizer, batch and forward pass.
         """
-        precision = settle_precision(asked, *training, place=self.place, directory=self.output, say=self.say)
-        return precision, scaler_for(precision, self.place.device)
+        place, several = self.place, self.place.count > 1
+        if is_planned(asked):
+            precision = use_plan(asked, *training, directory=self.output, say=self.say, several=several)
+        else:
+            overflow = partial(holds_in_fp16, *training)
+            precision = place.by_first(lambda: choose_precision(asked, place.device, self.say, overflow))
+        return precision, scaler_for(precision, place.device)
 
     def look(
         self, *training: Any, precision: Precision, scaler: GradScaler | None = None, again: bool = False, **more: Any

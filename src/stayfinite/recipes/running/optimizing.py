@@ -57,15 +57,19 @@ def schedule_for(optimizer: Optimizer, shape: str, *, warmup: int, steps: int) -
         if step < warmup:
             return (step + 1) / (warmup + 1)
         done = min(1.0, (step - warmup) / max(1, steps - warmup))
-        if shape == "linear":
-            return max(0.0, 1.0 - done)
-        if shape == "cosine":
-            return 0.5 * (1.0 + math.cos(math.pi * done))
-        if shape == "inverse_sqrt":
-            return math.sqrt(max(1, warmup) / max(1, step))
-        return 1.0
+        return decay(shape, done, math.sqrt(max(1, warmup) / max(1, step)))
 
     return StepSchedule(optimizer, factor)
+
+
+def decay(shape: str, done: float, inverse_sqrt: float) -> float:
+    """Share of the peak rate when this share of the decay is done; constant for other shapes.
+
+    Arguments:
+        inverse_sqrt: the share for that shape, which knows no end.
+    """
+    shares = {"linear": 1.0 - done, "cosine": 0.5 * (1.0 + math.cos(math.pi * done)), "inverse_sqrt": inverse_sqrt}
+    return shares.get(shape, 1.0)
 
 
 class StepSchedule(LambdaLR):
