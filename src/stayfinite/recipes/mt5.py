@@ -29,7 +29,6 @@ from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.streaming import streamed_corpus, text_files
 from stayfinite.recipes.language.texts import corpus
 from stayfinite.recipes.language.trained import Result, rebuild, recorded_result, result_of, save_trained
-from stayfinite.recipes.language.vocabulary import vocabulary
 from stayfinite.recipes.running.directories import keep_checkpoints_in, remove_checkpoints
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
@@ -54,7 +53,7 @@ from stayfinite.recipes.seq2seq.models import (
     load_seq2seq,
     loss_of,
 )
-from stayfinite.recipes.seq2seq.tokenizers import check_ids
+from stayfinite.recipes.seq2seq.tokenizers import check_ids, has_tokenizer, load_tokenizer, trained_once
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.streaming.choosing import given, streams
 from stayfinite.recipes.streaming.loading import steps_in_words
@@ -202,20 +201,13 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     stream = None
     if streams(config.stream, files):
         stream = place.together(lambda: streamed_corpus(config, files, output if launch.resuming else None, say))
-    training, validation = (stream.training, stream.validation) if stream is not None else place.together(
-        lambda: corpus(
-            config.data, config.val, column=config.text_column, shortest=config.min_characters,
-            share=config.val_share, say=say,
-        )
-    )  # fmt: skip
+    read = (lambda: corpus(config, say)) if stream is None else lambda: (stream.training, stream.validation)
+    training, validation = place.together(read)
     place.require_alike("texts", [*training, *validation])
 
     # -- tokenizer and model: what may fail to load first, before anything is written ---------------------------------
     loaded = _loaded(config, place)
-    tokenizer = vocabulary(
-        config.model_name, training, output / "tokenizer", given=config.tokenizer_dir, size=config.vocab_size,
-        seed=config.seed, cache_dir=config.cache_dir, place=place,
-    )  # fmt: skip
+    tokenizer = _tokenizer(config, training, output / "tokenizer", place)
     masking = masking_for(config.objective, tokenizer, density=config.noise_density, mean_span=config.mean_span_length)
     model = _model(config, loaded, tokenizer, say).to(place.device)
     refuse_unsplittable(model, place.tensor)
@@ -339,6 +331,15 @@ def _loaded(config: Mt5, place: Place) -> Any:
         return None
     device = str(place.device) if config.load_in_8bit else None
     return load_seq2seq(config.model_name, cache_dir=config.cache_dir, eight_bit=config.load_in_8bit, device=device)
+
+
+def _tokenizer(config: Mt5, texts: Sequence[str], own: Path, place: Place) -> Any:
+    """The tokenizer: the run's own, the given one, the model's, or one trained on the texts."""
+    kept = place.from_first(has_tokenizer(own))  # asked once: rank 0 may write it meanwhile
+    chosen = own if kept or config.tokenizer_dir is None else Path(config.tokenizer_dir)
+    if chosen == own and not kept and not is_size(config.model_name):
+        return load_tokenizer(config.model_name, cache_dir=config.cache_dir)
+    return trained_once(texts, chosen, config, place)
 
 
 def _model(config: Mt5, loaded: Any, tokenizer: Any, say: Say) -> Any:

@@ -165,7 +165,7 @@ def require(
     Raises:
         UsageError: out of range or not finite.
     """
-    limits = [
+    limits: list[tuple[Sequence[str], str, Callable[[float], bool]]] = [
         (above_zero, "above 0", partial(lt, 0)),
         (("seed",) if hasattr(config, "seed") else (), "below 2**63", partial(gt, 2**63)),
         *((names, f"of at least {least}", partial(le, least)) for least, names in at_least.items()),

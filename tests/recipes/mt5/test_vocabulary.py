@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from stayfinite.recipes.language.vocabulary import vocabulary
+from stayfinite.recipes import mt5
 from stayfinite.recipes.running.processes import Place
 
 
@@ -26,5 +26,5 @@ class Late(Place):
 def test_a_rank_that_comes_late_does_what_the_first_did_and_not_what_the_files_say_by_then(model, tmp_path):
     shutil.copytree(model, tmp_path / "tokenizer")
     place = Late(device=torch.device("cpu"), rank=1, count=2)
-    found = vocabulary(str(model), [], tmp_path / "tokenizer", given=None, size=64, seed=0, cache_dir=None, place=place)
+    found = mt5._tokenizer(mt5.Mt5(model_name=str(model)), [], tmp_path / "tokenizer", place)
     assert len(found) >= 200

@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -226,35 +227,25 @@ def hash_of(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def corpus(
-    data: Sequence[str],
-    val: Sequence[str],
-    *,
-    column: str | None,
-    shortest: int,
-    share: float,
-    say: Callable[[str], None],
-) -> tuple[list[str], list[str]]:
-    """Texts for training and validation; the built-in ones without ``data``.
-
-    Arguments:
-        val: validation files; without any, a share of the texts is held out.
+def corpus(config: Any, say: Callable[[str], None]) -> tuple[list[str], list[str]]:
+    """Texts for training and validation: of files, or the built-in ones. Without ``val``, a share is held out.
 
     Raises:
         UsageError: too few texts, or unreadable files.
     """
-    where = ", ".join(data) or "the built-in text"
-    found = read_texts(data, column=column, shortest=shortest) if data else keep(travel_notes(), shortest=shortest)
+    where = ", ".join(config.data) or "the built-in text"
+    read = partial(read_texts, column=config.text_column, shortest=config.min_characters)
+    found = read(config.data) if config.data else keep(travel_notes(), shortest=config.min_characters)
     check_enough(found, where)
     for format_, rows in found.formats.items():
         say(f"{where}: {format_}, {rows:,} rows")
     for remark in found.remarks[:5]:
         say(f"note: {remark}")
-    if val:
-        validation = read_texts(val, column=column, shortest=shortest).texts
+    if config.val:
+        validation = read(config.val).texts
         training = without(found.texts, validation)
-        check_enough(replace(found, texts=training), f"{where}, without {', '.join(val)}")
+        check_enough(replace(found, texts=training), f"{where}, without {', '.join(config.val)}")
     else:
-        training, validation = split(found.texts, share)
+        training, validation = split(found.texts, config.val_share)
     say(f"{where}: {found}; {len(training):,} for training, {len(validation):,} for validation")
     return training, validation
