@@ -125,7 +125,7 @@ def generation_of(found: Found) -> dict[str, Any]:
     if found.recipe == "translate":
         held = found.beside("translate.json") or settings
         return {"max_new_tokens": int(held.get("max_target_length", 256)), "num_beams": int(held.get("beams") or 1)}
-    if found.recipe in ("sft", "grpo"):
+    if found.chats:
         return {"max_new_tokens": int(found.beside("sft.json").get("new_tokens", 128)), "do_sample": False}
     return {"max_new_tokens": 64} if found.recipe == "mt5" else {}
 
@@ -136,35 +136,35 @@ def use_of(found: Found, name: str, *, merged: bool) -> str:
         return f'from safetensors.torch import load_file\n\nweights = load_file("{name}/model.safetensors")'
     if found.recipe in ("translate", "mt5"):
         prompt = "Thank you <extra_id_0> me to your party." if _fills(found) else "The train left at"
-        asked = repr(prompt) if found.recipe == "mt5" else _source(found)
-        return (
-            "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n\n"
-            f'model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained("{name}"), '
-            f'AutoTokenizer.from_pretrained("{name}")\n\n'
-            f'asked = tokenizer({asked}, return_tensors="pt")\n'
-            "print(tokenizer.batch_decode(model.generate(**asked), skip_special_tokens="
-            f"{found.recipe == 'translate'}))"
+        translates = found.recipe == "translate"
+        text = f"{found.settings.get('prefix') or ''}a text to translate" if translates else prompt
+        return _loading("AutoModelForSeq2SeqLM", name) + (
+            f'asked = tokenizer({text!r}, return_tensors="pt")\n'
+            f"print(tokenizer.batch_decode(model.generate(**asked), skip_special_tokens={translates}))"
         )
     if found.recipe == "compare":
-        return (
-            "from transformers import AutoModelForImageTextToText, AutoProcessor\n\n"
-            f'model, processor = AutoModelForImageTextToText.from_pretrained("{name}"), '
-            f'AutoProcessor.from_pretrained("{name}")\n\n'
+        return _loading("AutoModelForImageTextToText", name, "AutoProcessor") + (
             f"asked = processor(text={found.beside('compare.json').get('prompt')!r}, images=[first, second], "
             'return_tensors="pt")\n'
             "logits = model(**asked).logits[0, -1]  # the likeliest of the answers below is the model's"
         )
     system = found.beside("sft.json").get("system") or ""
     said = f'{{"role": "system", "content": {system!r}}}, ' if system else ""
-    return (
-        "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-        f'model, tokenizer = AutoModelForCausalLM.from_pretrained("{name}"), '
-        f'AutoTokenizer.from_pretrained("{name}")\n\n'
+    return _loading("AutoModelForCausalLM", name) + (
         f'chat = [{said}{{"role": "user", "content": "How many g is 2 kg?"}}]\n'
         "asked = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True, "
         'return_tensors="pt")\n'
         'print(tokenizer.decode(model.generate(**asked)[0, asked["input_ids"].shape[1]:], skip_special_tokens=True))'
         + ("" if merged else "\n# transformers loads the adapter onto its base where `peft` is installed")
+    )
+
+
+def _loading(model: str, name: str, reader: str = "AutoTokenizer") -> str:
+    """Python that loads a model and what reads for it, named without its `Auto`."""
+    return (
+        f"from transformers import {model}, {reader}\n\n"
+        f'model, {reader.removeprefix("Auto").lower()} = {model}.from_pretrained("{name}"), '
+        f'{reader}.from_pretrained("{name}")\n\n'
     )
 
 
@@ -177,7 +177,7 @@ def notes_of(found: Found, *, merged: bool) -> list[str]:
             notes.append(f"Sources were normalized in training ({', '.join(forms)}); do the same in use.")
         if prefix := found.settings.get("prefix"):
             notes.append(f"Start every source with `{prefix}`.")
-    if found.recipe in ("sft", "grpo"):
+    if found.chats:
         notes.append("The answer is between `<answer>` and `</answer>`.")
     if found.recipe == "compare":
         answers = found.beside("compare.json").get("answers") or {}
@@ -200,8 +200,3 @@ def notes_of(found: Found, *, merged: bool) -> list[str]:
 
 def _fills(found: Found) -> bool:
     return found.beside("language.json").get("objective", found.settings.get("objective")) == "span_corruption"
-
-
-def _source(found: Found) -> str:
-    prefix = str(found.settings.get("prefix") or "")
-    return repr(prefix + "a text to translate")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.records import RESULT, RUN
+from stayfinite.recipes.running.records import RESULT, RUN, read_record
 
 MODELS = ("best", "final", "last")
 """Model directories of a run, best first."""
@@ -35,6 +34,11 @@ class Found:
     def adapted(self) -> bool:
         """Whether the model is an adapter."""
         return (self.model / ADAPTER).is_file()
+
+    @property
+    def chats(self) -> bool:
+        """Whether it is a chat model."""
+        return self.recipe in ("sft", "grpo")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -78,13 +82,7 @@ def find(run: str) -> Found:
 
 
 def _record(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {error}", fix="restore it, or train again") from error
-    return held if isinstance(held, dict) else {}
+    return read_record(path, "restore it, or train again") if path.is_file() else {}
 
 
 def base_named(found: Found) -> str:
@@ -93,7 +91,7 @@ def base_named(found: Found) -> str:
     Raises:
         UsageError: the adapter does not name it.
     """
-    if found.recipe in ("sft", "grpo"):
+    if found.chats:
         from stayfinite.recipes.chat.adapters import read_record
         from stayfinite.recipes.chat.using import base_named as of_chat
 
@@ -118,7 +116,7 @@ def merged(found: Found) -> tuple[Any, Any]:
         UsageError: they do not match, or cannot be loaded.
     """
     base = base_named(found)
-    if found.recipe in ("sft", "grpo"):
+    if found.chats:
         from stayfinite.recipes.chat.adapters import load_adapter
         from stayfinite.recipes.chat.bases import load_base
 

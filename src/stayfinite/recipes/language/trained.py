@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from stayfinite.readers.runs.reader import read_object
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import Outcome
@@ -29,11 +30,7 @@ def save_trained(model: Any, tokenizer: Any, description: Mapping[str, Any], int
 
 def read_description(directory: Path) -> dict[str, Any]:
     """The description of a model; empty if missing."""
-    try:
-        found = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_object(directory / DESCRIPTION) or {}
 
 
 def rebuild(run: Path, *, eight_bit: str | None = None, cache_dir: str | None = None) -> Any:
