@@ -15,6 +15,7 @@ from stayfinite.recipes.language.blocks import Blocks
 from stayfinite.recipes.language.masking import Masking, SpanCorruption
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import IGNORED, Example, Padding
+from stayfinite.recipes.seq2seq.models import answering
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +63,10 @@ def evaluate(
         place: of this process. Ranks share the examples, and all get the total scores.
     """
     examples = sorted(examples, key=lambda example: example.length)[place.rank :: place.count]
-    training = model.training
     device = next(model.parameters()).device
-    model.eval()
     total = torch.zeros((), dtype=torch.float64)
     right = tokens = 0
-    try:
+    with answering(model):
         for start in range(0, len(examples), batch_size):
             batch = {name: item.to(device) for name, item in padding(examples[start : start + batch_size]).items()}
             with torch.inference_mode(), autocast():
@@ -77,8 +76,6 @@ def evaluate(
             total += F.cross_entropy(logits[asked], labels[asked], reduction="sum").double().cpu()
             right += int((logits.argmax(-1) == labels)[asked].sum())
             tokens += int(asked.sum())
-    finally:
-        model.train(training)
     loss, hits, count = place.total([float(total), right, tokens])
     return Evaluation(loss=loss / max(1, count), accuracy=hits / max(1, count), tokens=int(count))
 
@@ -115,19 +112,14 @@ def fill_in(
     """A model's output for a few examples, one line each: `The [old] road to [Velmar, not Dunholt]`."""
     if not examples:
         return []
-    training = model.training
     batch = Padding(pad=tokenizer.pad_token_id)(examples)
     device = next(model.parameters()).device
     most = min(longest, max(len(example.target) for example in examples) + 8)
-    model.eval()
-    try:
-        with torch.inference_mode(), autocast():
-            written = model.generate(
-                input_ids=batch["input_ids"].to(device), attention_mask=batch["attention_mask"].to(device),
-                max_new_tokens=most, do_sample=False, num_beams=1, use_cache=True,
-            ).tolist()  # fmt: skip
-    finally:
-        model.train(training)
+    with answering(model), torch.inference_mode(), autocast():
+        written = model.generate(
+            input_ids=batch["input_ids"].to(device), attention_mask=batch["attention_mask"].to(device),
+            max_new_tokens=most, do_sample=False, num_beams=1, use_cache=True,
+        ).tolist()  # fmt: skip
     return [_shown(tokenizer, masking, *both) for both in zip(examples, written, strict=True)]
 
 

@@ -21,6 +21,8 @@ IGNORED = -100
 """Label of padding, ignored by the loss."""
 MULTIPLE = 8
 """Lengths are rounded up to this for tensor cores, and when counting a token budget."""
+Form = tuple[int, int]
+"""Source and target length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +108,23 @@ class LengthBuckets(Sampler[list[int]]):
     def _batches(self, order: Tensor) -> Iterator[list[int]]:
         for pool in order.split(max(1, self._size * max(1, self._spread))):
             rows = pool[self._longer[pool].argsort(stable=True)] if self._spread else pool
-            if self._tokens is None:
+            if (budget := self._tokens) is None:
                 yield from (part.tolist() for part in rows.split(self._size))
             else:
-                yield from self._within_budget(rows.tolist(), self._tokens)
+                yield from self._filled(rows.tolist(), lambda form, count: sum(form) * count <= budget)
 
-    def _within_budget(self, rows: list[int], budget: int) -> Iterator[list[int]]:
+    def _filled(self, rows: list[int], fits: Callable[[Form, int], bool]) -> Iterator[list[int]]:
+        """Consecutive rows, as many in a batch as fit, given its longest sides and its number of rows."""
         batch: list[int] = []
-        source = target = 0
+        form = (0, 0)
         for row in rows:
-            source, target = max(source, self._sides[row][0]), max(target, self._sides[row][1])
-            if batch and (source + target) * (len(batch) + 1) > budget:
+            sides = self._sides[row]
+            wider = (max(form[0], sides[0]), max(form[1], sides[1]))
+            if batch and not fits(wider, len(batch) + 1):
                 yield batch
-                batch = []
-                source, target = self._sides[row]
+                batch, wider = [], sides
             batch.append(row)
+            form = wider
         if batch:
             yield batch
 
@@ -137,18 +141,26 @@ class Padding:
     multiple: int = MULTIPLE
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        sources = [example.source for example in examples]
-        source = _rectangle(sources, self.pad, self.multiple)
-        filled = torch.tensor([len(row) for row in sources])
-        return {
-            "input_ids": source,
-            "attention_mask": (torch.arange(source.shape[1]) < filled[:, None]).long(),
-            "labels": _rectangle([example.target for example in examples], IGNORED, self.multiple),
-        }
+        source, target = longest(examples)
+        return collated(examples, self.pad, (_rounded(source, self.multiple), _rounded(target, self.multiple)))
 
 
-def _rectangle(rows: Sequence[list[int]], fill: int, multiple: int) -> Tensor:
-    width = _rounded(max(map(len, rows)), multiple)
+def longest(examples: Sequence[Example]) -> Form:
+    """The longest source and the longest target."""
+    return max(len(example.source) for example in examples), max(len(example.target) for example in examples)
+
+
+def collated(examples: Sequence[Example], pad: int, form: Form) -> dict[str, Tensor]:
+    """Examples as a batch of this shape."""
+    filled = torch.tensor([len(example.source) for example in examples])
+    return {
+        "input_ids": _rectangle([example.source for example in examples], pad, form[0]),
+        "attention_mask": (torch.arange(form[0]) < filled[:, None]).long(),
+        "labels": _rectangle([example.target for example in examples], IGNORED, form[1]),
+    }
+
+
+def _rectangle(rows: Sequence[list[int]], fill: int, width: int) -> Tensor:
     filled = np.full((len(rows), width), fill, dtype=np.int64)
     for number, row in enumerate(rows):
         filled[number, : len(row)] = row
@@ -181,10 +193,6 @@ def rows_in_words(tokenizer: Any) -> Callable[[dict[str, Tensor]], list[str]]:
         return [f"{source} => {target}" for source, target in zip(*sides, strict=True)]
 
     return describe
-
-
-Form = tuple[int, int]
-"""Source and target length."""
 
 
 def rung(length: int) -> int:
@@ -224,21 +232,8 @@ class FormBuckets(LengthBuckets):
                 whole = len(rows) // size * size
                 yield from (rows[start : start + size] for start in range(0, whole, size))
                 rest += rows[whole:]
-            yield from self._leftover(sorted(rest, key=lambda row: int(self._longer[row])))
-
-    def _leftover(self, rows: list[int]) -> Iterator[list[int]]:
-        batch: list[int] = []
-        form = (0, 0)
-        for row in rows:
-            sides = self._sides[row]
-            wider = (max(form[0], sides[0]), max(form[1], sides[1]))
-            if batch and len(batch) + 1 > self.rows(wider):
-                yield batch
-                batch, wider = [], sides
-            batch.append(row)
-            form = wider
-        if batch:
-            yield batch
+            leftover = sorted(rest, key=lambda row: int(self._longer[row]))
+            yield from self._filled(leftover, lambda form, count: count <= self.rows(form))
 
 
 class FormPadding:
@@ -250,33 +245,16 @@ class FormPadding:
     """
 
     def __init__(self, pad: int, buckets: FormBuckets) -> None:
-        self._pad = Padding(pad=pad)
         self._buckets = buckets
+        # An added row attends to one token: a softmax over nothing is NaN.
+        self._pad, self._blank = pad, Example([pad], [IGNORED])
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        form = (
-            rung(max(len(example.source) for example in examples)),
-            rung(max(len(example.target) for example in examples)),
-        )
-        batch = self._pad(examples)
+        source, target = longest(examples)
+        form = (rung(source), rung(target))
         # This rank's share of a whole batch.
         missing = max(0, -(-self._buckets.rows(form) // self._buckets.ranks) - len(examples))
-        return {
-            "input_ids": _filled(batch["input_ids"], form[0], missing, self._pad.pad),
-            "attention_mask": _attended(_filled(batch["attention_mask"], form[0], missing, 0), missing),
-            "labels": _filled(batch["labels"], form[1], missing, IGNORED),
-        }
-
-
-def _filled(rows: Tensor, width: int, missing: int, value: int) -> Tensor:
-    return torch.nn.functional.pad(rows, (0, width - rows.shape[1], 0, missing), value=value)
-
-
-def _attended(mask: Tensor, missing: int) -> Tensor:
-    """Let added rows attend to one token: a softmax over nothing is NaN."""
-    if missing:
-        mask[-missing:, 0] = 1
-    return mask
+        return collated([*examples, *[self._blank] * missing], self._pad, form)
 
 
 SPREAD = 64

@@ -16,52 +16,7 @@ from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.recording import as_written
 from stayfinite.recipes.running.records import Outcome
 from stayfinite.recipes.seq2seq.built_in import Pair
-
-
-def generate(
-    model: Any,
-    tokenizer: Any,
-    texts: Sequence[str],
-    *,
-    max_source: int,
-    batch_size: int = 32,
-    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    progress: Callable[[int, int], None] | None = None,
-    **options: Any,
-) -> list[str]:
-    """One text per input, or ``num_return_sequences`` consecutive ones.
-
-    Arguments:
-        max_source: tokens at which an input is truncated.
-        options: for transformers' ``generate``: ``num_beams``, ``max_new_tokens``, ...
-    """
-    device = next(model.parameters()).device
-    training, cached = model.training, model.config.use_cache
-    # Gradient checkpointing disables the cache, without which generation is quadratic.
-    model.eval()
-    model.config.use_cache = True
-    each = int(options.get("num_return_sequences", 1))
-    rows = tokenizer(list(texts), truncation=True, max_length=max_source).input_ids if texts else []
-    order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
-    written: list[list[str]] = [[] for _ in rows]
-
-    def write(chosen: Sequence[int]) -> None:
-        batch = tokenizer.pad({"input_ids": [rows[row] for row in chosen]}, return_tensors="pt").to(device)
-        with torch.inference_mode(), autocast():
-            output = model.generate(
-                input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=True, **options
-            )
-        decoded = tokenizer.batch_decode(output, skip_special_tokens=True)
-        for position, row in enumerate(chosen):
-            written[row] = [text.strip() for text in decoded[position * each : (position + 1) * each]]
-
-    try:
-        in_portions(order, batch_size, write, progress)
-    finally:
-        model.train(training)
-        model.config.use_cache = cached
-    return [text for found in written for text in found]
-
+from stayfinite.recipes.seq2seq.models import answering
 
 WIDTH = 160
 """Characters shown of a sample."""
@@ -93,19 +48,25 @@ class Evaluation:
     ) -> list[str]:
         """One translation per source, in order. Leaves the random state unchanged."""
         device = next(model.parameters()).device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), as_written(model):
-            return generate(
-                model,
-                self.tokenizer,
-                [self.prefix + source for source in sources],
-                max_source=self.limits[0],
-                batch_size=self.batch_size,
-                autocast=autocast,
-                progress=progress,
-                num_beams=beams,
-                do_sample=False,
-                max_new_tokens=self.limits[1],
-            )
+        texts = [self.prefix + source for source in sources]
+        rows = self.tokenizer(texts, truncation=True, max_length=self.limits[0]).input_ids if texts else []
+        order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
+        written = [""] * len(rows)
+
+        def write(chosen: Sequence[int]) -> None:
+            batch = self.tokenizer.pad({"input_ids": [rows[row] for row in chosen]}, return_tensors="pt").to(device)
+            with torch.inference_mode(), autocast():
+                output = model.generate(
+                    input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], use_cache=True,
+                    num_beams=beams, do_sample=False, max_new_tokens=self.limits[1],
+                )  # fmt: skip
+            for row, text in zip(chosen, self.tokenizer.batch_decode(output, skip_special_tokens=True), strict=True):
+                written[row] = text.strip()
+
+        chance = torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+        with chance, as_written(model), answering(model):
+            in_portions(order, self.batch_size, write, progress)
+        return written
 
     def __call__(
         self,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -161,6 +162,19 @@ def compute_twice(model: Any) -> None:
     """Enable gradient checkpointing."""
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     model.config.use_cache = False
+
+
+@contextmanager
+def answering(model: Any) -> Iterator[None]:
+    """Dropout off and the cache on within this context: without the cache, generation is quadratic."""
+    training, cached = model.training, model.config.use_cache  # gradient checkpointing disables the cache
+    model.eval()
+    model.config.use_cache = True
+    try:
+        yield
+    finally:
+        model.train(training)
+        model.config.use_cache = cached
 
 
 def load_weights(model: Any, directory: Path) -> None:
