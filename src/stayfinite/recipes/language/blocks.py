@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import Dataset, Sampler
 
-from stayfinite.errors import UsageError
 from stayfinite.recipes.language.masking import Masking
 from stayfinite.recipes.running.sharing import Spare, share_of
-from stayfinite.recipes.seq2seq.batching import Example, Padding
+from stayfinite.recipes.seq2seq.batching import Example
 from stayfinite.recipes.seq2seq.tokenizers import sentinel_ids
 
 Packing = Literal["long", "all"]
@@ -88,11 +87,6 @@ def tokenized(texts: Sequence[str], tokenizer: Any, reserved: Iterable[int]) -> 
             yield row if forbidden.isdisjoint(row) else [token for token in row if token not in forbidden]
 
 
-def reserved_ids(tokenizer: Any) -> list[int]:
-    """Tokens that must not come from a text: sentinels, end, padding."""
-    return [*sentinel_ids(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id]
-
-
 def _together(pieces: Iterable[Sequence[int]], size: int, end: int) -> Iterator[list[int]]:
     block: list[int] = []
     for piece in pieces:
@@ -104,23 +98,10 @@ def _together(pieces: Iterable[Sequence[int]], size: int, end: int) -> Iterator[
         yield block
 
 
-def blocks_for(
-    texts: Sequence[str], tokenizer: Any, size: int, *, packing: Packing, name: str, say: Callable[[str], None]
-) -> Blocks:
-    """Texts as blocks, without reserved tokens.
-
-    Arguments:
-        name: of the texts, for messages.
-
-    Raises:
-        UsageError: no block.
-    """
-    rows = tokenized(texts, tokenizer, reserved_ids(tokenizer))
-    found = blocks_of(rows, size, packing=packing, end=tokenizer.eos_token_id)
-    if not len(found):
-        raise UsageError(f"{name}: every text has fewer than two tokens: nothing to predict", fix="check the data")
-    say(f"{name}: {len(found):,} blocks of up to {size} tokens, {found.tokens:,} tokens in total")
-    return found
+def blocks_for(texts: Sequence[str], tokenizer: Any, size: int, packing: Packing) -> Blocks:
+    """Texts as blocks, without reserved tokens."""
+    reserved = [*sentinel_ids(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id]
+    return blocks_of(tokenized(texts, tokenizer, reserved), size, packing=packing, end=tokenizer.eos_token_id)
 
 
 Item = tuple[int, int]
@@ -173,10 +154,3 @@ class SeededBatches(Sampler[list[Item]]):
         batches = [batch.tolist() for pool in pools for batch in pool.split(self._size)]
         for place in torch.randperm(len(batches), generator=self.generator).tolist():
             yield [(number, seeds[number]) for number in share_of(batches[place], self._rank, self._ranks)]
-
-
-def loader_of(
-    blocks: Blocks, masking: Masking, padding: Padding, batches: SeededBatches, *, pin: bool = False
-) -> DataLoader[Example]:
-    """A data loader over masked blocks."""
-    return DataLoader(MaskedBlocks(blocks, masking), batch_sampler=batches, collate_fn=padding, pin_memory=pin)

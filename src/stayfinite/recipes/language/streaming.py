@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
-from stayfinite.recipes.language.blocks import SPREAD, Packing, blocks_of, reserved_ids, tokenized
+from stayfinite.recipes.language.blocks import SPREAD, Packing, blocks_for
 from stayfinite.recipes.language.masking import Masking
 from stayfinite.recipes.language.texts import (
     Reading,
@@ -84,8 +84,7 @@ class MaskedPool:
 
     def __call__(self, rows: Sequence[str], chance: random.Random) -> Iterator[Mapping[str, Tensor]]:
         texts = [text for text in map(clean, rows) if len(text) > self.shortest and hash_of(text) not in self.held]
-        found = tokenized(texts, self.tokenizer, reserved_ids(self.tokenizer))
-        blocks = blocks_of(found, self.block_size, packing=self.packing, end=self.tokenizer.eos_token_id)
+        blocks = blocks_for(texts, self.tokenizer, self.block_size, self.packing)
         lengths = blocks.lengths
         order = sorted(range(len(blocks)), key=lengths.__getitem__)
         groups = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]

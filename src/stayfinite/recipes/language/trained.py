@@ -12,9 +12,6 @@ from stayfinite.readers.runs.reader import read_object
 from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import Outcome
-from stayfinite.recipes.seq2seq import models as seq2seq
-from stayfinite.recipes.seq2seq.models import fit_vocabulary, load_seq2seq
-from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
 
 DESCRIPTION = "language.json"
 
@@ -31,22 +28,6 @@ def save_trained(model: Any, tokenizer: Any, description: Mapping[str, Any], int
 def read_description(directory: Path) -> dict[str, Any]:
     """The description of a model; empty if missing."""
     return read_object(directory / DESCRIPTION) or {}
-
-
-def rebuild(run: Path, *, eight_bit: str | None = None, cache_dir: str | None = None) -> Any:
-    """The model of a run before adapters were added, with random weights unless in 8 bits.
-
-    Arguments:
-        eight_bit: name of the model loaded in 8 bits.
-
-    Raises:
-        UsageError: the run does not describe its model.
-    """
-    if eight_bit is not None:
-        model = load_seq2seq(eight_bit, cache_dir=cache_dir, eight_bit=True)
-        fit_vocabulary(model, load_tokenizer(str(run / "tokenizer")))
-        return model
-    return seq2seq.rebuild(run)
 
 
 NUMBERS = ("first_loss", "last_loss", "validation_loss", "accuracy", "seconds")

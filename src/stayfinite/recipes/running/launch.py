@@ -19,7 +19,7 @@ from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_befor
 from stayfinite.recipes.running.place import choose_precision
 from stayfinite.recipes.running.planned import is_planned, use_plan
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.running.records import RUN, figures, finished_result, read_launch, read_record, write_launch
+from stayfinite.recipes.running.records import RUN, finished_result, read_launch, read_record, write_launch
 from stayfinite.recipes.running.sharding import Team
 from stayfinite.recipes.streaming.choosing import note_files
 
@@ -109,7 +109,8 @@ class Launch:
         if not self.place.first:
             return
         more: dict[str, Any] = {} if steps is None else {"steps": steps}
-        data = figures(training, validation, streamed=streamed is not None)
+        data = {"sampled_rows" if streamed is not None else "training_rows": len(training)}
+        data |= {"validation_rows": len(validation)}
         write_launch(self.output, self.recipe, self.config, data=data, ranks_in_batch=self.in_batch, **more)
         if streamed is not None:
             note_files(streamed, self.output)

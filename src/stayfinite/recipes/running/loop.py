@@ -163,11 +163,8 @@ class Loop:
             limit: steps.
             stop_early: whether patience counts here.
         """
-        if isinstance(self.scheduler, TimedSchedule) and self.scheduler.ends():
-            return True
-        if limit is not None and self.taken >= limit:
-            return True
-        return stop_early and self.impatient
+        timed_out = isinstance(self.scheduler, TimedSchedule) and self.scheduler.ends()
+        return timed_out or (limit is not None and self.taken >= limit) or (stop_early and self.impatient)
 
     @property
     def impatient(self) -> bool:

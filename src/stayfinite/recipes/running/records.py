@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -49,15 +49,6 @@ def write_launch(directory: Path, recipe: str, config: Any, **more: Any) -> None
     known = read_record(directory / RUN) if (directory / RUN).exists() else {"version": VERSION, "launches": []}
     known = {name: value for name, value in known.items() if name not in PLAN}
     write_record(directory / RUN, known | {"recipe": recipe, "config": asdict(config)} | more)
-
-
-def figures(training: Sized, validation: Sized, *, streamed: bool = False) -> dict[str, int]:
-    """Row counts for run.json and the model card.
-
-    Arguments:
-        streamed: training rows are only a sample.
-    """
-    return {"sampled_rows" if streamed else "training_rows": len(training), "validation_rows": len(validation)}
 
 
 def write_end(directory: Path, minutes: float | None, *, used: float = 0.0) -> None:

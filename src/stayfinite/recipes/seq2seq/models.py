@@ -19,6 +19,7 @@ from torch import Tensor
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.running.hub import is_built_here, loading_options
 from stayfinite.recipes.running.quiet import quiet_transformers
+from stayfinite.recipes.running.records import read_record
 from stayfinite.recipes.seq2seq.batching import IGNORED
 
 
@@ -239,13 +240,9 @@ def add_adapters(
     Raises:
         UsageError: the model has no such layers.
     """
-    try:
-        import peft
-    except ImportError as error:
-        raise MissingExtra.of("peft", extra="hf", what_for="training adapters") from error
+    peft = _peft("training adapters")
     if eight_bit:
-        prepare: Any = peft.prepare_model_for_kbit_training  # has no annotations
-        model = prepare(
+        model = peft.prepare_model_for_kbit_training(
             model,
             use_gradient_checkpointing=checkpointing,
             gradient_checkpointing_kwargs={"use_reentrant": False},
@@ -269,10 +266,7 @@ def is_adapter(directory: Path) -> bool:
 
 def base_of(directory: Path) -> str:
     """Name of the adapters' base model. Raises UsageError if not recorded."""
-    try:
-        name = json.loads((directory / CONFIG).read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"cannot read {directory / CONFIG}: {error}") from error
+    name = read_record(directory / CONFIG, "").get("base_model_name_or_path")
     if not name:
         raise UsageError(f"{directory / CONFIG} does not name the base model")
     return str(name)
@@ -280,11 +274,15 @@ def base_of(directory: Path) -> str:
 
 def load_adapters(model: Any, directory: Path) -> Any:
     """The base model with adapters, for inference."""
+    return _peft("loading adapters").PeftModel.from_pretrained(model, str(directory))
+
+
+def _peft(what_for: str) -> Any:
     try:
-        from peft import PeftModel
+        import peft
     except ImportError as error:
-        raise MissingExtra.of("peft", extra="hf", what_for="loading adapters") from error
-    return PeftModel.from_pretrained(model, str(directory))
+        raise MissingExtra.of("peft", extra="hf", what_for=what_for) from error
+    return peft
 
 
 SETTINGS = "translate.json"

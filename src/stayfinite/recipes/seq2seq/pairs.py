@@ -17,7 +17,7 @@ from stayfinite.readers.data.packed import ZIP
 from stayfinite.readers.data.text_lines import ending
 from stayfinite.readers.data.text_rows import aligned_chunks
 from stayfinite.recipes.seq2seq.built_in import Pair, store_records
-from stayfinite.recipes.seq2seq.normalizing import legible, normalizer, self_test
+from stayfinite.recipes.seq2seq.normalizing import legible, normalizer
 from stayfinite.recipes.seq2seq.tables import Columns, Wrong, pairs_of_table, refuse_broken
 
 TEXTS = "texts"
@@ -187,15 +187,13 @@ def pairs_for(config: Any, say: Callable[[str], None]) -> tuple[list[Pair], list
     """Normalized pairs for training and validation: of files, or of the built-in task.
 
     Arguments:
-        config: without ``val``, a share of the pairs is held out; each form of normalization is self-tested first.
+        config: without ``val``, a share of the pairs is held out.
 
     Raises:
         UsageError: nothing left to train or validate on, or unreadable files.
     """
-    forms, columns = config.normalise, Columns.of(config)
-    if wrong := self_test(forms):
-        raise UsageError(f"--normalize {' '.join(forms)}: {'; '.join(wrong)}", fix="use one of them")
-    normalize = normalizer(forms)
+    columns = Columns.of(config)
+    normalize = normalizer(config.normalise)
     read = read_pairs(config.train, columns, say) if config.train else store_records(BUILT_IN_PAIRS)
     kept = clean(read, normalize, max_ratio=config.max_ratio)
     if not kept.pairs:

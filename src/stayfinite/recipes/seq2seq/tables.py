@@ -34,6 +34,14 @@ class Columns:
         """The columns named in a recipe's settings."""
         return cls(source=config.source, target=config.target, group=config.group)
 
+    @property
+    def names(self) -> tuple[str | None, str | None, str | None]:
+        return self.source, self.target, self.group
+
+    def __str__(self) -> str:
+        roles = ("source", "target", "split by")
+        return ", ".join(f"{role} = {name}" for role, name in zip(roles, self.names, strict=True) if name)
+
 
 Wrong = Callable[[Path, Sequence[Broken]], None]
 """Receives the broken rows of a file; raises, or they are skipped."""
@@ -62,7 +70,7 @@ def pairs_of_table(
         rows += len(pairs)
         yield pairs, chunk.done
     if read is not None:
-        say(f"{source.path.name}: {read.format}, {rows:,} rows: {read}")
+        say(f"{source.path.name}: {read.format}, {rows:,} rows: {read.columns}")
     for remark in (*source.remarks, source.encoding):
         if remark:
             say(remark)
@@ -93,17 +101,13 @@ class _Table:
 
     def pairs(self, path: Path, chunk: Chunk, wrong: Wrong) -> list[Pair]:
         """Pairs of some rows; an invalid row gives an empty pair."""
-        if self.shape is None:
-            return _rows(chunk.columns, self.columns)
-        made = sides(self.shape, chunk.columns, chunk.lines)
-        wrong(path, made.broken)
         blank = [None] * len(chunk.lines)
-        groups = chunk.columns.get(self.columns.group, blank) if self.columns.group else blank
-        rows = zip(made.source, made.target, groups, strict=True)
-        return [Pair(*(as_text(value) for value in row)) for row in rows]
-
-    def __str__(self) -> str:
-        return _told(self.columns)
+        source, target, group = (chunk.columns.get(name, blank) if name else blank for name in self.columns.names)
+        if self.shape is not None:
+            made = sides(self.shape, chunk.columns, chunk.lines)
+            wrong(path, made.broken)
+            source, target = made.source, made.target
+        return [Pair(*map(as_text, row)) for row in zip(source, target, group, strict=True)]
 
 
 def refuse_without_header(
@@ -172,15 +176,3 @@ def _group(path: Path, table: Mapping[str, list[Any]], asked: Columns) -> str | 
 
 def _groups(name: str) -> bool:
     return plain(name) == "group" or bool(SPLITS_BY.match(plain(name)))
-
-
-def _told(columns: Columns) -> str:
-    named = {"source": columns.source, "target": columns.target, "split by": columns.group}
-    return ", ".join(f"{role} = {name}" for role, name in named.items() if name)
-
-
-def _rows(table: Mapping[str, list[Any]], columns: Columns) -> list[Pair]:
-    empty = [None] * len(next(iter(table.values())))
-    names = (columns.source, columns.target, columns.group)
-    sides = (table.get(name, empty) if name else empty for name in names)
-    return [Pair(*(as_text(value) for value in row)) for row in zip(*sides, strict=True)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from stayfinite.readers.data.opening import FORMATS, open_data
 from stayfinite.readers.data.text_lines import ending, text_file
 from stayfinite.recipes.running.place import choose_device
 from stayfinite.recipes.running.quiet import quiet_transformers
+from stayfinite.recipes.running.records import read_record
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, Scores, score
 from stayfinite.recipes.seq2seq.models import SETTINGS, load_trained
@@ -111,13 +111,8 @@ def load_translator(
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        return {name: value for name, value in record.items() if name in DEFAULTS}
-    except (OSError, ValueError, AttributeError) as error:
-        raise UsageError(f"cannot read {path}: {error}", fix="restore it, or remove it to use defaults") from error
+    record = read_record(path, "restore it, or remove it to use defaults") if path.exists() else {}
+    return {name: value for name, value in record.items() if name in DEFAULTS}
 
 
 TRANSLATION = "translation"
