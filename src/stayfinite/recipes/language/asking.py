@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.language.evaluation import spans_of
+from stayfinite.recipes.language.masking import spans_of
 from stayfinite.recipes.language.trained import read_description
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.seq2seq.models import base_of, fit_vocabulary, is_adapter, load_adapters, load_trained

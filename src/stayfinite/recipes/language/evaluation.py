@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from stayfinite.recipes.language.blocks import Blocks
-from stayfinite.recipes.language.masking import Masking, SpanCorruption
+from stayfinite.recipes.language.masking import Masking, SpanCorruption, spans_of
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import IGNORED, Example, Padding
 from stayfinite.recipes.seq2seq.models import answering
@@ -80,27 +80,6 @@ def evaluate(
     return Evaluation(loss=loss / max(1, count), accuracy=hits / max(1, count), tokens=int(count))
 
 
-def spans_of(written: Iterable[int], sentinels: Sequence[int], ends: Iterable[int]) -> dict[int, list[int]]:
-    """Tokens written for each sentinel; those before the first sentinel count for it.
-
-    Arguments:
-        ends: ids that end the text, including padding.
-    """
-    marks, over = set(sentinels), set(ends)
-    spans: dict[int, list[int]] = {}
-    current = spans.setdefault(sentinels[0], []) if sentinels else []
-    for place, token in enumerate(written):
-        if token in over:
-            if place == 0:
-                continue  # a decoder starts with padding
-            break
-        if token in marks:
-            current = spans.setdefault(token, [])
-        else:
-            current.append(token)
-    return spans
-
-
 def fill_in(
     model: Any,
     tokenizer: Any,
@@ -127,9 +106,12 @@ def _shown(tokenizer: Any, masking: Masking, example: Example, written: list[int
     def words(tokens: Sequence[int]) -> str:
         return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
+    def held_against(tokens: Sequence[int], meant: Sequence[int]) -> str:
+        said, wanted = words(tokens), words(meant)
+        return f"[{said if said == wanted else f'{said}, not {wanted}'}]"
+
     if not isinstance(masking, SpanCorruption):
-        said, wanted = words(written), words(example.target)
-        return f"{words(example.source)} [{said if said == wanted else f'{said}, not {wanted}'}]"
+        return f"{words(example.source)} {held_against(written, example.target)}"
     ends = (masking.end, tokenizer.pad_token_id)
     guessed = spans_of(written, masking.sentinels, ends)
     meant = spans_of(example.target, masking.sentinels, ends)
@@ -140,7 +122,6 @@ def _shown(tokenizer: Any, masking: Masking, example: Example, written: list[int
         if token not in marks:
             run.append(token)
             continue
-        said, wanted = words(guessed.get(token, [])), words(meant.get(token, []))
-        parts += [words(run), f"[{said if said == wanted else f'{said}, not {wanted}'}]"]
+        parts += [words(run), held_against(guessed.get(token, []), meant.get(token, []))]
         run = []
     return " ".join(part for part in [*parts, words(run)] if part)

@@ -59,10 +59,8 @@ def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int
         chain.from_iterable(reading.texts(source) for path in paths for source in sources_of(Path(path))),
         shortest=shortest,
     )
-    return Texts(
-        texts=kept.texts, short=kept.short, repeated=kept.repeated, broken=reading.broken,
-        remarks=tuple(dict.fromkeys(reading.remarks)), formats=dict(reading.formats),
-    )  # fmt: skip
+    remarks = tuple(dict.fromkeys(reading.remarks))
+    return replace(kept, broken=reading.broken, remarks=remarks, formats=dict(reading.formats))
 
 
 class Reading:

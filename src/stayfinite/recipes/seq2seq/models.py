@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import MethodType
@@ -22,26 +22,13 @@ from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import read_record
 from stayfinite.recipes.seq2seq.batching import IGNORED
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """Shape of a T5 built here."""
-
-    d_model: int
-    d_kv: int
-    d_ff: int
-    layers: int
-    decoder_layers: int
-    heads: int
-
-
 SIZES = {
-    "tiny": Size(d_model=128, d_kv=32, d_ff=256, layers=2, decoder_layers=2, heads=4),
-    "small": Size(d_model=384, d_kv=64, d_ff=1024, layers=6, decoder_layers=6, heads=6),
-    "medium": Size(d_model=512, d_kv=64, d_ff=1536, layers=6, decoder_layers=6, heads=8),
-    "large": Size(d_model=768, d_kv=64, d_ff=2048, layers=8, decoder_layers=8, heads=12),
+    "tiny": {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4},
+    "small": {"d_model": 384, "d_kv": 64, "d_ff": 1024, "num_layers": 6, "num_heads": 6},
+    "medium": {"d_model": 512, "d_kv": 64, "d_ff": 1536, "num_layers": 6, "num_heads": 8},
+    "large": {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 8, "num_heads": 12},
 }
-"""Built-in values of `--model`: gated-GELU (T5 1.1) with tied embeddings."""
+"""Built-in values of `--model`, in the words of T5Config: gated-GELU (T5 1.1) with tied embeddings."""
 is_size = partial(is_built_here, SIZES)
 DIRECTORY, HUB = "a directory with config.json and weights", "a hub name (with network)"
 TO_TRAIN = f"{DIRECTORY}, {HUB}, or one of {', '.join(SIZES)}"
@@ -65,16 +52,14 @@ def build_t5(
     """
     from transformers import T5Config, T5ForConditionalGeneration
 
-    shape = SIZES[size]
+    layers = SIZES[size]["num_layers"]
+    shape = SIZES[size] | {
+        "num_layers": encoder_layers or layers, "num_decoder_layers": decoder_layers or layers,
+    }  # fmt: skip
     kind: Any = T5Config  # its annotations omit common config arguments
     config = kind(
         vocab_size=-(-len(tokenizer) // 64) * 64,
-        d_model=shape.d_model,
-        d_kv=shape.d_kv,
-        d_ff=shape.d_ff,
-        num_layers=encoder_layers or shape.layers,
-        num_decoder_layers=decoder_layers or shape.decoder_layers,
-        num_heads=shape.heads,
+        **shape,
         feed_forward_proj="gated-gelu_pytorch_tanh",  # gated-gelu's function, in one kernel
         tie_word_embeddings=True,
         dropout_rate=dropout,

@@ -10,7 +10,7 @@ from typing import Any
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data.column_names import SPLITS_BY, plain
 from stayfinite.inspection.data.headers import WRITTEN, has_header
-from stayfinite.inspection.data.roles import roles_of
+from stayfinite.inspection.data.roles import Roles, roles_of
 from stayfinite.inspection.data.values import as_text
 from stayfinite.readers.data.chunk import Broken, Chunk, Source
 from stayfinite.readers.data.opening import told
@@ -149,11 +149,7 @@ def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, us
     """
     source = _meant(asked.source, table) or (usual.source if usual.source in table else None)
     target = _meant(asked.target, table) or (usual.target if usual.target in table else None)
-    first = {name: values[:500] for name, values in table.items()}
-    try:
-        roles = roles_of(first, source=source, target=target, group=asked.group)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error.message}", fix=error.fix) from error
+    roles = roles_in(path, table, Columns(source=source, target=target, group=asked.group))
     source, target = source or (roles.source[0] if roles.source else None), target or roles.target
     if source is None or target is None or source == target:
         raise UsageError(
@@ -161,6 +157,15 @@ def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, us
             fix=f"--source NAME --target NAME; the columns are {', '.join(table)}",
         )
     return Columns(source=source, target=target, group=_group(path, table, asked))
+
+
+def roles_in(path: Path, table: Mapping[str, list[Any]], named: Columns) -> Roles:
+    """Roles of the columns of a table, by its first rows. Raises UsageError with its path."""
+    first = {name: values[:500] for name, values in table.items()}
+    try:
+        return roles_of(first, source=named.source, target=named.target, group=named.group)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", fix=error.fix) from error
 
 
 def _meant(name: str | None, table: Mapping[str, list[Any]]) -> str | None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from stayfinite.errors import UsageError
-from stayfinite.inspection.data.roles import roles_of
 from stayfinite.inspection.data.values import as_text
 from stayfinite.readers.data.opening import FORMATS, open_data
 from stayfinite.readers.data.text_lines import ending, text_file
@@ -20,7 +19,7 @@ from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, Scores, score
 from stayfinite.recipes.seq2seq.models import SETTINGS, load_trained
 from stayfinite.recipes.seq2seq.normalizing import legible, normalizer
-from stayfinite.recipes.seq2seq.tables import refuse_broken, refuse_without_header
+from stayfinite.recipes.seq2seq.tables import Columns, refuse_broken, refuse_without_header, roles_in
 from stayfinite.recipes.seq2seq.tokenizers import TO_USE, load_tokenizer
 
 DEFAULTS: dict[str, Any] = {
@@ -163,7 +162,7 @@ def read_texts(path: Path, source: str | None, usual: str | None = None) -> Aske
             if source is None:
                 refuse_without_header(opened, chunk.columns, (usual,), "--source NAME")
             named = source or (usual if usual in names else None)
-            chosen = _source(path, {name: values[:500] for name, values in chunk.columns.items()}, named)
+            chosen = _source(path, chunk.columns, named)
         columns = [chunk.columns.get(name, [None] * len(chunk.lines)) for name in names]
         table += [[legible(as_text(value)) for value in row] for row in zip(*columns, strict=True)]
     if not names:
@@ -199,12 +198,9 @@ def _write(asked: Asked, translations: Sequence[str], file: IO[str]) -> None:
         writer.writerow([*(row[at] for at in kept), translation])
 
 
-def _source(path: Path, columns: dict[str, list[object]], named: str | None) -> str:
+def _source(path: Path, columns: Mapping[str, list[Any]], named: str | None) -> str:
     """The column to translate: the named one, or the likeliest."""
-    try:
-        roles = roles_of(columns, source=named, target=None, group=None)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error.message}", fix=error.fix) from error
+    roles = roles_in(path, columns, Columns(source=named))
     found = named or (roles.source[0] if roles.source else None)
     if found is None:
         raise UsageError(

@@ -66,7 +66,12 @@ class Streamed(Generic[Row]):
         Raises:
             UsageError: neither the data size nor the number of steps is known.
         """
-        return batches_of_pass(sum(map(self.size, self.training)), sampled, self.characters, ranks, steps=steps)
+        if self.characters is not None:
+            seen = sum(map(self.size, self.training))
+            return max(1, round(sampled * self.characters / max(1, seen) / ranks))
+        if steps is None:
+            raise UsageError("the hub does not say how large the data is", fix="--max-steps N")
+        return steps
 
     def loaded(self, config: Any, reader: Reader, make: Make, place: Place, say: Say, *, pool: int) -> StreamLoader:
         """The batches of this process.
@@ -154,25 +159,6 @@ def look(
         words=f"{len(files):,} files ({kinds}), {whole / 2**30:.2f} GiB; looked at the beginning of {len(chosen):,} of "
         "them",
     )
-
-
-def batches_of_pass(sampled: int, batches: float, characters: int | None, ranks: int, *, steps: int | None) -> int:
-    """Estimated batches per rank and pass over all files.
-
-    Arguments:
-        sampled: characters of the training sample.
-        batches: made from them.
-        characters: of all files.
-        steps: requested number.
-
-    Raises:
-        UsageError: neither the size nor the number of steps is known.
-    """
-    if characters is not None:
-        return max(1, round(batches * characters / max(1, sampled) / ranks))
-    if steps is None:
-        raise UsageError("the hub does not say how large the data is", fix="--max-steps N")
-    return steps
 
 
 MOST = 3
