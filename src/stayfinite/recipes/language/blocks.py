@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -110,19 +111,19 @@ SPREAD = 64
 """Batches sorted by length together; more means less padding and less randomness."""
 
 
+@dataclass(eq=False)
 class MaskedBlocks(Dataset[Example]):
     """Blocks with a mask that depends on the seed."""
 
-    def __init__(self, blocks: Blocks, masking: Masking) -> None:
-        self._blocks = blocks
-        self._masking = masking
+    blocks: Blocks
+    masking: Masking
 
     def __len__(self) -> int:
-        return len(self._blocks)
+        return len(self.blocks)
 
     def __getitem__(self, item: Item) -> Example:
         number, seed = item
-        row = self._masking(self._blocks[number], seed)
+        row = self.masking(self.blocks[number], seed)
         return row.unlabelled if isinstance(number, Spare) else row
 
 

@@ -63,6 +63,7 @@ def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int
     return replace(kept, broken=reading.broken, remarks=remarks, formats=dict(reading.formats))
 
 
+@dataclass
 class Reading:
     """Reads texts of several files and records what it notices.
 
@@ -71,14 +72,13 @@ class Reading:
         tell: called for every unreadable row, instead of recording a remark.
     """
 
-    def __init__(self, column: str | None, tell: Callable[[Path, Broken], None] | None = None) -> None:
-        self._column = column
-        self._tell = tell
-        self.broken = 0
-        self.done = 0
-        """Bytes read of the current file."""
-        self.remarks: list[str] = []
-        self.formats: Counter[str] = Counter()
+    column: str | None
+    tell: Callable[[Path, Broken], None] | None = None
+    broken: int = field(default=0, init=False)
+    done: int = field(default=0, init=False)
+    """Bytes read of the current file."""
+    remarks: list[str] = field(default_factory=list, init=False)
+    formats: Counter[str] = field(default_factory=Counter, init=False)
 
     def texts(self, source: Source) -> Iterator[Any]:
         """All texts of a file."""
@@ -86,7 +86,7 @@ class Reading:
         for chunk in source.chunks():
             self.broken += len(chunk.broken)
             self.done = chunk.done
-            if self._tell is None:
+            if self.tell is None:
                 _refuse_cut(chunk)
                 self.remarks += [f"{chunk.path}:{each.line}: {each.why}" for each in chunk.broken[:3]]
             if chunk.lines:
@@ -94,19 +94,19 @@ class Reading:
                 yield from self._of(chunk, source, first=not rows)
                 rows += len(chunk.lines)
             # After the valid rows before it.
-            if self._tell is not None:
+            if self.tell is not None:
                 for each in chunk.broken:
-                    self._tell(chunk.path, each)
+                    self.tell(chunk.path, each)
         self.formats[format_] += rows
         self.remarks += [*source.remarks, *filter(None, [source.encoding])]
 
     def _of(self, chunk: Chunk, source: Source, *, first: bool) -> Iterator[Any]:
-        shape = shape_of(chunk.columns) if self._column is None else None
+        shape = shape_of(chunk.columns) if self.column is None else None
         if shape is not None and (shape.chat or shape.name == "Alpaca rows"):
             yield from _whole(shape, chunk)
             return
-        named = _column(chunk, source, self._column)
-        if first and self._column is None and not _is_name(named, source):
+        named = _column(chunk, source, self.column)
+        if first and self.column is None and not _is_name(named, source):
             self.remarks.append(f"{chunk.path}: no header: the first row is read as text")
             yield named
         yield from chunk.columns[named]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -165,6 +165,7 @@ MOST = 3
 """Skipped rows reported per file."""
 
 
+@dataclass
 class PassedOver:
     """Reports the first skipped rows of a file.
 
@@ -172,9 +173,8 @@ class PassedOver:
         tell: whether this process reports; among its workers only the first does.
     """
 
-    def __init__(self, *, tell: bool = True) -> None:
-        self._tell = tell
-        self._told = 0
+    tell: bool = True
+    _told: int = field(default=0, init=False)
 
     def __call__(self, path: Path, place: Broken) -> None:
         """Skip a broken row. Raises LoaderFailed if nothing after it can be read."""
@@ -183,7 +183,7 @@ class PassedOver:
 
     def row(self, words: str) -> None:
         worker = get_worker_info()
-        if self._tell and self._told < MOST and (worker is None or worker.id == 0):
+        if self.tell and self._told < MOST and (worker is None or worker.id == 0):
             self._told += 1
             sys.stderr.write(f"{words}: row skipped\n")
 

@@ -29,6 +29,7 @@ class Row(NamedTuple):
     value: Any
 
 
+@dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of an epoch: files in a new order, rows of a file in stored order.
 
@@ -37,24 +38,23 @@ class Rows:
         seed: of the file order.
     """
 
-    def __init__(self, files: Sequence[Source], reader: Reader, *, seed: int = 0) -> None:
-        self._files = files
-        self._reader = reader
-        self._seed = seed
+    files: Sequence[Source]
+    reader: Reader
+    seed: int = 0
 
     def read(self, epoch: int, file: int = 0, row: int = 0) -> Iterator[Row]:
         """Rows of an epoch from this position. Raises LoaderFailed if a file is missing, truncated or damaged."""
-        order = list(range(len(self._files)))
-        random.Random(f"files {self._seed} {epoch}").shuffle(order)
+        order = list(range(len(self.files)))
+        random.Random(f"files {self.seed} {epoch}").shuffle(order)
         for number in range(file, len(order)):
-            source = self._files[order[number]]
+            source = self.files[order[number]]
             first = row if number == file else 0
             for at, value in enumerate(islice(self._of(source), first, None), first):
                 yield Row(number, at, value)
 
     def _of(self, source: Source) -> Iterator[Any]:
         try:
-            yield from self._reader(source)
+            yield from self.reader(source)
         except LoaderFailed:
             raise
         except FileNotFoundError:
