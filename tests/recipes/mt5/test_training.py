@@ -14,8 +14,8 @@ import tiny_language
 from child_processes import finish
 from stayfinite.errors import NotReady, TrainingDiverged, UsageError
 from stayfinite.recipes import mt5
-from stayfinite.recipes.language.asking import Author, find_model
 from stayfinite.recipes.language.evaluation import Evaluation
+from stayfinite.recipes.language.trained import Author, find_model
 from stayfinite.recipes.settings import read_settings
 from tiny_language import settings, write_texts
 
