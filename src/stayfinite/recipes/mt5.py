@@ -22,7 +22,6 @@ import tyro
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from stayfinite.core.policy import Policy
 from stayfinite.errors import UsageError
 from stayfinite.recipes.language.blocks import Blocks, MaskedBlocks, Packing, SeededBatches, blocks_for
 from stayfinite.recipes.language.evaluation import evaluate, fill_in, validation_examples
@@ -256,10 +255,7 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     team = launch.team(model, optimizer)
-    policy = Policy(
-        precision=precision, checkpoint_steps=config.checkpoint_steps or min(500, an_epoch),
-        keep_checkpoints=config.keep_checkpoints,
-    )  # fmt: skip
+    policy = launch.policy(precision, min(500, an_epoch))
     eval_steps = config.eval_steps or (an_epoch if stream is None else min(an_epoch, STREAM_EVAL_STEPS))
     about = {"objective": config.objective, "block_size": config.block_size}
     save = partial(save_trained, model, tokenizer, about)

@@ -7,9 +7,8 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.running.processes import Place
@@ -144,36 +143,29 @@ def alone(output: Path, place: Place) -> Iterator[None]:
     Raises:
         UsageError: another process holds it; on every rank.
     """
-    held: list[IO[str]] = []
-    place.by_first(lambda: held.extend(_hold(output)))
-    try:
+    with ExitStack() as held:
+        place.by_first(lambda: _hold(output, held))
         yield
-    finally:
-        for file in held:
-            file.close()
 
 
-def _hold(output: Path) -> list[IO[str]]:
+def _hold(output: Path, held: ExitStack) -> None:
     try:
         import fcntl
     except ImportError:  # Windows
-        return []
+        return
     output.mkdir(parents=True, exist_ok=True)
-    file = (output / LOCK).open("a+", encoding="utf-8")
+    file = held.enter_context((output / LOCK).open("a+", encoding="utf-8"))
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
         other = file.read().strip()
-        file.close()
         raise UsageError(
             f"another process is training in {output}" + (f": {other}" if other else ""),
             fix="wait until it ends, stop it, or choose another --output-dir",
         ) from None
     except OSError:  # a file system without locks
-        file.close()
-        return []
+        return
     file.truncate(0)
     file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
     file.flush()
-    return [file]

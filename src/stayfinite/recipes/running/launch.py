@@ -121,7 +121,7 @@ class Launch:
         Arguments:
             an_epoch: steps.
         """
-        config, minutes = self.config, self.config.minutes
+        config, minutes = self.config, getattr(self.config, "minutes", None)
         return Policy(
             precision=precision, checkpoint_steps=config.checkpoint_steps or (an_epoch if minutes is None else None),
             checkpoint_minutes=None if minutes is None else max(0.2, minutes / 20),

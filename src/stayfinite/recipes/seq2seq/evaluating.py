@@ -74,20 +74,16 @@ class Evaluation:
         pairs: Sequence[Pair],
         *,
         beams: int,
-        autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
-        place: Place | None = None,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        place: Place,
     ) -> tuple[Scores, list[str]]:
-        """Scores and translations. Ranks share the pairs, and all get the whole.
-
-        Arguments:
-            place: of this process; None for a single one.
-        """
+        """Scores and translations. Ranks share the pairs, and all get the whole."""
 
         def work(sources: list[str]) -> list[str]:
             return self.translate(model, sources, beams=beams, autocast=autocast)
 
         sources = [pair.source for pair in pairs]
-        translations = work(sources) if place is None else place.shared_out(sources, work, size=len)
+        translations = place.shared_out(sources, work, size=len)
         return score(translations, [pair.target for pair in pairs]), translations
 
 
