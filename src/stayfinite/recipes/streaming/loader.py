@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,7 +17,6 @@ AHEAD = 4
 """Batches prefetched per worker."""
 
 
-@dataclass(eq=False)
 class StreamLoader:
     """Batches of one rank. Each row of the stream goes to one worker of one rank.
 
@@ -32,22 +30,29 @@ class StreamLoader:
         say: told when rows repeat.
     """
 
-    stream: Stream
-    data: str = ""
-    rank: int = 0
-    ranks: int = 1
-    workers: int = 0
-    pin: bool = False
-    say: Callable[[str], None] = lambda _: None
-    _turn: int = field(default=0, init=False)
-    """The stripe of this rank that gives the next batch."""
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        *,
+        data: str = "",
+        rank: int = 0,
+        ranks: int = 1,
+        workers: int = 0,
+        pin: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._stream = stream
+        self._data = data
+        self._rank, self._ranks, self._workers = rank, ranks, workers
+        self._pin = pin
+        self._say = say
         self._spots = [Spot()] * self._shares
+        self._turn = 0
+        """The stripe of this rank that gives the next batch."""
 
     @property
     def _shares(self) -> int:
-        return max(1, self.workers)
+        return max(1, self._workers)
 
     def __iter__(self) -> Iterator[Any]:
         epoch = self._spots[0].epoch
@@ -57,9 +62,9 @@ class StreamLoader:
         """Position of this rank after the last batch."""
         return {
             "version": VERSION,
-            "data": self.data,
-            "rank": self.rank,
-            "ranks": self.ranks,
+            "data": self._data,
+            "rank": self._rank,
+            "ranks": self._ranks,
             "workers": self._shares,
             "turn": self._turn,
             "spots": [list(spot) for spot in self._spots],
@@ -78,8 +83,8 @@ class StreamLoader:
         try:
             spots = [[Spot.of(numbers) for numbers in state["spots"]] for state in states]
             shares = {(int(state["ranks"]), int(state["workers"])) for state in states}
-            own = next((at for at, state in enumerate(states) if int(state["rank"]) == self.rank), None)
-            other = any(state["data"] != self.data for state in states)
+            own = next((at for at, state in enumerate(states) if int(state["rank"]) == self._rank), None)
+            other = any(state["data"] != self._data for state in states)
             turns = [int(state["turn"]) for state in states]
             if any(state["version"] != VERSION for state in states) or not all(spots) or len(shares) != 1:
                 raise ValueError("from another version, or from several runs")
@@ -93,14 +98,14 @@ class StreamLoader:
                 fix="restore the files, or start over with another --output-dir",
             )
         ((ranks, workers),) = shares
-        if (ranks, workers) == (self.ranks, self._shares) and own is not None:
+        if (ranks, workers) == (self._ranks, self._shares) and own is not None:
             self._spots, self._turn = spots[own], turns[own]
             return
         begins = lowest([spot for each in spots for spot in each])
         self._spots, self._turn = [begins] * self._shares, 0
-        most = self.stream.bounds.rows
-        self.say(
-            f"the run had {ranks} ranks x {workers} readers, now {self.ranks} x {self._shares}: resuming at window "
+        most = self._stream.bounds.rows
+        self._say(
+            f"the run had {ranks} ranks x {workers} readers, now {self._ranks} x {self._shares}: resuming at window "
             f"{begins.window} of epoch {begins.epoch}. No row is lost; up to {most:,} rows per window repeat"
         )
 
@@ -113,41 +118,41 @@ class StreamLoader:
             yield batch
         if fresh and not given:
             raise LoaderFailed(
-                f"rank {self.rank} of {self.ranks} has no batch in epoch {epoch}: too few rows for {self.ranks} "
+                f"rank {self._rank} of {self._ranks} has no batch in epoch {epoch}: too few rows for {self._ranks} "
                 f"ranks x {self._shares} readers",
                 code="no-rows", fix="use fewer ranks, fewer --workers, or more data",
             )  # fmt: skip
         self._spots, self._turn = [Spot(epoch + 1)] * self._shares, 0
 
     def _source(self) -> Iterator[Any]:
-        count = self.ranks * self._shares
-        stripes = [Stripe(self.rank * self._shares + share, count) for share in range(self._shares)]
+        count = self._ranks * self._shares
+        stripes = [Stripe(self._rank * self._shares + share, count) for share in range(self._shares)]
         # Start with the reader whose turn it is: torch polls its workers in order.
         order = [(self._turn + number) % self._shares for number in range(self._shares)]
-        items = _Items(self.stream, [(share, stripes[share], self._spots[share]) for share in order])
-        if not self.workers:
+        items = _Items(self._stream, [(share, stripes[share], self._spots[share]) for share in order])
+        if not self._workers:
             return iter(items)
         return iter(
             DataLoader(
-                items, batch_size=None, num_workers=self.workers, prefetch_factor=AHEAD, pin_memory=self.pin,
+                items, batch_size=None, num_workers=self._workers, prefetch_factor=AHEAD, pin_memory=self._pin,
                 worker_init_fn=_begin, collate_fn=_as_it_is,
                 generator=torch.Generator(),  # draw nothing from the global generator
             )
         )  # fmt: skip
 
 
-@dataclass(eq=False)
 class _Items(IterableDataset[Any]):
     """One worker's data: share, position after the batch, batch."""
 
-    stream: Stream
-    shares: list[tuple[int, Stripe, Spot]]
+    def __init__(self, stream: Stream, shares: list[tuple[int, Stripe, Spot]]) -> None:
+        self._stream = stream
+        self._shares = shares
 
     def __iter__(self) -> Iterator[Any]:
         info = get_worker_info()
-        share, stripe, start = self.shares[0 if info is None else info.id]
+        share, stripe, start = self._shares[0 if info is None else info.id]
         try:
-            for spot, batch in self.stream.batches(stripe, start):
+            for spot, batch in self._stream.batches(stripe, start):
                 yield share, tuple(spot), batch
         except LoaderFailed as error:
             # As plain data: an exception from a worker carries its whole traceback.
