@@ -131,8 +131,9 @@ def trained_once(texts: Sequence[str], directory: Path, config: Any, place: Plac
     """
     wanted = place.first and (anew or not has_tokenizer(directory))
     train = partial(train_sentencepiece, texts, directory, config.vocab_size, seed=config.seed)
-    trained = place.together(lambda: train() if wanted else None)
-    return load_tokenizer(str(directory)) if trained is None else trained
+    place.together(lambda: train() if wanted else None)
+    # Together: rank 0 soon writes this directory again, while another rank may still be reading it.
+    return place.together(lambda: load_tokenizer(str(directory)))
 
 
 def sentinel_ids(tokenizer: Any) -> list[int]:
