@@ -113,8 +113,7 @@ def read_all(place: Path) -> dict[str, Any]:
     """Read all rows once."""
     from stayfinite.recipes.language.streaming import TextReader, text_files
     from stayfinite.recipes.streaming.loader import StreamLoader
-    from stayfinite.recipes.streaming.rows import Rows
-    from stayfinite.recipes.streaming.stream import Stream
+    from stayfinite.recipes.streaming.stream import Rows, Stream
 
     rows = Rows(text_files([str(place / "corpus")]), TextReader())
     stream = Stream(rows=rows, make=lambda texts, _: [sum(map(len, texts))], pool=512)

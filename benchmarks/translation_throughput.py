@@ -43,10 +43,8 @@ from stayfinite.recipes.running.loop import grouped
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.recording import RecordedLoss
-from stayfinite.recipes.seq2seq.batching import MULTIPLE, Example, Padding, labels_in, tokens_in
-from stayfinite.recipes.seq2seq.loading import loading_of
-from stayfinite.recipes.seq2seq.losses import loss_of
-from stayfinite.recipes.seq2seq.models import SIZES, build_t5
+from stayfinite.recipes.seq2seq.batching import MULTIPLE, Example, Padding, labels_in, loading_of, tokens_in
+from stayfinite.recipes.seq2seq.models import SIZES, build_t5, loss_of
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
 
 LANES = ("stayfinite", "Seq2SeqTrainer", "Seq2SeqTrainer, by length")

@@ -56,9 +56,8 @@ def _run(settings: Evaluate) -> int:
     if not settings.data:
         raise UsageError("no data to score", fix="stayfinite evaluate MODEL pairs.csv, or valid.src valid.tgt")
     from stayfinite.recipes.seq2seq.pairs import read_pairs, to_score
-    from stayfinite.recipes.seq2seq.predictions import Asked, write_table
     from stayfinite.recipes.seq2seq.tables import Columns
-    from stayfinite.recipes.seq2seq.translating import find_model, load_translator
+    from stayfinite.recipes.seq2seq.translating import Asked, find_model, load_translator, write_table
     from stayfinite.recipes.settings import require
     from stayfinite.report.progress import counting_progress
 

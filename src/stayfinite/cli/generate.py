@@ -147,7 +147,7 @@ def _prompts(settings: Generate) -> list[str]:
 
 
 def _answers(settings: Generate, prompts: Sequence[str], options: dict[str, Any]) -> list[Any]:
-    from stayfinite.recipes.language.asking import Author, find_model
+    from stayfinite.recipes.language.trained import Author, find_model
     from stayfinite.recipes.running.place import choose_device
 
     author = Author(

@@ -56,8 +56,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(settings: Translate) -> int:
-    from stayfinite.recipes.seq2seq.predictions import read_texts, write_table
-    from stayfinite.recipes.seq2seq.translating import find_model, load_translator
+    from stayfinite.recipes.seq2seq.translating import find_model, load_translator, read_texts, write_table
     from stayfinite.recipes.settings import require
     from stayfinite.report.progress import counting_progress
 

@@ -20,18 +20,16 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from torch import Tensor
+from torch.utils.data import DataLoader
 
-from stayfinite.core.policy import Policy
-from stayfinite.recipes.language.blocks import Packing, blocks_for
-from stayfinite.recipes.language.corpus import corpus
-from stayfinite.recipes.language.evaluation import evaluate, validation_examples
-from stayfinite.recipes.language.filling import fill_in
+from stayfinite.errors import UsageError
+from stayfinite.recipes.language.blocks import Blocks, MaskedBlocks, Packing, SeededBatches, blocks_for
+from stayfinite.recipes.language.evaluation import evaluate, fill_in, validation_examples
 from stayfinite.recipes.language.masking import Objective, masking_for, rows_in_words
-from stayfinite.recipes.language.order import SeededBatches, loader_of
 from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.streaming import streamed_corpus, text_files
-from stayfinite.recipes.language.trained import Result, rebuild, recorded_result, result_of, save_trained
-from stayfinite.recipes.language.vocabulary import vocabulary
+from stayfinite.recipes.language.texts import corpus
+from stayfinite.recipes.language.trained import Result, recorded_result, result_of, save_trained
 from stayfinite.recipes.running.directories import keep_checkpoints_in, remove_checkpoints
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
@@ -45,12 +43,19 @@ from stayfinite.recipes.running.records import finished_result, read_launch, set
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
-from stayfinite.recipes.seq2seq.adapters import add_adapters
 from stayfinite.recipes.seq2seq.batching import Padding, labels_in, tokens_in
-from stayfinite.recipes.seq2seq.losses import loss_of
-from stayfinite.recipes.seq2seq.models import build_t5, compute_twice, fit_vocabulary, is_size, load_seq2seq
-from stayfinite.recipes.seq2seq.tokenizers import check_ids
-from stayfinite.recipes.seq2seq.trained import keep_shape
+from stayfinite.recipes.seq2seq.models import (
+    add_adapters,
+    build_t5,
+    compute_twice,
+    fit_vocabulary,
+    is_size,
+    keep_shape,
+    load_seq2seq,
+    loss_of,
+    rebuild,
+)
+from stayfinite.recipes.seq2seq.tokenizers import check_ids, has_tokenizer, load_tokenizer, trained_once
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.streaming.choosing import given, streams
 from stayfinite.recipes.streaming.loading import steps_in_words
@@ -198,29 +203,22 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     stream = None
     if streams(config.stream, files):
         stream = place.together(lambda: streamed_corpus(config, files, output if launch.resuming else None, say))
-    training, validation = (stream.training, stream.validation) if stream is not None else place.together(
-        lambda: corpus(
-            config.data, config.val, column=config.text_column, shortest=config.min_characters,
-            share=config.val_share, say=say,
-        )
-    )  # fmt: skip
+    read = (lambda: corpus(config, say)) if stream is None else lambda: (stream.training, stream.validation)
+    training, validation = place.together(read)
     place.require_alike("texts", [*training, *validation])
 
     # -- tokenizer and model: what may fail to load first, before anything is written ---------------------------------
     loaded = _loaded(config, place)
-    tokenizer = vocabulary(
-        config.model_name, training, output / "tokenizer", given=config.tokenizer_dir, size=config.vocab_size,
-        seed=config.seed, cache_dir=config.cache_dir, place=place,
-    )  # fmt: skip
+    tokenizer = _tokenizer(config, training, output / "tokenizer", place)
     masking = masking_for(config.objective, tokenizer, density=config.noise_density, mean_span=config.mean_span_length)
     model = _model(config, loaded, tokenizer, say).to(place.device)
     refuse_unsplittable(model, place.tensor)
     if place.first:
         keep_shape(model, tokenizer, output)
-    in_blocks = partial(blocks_for, tokenizer=tokenizer, size=config.block_size, packing=config.pack, say=say)
-    blocks = in_blocks(training, name="training" if stream is None else "a training sample")
+    blocks = _blocks(config, training, tokenizer, "training" if stream is None else "a training sample", say)
     padding = Padding(pad=tokenizer.pad_token_id)
-    asked = validation_examples(in_blocks(validation, name="validation"), masking, config.eval_blocks)
+    held = _blocks(config, validation, tokenizer, "validation", say)
+    asked = validation_examples(held, masking, config.eval_blocks)
 
     # -- batches, optimizer, schedule --------------------------------------------------------------------------------
     loader: Any
@@ -231,7 +229,8 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     else:
         refuse_idle(len(blocks), whole_batch, place.row_ranks)
         order = SeededBatches(blocks.lengths, whole_batch, seed=config.seed, rank=place.row_rank, ranks=place.row_ranks)
-        loader = loader_of(blocks, masking, padding, order, pin=place.device.type == "cuda")
+        rows_of = MaskedBlocks(blocks, masking)
+        loader = DataLoader(rows_of, batch_sampler=order, collate_fn=padding, pin_memory=place.device.type == "cuda")
         batches = len(loader)
     an_epoch = steps_of(batches, config.gradient_accumulation_steps, 1)
     steps = min(an_epoch * config.epochs, config.max_steps or an_epoch * config.epochs)
@@ -256,12 +255,10 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
 
     # -- the loop ----------------------------------------------------------------------------------------------------
     team = launch.team(model, optimizer)
-    policy = Policy(
-        precision=precision, checkpoint_steps=config.checkpoint_steps or min(500, an_epoch),
-        keep_checkpoints=config.keep_checkpoints,
-    )  # fmt: skip
+    policy = launch.policy(precision, min(500, an_epoch))
     eval_steps = config.eval_steps or (an_epoch if stream is None else min(an_epoch, STREAM_EVAL_STEPS))
-    save = _saver(model, tokenizer, config)
+    about = {"objective": config.objective, "block_size": config.block_size}
+    save = partial(save_trained, model, tokenizer, about)
     with guarded(
         launch, team, optimizer, scheduler, scaler, forward=loss_of(team.trained), metric="loss", lowest=True,
         describe=rows_in_words(tokenizer, masking), policy=policy, steps=steps, max_norm=config.max_grad_norm,
@@ -308,9 +305,11 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
 def build(run_dir: str | Path) -> tuple[Any, Callable[[Any], Tensor]]:
     """Model and forward pass of a run, for ``stayfinite replay``; the weights come from the incident."""
     config: Mt5 = settings_of(Mt5, read_launch(run_dir, "mt5"))
-    model = rebuild(
-        Path(run_dir), eight_bit=config.model_name if config.load_in_8bit else None, cache_dir=config.cache_dir
-    )
+    if config.load_in_8bit:  # frozen, so its weights are not in the incident
+        model = load_seq2seq(config.model_name, cache_dir=config.cache_dir, eight_bit=True)
+        fit_vocabulary(model, load_tokenizer(str(Path(run_dir) / "tokenizer")))
+    else:
+        model = rebuild(Path(run_dir))
     if rank := _rank(config):
         model = _adapted(config, model, rank)
     plan_again(model, Path(run_dir))
@@ -337,6 +336,15 @@ def _loaded(config: Mt5, place: Place) -> Any:
     return load_seq2seq(config.model_name, cache_dir=config.cache_dir, eight_bit=config.load_in_8bit, device=device)
 
 
+def _tokenizer(config: Mt5, texts: Sequence[str], own: Path, place: Place) -> Any:
+    """The tokenizer: the run's own, the given one, the model's, or one trained on the texts."""
+    kept = place.from_first(has_tokenizer(own))  # asked once: rank 0 may write it meanwhile
+    chosen = own if kept or config.tokenizer_dir is None else Path(config.tokenizer_dir)
+    if chosen == own and not kept and not is_size(config.model_name):
+        return load_tokenizer(config.model_name, cache_dir=config.cache_dir)
+    return trained_once(texts, chosen, config, place)
+
+
 def _model(config: Mt5, loaded: Any, tokenizer: Any, say: Say) -> Any:
     model = build_t5(config.model_name, tokenizer, dropout=config.dropout) if loaded is None else loaded
     added = fit_vocabulary(model, tokenizer, shrink=config.tokenizer_dir is not None)
@@ -346,6 +354,14 @@ def _model(config: Mt5, loaded: Any, tokenizer: Any, say: Say) -> Any:
     if config.gradient_checkpointing:
         compute_twice(model)
     return (_adapted(config, model, _rank(config)) if _rank(config) else model).train()
+
+
+def _blocks(config: Mt5, texts: Sequence[str], tokenizer: Any, name: str, say: Say) -> Blocks:
+    found = blocks_for(texts, tokenizer, config.block_size, config.pack)
+    if not len(found):
+        raise UsageError(f"{name}: every text has fewer than two tokens: nothing to predict", fix="check the data")
+    say(f"{name}: {len(found):,} blocks of up to {config.block_size} tokens, {found.tokens:,} tokens in total")
+    return found
 
 
 def _adapted(config: Mt5, model: Any, rank: int) -> Any:
@@ -367,9 +383,3 @@ def _learning_rate(config: Mt5) -> tuple[float, bool]:
 def _loggers(config: Mt5) -> list[Logger]:
     short: list[tuple[bool, Logger]] = [(config.wandb, "wandb"), (config.tensorboard, "tensorboard")]
     return [*config.log_to, *(name for on, name in short if on)]
-
-
-def _saver(model: Any, tokenizer: Any, config: Mt5) -> Callable[[Path], None]:
-    return lambda into: save_trained(
-        model, tokenizer, {"objective": config.objective, "block_size": config.block_size}, into
-    )

@@ -34,10 +34,9 @@ def read_settings(
     """
     path, flags = _config_of(list(arguments))
     given = [] if path is None else list(_as_flags(kind, _mapping(path), path))
-    _refuse_wrong_kinds(kind, flags)
-    asked_for = [*given, *flags]
+    _check_values(kind, flags)
     about = f"{_paragraphs(kind.__doc__ or '')}\n\n{HINT}"
-    ask = partial(parsed, kind, asked_for, prog, description=about)
+    ask = partial(parsed, kind, [*given, *flags], prog, description=about)
     try:
         asked = ask(console_outputs=is_first())
     except SystemExit:
@@ -66,15 +65,14 @@ def _paragraphs(text: str) -> str:
     return "\n\n".join(" ".join(each.split()) for each in text.strip().split("\n\n"))
 
 
-def _refuse_wrong_kinds(kind: type[Any], flags: Sequence[str]) -> None:
-    """Raise UsageError for a value of the wrong kind."""
+def _check_values(kind: type[Any], flags: Sequence[str]) -> None:
+    """Raise UsageError for a value of the wrong kind; unknown flags are left to tyro."""
     names, hints = names_of(kind), get_type_hints(kind)
     name, typed = None, ""
     for word in flags:
         flag, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
         if flag:
-            key, typed = flag[2:].replace("-", "_"), flag
-            name = names.get(key)
+            typed, name = flag, names.get(flag[2:].replace("-", "_"))
         if name is not None and (equals or not flag):
             if hints[name] is not bool and (words := expected(hints[name], value)):
                 raise UsageError(f"{typed} {value}: expected {words}", fix=_leave_out(kind, name, typed))
@@ -209,16 +207,21 @@ def require(
     Raises:
         UsageError: out of range or not finite.
     """
-    for name in above_zero:
-        _refuse(config, name, "above 0", partial(lt, 0))
-    if hasattr(config, "seed"):
-        _refuse(config, "seed", "below 2**63", partial(gt, 2**63))
-    for least, names in at_least.items():
+    limits: list[tuple[Sequence[str], str, Callable[[float], bool]]] = [
+        (above_zero, "above 0", partial(lt, 0)),
+        (("seed",) if hasattr(config, "seed") else (), "below 2**63", partial(gt, 2**63)),
+        *((names, f"of at least {least}", partial(le, least)) for least, names in at_least.items()),
+        *((names, *SHARES[ends]) for ends, names in shares.items()),
+    ]
+    for names, words, holds in limits:
         for name in names:
-            _refuse(config, name, f"of at least {least}", partial(le, least))
-    for ends, names in shares.items():
-        for name in names:
-            _refuse(config, name, *SHARES[ends])
+            value = getattr(config, name)
+            # An int is always finite, even if too large for a float.
+            fits = value is None or ((isinstance(value, int) or math.isfinite(value)) and holds(value))
+            if not fits:
+                raise UsageError(
+                    f"{_flag(name)} {value}: expected a number {words}", fix=_leave_out(type(config), name)
+                )
 
 
 USUAL: Mapping[int, Sequence[str]] = {
@@ -239,9 +242,3 @@ def require_usual(config: Any) -> None:
     require(config, above_zero=rates, at_least=shared)
 
 
-def _refuse(config: Any, name: str, words: str, holds: Callable[[float], bool]) -> None:
-    value = getattr(config, name)
-    # An int is always finite, even if too large for a float.
-    if value is None or ((isinstance(value, int) or math.isfinite(value)) and holds(value)):
-        return
-    raise UsageError(f"{_flag(name)} {value}: expected a number {words}", fix=_leave_out(type(config), name))

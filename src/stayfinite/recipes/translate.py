@@ -18,44 +18,41 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from stayfinite.recipes.running.averaging import Average
-from stayfinite.recipes.running.compiling import compile_blocks
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
-from stayfinite.recipes.running.optimizing import optimizer_for, steps_of
+from stayfinite.recipes.running.optimizing import Average, optimizer_for, steps_of
 from stayfinite.recipes.running.options import Large
 from stayfinite.recipes.running.place import PlannedPrecision
 from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
-from stayfinite.recipes.running.recording import RecordedLoss
+from stayfinite.recipes.running.recording import RecordedLoss, compile_blocks
 from stayfinite.recipes.running.records import finished_result, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import schedule_of
-from stayfinite.recipes.seq2seq.batching import labels_in, rows_in_words, tokens_in
-from stayfinite.recipes.seq2seq.encoding import Encoding
-from stayfinite.recipes.seq2seq.evaluating import Evaluation, samples
-from stayfinite.recipes.seq2seq.loading import loading_of
-from stayfinite.recipes.seq2seq.losses import loss_of
+from stayfinite.recipes.seq2seq.batching import labels_in, loading_of, rows_in_words, tokens_in
+from stayfinite.recipes.seq2seq.built_in import Pair
+from stayfinite.recipes.seq2seq.encoding import Encoding, Segmenter
+from stayfinite.recipes.seq2seq.evaluating import Evaluation, Result, samples
 from stayfinite.recipes.seq2seq.models import (
+    TO_TRAIN,
     build_t5,
     compute_twice,
     fit_vocabulary,
     is_size,
+    keep_shape,
     load_seq2seq,
     load_weights,
+    loss_of,
+    rebuild,
+    save_trained,
 )
 from stayfinite.recipes.seq2seq.normalizing import Form
 from stayfinite.recipes.seq2seq.pairs import files_of_pairs, pairs_for
 from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place, refuse_recorded_stream
-from stayfinite.recipes.seq2seq.scores import Result
-from stayfinite.recipes.seq2seq.segmenting import Segmenter
 from stayfinite.recipes.seq2seq.streaming import streamed_pairs
-from stayfinite.recipes.seq2seq.tables import Columns
-from stayfinite.recipes.seq2seq.tokenizers import check_ids
-from stayfinite.recipes.seq2seq.trained import keep_shape, rebuild, save_trained
-from stayfinite.recipes.seq2seq.vocabulary import vocabulary
+from stayfinite.recipes.seq2seq.tokenizers import check_ids, load_tokenizer, trained_once
 from stayfinite.recipes.settings import read_settings
 from stayfinite.recipes.streaming.choosing import given, opened, streams
 from stayfinite.recipes.streaming.loading import steps_in_words
@@ -212,20 +209,12 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
     if streams(config.stream, files):
         refuse_recorded_stream(config)
         stream = place.together(lambda: streamed_pairs(config, files, output if launch.resuming else None, say))
-    training, validation = (stream.training, stream.validation) if stream is not None else place.together(
-        lambda: pairs_for(
-            config.train or None, config.val, Columns.of(config), forms=config.normalise, max_ratio=config.max_ratio,
-            share=config.val_share, say=say,
-        )
-    )  # fmt: skip
+    read = (lambda: pairs_for(config, say)) if stream is None else lambda: (stream.training, stream.validation)
+    training, validation = place.together(read)
     place.require_alike("pairs", [*training, *validation])
 
     # -- tokenizer and model -----------------------------------------------------------------------------------------
-    tokenizer = vocabulary(
-        config.model, training, output / "tokenizer", resuming=launch.resuming, given=config.tokenizer,
-        size=config.vocab_size, prefix=config.prefix, seed=config.seed, cache_dir=config.cache_dir,
-        place=place,
-    )  # fmt: skip
+    tokenizer = _tokenizer(config, training, launch)
     limits = (config.max_source_length, config.max_target_length)
     encode = Encoding(
         tokenizer=tokenizer, prefix=config.prefix, limits=limits, too_long=config.too_long, two_way=config.two_way,
@@ -358,6 +347,20 @@ def _resolved(config: Translate) -> Translate:
     if config.epochs is None and config.minutes is None and config.max_steps is None:
         config = replace(config, epochs=EPOCHS)
     return config
+
+
+def _tokenizer(config: Translate, pairs: Sequence[Pair], launch: Launch) -> Any:
+    """The tokenizer: the run's own if it is resumed, the given one, the model's, or one trained on the pairs."""
+    own = launch.output / "tokenizer"
+    if launch.resuming:
+        return load_tokenizer(str(own))
+    if config.tokenizer is not None:
+        return load_tokenizer(config.tokenizer, cache_dir=config.cache_dir)
+    if not is_size(config.model):
+        fix = f"{TO_TRAIN}; --tokenizer if it has none"
+        return load_tokenizer(config.model, cache_dir=config.cache_dir, fix=fix)
+    texts = [text for pair in pairs for text in (config.prefix + pair.source, pair.target)]
+    return trained_once(texts, own, config, launch.place, anew=True)
 
 
 def _segmenter(config: Translate, tokenizer: Any, output: Path) -> Segmenter | None:

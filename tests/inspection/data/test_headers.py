@@ -10,7 +10,7 @@ from stayfinite.errors import UsageError
 from stayfinite.inspection.data.headers import is_header
 from stayfinite.inspection.data.inspecting import inspect_data
 from stayfinite.recipes.language.texts import read_texts
-from stayfinite.recipes.seq2seq import predictions
+from stayfinite.recipes.seq2seq import translating
 from stayfinite.recipes.seq2seq.pairs import read_pairs
 from stayfinite.recipes.seq2seq.tables import Columns
 
@@ -62,12 +62,12 @@ def test_a_table_without_names_is_refused_and_no_row_is_lost(tmp_path: Path, wid
     with pytest.raises(UsageError, match=r"the first row \('Go\.', 'Va !'.*\) may be a header(?s:.)*add a header"):
         read_pairs([path], Columns())
     with pytest.raises(UsageError, match="may be a header or data"):
-        predictions.read_texts(Path(path), None)
+        translating.read_texts(Path(path), None)
     named = write(
         tmp_path / f"named.{ending}", [("source", "target", "licence")[:width], *(r[:width] for r in ROWS)], between
     )
     assert [(pair.source, pair.target) for pair in read_pairs([named], Columns())] == [row[:2] for row in ROWS]
-    assert predictions.read_texts(Path(named), None).texts == [row[0] for row in ROWS]
+    assert translating.read_texts(Path(named), None).texts == [row[0] for row in ROWS]
 
 
 def test_whoever_names_a_column_says_that_there_are_names(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_whoever_names_a_column_says_that_there_are_names(tmp_path: Path) -> Non
         read_pairs([path], Columns())
     assert len(read_pairs([path], Columns(source="left", target="right"))) == len(ROWS)
     assert len(read_pairs([path], Columns(), usual=Columns(source="left", target="right"))) == len(ROWS)
-    assert len(predictions.read_texts(Path(path), "left").rows) == len(ROWS)
-    assert len(predictions.read_texts(Path(path), None, "left").rows) == len(ROWS)
+    assert len(translating.read_texts(Path(path), "left").rows) == len(ROWS)
+    assert len(translating.read_texts(Path(path), None, "left").rows) == len(ROWS)
 
 
 def test_the_first_text_of_a_table_of_one_column_is_a_text(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from stayfinite.cli import main
 from stayfinite.cli.generate import Generate, options_of
 from stayfinite.errors import UsageError
 from stayfinite.recipes import mt5
-from stayfinite.recipes.language.asking import Author, find_model
+from stayfinite.recipes.language.trained import Author, find_model
 from strict_schemas import strict
 from tiny_language import settings
 

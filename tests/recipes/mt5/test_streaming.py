@@ -25,8 +25,7 @@ from stayfinite.recipes.language.built_in import travel_notes
 from stayfinite.recipes.language.streaming import LONGEST, TextReader, sample_of, text_files
 from stayfinite.recipes.streaming.choosing import streams
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.rows import Rows
-from stayfinite.recipes.streaming.stream import Stream
+from stayfinite.recipes.streaming.stream import Rows, Stream
 from tiny_language import settings
 
 NOTES = travel_notes()[:120]

@@ -14,8 +14,8 @@ import tiny_language
 from child_processes import finish
 from stayfinite.errors import NotReady, TrainingDiverged, UsageError
 from stayfinite.recipes import mt5
-from stayfinite.recipes.language.asking import Author, find_model
 from stayfinite.recipes.language.evaluation import Evaluation
+from stayfinite.recipes.language.trained import Author, find_model
 from stayfinite.recipes.settings import read_settings
 from tiny_language import settings, write_texts
 
@@ -250,13 +250,13 @@ def test_flags_have_their_original_names_and_a_yaml_file_says_the_same(tmp_path)
         "3",
         "--eval-batch-size",
         "4",
-        "--save-steps",
+        "--checkpoint-steps",
         "5",
         "--eval-steps",
         "6",
         "--logging-steps",
         "7",
-        "--save-total-limit",
+        "--keep-checkpoints",
         "8",
         "--learning-rate",
         "9e-5",
@@ -273,7 +273,7 @@ def test_flags_have_their_original_names_and_a_yaml_file_says_the_same(tmp_path)
         "--cache-dir",
         "d",
         "--cleanup-checkpoints",
-        "--mixed-precision",
+        "--precision",
         "bf16",
         "--load-in-8bit",
         "--wandb",

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from stayfinite.recipes.language.vocabulary import vocabulary
+from stayfinite.recipes import mt5
 from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.seq2seq import tokenizers
 
 
 class Late(Place):
@@ -26,5 +27,21 @@ class Late(Place):
 def test_a_rank_that_comes_late_does_what_the_first_did_and_not_what_the_files_say_by_then(model, tmp_path):
     shutil.copytree(model, tmp_path / "tokenizer")
     place = Late(device=torch.device("cpu"), rank=1, count=2)
-    found = vocabulary(str(model), [], tmp_path / "tokenizer", given=None, size=64, seed=0, cache_dir=None, place=place)
+    found = mt5._tokenizer(mt5.Mt5(model_name=str(model)), [], tmp_path / "tokenizer", place)
     assert len(found) >= 200
+
+
+def test_no_rank_goes_on_to_write_the_tokenizer_while_another_reads_it(model, tmp_path, monkeypatch):
+    together = []
+
+    class Watched(Place):
+        def together(self, work: Callable[[], Any]) -> Any:
+            together.append(True)
+            found = work()
+            together.clear()
+            return found
+
+    shutil.copytree(model, tmp_path / "tokenizer")
+    monkeypatch.setattr(tokenizers, "load_tokenizer", lambda _: list(together))
+    place = Watched(device=torch.device("cpu"))
+    assert mt5._tokenizer(mt5.Mt5(model_name=str(model)), [], tmp_path / "tokenizer", place) == [True]

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.alone import alone
+from stayfinite.recipes.running.directories import alone
 from stayfinite.recipes.running.processes import Place
 
 pytest.importorskip("fcntl")

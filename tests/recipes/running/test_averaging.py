@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from stayfinite.recipes.running.averaging import Average
+from stayfinite.recipes.running.optimizing import Average
 
 
 def test_the_average_follows_the_weights_and_forgets_the_first_ones():

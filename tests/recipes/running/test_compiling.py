@@ -5,8 +5,8 @@ import torch
 from torch._dynamo.utils import counters
 from transformers import T5Config, T5ForConditionalGeneration
 
-from stayfinite.recipes.running.compiling import as_written, compile_blocks
-from stayfinite.recipes.seq2seq.losses import loss_of
+from stayfinite.recipes.running.recording import as_written, compile_blocks
+from stayfinite.recipes.seq2seq.models import loss_of
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

@@ -14,7 +14,7 @@ from transformers import T5Config, T5ForConditionalGeneration
 from on_a_gpu import MARKS, each, run_all
 from stayfinite import Guard, Policy
 from stayfinite.recipes.running.recording import RecordedLoss
-from stayfinite.recipes.seq2seq.losses import loss_of
+from stayfinite.recipes.seq2seq.models import loss_of
 
 pytestmark = MARKS
 SHAPES = [(8, 16, 16), (4, 32, 16), (8, 24, 48), (2, 64, 64)]

@@ -14,8 +14,7 @@ from stayfinite.recipes.running.records import write_launch
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.sharing import Examples, Spare, refuse_idle, share_of, weights_in_step
 from stayfinite.recipes.running.timing import Clock, TimedSchedule
-from stayfinite.recipes.seq2seq.batching import IGNORED, Example, LengthBuckets
-from stayfinite.recipes.seq2seq.loading import loading_of
+from stayfinite.recipes.seq2seq.batching import IGNORED, Example, LengthBuckets, loading_of
 
 
 def lengths(count: int) -> list[tuple[int, int]]:

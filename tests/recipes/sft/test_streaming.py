@@ -26,9 +26,7 @@ from stayfinite.recipes.chat.streaming import QuestionReader, streamed_questions
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.sft import Sft, quick, train
 from stayfinite.recipes.streaming.choosing import opened
-from stayfinite.recipes.streaming.rows import Rows
-from stayfinite.recipes.streaming.stream import Spot, Stream
-from stayfinite.recipes.streaming.windows import Bounds, Stripe
+from stayfinite.recipes.streaming.stream import Bounds, Rows, Spot, Stream, Stripe
 
 from .conftest import small
 

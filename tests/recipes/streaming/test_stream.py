@@ -15,9 +15,7 @@ from quick_ones import quick_ones
 from stayfinite.errors import LoaderFailed, StateError
 from stayfinite.readers.data.chunk import Source
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.rows import Row, Rows
-from stayfinite.recipes.streaming.stream import Spot, Stream
-from stayfinite.recipes.streaming.windows import Bounds, Stripe, windows
+from stayfinite.recipes.streaming.stream import Bounds, Row, Rows, Spot, Stream, Stripe, windows
 
 SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=6)
 WINDOW = st.integers(1, 50)

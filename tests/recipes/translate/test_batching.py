@@ -10,9 +10,9 @@ from stayfinite.recipes.seq2seq.batching import (
     LengthBuckets,
     Padding,
     labels_in,
+    loading_of,
     tokens_in,
 )
-from stayfinite.recipes.seq2seq.loading import loading_of
 
 lengths = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=200)
 

@@ -7,9 +7,8 @@ import pytest
 
 from stayfinite.cli import main
 from stayfinite.recipes.seq2seq.pairs import read_pairs
-from stayfinite.recipes.seq2seq.predictions import read_texts, write_table
 from stayfinite.recipes.seq2seq.tables import Columns
-from stayfinite.recipes.seq2seq.translating import find_model, load_translator
+from stayfinite.recipes.seq2seq.translating import find_model, load_translator, read_texts, write_table
 from strict_schemas import strict
 from tiny_translations import byte_model, short_pairs, write_pairs
 

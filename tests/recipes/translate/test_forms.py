@@ -5,10 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import T5Config, T5ForConditionalGeneration
 
-from stayfinite.recipes.seq2seq.batching import IGNORED, Example, Padding, tokens_in
-from stayfinite.recipes.seq2seq.forms import FormBuckets, FormPadding, rung
-from stayfinite.recipes.seq2seq.loading import loading_of
-from stayfinite.recipes.seq2seq.losses import loss_of
+from stayfinite.recipes.seq2seq.batching import (
+    IGNORED,
+    Example,
+    FormBuckets,
+    FormPadding,
+    Padding,
+    loading_of,
+    rung,
+    tokens_in,
+)
+from stayfinite.recipes.seq2seq.models import loss_of
 
 lengths = st.lists(st.tuples(st.integers(1, 90), st.integers(1, 90)), min_size=1, max_size=200)
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.normalizing import normalizer
-from stayfinite.recipes.seq2seq.pairs import clean, pairs_for, read_pairs, split, to_score
+from stayfinite.recipes.seq2seq.pairs import REASONS, clean, pairs_for, read_pairs, split, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
+from stayfinite.recipes.translate import Translate
 
 ROWS = [("a-na", "to"), ("LUGAL", "the king"), ("be-li2", "my lord")]
 plain = normalizer(["nfc", "spaces"])
@@ -69,7 +70,7 @@ def test_sources_that_are_trained_on_and_scored_on_are_counted(tmp_path):
     val = written(tmp_path, "v.csv", "source,target\na-na,to\na-na,towards\nen-na,now\n")
     for files, counted in (((val,), True), ((), False)):
         said = []
-        pairs_for([train], files, Columns(), forms=["nfc"], max_ratio=8.0, share=0.3, say=said.append)
+        pairs_for(Translate(train=(train,), val=files, val_share=0.3), said.append)
         assert any("2 validation sources are in the training data" in line for line in said) is counted
 
 
@@ -143,7 +144,7 @@ def test_what_is_left_out_is_counted():
     pairs = [Pair("a", "b"), Pair(" a ", "b"), Pair("", "b"), Pair("a", " "), Pair("x", "y" * 900), Pair("\udcff", "b")]
     kept = clean(pairs, plain, max_ratio=8)
     assert as_rows(kept.pairs) == [("a", "b")]
-    assert (kept.repeated, kept.empty, kept.uneven, kept.unreadable) == (1, 2, 1, 1)
+    assert [kept.dropped[why] for why in REASONS] == [2, 1, 1, 1]
     assert str(kept) == ("1 pairs (dropped: 2 empty, 1 repeated, 1 with very different lengths, 1 with invalid bytes)")
 
 

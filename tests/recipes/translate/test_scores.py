@@ -4,7 +4,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.seq2seq.scores import Scores, score
+from stayfinite.recipes.seq2seq.evaluating import Scores, score
 
 TRANSLATIONS = [
     "the king gave ten sheep to the temple",

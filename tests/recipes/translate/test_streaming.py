@@ -17,9 +17,9 @@ from safetensors.torch import load_file
 from recipe_job import NEVER, check_went_on, play_recipe
 from stayfinite.errors import LoaderFailed, UsageError
 from stayfinite.recipes.running.processes import Place
+from stayfinite.recipes.seq2seq.batching import loading_of
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.encoding import Encoding
-from stayfinite.recipes.seq2seq.loading import loading_of
 from stayfinite.recipes.seq2seq.pairs import files_of_pairs
 from stayfinite.recipes.seq2seq.streaming import PairReader, streamed_pairs
 from stayfinite.recipes.seq2seq.tables import Columns

@@ -6,10 +6,9 @@ import pytest
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.seq2seq.built_in import store_records
-from stayfinite.recipes.seq2seq.encoding import BACK, Encoding
+from stayfinite.recipes.seq2seq.encoding import BACK, Encoding, Segmenter
 from stayfinite.recipes.seq2seq.models import build_t5
 from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_recorded_stream
-from stayfinite.recipes.seq2seq.segmenting import Segmenter
 from stayfinite.recipes.seq2seq.tokenizers import train_sentencepiece
 from stayfinite.recipes.translate import Translate
 

@@ -16,11 +16,9 @@ from stayfinite.recipes.chat.data import refuse_none
 from stayfinite.recipes.chat.prompts import Example, Padding, Prompting, shared_batches
 from stayfinite.recipes.chat.questions import Columns, Question, key_of, questions_in, read_questions, split
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.streaming.files import require_same_files
+from stayfinite.recipes.streaming.choosing import require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.loading import Say, Streamed, TableReader
-from stayfinite.recipes.streaming.sampling import HELD, look
-from stayfinite.recipes.streaming.telling import PassedOver
+from stayfinite.recipes.streaming.loading import HELD, PassedOver, Say, Streamed, TableReader, look
 
 LONGEST = 100_000
 """Characters of a question that are tokenized: no limit of tokens leaves room for more, and the time grows with it."""

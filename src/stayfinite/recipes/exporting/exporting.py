@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.exporting.bases import base_named, is_public, merged
-from stayfinite.recipes.exporting.card import card
-from stayfinite.recipes.exporting.finding import Found, find
-from stayfinite.recipes.exporting.using import FRAME, generation_of, notes_of, use_of
+from stayfinite.recipes.exporting.card import FRAME, card, generation_of, notes_of, use_of
+from stayfinite.recipes.exporting.finding import ADAPTER, Found, base_named, find, is_public, merged
 from stayfinite.recipes.running.directories import require_room, write_whole
 from stayfinite.recipes.running.quiet import quiet_transformers
 
@@ -76,9 +74,7 @@ def export(
     def save(aside: Path) -> None:
         if joined:
             say("loading the base and merging the adapter")
-            _save_merged(found, aside)
-        else:
-            _copy(found, aside)
+        _write(found, aside, merge=joined)
         notes = notes_of(found, merged=joined)
         (aside / CARD).write_text(card(found, use, notes), encoding="utf-8")
 
@@ -112,34 +108,30 @@ def _require_free(place: Path, found: Found, *, force: bool) -> None:
         )
 
 
-def _copy(found: Found, aside: Path) -> None:
-    """Copy a model that is already in a loadable form, without our own files."""
-    for file in sorted(found.model.iterdir()):
-        if file.is_file() and file.name not in OURS:
-            shutil.copy2(file, aside / file.name)
-    if found.recipe == "mmdit":
-        shutil.copy2(found.model / "mmdit.json", aside / "config.json")
-        return
-    if found.adapted:
-        _name_base(aside / "adapter_config.json", base_named(found))
-    if found.recipe == "compare":
-        return
-    before, after = _tokenizer(found.model), _tokenizer(aside)
-    _frame(after, aside, found)
-    _require_same_tokens(before, _tokenizer(aside))
-    _write_generation(found, aside, after)
-
-
-def _save_merged(found: Found, aside: Path) -> None:
-    model, tokenizer = merged(found)
-    with quiet_transformers():
-        model.save_pretrained(str(aside))
-        tokenizer.save_pretrained(str(aside))
-    if found.recipe == "compare":
-        return
-    _frame(tokenizer, aside, found)
-    _require_same_tokens(tokenizer, _tokenizer(aside))
-    _write_generation(found, aside, tokenizer)
+def _write(found: Found, aside: Path, *, merge: bool) -> None:
+    """Write the merged model, or copy one that is already in a loadable form, without our own files."""
+    tokenizer: Any = None
+    if merge:
+        model, tokenizer = merged(found)
+        with quiet_transformers():
+            model.save_pretrained(str(aside))
+            tokenizer.save_pretrained(str(aside))
+    else:
+        for file in sorted(found.model.iterdir()):
+            if file.is_file() and file.name not in OURS:
+                shutil.copy2(file, aside / file.name)
+        if found.recipe == "mmdit":
+            shutil.copy2(found.model / "mmdit.json", aside / "config.json")
+        elif found.adapted:
+            path = aside / ADAPTER
+            path.write_text(
+                json.dumps(_read(path) | {"base_model_name_or_path": base_named(found)}, indent=2), encoding="utf-8"
+            )
+    if found.recipe not in ("mmdit", "compare"):
+        tokenizer = _tokenizer(found.model) if tokenizer is None else tokenizer
+        _frame(tokenizer, aside, found)
+        _require_same_tokens(tokenizer, _tokenizer(aside))
+        _write_generation(found, aside, tokenizer)
 
 
 def _tokenizer(directory: Path) -> Any:
@@ -152,7 +144,7 @@ def _tokenizer(directory: Path) -> Any:
 
 def _frame(tokenizer: Any, aside: Path, found: Found) -> None:
     """Add the chat template used in training if the tokenizer has none."""
-    if found.recipe in ("sft", "grpo") and not getattr(tokenizer, "chat_template", None):
+    if found.chats and not getattr(tokenizer, "chat_template", None):
         start = tokenizer.bos_token or ""
         tokenizer.chat_template = ("{{ " + repr(start) + " }}" if start else "") + FRAME
         tokenizer.save_pretrained(str(aside))
@@ -175,14 +167,15 @@ def _write_generation(found: Found, aside: Path, tokenizer: Any) -> None:
 
     kind: Any = GenerationConfig
     path = aside / "generation_config.json"
-    held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    marks = {"pad_token_id": tokenizer.pad_token_id}
-    marks |= {"eos_token_id": tokenizer.eos_token_id} if found.recipe in ("sft", "grpo") else {}
-    sampled = ("temperature", "top_p", "top_k", "max_length") if found.recipe in ("sft", "grpo") else ("max_length",)
+    held = _read(path) if path.is_file() else {}
+    marks, sampled = {"pad_token_id": tokenizer.pad_token_id}, {"max_length"}
+    if found.chats:
+        marks |= {"eos_token_id": tokenizer.eos_token_id}
+        sampled |= {"temperature", "top_p", "top_k"}
     kept = {name: value for name, value in held.items() if name not in sampled}
     kind(**(kept | marks | generation_of(found))).save_pretrained(str(aside))
 
 
-def _name_base(path: Path, base: str) -> None:
-    held = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(held | {"base_model_name_or_path": base}, indent=2), encoding="utf-8")
+def _read(path: Path) -> dict[str, Any]:
+    held: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return held

@@ -1,13 +1,24 @@
-"""Split token sequences into blocks without dropping any tokens."""
+"""Split token sequences into blocks without dropping any tokens, and draw masked batches of them.
+
+Order and seeds of the masks come from the sampler's own generator, whose state is in the checkpoint. So a resumed epoch
+has the same batches and masks, and every rank draws the same order.
+"""
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from stayfinite.errors import UsageError
+import torch
+from torch.utils.data import Dataset, Sampler
+
+from stayfinite.recipes.language.masking import Masking
+from stayfinite.recipes.running.sharing import Spare, share_of
+from stayfinite.recipes.seq2seq.batching import Example
 from stayfinite.recipes.seq2seq.tokenizers import sentinel_ids
 
 Packing = Literal["long", "all"]
@@ -77,11 +88,6 @@ def tokenized(texts: Sequence[str], tokenizer: Any, reserved: Iterable[int]) -> 
             yield row if forbidden.isdisjoint(row) else [token for token in row if token not in forbidden]
 
 
-def reserved_ids(tokenizer: Any) -> list[int]:
-    """Tokens that must not come from a text: sentinels, end, padding."""
-    return [*sentinel_ids(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id]
-
-
 def _together(pieces: Iterable[Sequence[int]], size: int, end: int) -> Iterator[list[int]]:
     block: list[int] = []
     for piece in pieces:
@@ -93,20 +99,59 @@ def _together(pieces: Iterable[Sequence[int]], size: int, end: int) -> Iterator[
         yield block
 
 
-def blocks_for(
-    texts: Sequence[str], tokenizer: Any, size: int, *, packing: Packing, name: str, say: Callable[[str], None]
-) -> Blocks:
-    """Texts as blocks, without reserved tokens.
+def blocks_for(texts: Sequence[str], tokenizer: Any, size: int, packing: Packing) -> Blocks:
+    """Texts as blocks, without reserved tokens."""
+    reserved = [*sentinel_ids(tokenizer), tokenizer.eos_token_id, tokenizer.pad_token_id]
+    return blocks_of(tokenized(texts, tokenizer, reserved), size, packing=packing, end=tokenizer.eos_token_id)
+
+
+Item = tuple[int, int]
+"""Index of a block and the seed of its mask. A `Spare` index is not learned from."""
+SPREAD = 64
+"""Batches sorted by length together; more means less padding and less randomness."""
+
+
+@dataclass(eq=False)
+class MaskedBlocks(Dataset[Example]):
+    """Blocks with a mask that depends on the seed."""
+
+    blocks: Blocks
+    masking: Masking
+
+    def __len__(self) -> int:
+        return len(self.blocks)
+
+    def __getitem__(self, item: Item) -> Example:
+        number, seed = item
+        row = self.masking(self.blocks[number], seed)
+        return row.unlabelled if isinstance(number, Spare) else row
+
+
+class SeededBatches(Sampler[list[Item]]):
+    """Batches of an epoch, with a new order and new masks each time.
 
     Arguments:
-        name: of the texts, for messages.
-
-    Raises:
-        UsageError: no block.
+        lengths: of the blocks.
+        batch_size: blocks per batch, over all ranks.
+        seed: for order and masks.
+        rank: of this process.
+        ranks: number of ranks, which share every batch.
     """
-    rows = tokenized(texts, tokenizer, reserved_ids(tokenizer))
-    found = blocks_of(rows, size, packing=packing, end=tokenizer.eos_token_id)
-    if not len(found):
-        raise UsageError(f"{name}: every text has fewer than two tokens: nothing to predict", fix="check the data")
-    say(f"{name}: {len(found):,} blocks of up to {size} tokens, {found.tokens:,} tokens in total")
-    return found
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, *, seed: int, rank: int = 0, ranks: int = 1) -> None:
+        self._lengths = torch.tensor(lengths)
+        self._size = batch_size
+        self._rank, self._ranks = rank, ranks
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._lengths) / self._size)
+
+    def __iter__(self) -> Iterator[list[Item]]:
+        count = len(self._lengths)
+        order = torch.randperm(count, generator=self.generator)
+        seeds = torch.randint(2**62, (count,), generator=self.generator).tolist()
+        pools = [pool[self._lengths[pool].argsort(stable=True)] for pool in order.split(self._size * SPREAD)]
+        batches = [batch.tolist() for pool in pools for batch in pool.split(self._size)]
+        for place in torch.randperm(len(batches), generator=self.generator).tolist():
+            yield [(number, seeds[number]) for number in share_of(batches[place], self._rank, self._ranks)]

@@ -1,9 +1,9 @@
-"""Loss, perplexity and accuracy on held-out texts."""
+"""Loss, perplexity and accuracy on held-out texts, and gaps filled by the model."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 
 from stayfinite.recipes.language.blocks import Blocks
-from stayfinite.recipes.language.masking import Masking
+from stayfinite.recipes.language.masking import Masking, SpanCorruption, spans_of
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import IGNORED, Example, Padding
+from stayfinite.recipes.seq2seq.models import answering
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +63,10 @@ def evaluate(
         place: of this process. Ranks share the examples, and all get the total scores.
     """
     examples = sorted(examples, key=lambda example: example.length)[place.rank :: place.count]
-    training = model.training
     device = next(model.parameters()).device
-    model.eval()
     total = torch.zeros((), dtype=torch.float64)
     right = tokens = 0
-    try:
+    with answering(model):
         for start in range(0, len(examples), batch_size):
             batch = {name: item.to(device) for name, item in padding(examples[start : start + batch_size]).items()}
             with torch.inference_mode(), autocast():
@@ -77,7 +76,52 @@ def evaluate(
             total += F.cross_entropy(logits[asked], labels[asked], reduction="sum").double().cpu()
             right += int((logits.argmax(-1) == labels)[asked].sum())
             tokens += int(asked.sum())
-    finally:
-        model.train(training)
     loss, hits, count = place.total([float(total), right, tokens])
     return Evaluation(loss=loss / max(1, count), accuracy=hits / max(1, count), tokens=int(count))
+
+
+def fill_in(
+    model: Any,
+    tokenizer: Any,
+    masking: Masking,
+    examples: Sequence[Example],
+    autocast: Callable[[], AbstractContextManager[Any]],
+    longest: int = 64,
+) -> list[str]:
+    """A model's output for a few examples, one line each: `The [old] road to [Velmar, not Dunholt]`."""
+    if not examples:
+        return []
+    batch = Padding(pad=tokenizer.pad_token_id)(examples)
+    device = next(model.parameters()).device
+    most = min(longest, max(len(example.target) for example in examples) + 8)
+    with answering(model), torch.inference_mode(), autocast():
+        written = model.generate(
+            input_ids=batch["input_ids"].to(device), attention_mask=batch["attention_mask"].to(device),
+            max_new_tokens=most, do_sample=False, num_beams=1, use_cache=True,
+        ).tolist()  # fmt: skip
+    return [_shown(tokenizer, masking, *both) for both in zip(examples, written, strict=True)]
+
+
+def _shown(tokenizer: Any, masking: Masking, example: Example, written: list[int]) -> str:
+    def words(tokens: Sequence[int]) -> str:
+        return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
+
+    def held_against(tokens: Sequence[int], meant: Sequence[int]) -> str:
+        said, wanted = words(tokens), words(meant)
+        return f"[{said if said == wanted else f'{said}, not {wanted}'}]"
+
+    if not isinstance(masking, SpanCorruption):
+        return f"{words(example.source)} {held_against(written, example.target)}"
+    ends = (masking.end, tokenizer.pad_token_id)
+    guessed = spans_of(written, masking.sentinels, ends)
+    meant = spans_of(example.target, masking.sentinels, ends)
+    marks = set(masking.sentinels)
+    parts: list[str] = []
+    run: list[int] = []
+    for token in example.source:
+        if token not in marks:
+            run.append(token)
+            continue
+        parts += [words(run), held_against(guessed.get(token, []), meant.get(token, []))]
+        run = []
+    return " ".join(part for part in [*parts, words(run)] if part)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -65,19 +65,9 @@ class SpanCorruption:
 
     def whole(self, example: Example) -> list[int]:
         """The block an example was made from."""
-        marks = set(self.sentinels)
-        spans: dict[int, list[int]] = {}
-        current: list[int] = []
-        for token in example.target[:-1]:
-            if token in marks:
-                current = spans.setdefault(token, [])
-            else:
-                current.append(token)
-        return [
-            token
-            for place in example.source[:-1]
-            for token in (spans.get(place, []) if place in marks else [place])
-        ]  # fmt: skip
+        spans = spans_of(example.target[:-1], self.sentinels, ())
+        gaps = {mark: spans.get(mark, []) for mark in self.sentinels}
+        return [token for place in example.source[:-1] for token in gaps.get(place, [place])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +87,27 @@ class PrefixLanguageModel:
 
 
 Masking = SpanCorruption | PrefixLanguageModel
+
+
+def spans_of(written: Iterable[int], sentinels: Sequence[int], ends: Iterable[int]) -> dict[int, list[int]]:
+    """Tokens written for each sentinel; those before the first sentinel count for it.
+
+    Arguments:
+        ends: ids that end the text, including padding.
+    """
+    marks, over = set(sentinels), set(ends)
+    spans: dict[int, list[int]] = {}
+    current = spans.setdefault(sentinels[0], []) if sentinels else []
+    for place, token in enumerate(written):
+        if token in over:
+            if place == 0:
+                continue  # a decoder starts with padding
+            break
+        if token in marks:
+            current = spans.setdefault(token, [])
+        else:
+            current.append(token)
+    return spans
 
 
 def _parts(total: int, count: int, chance: random.Random) -> list[int]:

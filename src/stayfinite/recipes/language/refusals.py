@@ -10,6 +10,7 @@ from stayfinite.recipes.running.directories import require_room
 from stayfinite.recipes.running.planned import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.seq2seq.models import SIZES, is_size
+from stayfinite.recipes.seq2seq.tokenizers import has_tokenizer
 from stayfinite.recipes.settings import require
 from stayfinite.recipes.streaming.choosing import refuse_missing
 
@@ -44,13 +45,8 @@ def _refuse_places(config: Any) -> None:
     require_room(config.output_dir)
     if config.checkpoint_dir is not None:
         require_room(config.checkpoint_dir, "--checkpoint-dir")
-    if config.tokenizer_dir is not None and not _has_tokenizer(Path(config.tokenizer_dir)):
+    if config.tokenizer_dir is not None and not has_tokenizer(Path(config.tokenizer_dir)):
         require_room(config.tokenizer_dir, "--tokenizer-dir")
-
-
-def _has_tokenizer(place: Path) -> bool:
-    """Whether there is a tokenizer; its directory may be read-only then."""
-    return (place / "spiece.model").is_file() or (place / "tokenizer.json").is_file()
 
 
 def _refuse_adapters(config: Any) -> None:

@@ -12,9 +12,8 @@ from torch import Tensor
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
-from stayfinite.recipes.language.blocks import Packing, blocks_of, reserved_ids, tokenized
+from stayfinite.recipes.language.blocks import SPREAD, blocks_for
 from stayfinite.recipes.language.masking import Masking
-from stayfinite.recipes.language.order import SPREAD
 from stayfinite.recipes.language.texts import (
     Reading,
     Texts,
@@ -29,12 +28,9 @@ from stayfinite.recipes.language.texts import (
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import Padding
 from stayfinite.recipes.seq2seq.tokenizers import pieces
-from stayfinite.recipes.streaming.choosing import opened
-from stayfinite.recipes.streaming.files import require_same_files
+from stayfinite.recipes.streaming.choosing import opened, require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.loading import Say, Streamed
-from stayfinite.recipes.streaming.sampling import SAMPLE, Looked, look
-from stayfinite.recipes.streaming.telling import PassedOver, refuse_cut
+from stayfinite.recipes.streaming.loading import SAMPLE, Looked, PassedOver, Say, Streamed, look, refuse_cut
 
 LONGEST = 100_000
 """Longer texts are split at spaces: a tokenizer's memory grows with the text."""
@@ -71,13 +67,10 @@ class TextReader:
 class MaskedPool:
     """Turns texts into masked batches of blocks of similar length."""
 
+    config: Any
     tokenizer: Any
     masking: Masking
-    padding: Padding
     batch_size: int
-    block_size: int
-    packing: Packing
-    shortest: int
     held: frozenset[bytes]
     """Hashes of validation texts, which are never trained on."""
 
@@ -87,15 +80,19 @@ class MaskedPool:
         return self.batch_size * SPREAD
 
     def __call__(self, rows: Sequence[str], chance: random.Random) -> Iterator[Mapping[str, Tensor]]:
-        texts = [text for text in map(clean, rows) if len(text) > self.shortest and hash_of(text) not in self.held]
-        found = tokenized(texts, self.tokenizer, reserved_ids(self.tokenizer))
-        blocks = blocks_of(found, self.block_size, packing=self.packing, end=self.tokenizer.eos_token_id)
+        texts = [
+            text
+            for text in map(clean, rows)
+            if len(text) > self.config.min_characters and hash_of(text) not in self.held
+        ]
+        blocks = blocks_for(texts, self.tokenizer, self.config.block_size, self.config.pack)
         lengths = blocks.lengths
         order = sorted(range(len(blocks)), key=lengths.__getitem__)
         groups = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
         chance.shuffle(groups)
+        padding = Padding(pad=self.tokenizer.pad_token_id)
         for group in groups:
-            yield self.padding([self.masking(blocks[number], chance.getrandbits(62)) for number in group])
+            yield padding([self.masking(blocks[number], chance.getrandbits(62)) for number in group])
 
 
 def sample_of(
@@ -133,9 +130,8 @@ class StreamedCorpus(Streamed[str]):
     ) -> StreamLoader:
         """The batches of this process."""
         make = MaskedPool(
-            tokenizer=tokenizer, masking=masking, padding=Padding(pad=tokenizer.pad_token_id),
-            batch_size=batch_size, block_size=config.block_size, packing=config.pack,
-            shortest=config.min_characters, held=frozenset(map(hash_of, self.validation)),
+            config=config, tokenizer=tokenizer, masking=masking, batch_size=batch_size,
+            held=frozenset(map(hash_of, self.validation)),
         )  # fmt: skip
         reader = TextReader(column=config.text_column, tell=place.first)
         return self.loaded(config, reader, make, place, say, pool=make.rows)

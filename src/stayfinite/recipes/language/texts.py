@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from stayfinite.inspection.data.headers import WRITTEN, is_header
 from stayfinite.readers.data.chunk import Broken, Chunk, Source
 from stayfinite.readers.data.opening import open_data, told
 from stayfinite.readers.data.shapes import Shape, conversation, shape_of, sides
+from stayfinite.recipes.language.built_in import travel_notes
 
 COLUMNS = ("text", "content", "sentence", "document", "body", "line")
 """Usual names of a text column."""
@@ -56,12 +58,11 @@ def read_texts(paths: Sequence[str], *, column: str | None = None, shortest: int
         chain.from_iterable(reading.texts(source) for path in paths for source in sources_of(Path(path))),
         shortest=shortest,
     )
-    return Texts(
-        texts=kept.texts, short=kept.short, repeated=kept.repeated, broken=reading.broken,
-        remarks=tuple(dict.fromkeys(reading.remarks)), formats=dict(reading.formats),
-    )  # fmt: skip
+    remarks = tuple(dict.fromkeys(reading.remarks))
+    return replace(kept, broken=reading.broken, remarks=remarks, formats=dict(reading.formats))
 
 
+@dataclass
 class Reading:
     """Reads texts of several files and records what it notices.
 
@@ -70,14 +71,13 @@ class Reading:
         tell: called for every unreadable row, instead of recording a remark.
     """
 
-    def __init__(self, column: str | None, tell: Callable[[Path, Broken], None] | None = None) -> None:
-        self._column = column
-        self._tell = tell
-        self.broken = 0
-        self.done = 0
-        """Bytes read of the current file."""
-        self.remarks: list[str] = []
-        self.formats: Counter[str] = Counter()
+    column: str | None
+    tell: Callable[[Path, Broken], None] | None = None
+    broken: int = field(default=0, init=False)
+    done: int = field(default=0, init=False)
+    """Bytes read of the current file."""
+    remarks: list[str] = field(default_factory=list, init=False)
+    formats: Counter[str] = field(default_factory=Counter, init=False)
 
     def texts(self, source: Source) -> Iterator[Any]:
         """All texts of a file."""
@@ -85,7 +85,7 @@ class Reading:
         for chunk in source.chunks():
             self.broken += len(chunk.broken)
             self.done = chunk.done
-            if self._tell is None:
+            if self.tell is None:
                 _refuse_cut(chunk)
                 self.remarks += [f"{chunk.path}:{each.line}: {each.why}" for each in chunk.broken[:3]]
             if chunk.lines:
@@ -93,19 +93,19 @@ class Reading:
                 yield from self._of(chunk, source, first=not rows)
                 rows += len(chunk.lines)
             # After the valid rows before it.
-            if self._tell is not None:
+            if self.tell is not None:
                 for each in chunk.broken:
-                    self._tell(chunk.path, each)
+                    self.tell(chunk.path, each)
         self.formats[format_] += rows
         self.remarks += [*source.remarks, *filter(None, [source.encoding])]
 
     def _of(self, chunk: Chunk, source: Source, *, first: bool) -> Iterator[Any]:
-        shape = shape_of(chunk.columns) if self._column is None else None
+        shape = shape_of(chunk.columns) if self.column is None else None
         if shape is not None and (shape.chat or shape.name == "Alpaca rows"):
             yield from _whole(shape, chunk)
             return
-        named = _column(chunk, source, self._column)
-        if first and self._column is None and not _is_name(named, source):
+        named = _column(chunk, source, self.column)
+        if first and self.column is None and not _is_name(named, source):
             self.remarks.append(f"{chunk.path}: no header: the first row is read as text")
             yield named
         yield from chunk.columns[named]
@@ -222,3 +222,27 @@ def _is_name(cell: str, source: Source) -> bool:
 def hash_of(text: str) -> bytes:
     """Hash of a text."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def corpus(config: Any, say: Callable[[str], None]) -> tuple[list[str], list[str]]:
+    """Texts for training and validation: of files, or the built-in ones. Without ``val``, a share is held out.
+
+    Raises:
+        UsageError: too few texts, or unreadable files.
+    """
+    where = ", ".join(config.data) or "the built-in text"
+    read = partial(read_texts, column=config.text_column, shortest=config.min_characters)
+    found = read(config.data) if config.data else keep(travel_notes(), shortest=config.min_characters)
+    check_enough(found, where)
+    for format_, rows in found.formats.items():
+        say(f"{where}: {format_}, {rows:,} rows")
+    for remark in found.remarks[:5]:
+        say(f"note: {remark}")
+    if config.val:
+        validation = read(config.val).texts
+        training = without(found.texts, validation)
+        check_enough(replace(found, texts=training), f"{where}, without {', '.join(config.val)}")
+    else:
+        training, validation = split(found.texts, config.val_share)
+    say(f"{where}: {found}; {len(training):,} for training, {len(validation):,} for validation")
+    return training, validation

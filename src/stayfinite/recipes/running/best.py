@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.recipes.running.directories import mend, write_whole
+from stayfinite.recipes.running.records import write_record
 
 WORST = -1e30
 """Value of a non-finite score."""
@@ -59,9 +60,7 @@ class Best:
         self.history.append({"step": step, "value": value, **scores})
         if better and save is not None:
             write_whole(self.directory, save)
-        aside = self._record.with_name(self._record.name + ".new")
-        aside.write_text(json.dumps({"version": 1, "evaluations": self.history}, indent=1), encoding="utf-8")
-        aside.replace(self._record)
+        write_record(self._record, {"version": 1, "evaluations": self.history})
         return better
 
     def recall(self, step: int | None = None) -> None:

@@ -1,13 +1,17 @@
-"""Directories of a run: writable, replaced atomically, checkpoints elsewhere."""
+"""Directories of a run: writable, used by one training at a time, replaced atomically, checkpoints elsewhere."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from stayfinite.errors import UsageError
+from stayfinite.recipes.running.processes import Place
 
 
 def require_writable(path: str | Path, flag: str) -> None:
@@ -127,3 +131,41 @@ def remove_checkpoints(output: Path) -> int:
     for path in found:
         shutil.rmtree(path)
     return len(found)
+
+
+LOCK = ".lock"
+
+
+@contextmanager
+def alone(output: Path, place: Place) -> Iterator[None]:
+    """Hold the directory while training, on rank 0. The system lets it go when the process ends, however it ends.
+
+    Raises:
+        UsageError: another process holds it; on every rank.
+    """
+    with ExitStack() as held:
+        place.by_first(lambda: _hold(output, held))
+        yield
+
+
+def _hold(output: Path, held: ExitStack) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return
+    output.mkdir(parents=True, exist_ok=True)
+    file = held.enter_context((output / LOCK).open("a+", encoding="utf-8"))
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.seek(0)
+        other = file.read().strip()
+        raise UsageError(
+            f"another process is training in {output}" + (f": {other}" if other else ""),
+            fix="wait until it ends, stop it, or choose another --output-dir",
+        ) from None
+    except OSError:  # a file system without locks
+        return
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+    file.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from torch.amp.grad_scaler import GradScaler
 from stayfinite.core.policy import Policy, Precision
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
-from stayfinite.recipes.running.checking import Check, look_before_start, scaler_for
-from stayfinite.recipes.running.planned import settle_precision
+from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
+from stayfinite.recipes.running.place import choose_precision
+from stayfinite.recipes.running.planned import is_planned, use_plan
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.running.records import RUN, figures, finished_result, read_launch, read_record, write_launch
+from stayfinite.recipes.running.records import RUN, finished_result, read_launch, read_record, write_launch
 from stayfinite.recipes.running.sharding import Team
-from stayfinite.recipes.streaming.files import note_files
+from stayfinite.recipes.streaming.choosing import note_files
 
 Say = Callable[[str], None]
 ENDS = ("epochs", "steps", "max_steps", "minutes", "patience")
@@ -68,8 +70,13 @@ class Launch:
             asked: the setting.
             training: model, optimizer, batch and forward pass.
         """
-        precision = settle_precision(asked, *training, place=self.place, directory=self.output, say=self.say)
-        return precision, scaler_for(precision, self.place.device)
+        place, several = self.place, self.place.count > 1
+        if is_planned(asked):
+            precision = use_plan(asked, *training, directory=self.output, say=self.say, several=several)
+        else:
+            overflow = partial(holds_in_fp16, *training)
+            precision = place.by_first(lambda: choose_precision(asked, place.device, self.say, overflow))
+        return precision, scaler_for(precision, place.device)
 
     def look(
         self, *training: Any, precision: Precision, scaler: GradScaler | None = None, again: bool = False, **more: Any
@@ -102,7 +109,8 @@ class Launch:
         if not self.place.first:
             return
         more: dict[str, Any] = {} if steps is None else {"steps": steps}
-        data = figures(training, validation, streamed=streamed is not None)
+        data = {"sampled_rows" if streamed is not None else "training_rows": len(training)}
+        data |= {"validation_rows": len(validation)}
         write_launch(self.output, self.recipe, self.config, data=data, ranks_in_batch=self.in_batch, **more)
         if streamed is not None:
             note_files(streamed, self.output)
@@ -113,7 +121,7 @@ class Launch:
         Arguments:
             an_epoch: steps.
         """
-        config, minutes = self.config, self.config.minutes
+        config, minutes = self.config, getattr(self.config, "minutes", None)
         return Policy(
             precision=precision, checkpoint_steps=config.checkpoint_steps or (an_epoch if minutes is None else None),
             checkpoint_minutes=None if minutes is None else max(0.2, minutes / 20),

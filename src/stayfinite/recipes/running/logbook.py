@@ -37,9 +37,8 @@ class Logbook:
         self._steps = steps
         self._every = max(1, every)
         self._unit = unit
-        self._losses: list[Tensor] = []
-        self._weights: list[float] = []
-        self._tokens: list[Tensor | int] = []
+        self._batches: list[tuple[Tensor, float, Tensor | int]] = []
+        """Loss, weight and amount of each since the last line."""
         self._parts: dict[str, list[Tensor]] = {}
         self._flops = 0.0
         self._since = time.monotonic()
@@ -74,9 +73,7 @@ class Logbook:
             flops: its floating-point operations.
             weight: in the mean.
         """
-        self._losses.append(loss.detach())
-        self._weights.append(weight)
-        self._tokens.append(amount)
+        self._batches.append((loss.detach(), weight, amount))
         self._flops += flops
         for name, part in (parts or {}).items():
             self._parts.setdefault(name, []).append(part.detach())
@@ -111,10 +108,10 @@ class Logbook:
 
     def _take(self) -> tuple[float, float]:
         """Average what was added since the last call. Returns units and operations per second."""
-        if not self._losses:
+        if not self._batches:
             return 0.0, 0.0
-        self.last = self._finite_mean(self._losses)
-        tokens = int(self._total([sum(int(count) for count in self._tokens)])[0])
+        self.last = self._finite_mean([loss for loss, _, _ in self._batches])
+        tokens = int(self._total([sum(int(amount) for _, _, amount in self._batches)])[0])
         elapsed = time.monotonic() - self._since
         if not math.isfinite(self.first):
             self.first = self.last
@@ -125,14 +122,14 @@ class Logbook:
             self._timed_steps += self.steps_taken - self._printed_at
         self._printed_at = self.steps_taken
         speeds = tokens / max(elapsed, 1e-9), self._flops / max(elapsed, 1e-9)
-        self._losses, self._weights, self._tokens, self._parts, self._flops = [], [], [], {}, 0.0
+        self._batches, self._parts, self._flops = [], {}, 0.0
         self._since = time.monotonic()
         return speeds
 
     def _finite_mean(self, values: list[Tensor]) -> float:
         """Mean of the finite values over all ranks; NaN if there are none."""
         held = torch.stack([value.float() for value in values]).cpu().double()
-        weights = torch.tensor(self._weights, dtype=torch.float64)
+        weights = torch.tensor([weight for _, weight, _ in self._batches], dtype=torch.float64)
         finite = held.isfinite()
         added, weight = self._total([float((held * weights)[finite].sum()), float(weights[finite].sum())])
         return added / weight if weight else float("nan")

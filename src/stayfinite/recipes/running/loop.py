@@ -15,8 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
-from stayfinite.recipes.running.alone import alone
 from stayfinite.recipes.running.best import Best
+from stayfinite.recipes.running.directories import alone
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.records import (
@@ -163,11 +163,8 @@ class Loop:
             limit: steps.
             stop_early: whether patience counts here.
         """
-        if isinstance(self.scheduler, TimedSchedule) and self.scheduler.ends():
-            return True
-        if limit is not None and self.taken >= limit:
-            return True
-        return stop_early and self.impatient
+        timed_out = isinstance(self.scheduler, TimedSchedule) and self.scheduler.ends()
+        return timed_out or (limit is not None and self.taken >= limit) or (stop_early and self.impatient)
 
     @property
     def impatient(self) -> bool:
@@ -239,24 +236,21 @@ def guarded(
     scheduler: Any,
     scaler: Any = None,
     *,
-    forward: Callable[[Any], Tensor],
-    describe: Callable[[Any], Any],
     policy: Policy,
     steps: int | None,
     metric: str,
     lowest: bool = False,
     unit: str = "tokens",
     loggers: Sequence[Any] | None = None,
-    max_norm: float | None = None,
-    ema: Any = None,
+    **guarding: Any,
 ) -> Iterator[Loop]:
     """The guarded loop of a recipe.
 
     Arguments:
-        forward: of the trained module, as for the guard.
         steps: planned; None if unknown.
         metric: the score that decides which model is the best; higher is better unless ``lowest``.
         loggers: by default those of the settings.
+        guarding: more for the guard, such as ``forward`` of the trained module.
     """
     config, place, output = launch.config, launch.place, launch.output
     until = scheduler.left if isinstance(scheduler, TimedSchedule) else lambda: None
@@ -266,8 +260,7 @@ def guarded(
     best = Best(output, metric=metric, lowest=lowest, patience=getattr(config, "patience", 0))
     names = config.log_to if loggers is None else loggers
     with alone(output, place), telling(names if place.first else (), output) as tell, Guard(
-        team.trained, optimizer, scheduler, scaler, max_norm=max_norm, policy=policy, run_dir=output, forward=forward,
-        describe=describe, ema=ema,
+        team.trained, optimizer, scheduler, scaler, policy=policy, run_dir=output, **guarding
     ) as guard:  # fmt: skip
         yield Loop(
             launch=launch, team=team, guard=guard, scheduler=scheduler, policy=policy, tell=tell, logbook=logbook,

@@ -14,9 +14,6 @@ from stayfinite.core.policy import Precision
 from stayfinite.errors import UsageError
 from stayfinite.precision.plan import PrecisionPlan
 from stayfinite.precision.planning import plan_precision
-from stayfinite.recipes.running.checking import holds_in_fp16
-from stayfinite.recipes.running.place import choose_precision
-from stayfinite.recipes.running.processes import Place
 
 FILE = "precision.json"
 PLAIN = ("auto", "fp32", "bf16", "fp16")
@@ -36,27 +33,6 @@ def before_plan(asked: str) -> str:
     if not is_planned(asked):
         return asked
     return "auto" if asked == "plan" else _computes_in(PrecisionPlan.load(asked))
-
-
-def settle_precision(
-    asked: str,
-    model: nn.Module,
-    optimizer: Optimizer,
-    batch: Any,
-    forward: Callable[[Any], Any],
-    *,
-    place: Place,
-    directory: Path,
-    say: Callable[[str], None],
-) -> Precision:
-    """Apply the plan or choose the precision, the same on all ranks."""
-    if is_planned(asked):
-        several = place.count > 1
-        return use_plan(asked, model, optimizer, batch, forward, directory=directory, say=say, several=several)
-    chosen: Precision = place.by_first(
-        lambda: choose_precision(asked, place.device, say, lambda: holds_in_fp16(model, optimizer, batch, forward))
-    )
-    return chosen
 
 
 def use_plan(

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from stayfinite.errors import StayfiniteError, UsageError
 from stayfinite.recipes.running.place import choose_device
@@ -51,15 +50,6 @@ class Place:
     def voice(self, say: Callable[[str], None]) -> Callable[[str], None]:
         """``say`` on rank 0, a no-op on the others."""
         return say if self.first else lambda _: None
-
-    def shared(self, model: nn.Module) -> nn.Module:
-        """The model for training, under DDP if there are several ranks."""
-        if self.count == 1:
-            return model
-        from torch.nn.parallel import DistributedDataParallel
-
-        devices = [self.device.index] if self.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=devices)
 
     def seed(self, seed: int) -> None:
         """Seed dropout; ranks with different rows get different masks."""

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sized
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import TrainingDiverged, UsageError
+from stayfinite.readers.runs.reader import read_object
 
 RUN, RESULT = "run.json", "result.json"
 PLAN = ("steps", "minutes", "ends")
@@ -49,15 +51,6 @@ def write_launch(directory: Path, recipe: str, config: Any, **more: Any) -> None
     write_record(directory / RUN, known | {"recipe": recipe, "config": asdict(config)} | more)
 
 
-def figures(training: Sized, validation: Sized, *, streamed: bool = False) -> dict[str, int]:
-    """Row counts for run.json and the model card.
-
-    Arguments:
-        streamed: training rows are only a sample.
-    """
-    return {"sampled_rows" if streamed else "training_rows": len(training), "validation_rows": len(validation)}
-
-
 def write_end(directory: Path, minutes: float | None, *, used: float = 0.0) -> None:
     """Write the time limit and the end to run.json, counting from now.
 
@@ -90,9 +83,8 @@ def read_launch(directory: str | os.PathLike[str], recipe: str) -> dict[str, Any
 
 def settings_of(kind: type[Any], recorded: Mapping[str, Any]) -> Any:
     """Recorded settings as their dataclass: lists become tuples, unknown names are skipped."""
-    names = kind.__dataclass_fields__
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in recorded.items()}
-    return kind(**{name: value for name, value in plain.items() if name in names})
+    known = {name: value for name, value in recorded.items() if name in kind.__dataclass_fields__}
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in known.items()})
 
 
 def write_result(directory: Path, record: Mapping[str, Any]) -> None:
@@ -102,19 +94,16 @@ def write_result(directory: Path, record: Mapping[str, Any]) -> None:
 
 def finished_result(directory: Path, steps: int) -> dict[str, Any] | None:
     """The result of a run that has taken all its steps, else None."""
-    try:
-        record = json.loads((directory / RESULT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) and int(record.get("steps") or 0) >= steps else None
+    record = read_object(directory / RESULT)
+    return record if record is not None and int(record.get("steps") or 0) >= steps else None
 
 
-def read_record(path: Path) -> dict[str, Any]:
+def read_record(path: Path, fix: str = "move it away, or use another --output-dir") -> dict[str, Any]:
     """Read a JSON object; {} for other JSON. Raises UsageError if unreadable."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {path}: {error}", fix="move it away, or use another --output-dir") from error
+        raise UsageError(f"cannot read {path}: {error}", fix=fix) from error
     return record if isinstance(record, dict) else {}
 
 
@@ -128,18 +117,10 @@ def write_record(path: Path, record: Mapping[str, Any]) -> None:
 def losses_of(directory: Path) -> list[float]:
     """Finite losses by step; of a repeated step, the later one."""
     found: dict[int, float] = {}
-    try:
-        lines = (directory / "steps.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        try:
-            record = json.loads(line)
-            step, loss = int(record["step"]), float(record["loss"])
-        except (ValueError, KeyError, TypeError):
-            continue  # a line truncated by a kill, or a step without a loss
-        if math.isfinite(loss):
-            found[step] = loss
+    for record in _records(directory / "steps.jsonl"):
+        with suppress(ValueError, KeyError, TypeError):  # a step without a loss
+            if math.isfinite(loss := float(record["loss"])):
+                found[int(record["step"])] = loss
     return [found[step] for step in sorted(found)]
 
 
@@ -147,16 +128,11 @@ def seconds_of(directory: Path) -> float:
     """Seconds that the processes of a run trained, each up to its last event (a checkpoint, if it was killed)."""
     spans: list[tuple[datetime, datetime]] = []
     fresh = False
-    try:
-        lines = (directory / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return 0.0
-    for line in lines:
+    for record in _records(directory / "events.jsonl"):
         try:
-            record = json.loads(line)
             at, event = datetime.fromisoformat(record["time"]), record["event"]
         except (ValueError, KeyError, TypeError):
-            continue  # truncated by a kill
+            continue
         if event == "resume":
             spans.append((at, at))
         elif event in STARTS and not fresh:
@@ -165,6 +141,14 @@ def seconds_of(directory: Path) -> float:
             spans[-1] = (spans[-1][0], at)
         fresh = event == "resume" or (fresh and event not in STARTS)
     return sum((last - first).total_seconds() for first, last in spans)
+
+
+def _records(path: Path) -> Iterator[Any]:
+    """The JSON values in a file of lines, if there is one; a line truncated by a kill is passed over."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    for line in lines:
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
 def first_and_last(losses: list[float], window: int = 10) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from stayfinite.errors import UsageError
@@ -32,7 +33,7 @@ class Team:
     def __init__(self, model: nn.Module, optimizer: Optimizer, place: Place, *, shard: bool = False) -> None:
         self._in_parts = place.count > 1 and (shard or place.tensor > 1)
         self._whole = model
-        self.trained: Any = _in_parts(model, optimizer, place) if self._in_parts else place.shared(model)
+        self.trained: Any = _in_parts(model, optimizer, place) if self._in_parts else _replicated(model, place)
         """The module to call in training."""
 
     @torch.no_grad()
@@ -43,6 +44,13 @@ class Team:
         whole = self._whole.state_dict(keep_vars=True)
         for name, value in self.trained.state_dict().items():
             whole[name].copy_(value.full_tensor() if hasattr(value, "full_tensor") else value)
+
+
+def _replicated(model: nn.Module, place: Place) -> nn.Module:
+    """The model under DDP if there are several ranks."""
+    if place.count == 1:
+        return model
+    return DistributedDataParallel(model, device_ids=[place.device.index] if place.device.type == "cuda" else None)
 
 
 def _in_parts(model: nn.Module, optimizer: Optimizer, place: Place) -> nn.Module:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -70,6 +71,7 @@ def weights_in_step(counts: Sequence[Tensor], ranks: int) -> list[float]:
 Row = TypeVar("Row")
 
 
+@dataclass(eq=False)
 class Examples(Dataset[Row]):
     """In-memory rows.
 
@@ -77,13 +79,12 @@ class Examples(Dataset[Row]):
         spare: turns a row into one without a loss, for a :class:`Spare` index.
     """
 
-    def __init__(self, examples: Sequence[Row], spare: Callable[[Row], Row] = lambda row: row) -> None:
-        self.examples = examples
-        self._spare = spare
+    examples: Sequence[Row]
+    spare: Callable[[Row], Row] = lambda row: row
 
     def __len__(self) -> int:
         return len(self.examples)
 
     def __getitem__(self, index: int) -> Row:
         row = self.examples[index]
-        return self._spare(row) if isinstance(index, Spare) else row
+        return self.spare(row) if isinstance(index, Spare) else row

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -48,25 +50,22 @@ def _styles(planned: Planned) -> list[tuple[nn.Module, ParallelStyle]]:
     """Modules and styles of a layer, or of its adapter."""
     layer: Any = planned.module
     if not hasattr(layer, "base_layer"):
-        return [(layer, _style(planned.style))]
+        return [(layer, STYLES[planned.style]())]
     # Only one factor of an adapter has the split side; the other is replicated.
     factors = layer.lora_A if planned.style == "rowwise" else layer.lora_B
-    return [(each, _style(planned.style)) for each in (layer.base_layer, *factors.values())]
+    return [(each, STYLES[planned.style]()) for each in (layer.base_layer, *factors.values())]
 
 
-def _style(name: str) -> ParallelStyle:
-    """torch's style for a transformers name."""
-    if name == "colwise":
-        return ColwiseParallel()
-    if name == "rowwise":
-        return RowwiseParallel()
-    if name == "colwise_gather_output":
-        return ColwiseParallel(output_layouts=Replicate())
-    if name == "embedding_rowwise":
-        return RowwiseParallel(input_layouts=Replicate())
+STYLES: dict[str, Callable[[], ParallelStyle]] = {
+    "colwise": ColwiseParallel,
+    "rowwise": RowwiseParallel,
+    "colwise_gather_output": partial(ColwiseParallel, output_layouts=Replicate()),
+    "embedding_rowwise": partial(RowwiseParallel, input_layouts=Replicate()),
     # A per-head norm: each rank sees its own heads, and gradients are summed. The split dimension does not matter
     # unless it is the normalized one.
-    return SequenceParallel(sequence_dim=1, use_local_output=True)
+    "replicated_with_grad_allreduce": partial(SequenceParallel, sequence_dim=1, use_local_output=True),
+}
+"""torch's styles by their names in transformers."""
 
 
 class _Whole(ParallelStyle):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,10 +22,9 @@ T5 = {
 }
 """transformers has no plan for T5. Each rank has some heads, with their position biases, and some features."""
 OWN = {"t5": T5, "mt5": T5, "umt5": T5}
-OUT, IN = frozenset({"colwise"}), frozenset({"rowwise"})
-WITHOUT_PARTS = frozenset({"replicated_with_grad_allreduce"})
-ANY_SIZE = frozenset({"colwise_gather_output", "embedding_rowwise"})
-KNOWN = OUT | IN | WITHOUT_PARTS | ANY_SIZE
+WIDTHS = {"colwise": "out_features", "rowwise": "in_features"}
+"""The features of a layer that are split, where that takes a number of them that divides."""
+KNOWN = {*WIDTHS, "replicated_with_grad_allreduce", "colwise_gather_output", "embedding_rowwise"}
 """Styles of transformers' plans that torch supports."""
 HEADS = ("num_heads", "num_attention_heads", "num_key_value_heads")
 
@@ -100,18 +99,12 @@ def _refuse_uneven(model: Any, found: list[Planned], ranks: int) -> None:
                 fix=_fewer(heads, ranks),
             )
     for each in found:
-        for width in _widths(each):
-            if width % ranks:
-                raise UsageError(
-                    f"--tensor-parallel {ranks}: the {width} features of {each.name} cannot be shared out evenly",
-                    fix=_fewer(width, ranks),
-                )
-
-
-def _widths(planned: Planned) -> Iterator[int]:
-    attribute = "out_features" if planned.style in OUT else "in_features" if planned.style in IN else None
-    if attribute is not None and isinstance(width := getattr(planned.module, attribute, None), int):
-        yield width
+        width = getattr(each.module, WIDTHS.get(each.style, ""), None)
+        if isinstance(width, int) and width % ranks:
+            raise UsageError(
+                f"--tensor-parallel {ranks}: the {width} features of {each.name} cannot be shared out evenly",
+                fix=_fewer(width, ranks),
+            )
 
 
 def _fewer(whole: int, ranks: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.optimizing import schedule_for, warmup_of
+from stayfinite.recipes.running.optimizing import decay, schedule_for, warmup_of
 from stayfinite.recipes.running.processes import Place
 
 LEAST = 0.01
@@ -49,41 +49,6 @@ class Clock:
         """Read the clock. Call on every rank at the same point."""
         if self._from_first is not None:
             self._now = self._from_first(self._clock())
-
-
-class Stopwatch:
-    """Time budget of a training, and the time used by this and earlier processes.
-
-    Arguments:
-        minutes: from the first step; None for no limit.
-        clock: returns seconds.
-    """
-
-    def __init__(self, minutes: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self.minutes = minutes
-        self._clock = clock
-        self._before = 0.0
-        """Seconds used by earlier processes."""
-        self._since: float | None = None
-
-    def start(self) -> None:
-        self._since = self._clock() if self._since is None else self._since
-
-    @property
-    def seconds(self) -> float:
-        return self._before + (0.0 if self._since is None else self._clock() - self._since)
-
-    @property
-    def over(self) -> bool:
-        return self.minutes is not None and self.seconds >= 60 * self.minutes
-
-    def left(self) -> float | None:
-        """Seconds left; None without a limit."""
-        return None if self.minutes is None else max(0.0, 60 * self.minutes - self.seconds)
-
-    def recall(self, seconds: float) -> None:
-        """Set the seconds used by earlier processes. Never decreases the total."""
-        self._before += max(0.0, seconds - self.seconds)
 
 
 class EvaluationBudget:
@@ -141,9 +106,13 @@ class TimedSchedule:
         self.optimizer = optimizer
         self._shape = shape
         self._warmup = warmup
+        self._whole = None if minutes is None else 60 * minutes
+        self._minutes = minutes
         self._steps = steps
         self._clock = clock
-        self._watch = Stopwatch(minutes, clock)
+        self._before = 0.0
+        """Seconds used by earlier processes."""
+        self._since: float | None = None
         self._highest = [float(group["lr"]) for group in optimizer.param_groups]
         self._taken = 0
         self._done = 0.0
@@ -155,16 +124,16 @@ class TimedSchedule:
 
     def start(self) -> None:
         """Start the clock; the first step does so, too."""
-        self._watch.start()
+        self._since = self._clock() if self._since is None else self._since
 
     @property
     def seconds(self) -> float:
         """Seconds used by this and earlier processes."""
-        return self._watch.seconds
+        return self._before + (0.0 if self._since is None else self._clock() - self._since)
 
     def left(self) -> float | None:
         """Seconds left; None without a limit."""
-        return self._watch.left()
+        return None if self._whole is None else max(0.0, self._whole - self.seconds)
 
     @property
     def share(self) -> float:
@@ -174,19 +143,19 @@ class TimedSchedule:
 
     @property
     def over(self) -> bool:
-        return self._watch.over
+        return self._whole is not None and self.seconds >= self._whole
 
     def ends(self) -> bool:
         """Whether the time is over, by rank 0's clock. Call on every rank at the same point."""
-        if self._watch.minutes is not None:
+        if self._whole is not None:
             getattr(self._clock, "agree", lambda: None)()
         return self.over
 
     def step(self) -> None:
         self.start()
         self._taken += 1
-        if self._watch.minutes is not None:
-            self._move(60 * self._watch.minutes)
+        if self._whole is not None:
+            self._move(self._whole)
         self._set()
 
     def get_last_lr(self) -> list[float]:
@@ -195,8 +164,7 @@ class TimedSchedule:
     def state_dict(self) -> dict[str, Any]:
         """Steps taken, seconds used, and progress."""
         return {
-            "version": 1, "taken": self._taken, "seconds": self.seconds, "done": self._done,
-            "minutes": self._watch.minutes,
+            "version": 1, "taken": self._taken, "seconds": self.seconds, "done": self._done, "minutes": self._minutes,
         }  # fmt: skip
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -205,11 +173,11 @@ class TimedSchedule:
         Accepts the state of a schedule over steps, too.
         """
         self._taken = int(state["taken"] if "taken" in state else state["last_epoch"])
-        seconds, minutes = float(state.get("seconds", 0.0)), self._watch.minutes
-        self._watch.recall(seconds)
+        seconds = float(state.get("seconds", 0.0))
+        self._before += max(0.0, seconds - self.seconds)
         self._last = max(self._last, seconds)
-        if minutes is not None:
-            done = state["done"] if state.get("minutes") == minutes else min(1.0, seconds / (60 * minutes))
+        if self._whole is not None:
+            done = state["done"] if state.get("minutes") == self._minutes else min(1.0, seconds / self._whole)
             self._done = max(self._done, float(done))
         self._set()
 
@@ -227,21 +195,14 @@ class TimedSchedule:
 
     def _set(self) -> None:
         share = self.share
-        factor = self._factor(share)
+        if share < self._warmup:
+            factor = max(LEAST, share / self._warmup)
+        else:
+            done = (share - self._warmup) / max(1e-9, 1.0 - self._warmup)
+            warmup = max(self._warmup, 1e-3)
+            factor = decay(self._shape, done, math.sqrt(warmup / max(share, warmup)))
         for group, highest in zip(self.optimizer.param_groups, self._highest, strict=True):
             group["lr"] = highest * factor
-
-    def _factor(self, share: float) -> float:
-        if share < self._warmup:
-            return max(LEAST, share / self._warmup)
-        done = (share - self._warmup) / max(1e-9, 1.0 - self._warmup)
-        if self._shape == "linear":
-            return 1.0 - done
-        if self._shape == "cosine":
-            return 0.5 * (1.0 + math.cos(math.pi * done))
-        if self._shape == "inverse_sqrt":
-            return math.sqrt(max(self._warmup, 1e-3) / max(share, self._warmup, 1e-3))
-        return 1.0
 
 
 def refuse_untimed(config: Any) -> None:

@@ -1,22 +1,28 @@
-"""Batches of token rows of similar length, padded to the longest."""
+"""Batches of token rows of similar length, padded to the longest; for CUDA graphs in few shapes.
+
+Few shapes, dozens and not thousands, since a graph is recorded for each: lengths are rounded up to 8, 16, 24, 32, 48,
+64, 96, 128, ..., and batches of given lengths always have the same number of rows, filled up with unlabeled ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Sampler
+from torch.utils.data import DataLoader, Sampler
 
-from stayfinite.recipes.running.sharing import share_of
+from stayfinite.recipes.running.sharing import Examples, share_of
 
 IGNORED = -100
 """Label of padding, ignored by the loss."""
 MULTIPLE = 8
 """Lengths are rounded up to this for tensor cores, and when counting a token budget."""
+Form = tuple[int, int]
+"""Source and target length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +110,23 @@ class LengthBuckets(Sampler[list[int]]):
     def _batches(self, order: Tensor) -> Iterator[list[int]]:
         for pool in order.split(max(1, self._size * max(1, self._spread))):
             rows = pool[self._longer[pool].argsort(stable=True)] if self._spread else pool
-            if self._tokens is None:
+            if (budget := self._tokens) is None:
                 yield from (part.tolist() for part in rows.split(self._size))
             else:
-                yield from self._within_budget(rows.tolist(), self._tokens)
+                yield from self._filled(rows.tolist(), lambda form, count: sum(form) * count <= budget)
 
-    def _within_budget(self, rows: list[int], budget: int) -> Iterator[list[int]]:
+    def _filled(self, rows: list[int], fits: Callable[[Form, int], bool]) -> Iterator[list[int]]:
+        """Consecutive rows, as many in a batch as fit, given its longest sides and its number of rows."""
         batch: list[int] = []
-        source = target = 0
+        form = (0, 0)
         for row in rows:
-            source, target = max(source, self._sides[row][0]), max(target, self._sides[row][1])
-            if batch and (source + target) * (len(batch) + 1) > budget:
+            sides = self._sides[row]
+            wider = (max(form[0], sides[0]), max(form[1], sides[1]))
+            if batch and not fits(wider, len(batch) + 1):
                 yield batch
-                batch = []
-                source, target = self._sides[row]
+                batch, wider = [], sides
             batch.append(row)
+            form = wider
         if batch:
             yield batch
 
@@ -135,18 +143,26 @@ class Padding:
     multiple: int = MULTIPLE
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
-        sources = [example.source for example in examples]
-        source = _rectangle(sources, self.pad, self.multiple)
-        filled = torch.tensor([len(row) for row in sources])
-        return {
-            "input_ids": source,
-            "attention_mask": (torch.arange(source.shape[1]) < filled[:, None]).long(),
-            "labels": _rectangle([example.target for example in examples], IGNORED, self.multiple),
-        }
+        source, target = longest(examples)
+        return collated(examples, self.pad, (_rounded(source, self.multiple), _rounded(target, self.multiple)))
 
 
-def _rectangle(rows: Sequence[list[int]], fill: int, multiple: int) -> Tensor:
-    width = _rounded(max(map(len, rows)), multiple)
+def longest(examples: Sequence[Example]) -> Form:
+    """The longest source and the longest target."""
+    return max(len(example.source) for example in examples), max(len(example.target) for example in examples)
+
+
+def collated(examples: Sequence[Example], pad: int, form: Form) -> dict[str, Tensor]:
+    """Examples as a batch of this shape."""
+    filled = torch.tensor([len(example.source) for example in examples])
+    return {
+        "input_ids": _rectangle([example.source for example in examples], pad, form[0]),
+        "attention_mask": (torch.arange(form[0]) < filled[:, None]).long(),
+        "labels": _rectangle([example.target for example in examples], IGNORED, form[1]),
+    }
+
+
+def _rectangle(rows: Sequence[list[int]], fill: int, width: int) -> Tensor:
     filled = np.full((len(rows), width), fill, dtype=np.int64)
     for number, row in enumerate(rows):
         filled[number, : len(row)] = row
@@ -179,3 +195,118 @@ def rows_in_words(tokenizer: Any) -> Callable[[dict[str, Tensor]], list[str]]:
         return [f"{source} => {target}" for source, target in zip(*sides, strict=True)]
 
     return describe
+
+
+def rung(length: int) -> int:
+    """The next allowed length: a power of two, or halfway between two."""
+    power = MULTIPLE
+    while power < length:
+        if length <= power * 3 // 2 and power > MULTIPLE:
+            return power * 3 // 2
+        power *= 2
+    return power
+
+
+class FormBuckets(LengthBuckets):
+    """Batches of one shape; leftovers are combined by their longer side.
+
+    Arguments as for :class:`LengthBuckets`.
+    """
+
+    def rows(self, form: Form) -> int:
+        """Rows of every batch of this shape, over all ranks."""
+        if self._tokens is None:
+            return self._size
+        fitting = self._tokens // sum(form)
+        return max(1, fitting // MULTIPLE * MULTIPLE or fitting)
+
+    def _rounded_side(self, length: int) -> int:
+        return rung(length)
+
+    def _batches(self, order: Tensor) -> Iterator[list[int]]:
+        for pool in order.split(max(1, self._size * max(1, self._spread))):
+            cells: dict[Form, list[int]] = {}
+            for row in pool.tolist():
+                cells.setdefault(self._sides[row], []).append(row)
+            rest: list[int] = []
+            for form in sorted(cells):
+                rows, size = cells[form], self.rows(form)
+                whole = len(rows) // size * size
+                yield from (rows[start : start + size] for start in range(0, whole, size))
+                rest += rows[whole:]
+            leftover = sorted(rest, key=lambda row: int(self._longer[row]))
+            yield from self._filled(leftover, lambda form, count: count <= self.rows(form))
+
+
+class FormPadding:
+    """Collates examples into a batch of an allowed shape.
+
+    Arguments:
+        pad: padding token.
+        buckets: draws the batches, and knows their number of rows.
+    """
+
+    def __init__(self, pad: int, buckets: FormBuckets) -> None:
+        self._buckets = buckets
+        # An added row attends to one token: a softmax over nothing is NaN.
+        self._pad, self._blank = pad, Example([pad], [IGNORED])
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Tensor]:
+        source, target = longest(examples)
+        form = (rung(source), rung(target))
+        # This rank's share of a whole batch.
+        missing = max(0, -(-self._buckets.rows(form) // self._buckets.ranks) - len(examples))
+        return collated([*examples, *[self._blank] * missing], self._pad, form)
+
+
+SPREAD = 64
+"""Batches sorted together."""
+
+
+class Loading(NamedTuple):
+    """A loader and its parts."""
+
+    loader: DataLoader[Any]
+    sampler: LengthBuckets
+    padding: Callable[[Sequence[Example]], dict[str, Tensor]]
+
+
+def loading_of(
+    examples: Sequence[Example],
+    pad: int,
+    device: torch.device,
+    *,
+    batch_size: int,
+    tokens: int | None = None,
+    buckets: bool = True,
+    few_forms: bool = False,
+    seed: int = 0,
+    rank: int = 0,
+    ranks: int = 1,
+) -> Loading:
+    """Shuffled batches of the examples.
+
+    Arguments:
+        pad: padding token.
+        device: where batches are computed.
+        batch_size: rows per batch, over all ranks.
+        tokens: token budget per batch of all ranks, instead of ``batch_size``.
+        buckets: batch similar lengths.
+        few_forms: only a few dozen batch shapes, for CUDA graphs.
+        seed: of the order.
+        rank: of this process.
+        ranks: that share each batch.
+    """
+    lengths = [(len(example.source), len(example.target)) for example in examples]
+    spread = SPREAD if buckets else 0
+    kind = FormBuckets if few_forms else LengthBuckets
+    sampler = kind(lengths, batch_size, tokens=tokens, spread=spread, seed=seed, rank=rank, ranks=ranks)
+    cuda = device.type == "cuda"
+    padding: Callable[[Sequence[Example]], dict[str, Tensor]]
+    if isinstance(sampler, FormBuckets):
+        padding = FormPadding(pad, sampler)
+    else:
+        padding = Padding(pad=pad, multiple=MULTIPLE if cuda else 1)
+    rows = Examples(examples, lambda example: example.unlabelled)
+    loader = DataLoader(rows, batch_sampler=sampler, collate_fn=padding, pin_memory=cuda)
+    return Loading(loader, sampler, padding)

@@ -1,9 +1,12 @@
-"""Build or load the model, in full precision or 8 bits."""
+"""Build, load, adapt and save the model, in full precision or 8 bits, and its loss."""
 
 from __future__ import annotations
 
+import json
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from types import MethodType
@@ -16,27 +19,16 @@ from torch import Tensor
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.running.hub import is_built_here, loading_options
 from stayfinite.recipes.running.quiet import quiet_transformers
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """Shape of a T5 built here."""
-
-    d_model: int
-    d_kv: int
-    d_ff: int
-    layers: int
-    decoder_layers: int
-    heads: int
-
+from stayfinite.recipes.running.records import read_record
+from stayfinite.recipes.seq2seq.batching import IGNORED
 
 SIZES = {
-    "tiny": Size(d_model=128, d_kv=32, d_ff=256, layers=2, decoder_layers=2, heads=4),
-    "small": Size(d_model=384, d_kv=64, d_ff=1024, layers=6, decoder_layers=6, heads=6),
-    "medium": Size(d_model=512, d_kv=64, d_ff=1536, layers=6, decoder_layers=6, heads=8),
-    "large": Size(d_model=768, d_kv=64, d_ff=2048, layers=8, decoder_layers=8, heads=12),
+    "tiny": {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4},
+    "small": {"d_model": 384, "d_kv": 64, "d_ff": 1024, "num_layers": 6, "num_heads": 6},
+    "medium": {"d_model": 512, "d_kv": 64, "d_ff": 1536, "num_layers": 6, "num_heads": 8},
+    "large": {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 8, "num_heads": 12},
 }
-"""Built-in values of `--model`: gated-GELU (T5 1.1) with tied embeddings."""
+"""Built-in values of `--model`, in the words of T5Config: gated-GELU (T5 1.1) with tied embeddings."""
 is_size = partial(is_built_here, SIZES)
 DIRECTORY, HUB = "a directory with config.json and weights", "a hub name (with network)"
 TO_TRAIN = f"{DIRECTORY}, {HUB}, or one of {', '.join(SIZES)}"
@@ -60,16 +52,14 @@ def build_t5(
     """
     from transformers import T5Config, T5ForConditionalGeneration
 
-    shape = SIZES[size]
+    layers = SIZES[size]["num_layers"]
+    shape = SIZES[size] | {
+        "num_layers": encoder_layers or layers, "num_decoder_layers": decoder_layers or layers,
+    }  # fmt: skip
     kind: Any = T5Config  # its annotations omit common config arguments
     config = kind(
         vocab_size=-(-len(tokenizer) // 64) * 64,
-        d_model=shape.d_model,
-        d_kv=shape.d_kv,
-        d_ff=shape.d_ff,
-        num_layers=encoder_layers or shape.layers,
-        num_decoder_layers=decoder_layers or shape.decoder_layers,
-        num_heads=shape.heads,
+        **shape,
         feed_forward_proj="gated-gelu_pytorch_tanh",  # gated-gelu's function, in one kernel
         tie_word_embeddings=True,
         dropout_rate=dropout,
@@ -160,6 +150,19 @@ def compute_twice(model: Any) -> None:
     model.config.use_cache = False
 
 
+@contextmanager
+def answering(model: Any) -> Iterator[None]:
+    """Dropout off and the cache on within this context: without the cache, generation is quadratic."""
+    training, cached = model.training, model.config.use_cache  # gradient checkpointing disables the cache
+    model.eval()
+    model.config.use_cache = True
+    try:
+        yield
+    finally:
+        model.train(training)
+        model.config.use_cache = cached
+
+
 def load_weights(model: Any, directory: Path) -> None:
     """Load weights written by ``save_pretrained``, if there are any."""
     from safetensors.torch import load_file
@@ -180,3 +183,119 @@ def _eight_bit() -> Any:
     logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     kind: Any = BitsAndBytesConfig
     return kind(load_in_8bit=True)
+
+
+def loss_of(model: Any, smoothing: float = 0.0) -> Callable[[dict[str, Tensor]], Tensor]:
+    """A function from a batch to the mean cross-entropy of its target tokens.
+
+    Arguments:
+        model: an encoder-decoder, possibly under DDP.
+        smoothing: label smoothing.
+    """
+    whole = getattr(model, "module", model)
+
+    def compute_loss(batch: dict[str, Tensor]) -> Tensor:
+        device = next(model.parameters()).device
+        batch = {name: item.to(device, non_blocking=True) for name, item in batch.items()}
+        labels = batch["labels"]
+        # Passing labels would make the model compute a second loss.
+        logits = model(
+            input_ids=batch["input_ids"],
+            attention_mask=batch["attention_mask"],
+            decoder_input_ids=whole.prepare_decoder_input_ids_from_labels(labels),
+            use_cache=False,  # avoids copying keys and values of all layers
+        ).logits  # (B, T, V)
+        summed = F.cross_entropy(
+            logits.flatten(0, 1).float(), labels.flatten(), ignore_index=IGNORED, label_smoothing=smoothing,
+            reduction="sum",
+        )  # fmt: skip
+        return summed / (labels != IGNORED).sum().clamp(min=1)  # a rank may have only an unlabeled row
+
+    return compute_loss
+
+
+CONFIG = "adapter_config.json"
+
+
+def add_adapters(
+    model: Any, *, rank: int, alpha: float, dropout: float, targets: Sequence[str], eight_bit: bool, checkpointing: bool
+) -> Any:
+    """Add adapters, the only trained part. 8-bit weights are prepared first.
+
+    Raises:
+        UsageError: the model has no such layers.
+    """
+    peft = _peft("training adapters")
+    if eight_bit:
+        model = peft.prepare_model_for_kbit_training(
+            model,
+            use_gradient_checkpointing=checkpointing,
+            gradient_checkpointing_kwargs={"use_reentrant": False},
+        )
+    shape = peft.LoraConfig(
+        task_type="SEQ_2_SEQ_LM", r=rank, lora_alpha=int(alpha), lora_dropout=dropout, target_modules=list(targets)
+    )
+    try:
+        return peft.get_peft_model(model, shape)
+    except ValueError as error:
+        raise UsageError(
+            f"cannot add adapters to {', '.join(targets)}: {str(error).splitlines()[0]}",
+            fix="--lora-targets with names of linear layers: q v for T5 and mT5",
+        ) from error
+
+
+def is_adapter(directory: Path) -> bool:
+    """Whether a directory holds adapters rather than a whole model."""
+    return (directory / CONFIG).is_file()
+
+
+def base_of(directory: Path) -> str:
+    """Name of the adapters' base model. Raises UsageError if not recorded."""
+    name = read_record(directory / CONFIG, "").get("base_model_name_or_path")
+    if not name:
+        raise UsageError(f"{directory / CONFIG} does not name the base model")
+    return str(name)
+
+
+def load_adapters(model: Any, directory: Path) -> Any:
+    """The base model with adapters, for inference."""
+    return _peft("loading adapters").PeftModel.from_pretrained(model, str(directory))
+
+
+def _peft(what_for: str) -> Any:
+    try:
+        import peft
+    except ImportError as error:
+        raise MissingExtra.of("peft", extra="hf", what_for=what_for) from error
+    return peft
+
+
+SETTINGS = "translate.json"
+"""Settings file next to the weights."""
+SHAPE = "model"
+"""Directory in a run that holds its model's config."""
+
+
+def save_trained(model: Any, tokenizer: Any, config: Any, into: Path) -> None:
+    """Save a model for transformers and ``stayfinite translate``."""
+    model.save_pretrained(into)
+    tokenizer.save_pretrained(into)
+    (into / SETTINGS).write_text(json.dumps(asdict(config), indent=1, ensure_ascii=False), encoding="utf-8")
+
+
+def keep_shape(model: Any, tokenizer: Any, run: Path) -> None:
+    """Save a run's tokenizer and model config, without weights, for `rebuild`."""
+    tokenizer.save_pretrained(run / "tokenizer")
+    model.config.save_pretrained(run / SHAPE)
+
+
+def rebuild(run: Path) -> Any:
+    """The model of a run, with random weights. Raises UsageError if the run does not describe its model."""
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
+
+    try:
+        config = AutoConfig.from_pretrained(run / SHAPE)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{run / SHAPE} is not a valid model config: {str(error).splitlines()[0]}") from error
+    kind: Any = AutoModelForSeq2SeqLM  # has no annotations
+    return with_fused_norms(kind.from_config(config))

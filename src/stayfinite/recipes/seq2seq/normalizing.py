@@ -50,28 +50,3 @@ def normalizer(forms: Sequence[Form]) -> Callable[[str], str]:
 def legible(text: str) -> str:
     """The text with `?` for undecodable bytes and lone surrogates."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-EXAMPLES: tuple[tuple[Form, str, str], ...] = (
-    ("nfc", "s\u030cu", "\u0161u"),
-    ("nfkc", "u\u2082 \ufb01n", "u2 fin"),
-    ("diacritics", "\u0161arrum \u1e6d\u0101bu", "sarrum tabu"),
-    ("quotes", "\u201clord\u201d of \u2018gods\u2019", "\"lord\" of 'gods'"),
-    ("subscripts", "u\u2082-\u0161a\u2083", "u2-\u0161a3"),
-    ("gaps", "a-na [...] LUGAL \u2026 x", "a-na ... LUGAL ... x"),
-    ("spaces", " a\u00a0 b\t c ", "a b c"),
-)
-"""An example of each form, checked by the self-test."""
-
-
-def self_test(forms: Sequence[Form]) -> list[str]:
-    """Failures of the forms' examples, and of idempotence."""
-    wrong = []
-    normalize = normalizer(forms)
-    for form, text, expected in EXAMPLES:
-        if form in forms and normalizer([form])(text) != expected:
-            wrong.append(f"{form}: {text!r} became {normalizer([form])(text)!r}, not {expected!r}")
-        once = normalize(text)
-        if normalize(once) != once:
-            wrong.append(f"normalizing {text!r} twice differs from once")
-    return wrong

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
@@ -15,7 +17,7 @@ from stayfinite.readers.data.packed import ZIP
 from stayfinite.readers.data.text_lines import ending
 from stayfinite.readers.data.text_rows import aligned_chunks
 from stayfinite.recipes.seq2seq.built_in import Pair, store_records
-from stayfinite.recipes.seq2seq.normalizing import Form, legible, normalizer, self_test
+from stayfinite.recipes.seq2seq.normalizing import legible, normalizer
 from stayfinite.recipes.seq2seq.tables import Columns, Wrong, pairs_of_table, refuse_broken
 
 TEXTS = "texts"
@@ -97,47 +99,44 @@ def _aligned(one: Path, two: Path) -> Source:
     return source
 
 
+REASONS = EMPTY, REPEATED, UNEVEN, UNREADABLE = "empty", "repeated", "with very different lengths", "with invalid bytes"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """Pairs left after cleaning, and counts of those dropped."""
 
     pairs: list[Pair]
-    empty: int = 0
-    repeated: int = 0
-    uneven: int = 0
-    unreadable: int = 0
+    dropped: Mapping[str, int]
+    """By reason."""
 
     def __str__(self) -> str:
-        left_out = {
-            "empty": self.empty, "repeated": self.repeated, "with very different lengths": self.uneven,
-            "with invalid bytes": self.unreadable,
-        }  # fmt: skip
-        words = ", ".join(f"{count:,} {why}" for why, count in left_out.items() if count)
+        words = ", ".join(f"{self.dropped[why]:,} {why}" for why in REASONS if self.dropped[why])
         return f"{len(self.pairs):,} pairs" + (f" (dropped: {words})" if words else "")
 
 
 def clean(pairs: Sequence[Pair], normalize: Callable[[str], str], *, max_ratio: float) -> Kept:
     """Normalize the sources. Drop empty, repeated and very uneven pairs."""
     kept: dict[bytes, Pair] = {}
-    empty = repeated = uneven = unreadable = 0
+    dropped: Counter[str] = Counter()
     for pair in pairs:
         pair = tidy(pair, normalize)
         if not pair.source or not pair.target:
-            empty += 1
+            dropped[EMPTY] += 1
             continue
         # Short texts may differ by a factor; a sentence and a page may not.
         shorter, longer = sorted((len(pair.source) + 20, len(pair.target) + 20))
         if longer > max_ratio * shorter:
-            uneven += 1
+            dropped[UNEVEN] += 1
             continue
         try:
             key = hashlib.blake2b(f"{pair.source}\0{pair.target}".encode(), digest_size=16).digest()
         except UnicodeEncodeError:  # undecodable bytes are lone surrogates
-            unreadable += 1
+            dropped[UNREADABLE] += 1
             continue
-        repeated += key in kept
+        dropped[REPEATED] += key in kept
         kept.setdefault(key, pair)
-    return Kept(pairs=list(kept.values()), empty=empty, repeated=repeated, uneven=uneven, unreadable=unreadable)
+    return Kept(pairs=list(kept.values()), dropped=dropped)
 
 
 def tidy(pair: Pair, normalize: Callable[[str], str]) -> Pair:
@@ -184,38 +183,26 @@ def _place(name: str) -> float:
 BUILT_IN_PAIRS = 4000
 
 
-def pairs_for(
-    train: Sequence[str] | None,
-    val: Sequence[str],
-    columns: Columns,
-    *,
-    forms: Sequence[Form],
-    max_ratio: float,
-    share: float,
-    say: Callable[[str], None],
-) -> tuple[list[Pair], list[Pair]]:
-    """Normalized pairs for training and validation.
+def pairs_for(config: Any, say: Callable[[str], None]) -> tuple[list[Pair], list[Pair]]:
+    """Normalized pairs for training and validation: of files, or of the built-in task.
 
     Arguments:
-        train: files; None for the built-in task.
-        val: validation files; without any, a share of the pairs is held out.
-        forms: of normalization; each is self-tested first.
+        config: without ``val``, a share of the pairs is held out.
 
     Raises:
         UsageError: nothing left to train or validate on, or unreadable files.
     """
-    if wrong := self_test(forms):
-        raise UsageError(f"--normalize {' '.join(forms)}: {'; '.join(wrong)}", fix="use one of them")
-    normalize = normalizer(forms)
-    read = store_records(BUILT_IN_PAIRS) if train is None else read_pairs(train, columns, say)
-    kept = clean(read, normalize, max_ratio=max_ratio)
+    columns = Columns.of(config)
+    normalize = normalizer(config.normalise)
+    read = read_pairs(config.train, columns, say) if config.train else store_records(BUILT_IN_PAIRS)
+    kept = clean(read, normalize, max_ratio=config.max_ratio)
     if not kept.pairs:
-        raise UsageError(f"{', '.join(train or ())}: nothing left to train on: {kept}", fix="check the data")
-    if val:
+        raise UsageError(f"{', '.join(config.train)}: nothing left to train on: {kept}", fix="check the data")
+    if config.val:
         training = kept.pairs
-        validation = [tidy(pair, normalize) for pair in to_score(read_pairs(val, columns, say))]
+        validation = [tidy(pair, normalize) for pair in to_score(read_pairs(config.val, columns, say))]
     else:
-        training, validation = split(kept.pairs, share)
+        training, validation = split(kept.pairs, config.val_share)
     if not validation:
         raise UsageError("no pairs left for validation", fix="give some with --val, or raise --val-share")
     say(f"read {kept}; training on {len(training):,}, validation on {len(validation):,}")

@@ -57,8 +57,8 @@ def refuse_impossible(config: Any) -> None:
 
 def _refuse_deeper_decoder(config: Any) -> None:
     """transformers sizes a T5's cache by its encoder, so generation would fail after the training."""
-    size = SIZES[config.model]
-    encoder, decoder = config.encoder_layers or size.layers, config.decoder_layers or size.decoder_layers
+    usual = SIZES[config.model]["num_layers"]
+    encoder, decoder = config.encoder_layers or usual, config.decoder_layers or usual
     if decoder > encoder:
         raise UsageError(
             f"{decoder} decoder layers but {encoder} encoder layers: transformers cannot generate with a T5 whose "

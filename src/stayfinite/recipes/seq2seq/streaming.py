@@ -13,18 +13,15 @@ from torch import Tensor
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Broken, Source
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.seq2seq.batching import Example, LengthBuckets
+from stayfinite.recipes.seq2seq.batching import SPREAD, Example, LengthBuckets, Loading
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.encoding import Encoding
-from stayfinite.recipes.seq2seq.loading import SPREAD, Loading
-from stayfinite.recipes.seq2seq.normalizing import Form, normalizer
+from stayfinite.recipes.seq2seq.normalizing import normalizer
 from stayfinite.recipes.seq2seq.pairs import clean, pairs_of, read_pairs, split, tidy, to_score
 from stayfinite.recipes.seq2seq.tables import Columns
-from stayfinite.recipes.streaming.files import require_same_files
+from stayfinite.recipes.streaming.choosing import require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.loading import Say, Streamed, TableReader
-from stayfinite.recipes.streaming.sampling import HELD, look
-from stayfinite.recipes.streaming.telling import PassedOver
+from stayfinite.recipes.streaming.loading import HELD, PassedOver, Say, Streamed, TableReader, look
 
 LONGEST = 100_000
 """Characters of a text to tokenize: no token limit needs more, and time grows with it."""
@@ -48,26 +45,24 @@ class PairReader(TableReader[Pair]):
 class PairPool:
     """Turns pairs into batches of similar length."""
 
+    config: Any
     encode: Encoding
-    forms: tuple[Form, ...]
-    max_ratio: float
     padding: Callable[[Sequence[Example]], dict[str, Tensor]]
     batch_size: int
     tokens: int | None
     """Token budget per batch, instead of ``batch_size``."""
-    spread: int
-    """Batches sorted together."""
     held: frozenset[str]
     """Groups and sources of validation, which are never trained on."""
 
     def __call__(self, rows: Sequence[Pair], chance: random.Random) -> Iterator[Mapping[str, Tensor]]:
         cut = (replace(pair, source=pair.source[:LONGEST], target=pair.target[:LONGEST]) for pair in rows)
-        kept = clean(list(cut), normalizer(self.forms), max_ratio=self.max_ratio).pairs
+        kept = clean(list(cut), normalizer(self.config.normalise), max_ratio=self.config.max_ratio).pairs
         free = [pair for pair in kept if pair.group not in self.held and pair.source not in self.held]
         examples = self.encode.quietly(free)
         lengths = [(len(example.source), len(example.target)) for example in examples]
         seed = chance.getrandbits(62)
-        order = LengthBuckets(lengths, self.batch_size, tokens=self.tokens, spread=self.spread, seed=seed)
+        spread = SPREAD if self.config.length_buckets else 0
+        order = LengthBuckets(lengths, self.batch_size, tokens=self.tokens, spread=spread, seed=seed)
         for batch in order:
             yield self.padding([examples[number] for number in batch])
 
@@ -94,9 +89,7 @@ class StreamedPairs(Streamed[Pair]):
             rows: in the sample, to estimate the rows per batch.
         """
         make = PairPool(
-            encode=encode, forms=config.normalise, max_ratio=config.max_ratio, padding=loading.padding,
-            batch_size=batch_size, tokens=tokens, spread=SPREAD if config.length_buckets else 0,
-            held=self.held,
+            config=config, encode=encode, padding=loading.padding, batch_size=batch_size, tokens=tokens, held=self.held,
         )  # fmt: skip
         pool = max(1, rows // max(1, len(loading.sampler))) * SPREAD
         reader = PairReader(columns=Columns.of(config), tell=place.first)

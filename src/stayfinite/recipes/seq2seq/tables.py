@@ -10,7 +10,7 @@ from typing import Any
 from stayfinite.errors import UsageError
 from stayfinite.inspection.data.column_names import SPLITS_BY, plain
 from stayfinite.inspection.data.headers import WRITTEN, has_header
-from stayfinite.inspection.data.roles import roles_of
+from stayfinite.inspection.data.roles import Roles, roles_of
 from stayfinite.inspection.data.values import as_text
 from stayfinite.readers.data.chunk import Broken, Chunk, Source
 from stayfinite.readers.data.opening import told
@@ -33,6 +33,14 @@ class Columns:
     def of(cls, config: Any) -> Columns:
         """The columns named in a recipe's settings."""
         return cls(source=config.source, target=config.target, group=config.group)
+
+    @property
+    def names(self) -> tuple[str | None, str | None, str | None]:
+        return self.source, self.target, self.group
+
+    def __str__(self) -> str:
+        roles = ("source", "target", "split by")
+        return ", ".join(f"{role} = {name}" for role, name in zip(roles, self.names, strict=True) if name)
 
 
 Wrong = Callable[[Path, Sequence[Broken]], None]
@@ -62,7 +70,7 @@ def pairs_of_table(
         rows += len(pairs)
         yield pairs, chunk.done
     if read is not None:
-        say(f"{source.path.name}: {read.format}, {rows:,} rows: {read}")
+        say(f"{source.path.name}: {read.format}, {rows:,} rows: {read.columns}")
     for remark in (*source.remarks, source.encoding):
         if remark:
             say(remark)
@@ -93,17 +101,13 @@ class _Table:
 
     def pairs(self, path: Path, chunk: Chunk, wrong: Wrong) -> list[Pair]:
         """Pairs of some rows; an invalid row gives an empty pair."""
-        if self.shape is None:
-            return _rows(chunk.columns, self.columns)
-        made = sides(self.shape, chunk.columns, chunk.lines)
-        wrong(path, made.broken)
         blank = [None] * len(chunk.lines)
-        groups = chunk.columns.get(self.columns.group, blank) if self.columns.group else blank
-        rows = zip(made.source, made.target, groups, strict=True)
-        return [Pair(*(as_text(value) for value in row)) for row in rows]
-
-    def __str__(self) -> str:
-        return _told(self.columns)
+        source, target, group = (chunk.columns.get(name, blank) if name else blank for name in self.columns.names)
+        if self.shape is not None:
+            made = sides(self.shape, chunk.columns, chunk.lines)
+            wrong(path, made.broken)
+            source, target = made.source, made.target
+        return [Pair(*map(as_text, row)) for row in zip(source, target, group, strict=True)]
 
 
 def refuse_without_header(
@@ -145,11 +149,7 @@ def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, us
     """
     source = _meant(asked.source, table) or (usual.source if usual.source in table else None)
     target = _meant(asked.target, table) or (usual.target if usual.target in table else None)
-    first = {name: values[:500] for name, values in table.items()}
-    try:
-        roles = roles_of(first, source=source, target=target, group=asked.group)
-    except UsageError as error:
-        raise UsageError(f"{path}: {error.message}", fix=error.fix) from error
+    roles = roles_in(path, table, Columns(source=source, target=target, group=asked.group))
     source, target = source or (roles.source[0] if roles.source else None), target or roles.target
     if source is None or target is None or source == target:
         raise UsageError(
@@ -157,6 +157,15 @@ def known_columns(path: Path, table: Mapping[str, list[Any]], asked: Columns, us
             fix=f"--source NAME --target NAME; the columns are {', '.join(table)}",
         )
     return Columns(source=source, target=target, group=_group(path, table, asked))
+
+
+def roles_in(path: Path, table: Mapping[str, list[Any]], named: Columns) -> Roles:
+    """Roles of the columns of a table, by its first rows. Raises UsageError with its path."""
+    first = {name: values[:500] for name, values in table.items()}
+    try:
+        return roles_of(first, source=named.source, target=named.target, group=named.group)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error.message}", fix=error.fix) from error
 
 
 def _meant(name: str | None, table: Mapping[str, list[Any]]) -> str | None:
@@ -172,15 +181,3 @@ def _group(path: Path, table: Mapping[str, list[Any]], asked: Columns) -> str | 
 
 def _groups(name: str) -> bool:
     return plain(name) == "group" or bool(SPLITS_BY.match(plain(name)))
-
-
-def _told(columns: Columns) -> str:
-    named = {"source": columns.source, "target": columns.target, "split by": columns.group}
-    return ", ".join(f"{role} = {name}" for role, name in named.items() if name)
-
-
-def _rows(table: Mapping[str, list[Any]], columns: Columns) -> list[Pair]:
-    empty = [None] * len(next(iter(table.values())))
-    names = (columns.source, columns.target, columns.group)
-    sides = (table.get(name, empty) if name else empty for name in names)
-    return [Pair(*(as_text(value) for value in row)) for row in zip(*sides, strict=True)]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.running.hub import loading_options
+from stayfinite.recipes.running.processes import Place
 
 SENTINELS = 100
 """T5's sentinels, `<extra_id_0>` to `<extra_id_99>`."""
@@ -118,6 +120,20 @@ def _without_protobuf(name: str) -> MissingExtra:
 def has_tokenizer(directory: Path) -> bool:
     """Whether a directory holds a tokenizer."""
     return any((directory / name).is_file() for name in ("tokenizer.json", "spiece.model", "tokenizer_config.json"))
+
+
+def trained_once(texts: Sequence[str], directory: Path, config: Any, place: Place, *, anew: bool = False) -> Any:
+    """The tokenizer in a directory; if there is none, rank 0 trains it on these texts, and all load it.
+
+    Arguments:
+        config: has ``vocab_size`` and ``seed``.
+        anew: train even if there is one.
+    """
+    wanted = place.first and (anew or not has_tokenizer(directory))
+    train = partial(train_sentencepiece, texts, directory, config.vocab_size, seed=config.seed)
+    place.together(lambda: train() if wanted else None)
+    # Together: rank 0 soon writes this directory again, while another rank may still be reading it.
+    return place.together(lambda: load_tokenizer(str(directory)))
 
 
 def sentinel_ids(tokenizer: Any) -> list[int]:

@@ -10,8 +10,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from stayfinite.errors import LoaderFailed, StateError
-from stayfinite.recipes.streaming.stream import Spot, Stream, lowest
-from stayfinite.recipes.streaming.windows import Stripe
+from stayfinite.recipes.streaming.stream import Spot, Stream, Stripe, lowest
 
 VERSION = 1
 AHEAD = 4

@@ -1,20 +1,23 @@
-"""A recipe's stream: a sample to start from, and batches read on demand."""
+"""A recipe's stream: a sample to start from, and batches read on demand; unusable rows are skipped with a message."""
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from stayfinite.readers.data.chunk import Source
+from torch.utils.data import get_worker_info
+
+from stayfinite.errors import LoaderFailed, UsageError
+from stayfinite.readers.data.chunk import Broken, Source
+from stayfinite.readers.data.opening import TOLD
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.streaming.files import mark_of
+from stayfinite.recipes.streaming.choosing import mark_of
 from stayfinite.recipes.streaming.loader import StreamLoader
-from stayfinite.recipes.streaming.rows import Reader, Rows
-from stayfinite.recipes.streaming.sampling import batches_of_pass
-from stayfinite.recipes.streaming.stream import Make, Stream
-from stayfinite.recipes.streaming.windows import Bounds
+from stayfinite.recipes.streaming.stream import Bounds, Make, Reader, Rows, Stream
 
 Row = TypeVar("Row")
 Say = Callable[[str], None]
@@ -63,7 +66,12 @@ class Streamed(Generic[Row]):
         Raises:
             UsageError: neither the data size nor the number of steps is known.
         """
-        return batches_of_pass(sum(map(self.size, self.training)), sampled, self.characters, ranks, steps=steps)
+        if self.characters is not None:
+            seen = sum(map(self.size, self.training))
+            return max(1, round(sampled * self.characters / max(1, seen) / ranks))
+        if steps is None:
+            raise UsageError("the hub does not say how large the data is", fix="--max-steps N")
+        return steps
 
     def loaded(self, config: Any, reader: Reader, make: Make, place: Place, say: Say, *, pool: int) -> StreamLoader:
         """The batches of this process.
@@ -91,3 +99,99 @@ def steps_in_words(an_epoch: int, steps: int | None) -> str:
     """The estimated steps of a stream."""
     planned = "" if steps is None else f"; training takes {steps:,} steps (set --max-steps to change)"
     return f"about {an_epoch:,} steps per epoch{planned}"
+
+
+SAMPLE = 16 << 20
+"""Characters sampled for tokenizer, validation and number of steps."""
+SAMPLED_FILES = 16
+HELD = 1000
+"""Sampled rows held out where each needs a generated answer."""
+
+
+class Looked(NamedTuple):
+    """Summary of the sample."""
+
+    characters: int | None
+    """Estimated total of all files; None if unknown."""
+    words: str
+    """Formats and sample size, in words."""
+
+
+def look(
+    files: Sequence[Source],
+    read: Callable[[Source], Iterable[tuple[Any, int]]],
+    keep: Callable[[Any], None],
+    *,
+    size: Callable[[Any], int],
+    most: int = SAMPLE,
+) -> Looked:
+    """Read the beginnings of files, the same on every rank.
+
+    Arguments:
+        read: yields rows of a file with the bytes read so far.
+        keep: receives each sampled row.
+        size: of a row, in characters.
+        most: characters in total.
+
+    Raises:
+        UsageError: a file is unreadable.
+        LoaderFailed: a file is truncated.
+    """
+    stride = max(1, -(-len(files) // SAMPLED_FILES))
+    chosen = files[::stride]
+    seen = done = 0
+    for source in chosen:
+        characters, ended, stop = 0, 0, -1
+        for row, ended in read(source):
+            # Count up to the end of a chunk, as the byte positions do.
+            if characters > most // len(chosen):
+                stop = ended if stop < 0 else stop
+                if ended != stop:
+                    break
+            else:
+                keep(row)
+            characters += size(row)
+        seen, done = seen + characters, done + (stop if stop >= 0 else ended)
+    whole = sum(file.size for file in files)
+    kinds = ", ".join(sorted({TOLD[file.kind] for file in files}))
+    return Looked(
+        characters=whole * seen // done if whole and done else None,
+        words=f"{len(files):,} files ({kinds}), {whole / 2**30:.2f} GiB; looked at the beginning of {len(chosen):,} of "
+        "them",
+    )
+
+
+MOST = 3
+"""Skipped rows reported per file."""
+
+
+@dataclass
+class PassedOver:
+    """Reports the first skipped rows of a file.
+
+    Arguments:
+        tell: whether this process reports; among its workers only the first does.
+    """
+
+    tell: bool = True
+    _told: int = field(default=0, init=False)
+
+    def __call__(self, path: Path, place: Broken) -> None:
+        """Skip a broken row. Raises LoaderFailed if nothing after it can be read."""
+        refuse_cut(path, place)
+        self.row(f"{path}:{place.line}: {place.why}")
+
+    def row(self, words: str) -> None:
+        worker = get_worker_info()
+        if self.tell and self._told < MOST and (worker is None or worker.id == 0):
+            self._told += 1
+            sys.stderr.write(f"{words}: row skipped\n")
+
+
+def refuse_cut(path: Path, place: Broken) -> None:
+    """Raise LoaderFailed if the rest of the file cannot be read."""
+    if place.ends:
+        raise LoaderFailed(
+            f"{path}:{place.line}: {place.why}", code="shard-cut",
+            fix=f"download or write {path.name} again, then start again with the same command",
+        )  # fmt: skip
