@@ -29,7 +29,8 @@ MISFITS = (
 )
 LOOP = "for x, y in loader:\n    loss = crit(model(x), y)\n    {}\n    loss.backward()\n    opt.step()\n"
 MEASURED = "train_loss = metrics.Mean()\nfor epoch in range(9):\n    {}\n    print(train_loss.result())\n"
-RATE = "def rate(step):\n    lr = 0.1\n    if step > {}:\n        lr = 0.01\n    elif step > {}:\n        lr = 0.001\n    return lr\n"
+RATE = "def rate(step):\n    lr = 0.1\n    if step > {}:\n        lr = 0.01\n"
+RATE += "    elif step > {}:\n        lr = 0.001\n    return lr\n"
 PAIRS = {
     "a-branch-that-hides-the-next": (
         "lr-schedule-bug",

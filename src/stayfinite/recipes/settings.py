@@ -240,5 +240,3 @@ def require_usual(config: Any) -> None:
     shared = {least: [name for name in names if hasattr(config, name)] for least, names in USUAL.items()}
     rates = [name for name in ("learning_rate", "alpha", "minutes") if hasattr(config, name)]
     require(config, above_zero=rates, at_least=shared)
-
-

@@ -45,7 +45,7 @@ _REGRESSION = (
 )
 _RAW = (
     r"raw (?:pixel|feature|value|input|target|price|column|data|table)s?\b|\b0 ?(?:-|to|\.\.) ?255\b|"
-    r"\b(?:dataset|mnist|cifar\w*|trainset|train_set|train_data|trainset)\.data\b(?!.*(?:/ ?255|div)).{0,80}\.float\(\)|"
+    r"\b(?:dataset|mnist|cifar\w*|train_?set|train_data)\.data\b(?!.*(?:/ ?255|div)).{0,80}\.float\(\)|"
     r"values? (?:up to|of|around|in the) (?:\d{4,}|thousands|millions|1e\d)|"
     r"\b(?:y values|targets?|prices|features|inputs)\b[^.;\n]{0,40}\b(?:are|is|have|has) (?:\w+ )?"
     r"(?:very|too|extremely|quite|really) (?:high|large|big)\b"

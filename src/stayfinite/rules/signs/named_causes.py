@@ -36,7 +36,7 @@ NAMED: Mapping[str, str] = {
     "resume-state-missing": (
         r"\boptimi[sz]ers?(?: states?)? (?:were|was|is|are|got|get) (?:\w+ )?(?:stripped|lost|discarded|"
         r"not (?:saved|restored|loaded))|"
-        r"\b(?:lr|learning rate|scheduler|optimi[sz]er)\b[^.;\n]{0,20}\b(?:starts?|restarts?|begins?) (?:over|again|anew|"
+        r"\b(?:lr|learning rate|scheduler|optimi[sz]er)\b[^.;\n]{0,20}\b(?:(?:re)?starts?|begins?) (?:over|again|anew|"
         r"from (?:the (?:beginning|start)|scratch|step 0|zero))"
     ),
     "lr-too-high": (
