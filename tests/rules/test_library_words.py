@@ -21,6 +21,53 @@ SCORES = "\n".join(
 RATES = "\n".join(f"step {i} loss 2.{9 - i} lr {{0}}" if i > 3 else f"step {i} loss 2.9 lr 1e-4" for i in range(10))
 
 WORDS = [
+    ("card-lacks-feature", "RuntimeError: FlashAttention only supports Ampere GPUs or newer.", "", "Ampere"),
+    ("card-lacks-feature", "ValueError: --tf32 requires Ampere or a newer GPU arch, cuda>=11", "", "Ampere"),
+    ("autocast-missing", "RuntimeError: FlashAttention only support fp16 and bf16 data type", "", "fp16 and bf16"),
+    (
+        "unknown-setting",
+        "TypeError: TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
+        "",
+        "evaluation_strategy",
+    ),
+    (
+        "unknown-setting",
+        "    args = TrainingArguments(\nTypeError: __init__() got an unexpected keyword argument 'eval_strategy'",
+        "",
+        "eval_strategy",
+    ),
+    (
+        "empty-batch",
+        "    mean = total / len(self.train_loader)\nZeroDivisionError: division by zero",
+        "",
+        "train_loader",
+    ),
+    ("empty-batch", "    stats['mean'] = sums[0] / sums[1]\nZeroDivisionError: division by zero", "", "sums"),
+    (
+        "architecture-mismatch",
+        (
+            "    optimizer.load_state_dict(saved)\n"
+            "ValueError: loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+        ),
+        "",
+        "parameter group",
+    ),
+    (
+        "unused-parameters",
+        "    n = p.grad.norm()\nAttributeError: 'NoneType' object has no attribute 'norm'",
+        "",
+        "p.grad",
+    ),
+    (
+        "position-out-of-range",
+        (
+            "    x = x + self.position_embeddings\n"
+            "RuntimeError: The size of tensor a (600) must match the size of tensor b (512) at non-singleton dimension 1"
+        ),
+        "",
+        "600 does not fit 512",
+    ),
+    ("loss-broadcast", "    loss = crit(out, y)\nRuntimeError: expected scalar type Long but found Float", "", "dtype"),
     ("adapter-overwritten", "UserWarning: Already found a `peft_config` attribute in the model.", "", "peft_config"),
     ("architecture-mismatch", "ValueError: Target modules ['q'] not found in the base model.", "", "Target modules"),
     (

@@ -60,6 +60,8 @@ _KEYS = (
     r"keys? (?:are |is )?(?:missing|unexpected|not found) (?:in|from) (?:the )?(?:checkpoint|state_?dict)"
 )
 _PEFT = r"target modules .{0,200}not found in the base model|no modules? targeted"
+_GROUP_SIZE = r"parameter group that doesn'?t match the size of optimizer'?s group"
+"""The optimizer was saved with another number of parameters: those of another model."""
 _HEAD = lazy_regex(
     r"size mismatch for [\w.]*(?:head|class|\bfc\b|clf|logit)[\w.]*: .{0,60}\[\d+(,[^\]]*)?\].{0,80}\[\d+(?(1)\1|)\]",
     re.IGNORECASE,
@@ -90,6 +92,7 @@ def judge(facts: Facts) -> Clues:
             yield Clue("only the classes of a head differ, and nothing failed", AGAINST * 4, shapes.where)
     elif keys:
         yield Clue(keys.text.strip()[:240], PROOF - HINT / 2, keys.where)
+    yield from quote(facts.said(_GROUP_SIZE), STRONG + HINT)
     yield from quote(facts.said(_PEFT), STRONG + HINT, "{:.240}")
 
 

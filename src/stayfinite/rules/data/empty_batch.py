@@ -59,6 +59,9 @@ _NOTHING = (
 )
 
 
+_OVER_LENGTH = r"/=?\s{0,4}(?:float\(|max\()?len\([\w.\[\]'\"]*(?:loader|data\w*|set|batch\w*|iter\w*)\b"
+_MEAN = r"(?:mean|avg|average)\w*['\"\]]*\s*=[^=].*\S\s?/\s?\S"
+"""The source line of a mean, as a traceback quotes it."""
 _NO_ROUNDS = r"^\s*0it \[00:00|\|\s*0/0 \["
 _OF_EVALUATION = lazy_regex(r"(?:^|[_/])(?:val|valid|validation|eval|test|dev)(?:$|[_/])")
 _COUNT = lazy_regex(
@@ -84,6 +87,10 @@ def judge(facts: Facts) -> Clues:
     if facts.symptoms.healthy:
         return
     yield from quote(facts.said(_NOTHING), PROOF - 1.0)
+    divided = facts.said(r"zerodivisionerror")
+    if divided is not None and (over := facts.said(_OVER_LENGTH) or facts.said(_MEAN)) is not None:
+        weight = PROOF - 1.0 if "len(" in over.text else FAIR + HINT
+        yield Clue(f"division by zero: {over.text.strip()[:100]}", weight, over.where)
     if facts.symptoms.trouble:
         yield from quote(facts.said(r"mean of empty slice"), PROOF - 1.0)
     if facts.symptoms.bad_losses and not facts.symptoms.good_losses:

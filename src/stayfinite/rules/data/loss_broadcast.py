@@ -92,7 +92,10 @@ def judge(facts: Facts) -> Clues:
 def _of_the_loss(facts: Facts) -> bool:
     """Whether the traceback ends in a loss."""
     return (
-        facts.said(r"\b(?:nll_loss|cross_entropy|mse_loss|bce_loss|binary_cross_entropy\w*|l1_loss|criterion\()")
+        facts.said(
+            r"\b(?:nll_loss|cross_entropy|mse_loss|bce_loss|binary_cross_entropy\w*|l1_loss|criterion\()|"
+            r"^\s*\w*loss\w* = \w+\("
+        )
         is not None
     )
 

@@ -39,6 +39,8 @@ The tokenizer's warning alone is harmless when the text is split or truncated af
 relative positions (LLaMA, Qwen, T5), which have no table to overrun.
 """
 
+import re
+
 from stayfinite.rules.data.lookups import (
     bare_assert,
     first_missing,
@@ -93,6 +95,7 @@ def judge(facts: Facts) -> Clues:
         return
     refusal = facts.said(_REFUSAL)
     yield from quote(refusal, STRONG)
+    yield from _does_not_fit(facts)
     failure, vague = lookup_failure(facts), bare_assert(facts)
     crash = failure or vague
     if crash is None and refusal is None:
@@ -106,6 +109,25 @@ def judge(facts: Facts) -> Clues:
         if following is not None and following < VOCABULARY:
             yield Clue(f"row {following} is the first missing one, as when positions count up", FAIR)
     yield from _lengths(facts)
+
+
+_TWO_SIZES = (
+    r"(?:size of tensor a|expanded size of the tensor) \((\d+)\) must match the "
+    r"(?:size of tensor b|existing size) \((\d+)\)"
+)
+
+
+def _does_not_fit(facts: Facts) -> Clues:
+    """A tensor that is longer than a usual table of positions, to which it is added or expanded."""
+    refused = facts.said(_TWO_SIZES)
+    found = None if refused is None else re.search(_TWO_SIZES, refused.text, re.IGNORECASE)
+    if refused is None or found is None:
+        return
+    shorter, longer = sorted((int(found[1]), int(found[2])))
+    if shorter in TABLES and shorter < longer < VOCABULARY:
+        near = facts.said(r"position|token_type_ids|\bpos_|\bwpe\b|\bmask\b") is not None
+        weight = STRONG + HINT if near else FAIR + HINT
+        yield Clue(f"{longer} does not fit {shorter}, the size of a table of positions", weight, refused.where)
 
 
 def _lengths(facts: Facts) -> Clues:

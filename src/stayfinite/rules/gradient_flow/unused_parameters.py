@@ -48,6 +48,8 @@ def judge(facts: Facts) -> Clues:
         r"\bgrad(?:ient)?s? (?:is|are|was|were|=|==|:) ?None\b|\.grad ?(?:is|:|=|==)? ?None\b|did not receive grad|"
         r"gradients do not exist for variables"
     )
+    if facts.said(r"'NoneType' object has no attribute '(?:norm|data|abs|detach|pow|add_|mul_|clone)'") is not None:
+        yield from quote(facts.said(r"\w\.grad\.\w+"), STRONG, "a parameter without a gradient at: {}")
     if told is not None:
         # Under DDP the same message belongs to a run that it stopped.
         stopped = facts.said(r"finished reduction in the prior iteration")

@@ -24,18 +24,27 @@ A program of one's own may have a setting whose name is close to another one's b
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clues, Rule, quote
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clues, Rule, quote
+
+_SETTINGS = r"\w*(?:Arguments|Args|Config|Configuration|Settings|Trainer)"
+_REFUSED = rf"\b{_SETTINGS}(?:\.__init__)?\(\) got an unexpected keyword argument"
+_REFUSED_UNNAMED = r"typeerror: __init__\(\) got an unexpected keyword argument"
+"""Python before 3.10 does not name the class; the traceback shows the call."""
 
 
 def judge(facts: Facts) -> Clues:
     """Clues: names close to known ones in a plan, or the parser's error in a log."""
     refusal = facts.said(r"error: unrecognized arguments|some specified arguments are not used by the HfArgumentParser")
     yield from quote(refusal, STRONG + 1.0)
+    yield from quote(facts.said(_REFUSED), PROOF)
+    if facts.said(rf"\b{_SETTINGS}\($") is not None:
+        yield from quote(facts.said(_REFUSED_UNNAMED), STRONG + HINT)
 
 
 RULE = Rule(
     code="SF218",
     severity="warning",
+    beats=("environment",),
     fix="fix the name; the evidence suggests one",
     plans={"plan.unknown_settings": PROOF},
 )

@@ -27,7 +27,7 @@ FlashAttention 1 runs on Turing (T4, RTX 20). A fork of FlashAttention 2 for Tur
 
 from stayfinite.rules.cards import card_named
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
 
 _REFUSED = (
     r"\b(?:fp8|float8|mxfp8|_scaled_mm|e4m3\w*|fp8e\w+)\b.{0,80}\b(?:not (?:natively )?supported|only supported|"
@@ -36,6 +36,10 @@ _REFUSED = (
     r"\bcompute capability\b.{0,40}\b(?:8\.9|9\.0|9\.x|10\.0)\b.{0,60}\b(?:required|needed)\b.{0,30}\b(?:mx)?fp8"
 )
 """Library errors on a GPU without fp8."""
+_ONLY_NEWER = (
+    r"\bonly supports? \w+ (?:gpus?|cards?|devices?)(?: or (?:newer|later|above))?|"
+    r"\brequires? (?:an? )?(?:volta|turing|ampere|ada|hopper|blackwell)\b"
+)
 
 
 def judge(facts: Facts) -> Clues:
@@ -43,6 +47,7 @@ def judge(facts: Facts) -> Clues:
     refused = facts.said(_REFUSED)
     if refused is not None:
         yield Clue(refused.text, PROOF, refused.where, fix="bf16 instead of fp8, or an Ada or Hopper GPU or newer")
+    yield from quote(facts.said(_ONLY_NEWER), PROOF)
     eight, gpu = facts.context.eight_bits, facts.context.gpu
     card = None if gpu is None else card_named(str(gpu.value))
     if eight is not None and card is not None and not card.fp8 and facts.symptoms.crash is not None:
