@@ -21,6 +21,24 @@ SCORES = "\n".join(
 RATES = "\n".join(f"step {i} loss 2.{9 - i} lr {{0}}" if i > 3 else f"step {i} loss 2.9 lr 1e-4" for i in range(10))
 
 WORDS = [
+    (
+        "environment",
+        "ValueError: The checkpoint has model type `qwen3_moe` but Transformers does not recognize this architecture.",
+        "",
+        "does not recognize",
+    ),
+    (
+        "environment",
+        "_pickle.UnpicklingError: Weights only load failed. In PyTorch 2.6, we changed",
+        "",
+        "Weights only",
+    ),
+    (
+        "bad-data-row",
+        "TypeError: default_collate: batch must contain tensors, numpy arrays or lists; found <class 'NoneType'>",
+        "",
+        "NoneType",
+    ),
     ("card-lacks-feature", "RuntimeError: FlashAttention only supports Ampere GPUs or newer.", "", "Ampere"),
     ("card-lacks-feature", "ValueError: --tf32 requires Ampere or a newer GPU arch, cuda>=11", "", "Ampere"),
     ("autocast-missing", "RuntimeError: FlashAttention only support fp16 and bf16 data type", "", "fp16 and bf16"),
@@ -62,7 +80,7 @@ WORDS = [
         "position-out-of-range",
         (
             "    x = x + self.position_embeddings\n"
-            "RuntimeError: The size of tensor a (600) must match the size of tensor b (512) at non-singleton dimension 1"
+            "RuntimeError: The size of tensor a (600) must match the size of tensor b (512) at dimension 1"
         ),
         "",
         "600 does not fit 512",

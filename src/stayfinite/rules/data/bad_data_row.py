@@ -86,6 +86,7 @@ _REFUSED = (
     r"error tokenizing data|JSON parse error|(?:nan|inf\w*) (?:or infinity|or a value too large)|"
     r"does not accept missing values|kernel size can'?t be greater than actual input size|output size is too small|"
     r"padding size should be less than the corresponding input|stack expects each tensor to be equal size|"
+    r"batch must contain tensors.{0,80}found <class 'nonetype'>|"
     r"doesn'?t match the broadcast shape \[3,|unsupported image (?:type|mode)|could not find a backend to open|"
     r"expected x_max|expected [xy]_\w+ for bbox|bbox\b.{0,60}\bto be in the range \[0|x_max is less than|"
     r"box(?:es)? (?:with|of|has|have) (?:zero|negative|non-?positive|no) (?:area|width|height|size)"

@@ -63,6 +63,7 @@ _REFUSAL = (
     r"minimum cuda capability|cuda capability sm_\d"
 )
 _CHANGED_INTERFACE = (
+    r"but transformers does not recognize this architecture|weights only load failed|"
     r"cannot import name|got an unexpected keyword argument|module '[\w.]+' has no attribute|importerror|"
     r"has been removed (?:in|from)|requires\s.{0,40}\sto be installed|"
     r"attempting to deserialize object on a cuda device but torch\.cuda\.is_available\(\) is false"
