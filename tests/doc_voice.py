@@ -109,6 +109,8 @@ def _nodes_of(path: Path) -> list[ast.AST]:
 
 def _said_in(path: Path) -> Iterator[Said]:
     where = path.relative_to(PACKAGE)
+    if where.parts[0] == "rules" and "\nRULE = Rule(" in (text := path.read_text(encoding="utf-8")):
+        yield Said("title", text.removeprefix('"""').partition("\n")[0], f"{where}:1")  # the first line of its page
     for node in _nodes_of(path):
         if isinstance(node, ast.Call):
             yield from _said_by_a_call(node, str(where))

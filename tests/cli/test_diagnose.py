@@ -167,7 +167,7 @@ print(found.verdict, int(peak.split()[1]) // 1024)
 
 def test_a_log_without_a_loss_does_not_claim_to_have_nothing_in_it(tmp_path, capsys):
     log = tmp_path / "train.log"
-    log.write_text("".join(f"step {step}: {{'total': {4 - step / 10}, 'kl': 0.1}}\n" for step in range(1, 20)))
+    log.write_text("".join(f"step {step}: {{'reward': {step / 10}, 'kl': 0.1}}\n" for step in range(1, 20)))
     assert main(["diagnose", str(log)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "38 values, no loss" in shown

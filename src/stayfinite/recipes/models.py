@@ -48,3 +48,15 @@ def quantized(bits: str, what_for: str, kept: Sequence[str] = ()) -> Any:
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=computing,
         **options,
     )  # fmt: skip
+
+
+def without_packing_of_parts(model: nn.Module) -> None:
+    """Keep 4-bit layers with rows that are no whole blocks out of bitsandbytes' packed format for CPUs with bf16.
+
+    It packs a layer at its first evaluation, and fails where the input is no multiple of a block's 64 weights or the
+    output none of its 32 rows.
+    """
+    layers: list[Any] = list(model.modules())
+    for layer in layers:
+        if getattr(layer, "support_avx512bf16_for_cpu", False):
+            layer.support_avx512bf16_for_cpu = not (layer.in_features % 64 or layer.out_features % 32)
