@@ -142,7 +142,7 @@ def _once(settings: Watch, watched: WatchedRuns) -> int:
 
 
 def _live(settings: Watch, watched: WatchedRuns) -> int:
-    from stayfinite.report.live.shows import chosen_show
+    from stayfinite.report.live.lines import chosen_show
 
     statuses: list[RunStatus] = []
     # Always restore the terminal.

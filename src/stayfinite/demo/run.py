@@ -19,7 +19,7 @@ from stayfinite.demo.screen import Screen, draw_result
 from stayfinite.demo.task import BULLET, Batch, Pair, Task, collate, make_task
 from stayfinite.guard.telling.showing import shown_runs
 from stayfinite.report.page.data import page_data
-from stayfinite.report.page.file import write_page
+from stayfinite.report.page.html import write_page
 
 ROWS = 12
 REPORT = "report.html"

@@ -16,10 +16,9 @@ from torch.utils._pytree import tree_map
 from stayfinite.autopsy.steps.changes import in_full, other_forwards
 from stayfinite.autopsy.steps.step import Step, untouched
 from stayfinite.inspection.probes.operators import Operation, RangeWatch
-from stayfinite.precision.emulating import RECIPES, Recipe, linears_as
+from stayfinite.precision.emulating import RECIPES, Recipe, autocast_region, linears_as
 from stayfinite.precision.formats import FP16
 from stayfinite.precision.measuring import FullStep, gradients_of
-from stayfinite.precision.regions import autocast_region
 from stayfinite.precision.units import units_of
 
 HEADROOM = 0.5

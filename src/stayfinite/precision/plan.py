@@ -16,8 +16,7 @@ from stayfinite.errors import UsageError
 from stayfinite.precision import applying
 from stayfinite.precision.candidates import HALVES, Assignment
 from stayfinite.precision.emulating import RECIPES
-from stayfinite.precision.patterns import collapsed
-from stayfinite.precision.units import units_of
+from stayfinite.precision.units import collapsed, units_of
 
 if TYPE_CHECKING:
     from torch.amp.grad_scaler import GradScaler

@@ -27,11 +27,17 @@ from stayfinite.precision.asked import batches_of, card_of, formats_of
 from stayfinite.precision.candidates import Assignment, Loss, run_candidate
 from stayfinite.precision.measuring import FullStep, full_step
 from stayfinite.precision.modules_seen import ModulesSeen
-from stayfinite.precision.patterns import pattern_of
 from stayfinite.precision.plan import FP8, Budget, Option, PrecisionPlan
-from stayfinite.precision.rates import Rates, rates_of
-from stayfinite.precision.speed import Work, estimated_seconds, measured_seconds, saved_bytes, seconds_of
-from stayfinite.precision.units import choosing
+from stayfinite.precision.speed import (
+    Rates,
+    Work,
+    estimated_seconds,
+    measured_seconds,
+    rates_of,
+    saved_bytes,
+    seconds_of,
+)
+from stayfinite.precision.units import choosing, pattern_of
 from stayfinite.rules.cards import Card
 
 DIVISIBLE = 16

@@ -14,11 +14,10 @@ from stayfinite.guard.telling.showing import shown_run, shown_runs
 from stayfinite.readers.runs.layers import read_layers
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.readers.runs.steps import Steps
-from stayfinite.report.page.data import page_data, run_data
+from stayfinite.report.page.data import _cause, page_data, run_data
+from stayfinite.report.page.details import incident_data
 from stayfinite.report.page.heat import BAD, NONE, heat_data
 from stayfinite.report.page.html import page_html
-from stayfinite.report.page.incidents import incident_data
-from stayfinite.report.page.verdict import _cause
 
 NOTHING = {"verdict": "unknown", "findings": [], "trouble": [], "sources": []}
 
