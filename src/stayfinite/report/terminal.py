@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -33,11 +32,6 @@ class Console(Protocol):
 
     def print(self, line: Any) -> None:
         """Print one line."""
-
-
-class _Plain:
-    def print(self, line: Any) -> None:
-        sys.stderr.write(f"{line}\n")
 
 
 class Voice:
@@ -74,19 +68,14 @@ class Voice:
             self._print(f"stayfinite: {self._prefix}{text}", style)
 
     def _print(self, line: str, style: str) -> None:
-        try:
-            from rich.console import Console as RichConsole
-            from rich.text import Text
-        except ImportError:
-            self._console.print(line)
-            return
+        from rich.console import Console as RichConsole
+        from rich.text import Text
+
         # Parameter names may hold brackets, so no markup.
         self._console.print(Text(line, style=style) if isinstance(self._console, RichConsole) else line)
 
 
 def _standard_console() -> Console:
-    try:
-        from rich.console import Console as RichConsole
-    except ImportError:
-        return _Plain()
+    from rich.console import Console as RichConsole
+
     return RichConsole(stderr=True, soft_wrap=True)

@@ -67,7 +67,7 @@ class _Parts:
         else:
             self.fixed[f"{first}:out"] = f"{self._activation} is not piecewise linear: it cannot be rescaled"
 
-    def gated(self, name: str, gate: str, up: str, down: str) -> None:
+    def gated(self, name: str, *, gate: str, up: str, down: str) -> None:
         """A feed-forward with a gate: what it multiplies is half of a pair."""
         self.pair(name, up, down)
         if self._activation not in HOMOGENEOUS:
@@ -121,7 +121,7 @@ def _t5(model: nn.Module) -> Anatomy:
                     writers.append(f"{dense}.wo")
                     if hasattr(layer.DenseReluDense, "wi_1"):
                         readers = [f"{dense}.wi_0", f"{dense}.wi_1"]
-                        parts.gated(dense, *readers, f"{dense}.wo")
+                        parts.gated(dense, gate=readers[0], up=readers[1], down=f"{dense}.wo")
                     else:
                         readers = [f"{dense}.wi"]
                         parts.feed_forward(dense, f"{dense}.wi", f"{dense}.wo", f"{dense}.act")
@@ -178,7 +178,7 @@ def _llama(model: nn.Module) -> Anatomy:
         else:
             parts.scores(attention, query, key)
         parts.pair(f"{attention} values", value, output)
-        parts.gated(mlp, gate, up, down)
+        parts.gated(mlp, gate=gate, up=up, down=down)
         parts.norm_output(before, [query, key, value])
         parts.norm_output(between, [gate, up])
     stream = parts.whole(written, 1)

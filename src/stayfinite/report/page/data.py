@@ -36,7 +36,7 @@ from stayfinite.report.page.series import (
     skips_of,
 )
 from stayfinite.report.pages import page_as_data
-from stayfinite.rules.registry import family_of, rule_of
+from stayfinite.rules.registry import rule_of
 
 UNSURE = 0.3
 """Below this confidence a cause is called a guess and listed among the less likely."""
@@ -320,6 +320,6 @@ def _rules(names: set[str]) -> dict[str, Any]:
             rule = rule_of(name)
         except UsageError:
             continue  # a rule of another version
-        page = page_as_data(rule.code, rule.slug, rule.severity, family_of(rule), rule.page, rule.fix)
+        page = page_as_data(rule)
         pages[rule.code] = page | {"sections": dict(objects(page["sections"]))}
     return dict(sorted(pages.items()))
