@@ -168,19 +168,18 @@ def lost_share(values: Tensor, kind: Format, scale: float = 1.0) -> float:
 
 
 @contextmanager
-def linears_as(modules: Mapping[nn.Linear, Recipe], *, half: torch.dtype | None, scale: float) -> Iterator[None]:
+def linears_as(modules: Mapping[nn.Linear, Recipe], *, half: torch.dtype | None) -> Iterator[None]:
     """Make these layers compute by their recipes within this context.
 
     Arguments:
         half: dtype of the neighbors; None for fp32.
-        scale: the loss scale for rounding; 1 if the gradients are already scaled.
     """
 
     def forward_of(module: nn.Linear, recipe: Recipe) -> Any:
         def forward(x: Tensor) -> Tensor:
             if half is not None:
                 x = x.to(half)
-            product = rounded_linear(x, module.weight, module.bias, recipe, scale=scale)
+            product = rounded_linear(x, module.weight, module.bias, recipe)
             return product if half is None or not recipe.fp8 else product.to(half)
 
         return forward

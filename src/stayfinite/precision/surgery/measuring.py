@@ -28,6 +28,13 @@ class Size:
     lost: int = 0
     """Of these, in fp16."""
 
+    @classmethod
+    def of(cls, tensor: Tensor) -> Size:
+        """Of one tensor."""
+        size = cls()
+        size.add(tensor)
+        return size
+
     def add(self, tensor: Tensor) -> None:
         """Look at one more."""
         sizes = tensor.detach().abs()
@@ -84,6 +91,11 @@ def measure(model: nn.Module, batches: Sequence[Any], run: Callable[[Any], Any])
         for hook in hooks:
             hook.remove()
     return sizes
+
+
+def weight_sizes(model: nn.Module) -> dict[str, Size]:
+    """Size of each parameter, by name."""
+    return {name: Size.of(p) for name, p in model.named_parameters() if p.numel()}
 
 
 def lost_share(sizes: Mapping[str, Size]) -> float:

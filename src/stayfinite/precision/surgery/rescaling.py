@@ -16,7 +16,7 @@ from stayfinite.inspection.probes.ranges import ranges_of
 from stayfinite.precision.formats import FP16
 from stayfinite.precision.surgery.families import anatomy_of
 from stayfinite.precision.surgery.freedoms import Anatomy, Freedom, deciding, exponents_for, scale
-from stayfinite.precision.surgery.measuring import BECOMES_ZERO, Size, evaluating, lost_share, measure
+from stayfinite.precision.surgery.measuring import Size, evaluating, lost_share, measure, weight_sizes
 from stayfinite.precision.surgery.result import Change, Obstacle, Rescaled, Verdict
 from stayfinite.state.rng import capture_rng
 
@@ -56,10 +56,9 @@ def obstacles(
         operator, _, module = place.partition(" in ")
         if not any(each == module or each.startswith(f"{module}.") for each in found):
             note(module, largest, SCORES if "attn" in module.lower() or "attention" in module.lower() else operator)
-    for name, parameter in model.named_parameters():
-        largest = float(parameter.detach().abs().amax()) if parameter.numel() else 0.0
-        if largest > FP16.largest:
-            note(name.rpartition(".")[0], largest, f"{name} itself exceeds fp16")
+    for name, size in weight_sizes(model).items():
+        if size.largest > FP16.largest:
+            note(name.rpartition(".")[0], size.largest, f"{name} itself exceeds fp16")
     return sorted(found.values(), key=lambda each: -each.largest)
 
 
@@ -113,15 +112,16 @@ def rescale(
         lost_before=lost_share(before),
         lost_after=lost_share(before),
     )
-    result.lost_weights_before = result.lost_weights_after = _lost_weights(model)
+    weights = weight_sizes(model)
+    result.lost_weights_before = result.lost_weights_after = lost_share(weights)
     result.overflows_before = result.overflows_after = beyond = overflowing(model, batches[0], run)
-    if largest <= limit and not beyond and _largest_weight(model) <= limit:
+    if largest <= limit and not beyond and _largest(weights) <= limit:
         return result
     if anatomy is not None:
         _operate(model, batches, run, anatomy, before, tolerance, result)
     after = measure(model, batches, run) if result.changes else before
     result.modules, result.largest_after = _by_module(before, after), _largest(after)
-    result.lost_after, result.lost_weights_after = lost_share(after), _lost_weights(model)
+    result.lost_after, result.lost_weights_after = lost_share(after), lost_share(weight_sizes(model))
     if result.changes:
         result.overflows_after = overflowing(model, batches[0], run)
     result.obstacles = obstacles(model, after, result.overflows_after, anatomy, result.refused)
@@ -225,20 +225,6 @@ def _by_module(before: Mapping[str, Size], after: Mapping[str, Size]) -> dict[st
         one, other = found.get(module, (0.0, 0.0))
         found[module] = max(one, size.largest), max(other, after[name].largest)
     return found
-
-
-def _largest_weight(model: nn.Module) -> float:
-    return max((float(p.detach().abs().amax()) for p in model.parameters() if p.numel()), default=0.0)
-
-
-def _lost_weights(model: nn.Module) -> float:
-    """Of the weights that are not 0, the share that autocast rounds to 0."""
-    values = lost = 0
-    for parameter in model.parameters():
-        sizes = parameter.detach().abs()
-        values += int((sizes > 0).sum())
-        lost += int(((sizes > 0) & (sizes <= BECOMES_ZERO)).sum())
-    return lost / values if values else 0.0
 
 
 def _check(model: nn.Module, batches: Sequence[Any], share: float) -> None:

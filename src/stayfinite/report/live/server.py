@@ -119,7 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
         if place == "":
             if self.server.door.token and not urlsplit(self.path).path.endswith("/"):
                 # The page loads its stream by relative URL, so its own must end in a slash.
-                self._redirect(f"/{self.server.door.token}/")
+                place = {"Location": f"/{self.server.door.token}/", "Content-Length": "0"}
+                self._begin(HTTPStatus.MOVED_PERMANENTLY, "text/plain; charset=utf-8", NOTHING_ALLOWED, place)
                 return
             content, policy = self.server.page()
             self._send(HTTPStatus.OK, content, "text/html; charset=utf-8", policy + FRAMING)
@@ -158,37 +159,24 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.hub.leave(viewer)
 
     def _begin_stream(self) -> None:
-        self.send_response(HTTPStatus.OK)
-        self._headers("text/event-stream; charset=utf-8", NOTHING_ALLOWED)
-        self.send_header("X-Accel-Buffering", "no")
-        self.end_headers()
+        self._begin(HTTPStatus.OK, "text/event-stream; charset=utf-8", NOTHING_ALLOWED, {"X-Accel-Buffering": "no"})
 
     def _say(self, status: HTTPStatus, words: str) -> None:
         self._send(status, f"{words}\n".encode(), "text/plain; charset=utf-8", NOTHING_ALLOWED)
 
-    def _redirect(self, place: str) -> None:
-        self.send_response(HTTPStatus.MOVED_PERMANENTLY)
-        self._headers("text/plain; charset=utf-8", NOTHING_ALLOWED)
-        self.send_header("Location", place)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
     def _send(self, status: HTTPStatus, content: bytes, kind: str, policy: str) -> None:
-        self.send_response(status)
-        self._headers(kind, policy)
-        self.send_header("Content-Length", str(len(content)))
-        if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, HEAD")
-        self.end_headers()
+        allowed = {"Allow": "GET, HEAD"} if status == HTTPStatus.METHOD_NOT_ALLOWED else {}
+        self._begin(status, kind, policy, {"Content-Length": str(len(content))} | allowed)
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def _headers(self, kind: str, policy: str) -> None:
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Security-Policy", policy)
-        self.send_header("Connection", "close")
-        for name, value in HEADERS.items():
+    def _begin(self, status: HTTPStatus, kind: str, policy: str, more: dict[str, str]) -> None:
+        """Send the status and all headers."""
+        self.send_response(status)
+        own = {"Content-Type": kind, "Content-Security-Policy": policy, "Connection": "close"}
+        for name, value in (own | HEADERS | more).items():
             self.send_header(name, value)
+        self.end_headers()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
         """Answer malformed requests and other methods without echoing the request."""
