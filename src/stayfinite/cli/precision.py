@@ -108,8 +108,8 @@ def _updates(settings: Precision, format: str, parts: Mapping[str, Any]) -> int:
     from itertools import islice
 
     from stayfinite.precision.lost_updates import lost_updates
+    from stayfinite.report.precision import show_updates
     from stayfinite.report.standard_output import StandardOutput
-    from stayfinite.report.updates import show
 
     steps = max(settings.steps, 4)
     batches = [parts["batch"]] if parts["loader"] is None else list(islice(parts["loader"], steps))
@@ -119,5 +119,5 @@ def _updates(settings: Precision, format: str, parts: Mapping[str, Any]) -> int:
     if settings.json:
         print(json.dumps(tagged("updates", found), indent=1))
     else:
-        show(found, StandardOutput())
+        show_updates(found, StandardOutput())
     return 0

@@ -16,7 +16,14 @@ from stayfinite.inspection.probes.ranges import ranges_of
 from stayfinite.precision.formats import FP16
 from stayfinite.precision.surgery.families import anatomy_of
 from stayfinite.precision.surgery.freedoms import Anatomy, Freedom, deciding, exponents_for, scale
-from stayfinite.precision.surgery.measuring import Size, evaluating, lost_share, measure, weight_sizes
+from stayfinite.precision.surgery.measuring import (
+    Size,
+    check_full_precision,
+    evaluating,
+    lost_share,
+    measure,
+    weight_sizes,
+)
 from stayfinite.precision.surgery.result import Change, Obstacle, Rescaled, Verdict
 from stayfinite.state.rng import capture_rng
 
@@ -232,6 +239,4 @@ def _check(model: nn.Module, batches: Sequence[Any], share: float) -> None:
         raise UsageError("no batch to measure activations on", fix="rescale(model, [batch, ...])")
     if not 0 < share <= 1:
         raise UsageError(f"share is {share}", fix="a share of fp16's range, above 0 and at most 1: share=0.25")
-    halves = [name for name, p in model.named_parameters() if p.dtype in (torch.float16, torch.bfloat16)]
-    if halves:
-        raise UsageError(f"{halves[0]} is in half precision", fix="load the model with dtype=torch.float32")
+    check_full_precision(model)

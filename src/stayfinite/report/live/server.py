@@ -119,8 +119,8 @@ class _Handler(BaseHTTPRequestHandler):
         if place == "":
             if self.server.door.token and not urlsplit(self.path).path.endswith("/"):
                 # The page loads its stream by relative URL, so its own must end in a slash.
-                place = {"Location": f"/{self.server.door.token}/", "Content-Length": "0"}
-                self._begin(HTTPStatus.MOVED_PERMANENTLY, "text/plain; charset=utf-8", NOTHING_ALLOWED, place)
+                moved = {"Location": f"/{self.server.door.token}/", "Content-Length": "0"}
+                self._begin(HTTPStatus.MOVED_PERMANENTLY, "text/plain; charset=utf-8", NOTHING_ALLOWED, moved)
                 return
             content, policy = self.server.page()
             self._send(HTTPStatus.OK, content, "text/html; charset=utf-8", policy + FRAMING)

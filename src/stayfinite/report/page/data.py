@@ -213,15 +213,11 @@ def run_words(run: RunReader, diagnosis: Mapping[str, Any], *, name: str = "") -
     incidents = [incident_data(each) for each in run.incidents]
     findings = _findings(diagnosis, incidents)
     curves = run.steps.curves | evaluation_curves(run.evaluations)
-    return {
-        "id": "r0",
-        "name": text(name or run.directory.resolve().name or str(run.directory), 120),
-        "source": text(run.directory, 400),
-        "verdict": text(diagnosis.get("verdict", "unknown"), 20),
+    named = name or run.directory.resolve().name or str(run.directory)
+    return _identity(named, run.directory, diagnosis) | {
         "health": None,
         "sentence": f"{guarded_sentence(run, findings, diagnosis)} {overfitting(curves)}".strip(),
         "note": "",
-        "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
         "axes": run_axes(run.events.times, run.steps.curves),
         "figures": guarded_figures(run) + evaluation_figures(curves),
         "findings": findings,
@@ -239,20 +235,16 @@ def log_data(
     curves = curves_of(counted)
     word = "measurement" if _unnumbered(series) else "step"
     overfits = overfitting(curves, word)
-    verdict = text(diagnosis.get("verdict", "unknown"), 20)
+    about = _identity(name or Path(series.source).name or series.source, series.source, diagnosis)
     again = repeated(counted)
     sentence = log_sentence(findings, diagnosis, series.points_seen - again)
     # An overfitting run is not "Healthy", although its numbers are fine.
     sentence = sentence.replace("Healthy: no problem in", "No failure in") if overfits else sentence
-    return {
-        "id": "r0",
-        "name": text(name or Path(series.source).name or series.source, 120),
-        "source": text(series.source, 400),
-        "verdict": verdict,
-        "health": {"word": "warning", "reason": "", "fix": ""} if overfits and verdict == "healthy" else None,
+    doubtful = overfits and about["verdict"] == "healthy"
+    return about | {
+        "health": {"word": "warning", "reason": "", "fix": ""} if doubtful else None,
         "sentence": f"{overfits} {sentence}".strip(),
         "note": _note(series, counted, again),
-        "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
         "figures": [
             ["measurements", f"{series.points_seen - again:,}"],
             *curve_figures(curves),
@@ -265,6 +257,17 @@ def log_data(
         "layers": None,
         "incidents": [],
         "details": settings_table(settings) + sources_table(diagnosis),
+    }
+
+
+def _identity(name: str, source: object, diagnosis: Mapping[str, Any]) -> dict[str, Any]:
+    """What is said of any run in the same way."""
+    return {
+        "id": "r0",
+        "name": text(name, 120),
+        "source": text(source, 400),
+        "verdict": text(diagnosis.get("verdict", "unknown"), 20),
+        "trouble": [text(each, 300) for each in diagnosis.get("trouble") or ()],
     }
 
 

@@ -20,11 +20,11 @@ def details_data(run: RunReader) -> list[Table]:
     """Non-empty tables of a run directory."""
     launch = run.launches[-1] if run.launches else {}
     tables = [
-        _table("Model", _model(launch)),
+        _table("Model", _rows(objects(launch.get("model")))),
         _table("Optimizer", _optimizer(launch)),
         _table("Configuration", _configuration(run, launch)),
         _table("Guard", _rows({"max_norm": launch.get("max_norm")} | objects(launch.get("policy"))) if launch else []),
-        _table("Environment", _environment(run)),
+        _table("Environment", _environment(run, launch) if launch else []),
         _table("Data", _data(run)),
         _table("Ranks", _ranks(run)),
         _table("Memory peaks", [[text(where, 120), _size(peak)] for where, peak in run.events.memory.items()]),
@@ -61,10 +61,6 @@ def _configuration(run: RunReader, launch: Mapping[str, Any]) -> list[list[str]]
     return rows + _rows(objects(run.launch.get("config")) or objects(launch.get("config")))
 
 
-def _model(launch: Mapping[str, Any]) -> list[list[str]]:
-    return _rows(objects(launch.get("model")))
-
-
 def _optimizer(launch: Mapping[str, Any]) -> list[list[str]]:
     optimizer = objects(launch.get("optimizer"))
     rows = _rows({"class": optimizer["class"]}) if "class" in optimizer else []
@@ -75,10 +71,7 @@ def _optimizer(launch: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _environment(run: RunReader) -> list[list[str]]:
-    if not run.launches:
-        return []
-    launch = run.launches[-1]
+def _environment(run: RunReader, launch: Mapping[str, Any]) -> list[list[str]]:
     rows = _rows(objects(launch.get("versions")))
     rows += _rows({name: launch[name] for name in ("platform", "devices") if name in launch})
     if "seed" in launch:
