@@ -189,9 +189,8 @@ def _write_metrics(settings: Watch, statuses: Sequence[RunStatus]) -> None:
 @contextlib.contextmanager
 def _served(settings: Watch) -> Iterator[tuple[LivePage, str]]:
     """Context with the live page and its address."""
-    from stayfinite.report.live.door import Door
     from stayfinite.report.live.page import LivePage
-    from stayfinite.report.live.server import LiveServer
+    from stayfinite.report.live.server import Door, LiveServer
 
     page = LivePage()
     door = Door.of(settings.host, always_token=settings.token)

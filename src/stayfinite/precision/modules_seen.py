@@ -97,18 +97,16 @@ def _error_of_linear(module: nn.Linear, sample: Sample, seen: Seen, recipe: Reci
 def _error_of_module(module: nn.Module, sample: Sample, recipe: Recipe, scale: float) -> LocalError:
     exact = _run(module, sample, None, 1.0)
     rounded = _run(module, sample, recipe, scale)
-    output = _relative_error(rounded[0], exact[0])
-    return LocalError(
-        output=output,
-        grad_input=max((_relative_error(a, b) for a, b in zip(rounded[1], exact[1], strict=True)), default=0.0),
-        grad_weight=max((_relative_error(a, b) for a, b in zip(rounded[2], exact[2], strict=True)), default=0.0),
+    output, grad_input, grad_weight = (
+        max(map(_relative_error, ours, theirs), default=0.0) for ours, theirs in zip(rounded, exact, strict=True)
     )
+    return LocalError(output=output, grad_input=grad_input, grad_weight=grad_weight)
 
 
 def _run(
     module: nn.Module, sample: Sample, recipe: Recipe | None, scale: float
-) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Output, input gradients and weight gradients, with the loss scale removed."""
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Output (alone in its list), input gradients and weight gradients, with the loss scale removed."""
     gradient = sample.grad_output
     assert gradient is not None
     dtype = torch.float32 if recipe is None else recipe.operands.dtype
@@ -130,7 +128,7 @@ def _run(
         given = (gradient.float() * scale).to(first.dtype)
         found = torch.autograd.grad(first, [*leaves, *weights], given, allow_unused=True)
     plain = [torch.zeros(()) if x is None else x.detach().float() / scale for x in found]
-    return first.detach().float(), plain[: len(leaves)], plain[len(leaves) :]
+    return [first.detach().float()], plain[: len(leaves)], plain[len(leaves) :]
 
 
 def _relative_error(rounded: Tensor, exact: Tensor) -> float:
@@ -266,14 +264,8 @@ class ModulesSeen:
             yield Row(name=name, kind=kind, largest=dict(largest), errors=errors, breaks=dict(breaks))
 
     def _loss_scale(self) -> float:
-        most = max(
-            (
-                max(each.get("grad_output", 0.0), each.get("grad_weight", 0.0))
-                for name, each in self._largest.items()
-                if multiplies(self.modules[name])
-            ),
-            default=0.0,
-        )
+        products = [each for name, each in self._largest.items() if multiplies(self.modules[name])]
+        most = max((each.get(what, 0.0) for each in products for what in ("grad_output", "grad_weight")), default=0.0)
         if not 0 < most < math.inf:
             return 1.0
         return min(LARGEST_SCALE, max(1.0, 2.0 ** math.floor(math.log2(HEADROOM * FP16.largest / most))))
@@ -284,9 +276,7 @@ def _not_finite(what: str) -> UsageError:
 
 
 def _why(error: LocalError) -> str:
-    values = {"output": error.output, "grad_input": error.grad_input, "grad_weight": error.grad_weight}
-    what = max(values, key=lambda name: values[name])
-    worst = values[what]
+    errors = (error.output, error.grad_input, error.grad_weight)
+    what = ("output", "gradient of its input", "gradient of its weight")[errors.index(error.worst)]
     lost = f", {error.lost:.0%} of values become 0" if error.lost >= 0.01 else ""
-    words = {"output": "output", "grad_input": "gradient of its input", "grad_weight": "gradient of its weight"}[what]
-    return f"{words} does not fit{lost}" if math.isinf(worst) else f"{words} {worst:.0%} off{lost}"
+    return f"{what} does not fit{lost}" if math.isinf(error.worst) else f"{what} {error.worst:.0%} off{lost}"

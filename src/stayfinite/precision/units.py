@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from torch import nn
@@ -25,15 +26,12 @@ def collapsed(names: Iterable[str], among: Collection[str] = ()) -> list[str]:
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(pattern_of(name), []).append(name)
-    every: dict[str, int] = {}
-    for name in among:
-        pattern = pattern_of(name)
-        every[pattern] = every.get(pattern, 0) + 1
+    every = Counter(map(pattern_of, among))
     shown: list[str] = []
     for pattern, members in groups.items():
         if len(members) == 1 or not re.search("[a-z]", pattern, re.IGNORECASE):  # `*` alone says nothing
             shown.extend(name or "the model itself" for name in members)
-        elif every.get(pattern, 0) > len(members):
+        elif every[pattern] > len(members):
             shown.append(f"{pattern} ({len(members)} of {every[pattern]})")
         else:
             shown.append(pattern)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -138,33 +138,38 @@ def _one(status: RunStatus, width: int, plain: bool) -> RenderableType:
     return Group(*parts)
 
 
+_COLUMNS: tuple[tuple[int, str, JustifyMethod, Callable[[RunStatus, bool], RenderableType]], ...] = (
+    (0, "run", "left", lambda status, _: Text(_clean(status.name), style="bold")),
+    (0, "health", "left", lambda status, _: Text(status.health.word, style=STYLES[status.health.word])),
+    (0, "step", "right", lambda status, _: _step(status)),
+    (
+        NARROW,
+        "loss over the run",
+        "left",
+        lambda status, plain: sparkline(status.losses, 20, style="cyan", plain=plain),
+    ),
+    (0, "loss", "right", lambda status, _: number(status.loss)),
+    (WIDE, "norm", "right", lambda status, _: number(status.grad_norm)),
+    (WIDE, "pace", "left", lambda status, _: pace(status)),
+    (0, "why", "left", lambda status, _: _cut("; ".join(filter(None, (status.health.reason, standing(status)))))),
+)
+"""Width of the terminal from which a column is shown, its heading, its side, and a run's cell (in plain signs or not)."""
+
+
 def _table(statuses: Sequence[RunStatus], width: int, plain: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("run", no_wrap=True, max_width=28)
-    table.add_column("health", no_wrap=True)
-    table.add_column("step", justify="right", no_wrap=True)
-    if width >= NARROW:
-        table.add_column("loss over the run", no_wrap=True)
-    table.add_column("loss", justify="right", no_wrap=True)
-    if width >= WIDE:
-        table.add_column("norm", justify="right", no_wrap=True)
-        table.add_column("pace", no_wrap=True)
-    table.add_column("why")  # the only column that shrinks on a narrow terminal
+    shown = [column for column in _COLUMNS if width >= column[0]]
+    for _, heading, side, _ in shown:
+        # "why" is the only column that shrinks on a narrow terminal.
+        table.add_column(heading, justify=side, no_wrap=heading != "why", max_width=28 if heading == "run" else None)
     for status in statuses:
-        share = "" if status.done is None else f" {status.done:.0%}"
-        step = "-" if status.step is None else f"{status.step:,}{share}"
-        reason = "; ".join(filter(None, (status.health.reason, standing(status))))
-        row: list[RenderableType] = [
-            Text(_clean(status.name), style="bold"),
-            Text(status.health.word, style=STYLES[status.health.word]),
-            step,
-        ]
-        drawn = sparkline(status.losses, 20, style="cyan", plain=plain)
-        wide: list[RenderableType] = [drawn] if width >= NARROW else []
-        row += [*wide, number(status.loss)]
-        row += [number(status.grad_norm), pace(status)] if width >= WIDE else []
-        table.add_row(*row, _cut(reason))
+        table.add_row(*(cell(status, plain) for _, _, _, cell in shown))
     return table
+
+
+def _step(status: RunStatus) -> str:
+    share = "" if status.done is None else f" {status.done:.0%}"
+    return "-" if status.step is None else f"{status.step:,}{share}"
 
 
 def _happened(statuses: Sequence[RunStatus], room: int) -> Table | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from stayfinite.core.curve import Curve, Span, Spans
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.core.series import Point, RunSeries
+from stayfinite.core.series import Point, RunSeries, Track
 from stayfinite.readers.runs.growing import number
 from stayfinite.readers.runs.steps import MOST_SIGNALS, SIGNAL
 from stayfinite.report.page.plain import short, text, whole
@@ -205,12 +205,7 @@ def curves_of(series: RunSeries) -> dict[str, Curve]:
     names = metric_names({name: track.seen for name, track in series.metrics.items()})
     for name in (*(name for name in LOSSES if name in series.metrics), *names):
         track = series.metrics[name]
-        told = zip(track.steps, track.values, track.lines, strict=True)
-        # An evaluation without a step belongs to the last step logged before it.
-        curves[name if name in LOSSES else f"{SIGNAL}{name}"] = _curve(
-            (_before(steps, lines, line, place) if step is None else step, value)
-            for place, (step, value, line) in enumerate(told)
-        )
+        curves[name if name in LOSSES else f"{SIGNAL}{name}"] = _curve(_placed(track, steps, lines))
     return {name: curve for name, curve in curves.items() if curve.seen}
 
 
@@ -219,11 +214,7 @@ def axes_of(series: RunSeries) -> Axes:
     steps, lines = _steps(series), [point.line for point in series.points]
     return log_axes(
         {
-            name: [
-                (_before(steps, lines, line, place) if step is None else step, value)
-                for place, (step, value, line) in enumerate(zip(track.steps, track.values, track.lines, strict=True))
-                if math.isfinite(value)
-            ]
+            name: [(step, value) for step, value in _placed(track, steps, lines) if math.isfinite(value)]
             for name, track in series.metrics.items()
             if TIME.search(name) or TOKENS.search(name)
         }
@@ -247,10 +238,11 @@ def _loss(point: Point) -> float | None:
     return math.nan if hidden else point.loss
 
 
-def _before(steps: Sequence[float], lines: Sequence[int], line: int, place: int) -> float:
-    """The last step logged before a line; ``place`` if there is none."""
-    found = bisect_right(lines, line)
-    return steps[max(0, found - 1)] if steps else float(place)
+def _placed(track: Track, steps: Sequence[float], lines: Sequence[int]) -> Iterator[tuple[float, float]]:
+    """A metric's steps and values. A value without a step belongs to the last step logged before its line."""
+    for place, (step, value, line) in enumerate(zip(track.steps, track.values, track.lines, strict=True)):
+        before = steps[max(0, bisect_right(lines, line) - 1)] if steps else float(place)
+        yield before if step is None else step, value
 
 
 def repeated(series: RunSeries) -> int:
