@@ -98,7 +98,8 @@ def _error_of_module(module: nn.Module, sample: Sample, recipe: Recipe, scale: f
     exact = _run(module, sample, None, 1.0)
     rounded = _run(module, sample, recipe, scale)
     output, grad_input, grad_weight = (
-        max(map(_relative_error, ours, theirs), default=0.0) for ours, theirs in zip(rounded, exact, strict=True)
+        max((_relative_error(a, b) for a, b in zip(ours, theirs, strict=True)), default=0.0)
+        for ours, theirs in zip(rounded, exact, strict=True)
     )
     return LocalError(output=output, grad_input=grad_input, grad_weight=grad_weight)
 
