@@ -179,7 +179,7 @@ def _live(settings: Watch, watched: WatchedRuns) -> int:
 def _write_metrics(settings: Watch, statuses: Sequence[RunStatus]) -> None:
     if settings.metrics is None:
         return
-    from stayfinite.report.live.metrics import metrics_text
+    from stayfinite.report.live.lines import metrics_text
 
     aside = settings.metrics.with_name(f".{settings.metrics.name}.{os.getpid()}")
     aside.write_text(metrics_text(statuses), encoding="utf-8")

@@ -153,7 +153,7 @@ _COLUMNS: tuple[tuple[int, str, JustifyMethod, Callable[[RunStatus, bool], Rende
     (WIDE, "pace", "left", lambda status, _: pace(status)),
     (0, "why", "left", lambda status, _: _cut("; ".join(filter(None, (status.health.reason, standing(status)))))),
 )
-"""Width of the terminal from which a column is shown, its heading and side, and a run's cell (in plain signs or not)."""
+"""Width of the terminal from which a column is shown, its heading and side, and a run's cell (maybe in plain signs)."""
 
 
 def _table(statuses: Sequence[RunStatus], width: int, plain: bool) -> Table:
