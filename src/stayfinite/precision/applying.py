@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, cast
 
 import torch
@@ -89,9 +89,10 @@ def raise_format(model: nn.Module, name: str) -> str:
     return reached
 
 
-@cache
 def planned_class(kind: type[nn.Module], how: str) -> type[nn.Module]:
     """A subclass of a module class that computes in fp32, or under bf16 or fp16 autocast."""
+    if (kind, how) in _MADE:
+        return _MADE[kind, how]
     forward = _fp32_forward(kind) if how == "fp32" else _autocast_forward(kind, HALVES[how])
 
     def reduced(self: Any, _protocol: Any) -> tuple[Any, ...]:
@@ -100,7 +101,10 @@ def planned_class(kind: type[nn.Module], how: str) -> type[nn.Module]:
 
     # Keep the class name: transformers writes it into checkpoints.
     body = {"forward": forward, "__reduce_ex__": reduced, "__module__": kind.__module__, "planned_from": kind}
-    return cast("type[nn.Module]", type(kind.__name__, (kind,), body))
+    return _MADE.setdefault((kind, how), cast("type[nn.Module]", type(kind.__name__, (kind,), body)))
+
+
+_MADE: dict[tuple[type[nn.Module], str], type[nn.Module]] = {}
 
 
 def _fp32_forward(kind: type[nn.Module]) -> Callable[..., Any]:
