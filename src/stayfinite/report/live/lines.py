@@ -20,6 +20,14 @@ CLOCKS = frozenset({"quiet_seconds", "eta_seconds", "done"})
 PAUSE = 10.0
 """Seconds between two progress lines."""
 
+Show = Callable[[Sequence[RunStatus]], None]
+
+UNMOVING = ("dumb", "unknown")
+"""Terminals that cannot redraw; they get lines, like a pipe."""
+
+REDRAWN = 0.5
+"""Minimum seconds between redraws."""
+
 
 class PlainLines:
     """Writes what is new about runs."""
@@ -85,15 +93,6 @@ class Newest:
             if happenings[place] is last:
                 return happenings[place + 1 :]
         return happenings
-
-
-Show = Callable[[Sequence[RunStatus]], None]
-
-UNMOVING = ("dumb", "unknown")
-"""Terminals that cannot redraw; they get lines, like a pipe."""
-
-REDRAWN = 0.5
-"""Minimum seconds between redraws."""
 
 
 @contextmanager
