@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from stayfinite.errors import UsageError
 from stayfinite.precision.surgery.rescaling import differences, outputs, rescale
-from stayfinite.precision.surgery.result import RECORD, Rescaled
+from stayfinite.precision.surgery.result import RECORD, Rescaled, Trial
 from stayfinite.precision.surgery.trials import train_a_little
 
 Row = tuple[list[int], list[int]]
@@ -108,16 +108,18 @@ def rescale_directory(
     else:
         batches = batches_from(data, tokenizer, model.config, count=count, rows=rows, length=length)
         words = f"{sum(len(batch['input_ids']) for batch in batches)} rows of {data.name}"
-    before = [] if steps == 0 else _trials(model, batches, {}, "original", steps, ("fp32", "fp16"))
+
+    def trained(network: str, precision: Literal["fp16", "fp32"], exponents: Mapping[str, int]) -> list[Trial]:
+        if not steps:
+            return []
+        return [train_a_little(model, batches, steps=steps, precision=precision, exponents=exponents, network=network)]
+
+    trials = trained("original", "fp32", {}) + trained("original", "fp16", {})
     reference = outputs(model, batches, lambda batch: model(**batch))
     result = rescale(model, batches, share=share, tolerance=tolerance)
     result.data = words
-    if not result.changes:
-        result.trials = before
-        return result
-    if steps:
-        result.trials = [*before, *_trials(model, batches, result.parameters, "rescaled", steps, ("fp16",))]
-    if out is not None:
+    result.trials = trials + (trained("rescaled", "fp16", result.parameters) if result.changes else [])
+    if out is not None and result.changes:
         out.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as aside:
             whole = Path(aside) / out.name
@@ -131,15 +133,6 @@ def rescale_directory(
                 )
             whole.replace(out)
     return result
-
-
-def _trials(
-    model: Any, batches: Sequence[Any], exponents: Any, network: str, steps: int, precisions: Sequence[Any]
-) -> list[Any]:
-    return [
-        train_a_little(model, batches, steps=steps, precision=each, exponents=exponents, network=network)
-        for each in precisions
-    ]
 
 
 def _load(source: str) -> tuple[Any, Any]:

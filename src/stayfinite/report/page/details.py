@@ -19,36 +19,32 @@ MEBIBYTE = 1 << 20
 def details_data(run: RunReader) -> list[Table]:
     """Non-empty tables of a run directory."""
     launch = run.launches[-1] if run.launches else {}
-    tables = [
-        _table("Model", _rows(objects(launch.get("model")))),
-        _table("Optimizer", _optimizer(launch)),
-        _table("Configuration", _configuration(run, launch)),
-        _table("Guard", _rows({"max_norm": launch.get("max_norm")} | objects(launch.get("policy"))) if launch else []),
-        _table("Environment", _environment(run, launch) if launch else []),
-        _table("Data", _data(run)),
-        _table("Ranks", _ranks(run)),
-        _table("Memory peaks", [[text(where, 120), _size(peak)] for where, peak in run.events.memory.items()]),
-    ]
-    return [table for table in tables if table["rows"]]
+    return _tables({
+        "Model": _rows(objects(launch.get("model"))),
+        "Optimizer": _optimizer(launch),
+        "Configuration": _configuration(run, launch),
+        "Guard": _rows({"max_norm": launch.get("max_norm")} | objects(launch.get("policy"))) if launch else [],
+        "Environment": _environment(run, launch) if run.launches else [],
+        "Data": _data(run),
+        "Ranks": _ranks(run),
+        "Memory peaks": [[text(where, 120), _size(peak)] for where, peak in run.events.memory.items()],
+    })  # fmt: skip
 
 
 def settings_table(settings: Iterable[Setting]) -> list[Table]:
     """Settings of a log and the configs beside it; later ones win."""
-    told = {setting.name: setting.value for setting in settings}
-    return [_table("Configuration", _rows(told))] if told else []
+    return _tables({"Configuration": _rows({setting.name: setting.value for setting in settings})})
 
 
 def sources_table(diagnosis: Mapping[str, Any]) -> list[Table]:
     """The files read, and the result for each."""
-    rows = [
-        [text(source.get("path", ""), 300), text(source.get("said", ""), 300)]
-        for source in records(diagnosis.get("sources"), 60)
-    ]
-    return [_table("Files", rows)] if rows else []
+    sources = records(diagnosis.get("sources"), 60)
+    return _tables({"Files": [[text(each.get(name, ""), 300) for name in ("path", "said")] for each in sources]})
 
 
-def _table(title: str, rows: list[list[str]]) -> Table:
-    return {"title": title, "rows": rows}
+def _tables(rows: Mapping[str, list[list[str]]]) -> list[Table]:
+    """A table for each title that has rows."""
+    return [{"title": title, "rows": own} for title, own in rows.items() if own]
 
 
 def _rows(settings: Mapping[str, Any]) -> list[list[str]]:
