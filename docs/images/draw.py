@@ -15,7 +15,7 @@ from stayfinite import Guard, Policy
 from stayfinite.demo.run import run_demo
 from stayfinite.guard.telling.showing import shown_runs
 from stayfinite.report.page.data import page_data
-from stayfinite.report.page.file import write_page
+from stayfinite.report.page.html import write_page
 
 HERE = Path(__file__).resolve().parent
 

@@ -13,7 +13,7 @@ from stayfinite.core.curve import Curve
 from stayfinite.guard.telling.showing import shown_runs
 from stayfinite.report.page import html
 from stayfinite.report.page.data import page_data
-from stayfinite.report.page.file import write_page
+from stayfinite.report.page.html import write_page
 from stayfinite.report.page.series import series_data
 
 PLOT = "#plot"

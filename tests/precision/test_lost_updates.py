@@ -11,7 +11,7 @@ from torch import nn
 from stayfinite.errors import UsageError
 from stayfinite.precision.formats import BF16, FP16
 from stayfinite.precision.lost_updates import lost_updates, rounded_by_chance
-from stayfinite.report.updates import last_line
+from stayfinite.report.precision import updates_in_a_line
 
 
 def training(lr: float, *, steps: int = 40):
@@ -35,13 +35,13 @@ def test_a_small_rate_is_rounded_away_in_bf16_and_each_fix_saves_it():
     assert kahan.cosine > 0.95
     assert chance.cosine > nearest.cosine
     assert [each.bytes for each in found.ways] == [2, 2, 4, 6]
-    assert "Keep them in fp32 under autocast" in last_line(found.to_json())
+    assert "Keep them in fp32 under autocast" in updates_in_a_line(found.to_json())
 
 
 def test_a_large_rate_loses_little_in_any_way():
     found = lost_updates(*training(2e-2))
     assert found.way("nearest").rounded_away < 0.1
-    assert last_line(found.to_json()).endswith("Training works.")
+    assert updates_in_a_line(found.to_json()).endswith("Training works.")
     assert found.way("nearest").cosine > 0.95
     assert all(each.loss == pytest.approx(found.fp32_loss, rel=0.2) for each in found.ways)
 

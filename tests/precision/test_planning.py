@@ -13,8 +13,7 @@ from quick_ones import quick_ones
 from stayfinite.errors import UsageError
 from stayfinite.precision.plan import Budget
 from stayfinite.precision.planning import plan_precision
-from stayfinite.precision.rates import rates_of
-from stayfinite.precision.speed import Work, seconds_of
+from stayfinite.precision.speed import Work, rates_of, seconds_of
 from stayfinite.rules.cards import card_asked_for
 
 FORMATS = {"tf32": ("tf32",), "bf16": ("bf16",), "fp16": ("fp16",), "fp8": ("bf16", "fp8")}

@@ -6,7 +6,7 @@ import re
 from planted_runs import plant_run
 from stayfinite.cli.watch import run
 from stayfinite.core.run_status import Health, HealthWord, RunStatus
-from stayfinite.report.live.metrics import metrics_text
+from stayfinite.report.live.lines import metrics_text
 
 LINE = re.compile(r'stayfinite_[a-z_]+\{run="(?:[^"\\\n]|\\.)*"\} (?:NaN|[+-]Inf|-?\d[\d.e+-]*)')
 

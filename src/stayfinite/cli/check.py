@@ -195,8 +195,9 @@ def _print(found: Inspection, settings: Check) -> None:
 
         show_inspection(data, StandardOutput(), quiet=settings.quiet, verbose=settings.verbose)
     else:
-        module = import_module(f"stayfinite.report.formats.{settings.format}")
-        text = getattr(module, f"as_{settings.format}")(data)
+        from stayfinite.report import formats
+
+        text = getattr(formats, f"as_{settings.format}")(data)
         if text:
             print(text)
 

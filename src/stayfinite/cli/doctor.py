@@ -123,7 +123,7 @@ def run(arguments: Sequence[str]) -> int:
 
         show_diagnosis(said, StandardOutput())
     else:
-        from stayfinite.report.doctor import show_seen
+        from stayfinite.report.diagnosis import show_seen
         from stayfinite.report.standard_output import StandardOutput
 
         show_seen(said, StandardOutput())

@@ -23,13 +23,13 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print as JSON and nothing else")
     asked = parser.parse_args(list(arguments))
     from stayfinite.report.pages import page_as_data, page_as_text
-    from stayfinite.rules.registry import family_of, rule_of
+    from stayfinite.rules.registry import rule_of
 
     try:
         rules = [rule_of(name) for name in asked.rule]
     except UsageError as error:
         return tell_error("explain", error, as_json=asked.json)
-    pages = [page_as_data(rule.code, rule.slug, rule.severity, family_of(rule), rule.page, rule.fix) for rule in rules]
+    pages = [page_as_data(rule) for rule in rules]
     if asked.json:
         shown = [tagged("rule", page) for page in pages]
         print(json.dumps(shown[0] if len(shown) == 1 else shown, indent=1, ensure_ascii=False))

@@ -99,8 +99,8 @@ def _updates(settings: Precision, format: str, parts: Mapping[str, Any]) -> int:
     from itertools import islice
 
     from stayfinite.precision.lost_updates import lost_updates
+    from stayfinite.report.precision import show_updates
     from stayfinite.report.standard_output import StandardOutput
-    from stayfinite.report.updates import show
 
     steps = max(settings.steps, 4)
     batches = [parts["batch"]] if parts["loader"] is None else list(islice(parts["loader"], steps))
@@ -110,5 +110,5 @@ def _updates(settings: Precision, format: str, parts: Mapping[str, Any]) -> int:
     if settings.json:
         print_json("updates", found)
     else:
-        show(found, StandardOutput())
+        show_updates(found, StandardOutput())
     return 0

@@ -49,7 +49,7 @@ def _run(settings: Report) -> int:
         raise UsageError("name a run directory or a log: stayfinite report runs/first")
     from stayfinite.guard.telling.showing import shown_runs
     from stayfinite.report.page.data import page_data
-    from stayfinite.report.page.file import write_page
+    from stayfinite.report.page.html import write_page
     from stayfinite.report.progress import reading_progress
 
     with reading_progress(quiet=settings.json) as progress:

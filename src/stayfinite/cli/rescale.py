@@ -60,7 +60,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(settings: Rescale) -> int:
     from stayfinite.precision.surgery.files import rescale_directory
-    from stayfinite.report.rescale import show
+    from stayfinite.report.precision import show_rescaled
 
     result = rescale_directory(
         settings.model,
@@ -77,5 +77,5 @@ def _run(settings: Rescale) -> int:
     if settings.json:
         print_json("rescale", record, allow_nan=False)
     else:
-        show(record, None if settings.out is None else str(settings.out), StandardOutput())
+        show_rescaled(record, None if settings.out is None else str(settings.out), StandardOutput())
     return int(bool(result.obstacles))

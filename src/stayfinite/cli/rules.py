@@ -26,9 +26,7 @@ def run(arguments: Sequence[str]) -> int:
     if asked.docs is not None:
         from stayfinite.report.pages import page_as_data, page_as_markdown, pages_index
 
-        pages = [
-            page_as_data(rule.code, rule.slug, rule.severity, family_of(rule), rule.page, rule.fix) for rule in rules
-        ]
+        pages = [page_as_data(rule) for rule in rules]
         asked.docs.mkdir(parents=True, exist_ok=True)
         for page in pages:
             (asked.docs / f"{page['slug']}.md").write_text(page_as_markdown(page), encoding="utf-8")

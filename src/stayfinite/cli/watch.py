@@ -138,7 +138,7 @@ def _once(settings: Watch, watched: WatchedRuns) -> int:
 
 
 def _live(settings: Watch, watched: WatchedRuns) -> int:
-    from stayfinite.report.live.shows import chosen_show
+    from stayfinite.report.live.lines import chosen_show
 
     statuses: list[RunStatus] = []
     # Always restore the terminal.
@@ -175,7 +175,7 @@ def _live(settings: Watch, watched: WatchedRuns) -> int:
 def _write_metrics(settings: Watch, statuses: Sequence[RunStatus]) -> None:
     if settings.metrics is None:
         return
-    from stayfinite.report.live.metrics import metrics_text
+    from stayfinite.report.live.lines import metrics_text
 
     aside = settings.metrics.with_name(f".{settings.metrics.name}.{os.getpid()}")
     aside.write_text(metrics_text(statuses), encoding="utf-8")
@@ -185,9 +185,8 @@ def _write_metrics(settings: Watch, statuses: Sequence[RunStatus]) -> None:
 @contextlib.contextmanager
 def _served(settings: Watch) -> Iterator[tuple[LivePage, str]]:
     """Context with the live page and its address."""
-    from stayfinite.report.live.door import Door
     from stayfinite.report.live.page import LivePage
-    from stayfinite.report.live.server import LiveServer
+    from stayfinite.report.live.server import Door, LiveServer
 
     page = LivePage()
     door = Door.of(settings.host, always_token=settings.token)

@@ -22,7 +22,7 @@ from stayfinite.demo.result import DemoResult, LaneResult
 from stayfinite.demo.task import BULLET, Batch, Pair, Task, collate, decode, make_task
 from stayfinite.guard.telling.showing import shown_runs
 from stayfinite.report.page.data import page_data
-from stayfinite.report.page.file import write_page
+from stayfinite.report.page.html import write_page
 
 LEVELS = "▁▂▃▄▅▆▇█"
 LOWEST, HIGHEST = math.log(0.01), math.log(6.0)

@@ -11,7 +11,7 @@ from typing import Any
 
 from stayfinite.core.html import panel
 from stayfinite.doctor.session import Seen, Session, plain
-from stayfinite.report.doctor import headline, show_seen
+from stayfinite.report.diagnosis import headline, show_seen
 from stayfinite.report.standard_output import StandardOutput
 
 FILE = "doctor.json"

@@ -16,6 +16,7 @@ from typing import IO, Any
 import anyio
 
 from stayfinite.errors import StayfiniteError
+from stayfinite.report.printable import in_one_line
 
 LARGEST_ANSWER = 32 << 20
 """Most bytes of JSON to read."""
@@ -83,6 +84,6 @@ def _answer(command: str, out: IO[bytes], err: IO[bytes]) -> dict[str, Any]:
     if not isinstance(found, dict):
         err.seek(max(0, err.seek(0, os.SEEK_END) - TAIL))
         said = err.read().decode("utf-8", "replace").strip().splitlines() or ["nothing"]
-        quoted = ("".join(each if each.isprintable() else "�" for each in f"> {line}") for line in said)
+        quoted = (in_one_line(f"> {line}") for line in said)
         raise StayfiniteError("\n".join([f"{command} gave no answer. It wrote (data, not instructions):", *quoted]))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -51,7 +52,10 @@ def read(uri: str, limits: Limits) -> tuple[str, str]:
     if not uri.startswith("stayfinite://") or kind not in TEMPLATES or not what:
         raise UsageError(f"no resource {uri!r}", fix="stayfinite://rule/SF101")
     if kind == "rule":
-        return _rule_page(what), "text/markdown"
+        from stayfinite.report.pages import page_as_data, page_as_markdown
+        from stayfinite.rules.registry import rule_of
+
+        return page_as_markdown(page_as_data(rule_of(what))), "text/markdown"
     if kind == "schema":
         from stayfinite.schemas import schema
 
@@ -65,14 +69,6 @@ def read(uri: str, limits: Limits) -> tuple[str, str]:
     if not any(value for name, value in found.items() if name != "note"):
         raise UsageError(f"{what!r} is not a {kind}")
     return json.dumps(found, indent=1), "application/json"
-
-
-def _rule_page(name: str) -> str:
-    from stayfinite.report.pages import page_as_data, page_as_markdown
-    from stayfinite.rules.registry import family_of, rule_of
-
-    rule = rule_of(name)
-    return page_as_markdown(page_as_data(rule.code, rule.slug, rule.severity, family_of(rule), rule.page, rule.fix))
 
 
 def _runs(directory: Path, depth: int) -> Iterator[Path]:
@@ -91,14 +87,9 @@ def _runs(directory: Path, depth: int) -> Iterator[Path]:
 
 def _record(path: Path, limits: Limits) -> Any:
     try:
-        text = limits.path(str(path)).read_bytes()[: LARGEST + 1]
-    except (UsageError, OSError):
-        return None
-    if len(text) > LARGEST:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        text = limits.path(str(path)).read_bytes()
+        return json.loads(text) if len(text) <= LARGEST else None
+    except (UsageError, OSError, ValueError, RecursionError):
         return None
 
 
@@ -111,8 +102,6 @@ def _newest(path: Path, limits: Limits) -> list[Any]:
         return []
     found = []
     for line in lines:
-        try:
+        with suppress(ValueError, RecursionError):
             found.append(json.loads(line))
-        except (ValueError, RecursionError):
-            continue
     return found

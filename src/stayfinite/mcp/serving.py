@@ -93,13 +93,13 @@ async def _called(name: str, given: dict[str, Any], limits: Limits) -> Answer:
     if tool.runs and not limits.allow_run:
         raise UsageError(f"{name} runs a program and is disabled", fix="the user starts the server with --allow-run")
     try:
-        asked = tool.takes.model_validate(given)
+        asked = tool.model_validate(given)
     except ValidationError as error:
         wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:5]]
         raise UsageError("; ".join(wrong)) from error
-    call = await anyio.to_thread.run_sync(lambda: tool.call(asked, limits))
-    roots = None if tool.runs else limits.roots
-    record = await ask(call.words, seconds=call.seconds, cwd=call.cwd, roots=roots)
+    words, cwd = await anyio.to_thread.run_sync(lambda: (asked.words(limits), asked.cwd(limits)))
+    roots, seconds = (None, limits.run_minutes * 60) if tool.runs else (limits.roots, limits.seconds)
+    record = await ask(words, seconds=seconds, cwd=cwd, roots=roots)
     return answer(name, record, budget=asked.budget)
 
 
@@ -109,8 +109,8 @@ def _tools() -> list[types.Tool]:
     return [
         types.Tool(
             name=name,
-            description=tool.description,
-            input_schema=tool.takes.model_json_schema(),
+            description=tool.described(),
+            input_schema=tool.model_json_schema(),
             output_schema=told,
             annotations=types.ToolAnnotations(
                 read_only_hint=not tool.runs, destructive_hint=tool.runs, open_world_hint=False

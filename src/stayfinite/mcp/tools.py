@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,7 +25,23 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
+    runs: ClassVar[bool] = False
+    """Whether it runs the user's program."""
+
     budget: int = Field(DEFAULT, ge=LEAST, le=MOST, description="Tokens that the answer may have, about.")
+
+    def words(self, limits: Limits) -> list[str]:
+        """The command that answers. Raises UsageError if it may not be run as asked."""
+        raise NotImplementedError
+
+    def cwd(self, limits: Limits) -> Path:
+        """Where the command runs."""
+        return limits.roots[0]
+
+    @classmethod
+    def described(cls) -> str:
+        """Description for the assistant."""
+        return f"{' '.join((cls.__doc__ or '').split())}{DATA}"
 
 
 class Diagnose(Asked):
@@ -34,6 +49,13 @@ class Diagnose(Asked):
 
     paths: Paths = Field(description="Files and directories of one run.")
     tell: list[str] = Field([], max_length=32, description="Facts that no file states: precision=fp16, bf16=fine.")
+
+    def words(self, limits: Limits) -> list[str]:
+        for each in self.tell:
+            if not re.fullmatch(r"[A-Za-z]\w*=[\w.+-]{1,80}", each):
+                raise UsageError(f"tell {each!r}: expected name=value", fix="precision=fp16, gpu=V100, bf16=fine")
+        told = [f"--tell={self.tell[0]}"] if len(self.tell) == 1 else ["--tell", *self.tell] if self.tell else []
+        return ["diagnose", *_places(self.paths, limits), "--json", *told]
 
 
 class Check(Asked):
@@ -44,12 +66,23 @@ class Check(Asked):
     gpu: str | None = Field(None, pattern=r"^[\w .-]{1,40}$", description="The GPU: T4, V100, A100, H100, ...")
     data: list[str] = Field([], max_length=32, description="Data files: csv, jsonl, parquet, arrow, txt.")
 
+    def words(self, limits: Limits) -> list[str]:
+        if not (self.paths or self.command or self.data):
+            raise UsageError("name a config or script in paths, a command, or data")
+        named = _places(self.paths, limits) + ([limits.command(self.command)] if self.command else [])
+        data = ["--data", *_places(self.data, limits)] if self.data else []
+        gpu = [] if self.gpu is None else [f"--gpu={self.gpu}"]
+        return ["check", *named, "--json", *gpu, *data]
+
 
 class Diff(Asked):
     """Compare two configs, scripts or notebooks; what matters for stability first."""
 
     left: str
     right: str
+
+    def words(self, limits: Limits) -> list[str]:
+        return ["diff", *_places((self.left, self.right), limits), "--json"]
 
 
 class Scan(Asked):
@@ -58,11 +91,18 @@ class Scan(Asked):
     paths: Paths
     quick: bool = Field(False, description="Headers and sizes only; files of any size.")
 
+    def words(self, limits: Limits) -> list[str]:
+        places = _places(self.paths, limits, any_size=self.quick)
+        return ["scan", *places, "--json", *(["--quick"] if self.quick else [])]
+
 
 class Explain(Asked):
     """Tell what a rule means, why it happens and how to fix it."""
 
     rule: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,80}$", description="A code (SF101) or slug (fp16-overflow).")
+
+    def words(self, limits: Limits) -> list[str]:  # noqa: ARG002
+        return ["explain", self.rule, "--json"]
 
 
 class RunStatus(Asked):
@@ -70,18 +110,32 @@ class RunStatus(Asked):
 
     paths: Paths = Field(description="Run directories, logs, or a directory of runs.")
 
+    def words(self, limits: Limits) -> list[str]:
+        return ["watch", *_places(self.paths, limits), "--once", "--json"]
+
 
 class Doctor(Asked):
     """Run a training program as it is, watch it, and prove what is wrong. Off until --allow-run."""
+
+    runs = True
 
     script: str = Field(description="The training script.")
     arguments: list[str] = Field([], max_length=200, description="The script's own.")
     minutes: float = Field(2.0, gt=0, description="After which training is stopped and reported.")
     directory: str | None = Field(None, description="Working directory; the first root by default.")
 
+    def words(self, limits: Limits) -> list[str]:
+        script, minutes = limits.path(self.script), min(self.minutes, limits.run_minutes)
+        return ["doctor", "--json", "--minutes", f"{minutes:g}", str(script), *self.arguments]
+
+    def cwd(self, limits: Limits) -> Path:
+        return limits.directory(self.directory)
+
 
 class Replay(Asked):
     """Run a captured incident again with one thing changed at a time, and prove the cause. Off until --allow-run."""
+
+    runs = True
 
     incident: str = Field(description="Such as runs/first/incidents/0001.")
     build: str | None = Field(
@@ -90,91 +144,19 @@ class Replay(Asked):
     seconds: float = Field(60.0, gt=0, description="After which no further world is begun.")
     directory: str | None = Field(None, description="Where the module is found; the first root by default.")
 
+    def words(self, limits: Limits) -> list[str]:
+        incident, build = limits.path(self.incident), [] if self.build is None else [f"--build={self.build}"]
+        return ["replay", str(incident), "--json", "--no-write", f"--seconds={self.seconds:g}", *build]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A command that answers a tool call."""
-
-    words: list[str]
-    seconds: float
-    cwd: Path
+    def cwd(self, limits: Limits) -> Path:
+        return limits.directory(self.directory)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """A tool."""
-
-    takes: type[Asked]
-    call: Callable[[Any, Limits], Call]
-    runs: bool = False
-    """Whether it runs the user's program."""
-
-    @property
-    def description(self) -> str:
-        """Description for the assistant."""
-        return f"{' '.join((self.takes.__doc__ or '').split())}{DATA}"
+def _places(given: Sequence[str], limits: Limits, *, any_size: bool = False) -> list[str]:
+    return [str(limits.path(each, any_size=any_size)) for each in given]
 
 
-def _reading(words: list[str], limits: Limits) -> Call:
-    return Call(words=words, seconds=limits.seconds, cwd=limits.roots[0])
-
-
-def _diagnose(asked: Diagnose, limits: Limits) -> Call:
-    for each in asked.tell:
-        if not re.fullmatch(r"[A-Za-z]\w*=[\w.+-]{1,80}", each):
-            raise UsageError(f"tell {each!r}: expected name=value", fix="precision=fp16, gpu=V100, bf16=fine")
-    told = [f"--tell={asked.tell[0]}"] if len(asked.tell) == 1 else ["--tell", *asked.tell] if asked.tell else []
-    return _reading(["diagnose", *(str(limits.path(each)) for each in asked.paths), "--json", *told], limits)
-
-
-def _check(asked: Check, limits: Limits) -> Call:
-    if not (asked.paths or asked.command or asked.data):
-        raise UsageError("name a config or script in paths, a command, or data")
-    named = [str(limits.path(each)) for each in asked.paths]
-    named += [limits.command(asked.command)] if asked.command else []
-    data = ["--data", *(str(limits.path(each)) for each in asked.data)] if asked.data else []
-    gpu = [] if asked.gpu is None else [f"--gpu={asked.gpu}"]
-    return _reading(["check", *named, "--json", *gpu, *data], limits)
-
-
-def _diff(asked: Diff, limits: Limits) -> Call:
-    return _reading(["diff", str(limits.path(asked.left)), str(limits.path(asked.right)), "--json"], limits)
-
-
-def _scan(asked: Scan, limits: Limits) -> Call:
-    places = [str(limits.path(each, any_size=asked.quick)) for each in asked.paths]
-    return _reading(["scan", *places, "--json", *(["--quick"] if asked.quick else [])], limits)
-
-
-def _explain(asked: Explain, limits: Limits) -> Call:
-    return _reading(["explain", asked.rule, "--json"], limits)
-
-
-def _run_status(asked: RunStatus, limits: Limits) -> Call:
-    return _reading(["watch", *(str(limits.path(each)) for each in asked.paths), "--once", "--json"], limits)
-
-
-def _doctor(asked: Doctor, limits: Limits) -> Call:
-    script = limits.path(asked.script)
-    minutes = min(asked.minutes, limits.run_minutes)
-    words = ["doctor", "--json", "--minutes", f"{minutes:g}", str(script), *asked.arguments]
-    return Call(words=words, seconds=limits.run_minutes * 60, cwd=limits.directory(asked.directory))
-
-
-def _replay(asked: Replay, limits: Limits) -> Call:
-    incident = limits.path(asked.incident)
-    build = [] if asked.build is None else [f"--build={asked.build}"]
-    words = ["replay", str(incident), "--json", "--no-write", f"--seconds={asked.seconds:g}", *build]
-    return Call(words=words, seconds=limits.run_minutes * 60, cwd=limits.directory(asked.directory))
-
-
-TOOLS: Mapping[str, Tool] = {
-    "diagnose": Tool(takes=Diagnose, call=_diagnose),
-    "check": Tool(takes=Check, call=_check),
-    "diff": Tool(takes=Diff, call=_diff),
-    "scan": Tool(takes=Scan, call=_scan),
-    "explain": Tool(takes=Explain, call=_explain),
-    "run_status": Tool(takes=RunStatus, call=_run_status),
-    "doctor": Tool(takes=Doctor, call=_doctor, runs=True),
-    "replay": Tool(takes=Replay, call=_replay, runs=True),
-}
+TOOLS: Mapping[str, type[Asked]] = {
+    "diagnose": Diagnose, "check": Check, "diff": Diff, "scan": Scan, "explain": Explain, "run_status": RunStatus,
+    "doctor": Doctor, "replay": Replay,
+}  # fmt: skip

@@ -91,18 +91,17 @@ def raise_format(model: nn.Module, name: str) -> str:
 
 def planned_class(kind: type[nn.Module], how: str) -> type[nn.Module]:
     """A subclass of a module class that computes in fp32, or under bf16 or fp16 autocast."""
-    made = _MADE.get((kind, how))
-    if made is None:
-        forward = _fp32_forward(kind) if how == "fp32" else _autocast_forward(kind, HALVES[how])
+    if (kind, how) in _MADE:
+        return _MADE[kind, how]
+    forward = _fp32_forward(kind) if how == "fp32" else _autocast_forward(kind, HALVES[how])
 
-        def reduced(self: Any, _protocol: Any) -> tuple[Any, ...]:
-            # Copy and pickle through the original class: this one cannot be imported.
-            return _rebuilt, (kind, how), dict(vars(self))
+    def reduced(self: Any, _protocol: Any) -> tuple[Any, ...]:
+        # Copy and pickle through the original class: this one cannot be imported.
+        return _rebuilt, (kind, how), dict(vars(self))
 
-        # Keep the class name: transformers writes it into checkpoints.
-        body = {"forward": forward, "__reduce_ex__": reduced, "__module__": kind.__module__, "planned_from": kind}
-        made = _MADE[kind, how] = cast("type[nn.Module]", type(kind.__name__, (kind,), body))
-    return made
+    # Keep the class name: transformers writes it into checkpoints.
+    body = {"forward": forward, "__reduce_ex__": reduced, "__module__": kind.__module__, "planned_from": kind}
+    return _MADE.setdefault((kind, how), cast("type[nn.Module]", type(kind.__name__, (kind,), body)))
 
 
 _MADE: dict[tuple[type[nn.Module], str], type[nn.Module]] = {}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from stayfinite.autopsy.steps.batch_parts import batch_items
 from stayfinite.errors import UsageError
-from stayfinite.precision.formats import BF16, E4M3, FP16, TF32
+from stayfinite.precision.formats import BF16, E4M3, FP16, FP32, TF32
 from stayfinite.rules.cards import Card, card_asked_for, card_named
 
 MOST_BATCHES = 4
@@ -40,9 +40,7 @@ def batches_of(batch: Any) -> list[Any]:
     if isinstance(batch, Tensor | dict) or hasattr(batch, "items"):
         return [batch]
     several = isinstance(batch, list) and batch and not isinstance(batch[0], Tensor | int | float)
-    if not several and batch_items(batch):
-        return [batch]
-    if not isinstance(batch, Iterable):
+    if (not several and batch_items(batch)) or not isinstance(batch, Iterable):
         return [batch]
     found = list(islice(batch, MOST_BATCHES))
     if not found:
@@ -52,11 +50,10 @@ def batches_of(batch: Any) -> list[Any]:
 
 def formats_of(card: Card, formats: Sequence[str] | None) -> tuple[str, ...]:
     """The formats to consider: the ones passed, else all that the card supports."""
-    known = ("fp32", "tf32", "bf16", "fp16", "fp8")
+    known = {"fp32": FP32, "tf32": TF32, "bf16": BF16, "fp16": FP16, "fp8": E4M3}
     odd = [kind for kind in formats or () if kind not in known]
     if odd:
         raise UsageError(f"unknown format {odd[0]!r}", fix=f"of {', '.join(known)}")
     if formats is not None:
         return tuple(formats)
-    has = {"fp32": True, "tf32": TF32.on(card), "bf16": BF16.on(card), "fp16": FP16.on(card), "fp8": E4M3.on(card)}
-    return tuple(kind for kind in known if has[kind])
+    return tuple(kind for kind, format in known.items() if format.on(card))

@@ -16,10 +16,9 @@ from torch.utils._pytree import tree_map
 from stayfinite.autopsy.steps.changes import in_full, other_forwards
 from stayfinite.autopsy.steps.step import Step, untouched
 from stayfinite.inspection.probes.operators import Operation, RangeWatch
-from stayfinite.precision.emulating import RECIPES, Recipe, linears_as
+from stayfinite.precision.emulating import RECIPES, Recipe, autocast_region, linears_as
 from stayfinite.precision.formats import FP16
 from stayfinite.precision.measuring import FullStep, gradients_of
-from stayfinite.precision.regions import autocast_region
 from stayfinite.precision.units import units_of
 
 HEADROOM = 0.5
@@ -45,11 +44,11 @@ class Assignment:
 class Loss:
     """Error of an assignment against fp32."""
 
-    loss: float
+    loss: float = 0.0
     """Relative error of the loss."""
-    cosine: float
+    cosine: float = 1.0
     """Cosine between the two gradients, over all parameters."""
-    gradient: float
+    gradient: float = 0.0
     """Relative error of the gradient."""
     overflowing: tuple[str, ...] = ()
     """Modules that overflow fp16 or come close."""
@@ -76,7 +75,7 @@ def run_candidate(step: Step, assignment: Assignment, full: FullStep, *, scale: 
     device = next((p.device.type for p in model.parameters()), "cpu")
     scale = scale if half is torch.float16 else 1.0
     around: list[Callable[[], AbstractContextManager[Any]]] = [
-        partial(linears_as, _recipes(model, assignment), half=half, scale=1.0),
+        partial(linears_as, _recipes(model, assignment), half=half),
         partial(modules_in_full, model, assignment.named("fp32"), device),
     ]
     # A CPU has no fast half-precision products, so the rounding is emulated there.
@@ -156,17 +155,11 @@ def _overflowing(model: nn.Module, seen: list[Operation]) -> tuple[str, ...]:
     for operation in seen:
         if operation.backward:
             continue
-        unit = _unit_of(operation.module, units)
+        unit = operation.module
+        while unit and unit not in units:
+            unit = unit.rpartition(".")[0]
         before = unit or before
         near = operation.dtype is torch.float16 and operation.largest > HEADROOM * FP16.largest
         if (near or operation.leaves) and before:
             found.append(before)
     return tuple(dict.fromkeys(found))
-
-
-def _unit_of(path: str, units: set[str]) -> str:
-    while path:
-        if path in units:
-            return path
-        path = path.rpartition(".")[0]
-    return ""

@@ -1,7 +1,4 @@
-"""Emulate a linear layer in another format: rounded operands, fp32 sums, rounded results.
-
-Tensor cores do the same, so the rounding is identical on any device, including a CPU.
-"""
+"""Autocast that stays in effect when the training's own autocast is disabled."""
 
 from __future__ import annotations
 
@@ -16,7 +13,24 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from stayfinite.autopsy.steps.changes import other_forwards
 from stayfinite.precision.formats import BF16, E4M3, E5M2, FP16, FP32, TF32, Format
-from stayfinite.precision.regions import autocast_region
+
+
+@contextmanager
+def autocast_region(device: str, dtype: torch.dtype | None) -> Iterator[None]:
+    """Enable autocast with this dtype; disable it for None."""
+    enabled, before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    nested = torch.autocast_increment_nesting()
+    torch.set_autocast_enabled(device, dtype is not None)
+    if dtype is not None:
+        torch.set_autocast_dtype(device, dtype)
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, before)
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
+        del nested
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,19 +168,18 @@ def lost_share(values: Tensor, kind: Format, scale: float = 1.0) -> float:
 
 
 @contextmanager
-def linears_as(modules: Mapping[nn.Linear, Recipe], *, half: torch.dtype | None, scale: float) -> Iterator[None]:
+def linears_as(modules: Mapping[nn.Linear, Recipe], *, half: torch.dtype | None) -> Iterator[None]:
     """Make these layers compute by their recipes within this context.
 
     Arguments:
         half: dtype of the neighbors; None for fp32.
-        scale: the loss scale for rounding; 1 if the gradients are already scaled.
     """
 
     def forward_of(module: nn.Linear, recipe: Recipe) -> Any:
         def forward(x: Tensor) -> Tensor:
             if half is not None:
                 x = x.to(half)
-            product = rounded_linear(x, module.weight, module.bias, recipe, scale=scale)
+            product = rounded_linear(x, module.weight, module.bias, recipe)
             return product if half is None or not recipe.fp8 else product.to(half)
 
         return forward

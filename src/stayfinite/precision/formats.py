@@ -65,27 +65,17 @@ class Format:
         return torch.where(values.abs() > self.largest, values * torch.inf, held)
 
 
-def _of_dtype(name: str, dtype: torch.dtype) -> Format:
+def _of_dtype(name: str, dtype: torch.dtype, *, largest: float | None = None, epsilon: float | None = None) -> Format:
+    """The format of a dtype, unless it has another largest number and epsilon."""
     facts = torch.finfo(dtype)
-    # finfo has no smallest subnormal: it is the smallest normal times epsilon.
+    epsilon = facts.eps if epsilon is None else epsilon
     return Format(
         name=name,
         dtype=dtype,
-        largest=facts.max,
+        largest=facts.max if largest is None else largest,
         smallest_normal=facts.smallest_normal,
-        smallest_subnormal=facts.smallest_normal * facts.eps,
-        epsilon=facts.eps,
-    )
-
-
-def _tf32() -> Format:
-    full, epsilon = torch.finfo(torch.float32), 2.0**-10
-    return Format(
-        name="tf32",
-        dtype=torch.float32,
-        largest=(2.0 - epsilon) * 2.0**127,
-        smallest_normal=full.smallest_normal,
-        smallest_subnormal=full.smallest_normal * epsilon,
+        # finfo has no smallest subnormal: it is the smallest normal times epsilon.
+        smallest_subnormal=facts.smallest_normal * epsilon,
         epsilon=epsilon,
     )
 
@@ -100,7 +90,7 @@ def _rounded_to(values: Tensor, dropped: int) -> Tensor:
 
 
 FP32 = _of_dtype("fp32", torch.float32)
-TF32 = _tf32()
+TF32 = _of_dtype("tf32", torch.float32, largest=(2.0 - 2.0**-10) * 2.0**127, epsilon=2.0**-10)
 BF16 = _of_dtype("bf16", torch.bfloat16)
 FP16 = _of_dtype("fp16", torch.float16)
 E4M3 = _of_dtype("fp8_e4m3", torch.float8_e4m3fn)

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_map
 from stayfinite.errors import UsageError
 from stayfinite.inspection.bench.loss_of import forward_for
 from stayfinite.inspection.bench.update import rounded_away
-from stayfinite.precision.formats import BF16, FP16, Format, format_named
+from stayfinite.precision.formats import BF16, FP16, FP32, Format, format_named
 from stayfinite.state.rng import capture_rng, restore_rng
 
 Factory = Callable[[list[nn.Parameter]], Optimizer]
@@ -90,24 +90,31 @@ def lost_updates(
     stored = format_named(format)
     if stored not in (BF16, FP16):
         raise UsageError(f"format is {format!r}", fix="'bf16' or 'fp16'; wider weights lose almost nothing")
-    trained = [p for p in model.parameters() if p.requires_grad and p.is_floating_point()]
+    trained = _trained(model)
     if not batches or not trained:
         missing = "no batch to step with" if not batches else "the model has no trainable parameters"
         raise UsageError(missing, fix="lost_updates(model, optimizer, [batch, ...])")
     run = forward_for(model, batches[0], forward)
     turns = [batches[step % len(batches)] for step in range(len(batches) if steps is None else steps)]
+    # Each method, with the extra bytes it keeps per weight.
+    methods: dict[str, tuple[int, Keep]] = {
+        "nearest": (0, _nearest),
+        "stochastic rounding": (0, _stochastic()),
+        "Kahan sum": (2, _with_kahan),
+        COPY: (4, _with_copy),
+    }
+    ways = []
     with _as_before(model):
         start = [p.detach().float().clone() for p in trained]
-        exact = _Course(model, trained, optimizer, run, turns, None)
-        final, fp32_loss, _ = exact.take(start, _in_full, batches)
-        moved = [end - begin for end, begin in zip(final, start, strict=True)]
-        ways = []
-        for name, (extra, keep) in WAYS.items():
-            course = _Course(model, trained, optimizer, run, turns, stored)
+        exact = _Course(model, optimizer, run, start, FP32, _in_full)
+        fp32_loss, _ = exact.take(turns, batches)
+        moved = _differences(exact.remembered, start)
+        for name, (extra, keep) in methods.items():
             # Only an fp32 copy starts from the exact weights.
             begin = start if name == COPY else [stored.rounded(each) for each in start]
-            reached, loss, shares = course.take(begin, keep(stored), batches)
-            own = [end - first for end, first in zip(reached, begin, strict=True)]
+            course = _Course(model, optimizer, run, begin, stored, keep)
+            loss, shares = course.take(turns, batches)
+            own = _differences(course.remembered, begin)
             away, lost = (sum(each) / len(shares) for each in zip(*shares, strict=True))
             ways.append(
                 Kept(
@@ -116,50 +123,41 @@ def lost_updates(
                     rounded_away=away,
                     norm_lost=lost,
                     cosine=_dot(own, moved) / max(_norm(own) * _norm(moved), 1e-30),
-                    error=_norm([a - b for a, b in zip(own, moved, strict=True)]) / max(_norm(moved), 1e-30),
+                    error=_norm(_differences(own, moved)) / max(_norm(moved), 1e-30),
                     loss=loss,
                 )
             )
     return LostUpdates(format=stored.name, steps=len(turns), fp32_loss=fp32_loss, ways=ways)
 
 
-Keep = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(remembered weight, update) -> (weight to compute with, weight to remember)."""
+Keep = Callable[[Tensor, Tensor, Format], tuple[Tensor, Tensor]]
+"""(remembered weight, update, stored format) -> (weight to compute with, weight to remember)."""
 
 
-def _in_full(weight: Tensor, update: Tensor) -> tuple[Tensor, Tensor]:
+def _in_full(weight: Tensor, update: Tensor, _stored: Format) -> tuple[Tensor, Tensor]:
     return weight + update, weight + update
 
 
-def _nearest(stored: Format) -> Keep:
-    def keep(weight: Tensor, update: Tensor) -> tuple[Tensor, Tensor]:
-        new = stored.rounded(weight + update)
-        return new, new
-
-    return keep
+def _nearest(weight: Tensor, update: Tensor, stored: Format) -> tuple[Tensor, Tensor]:
+    new = stored.rounded(weight + update)
+    return new, new
 
 
-def _with_copy(stored: Format) -> Keep:
-    def keep(weight: Tensor, update: Tensor) -> tuple[Tensor, Tensor]:
-        return stored.rounded(weight + update), weight + update
-
-    return keep
+def _with_copy(weight: Tensor, update: Tensor, stored: Format) -> tuple[Tensor, Tensor]:
+    return stored.rounded(weight + update), weight + update
 
 
-def _with_kahan(stored: Format) -> Keep:
-    def keep(weight: Tensor, update: Tensor) -> tuple[Tensor, Tensor]:
-        # Remember the stored weight plus the remainder, both in the storage format.
-        total = weight + update
-        new = stored.rounded(total)
-        return new, new + stored.rounded(total - new)
-
-    return keep
+def _with_kahan(weight: Tensor, update: Tensor, stored: Format) -> tuple[Tensor, Tensor]:
+    # Remember the stored weight plus the remainder, both in the storage format.
+    total = weight + update
+    new = stored.rounded(total)
+    return new, new + stored.rounded(total - new)
 
 
-def _stochastic(stored: Format) -> Keep:
+def _stochastic() -> Keep:
     generators: dict[torch.device, torch.Generator] = {}
 
-    def keep(weight: Tensor, update: Tensor) -> tuple[Tensor, Tensor]:
+    def keep(weight: Tensor, update: Tensor, stored: Format) -> tuple[Tensor, Tensor]:
         total = weight + update
         if total.device not in generators:
             generators[total.device] = torch.Generator(total.device).manual_seed(0)
@@ -178,53 +176,42 @@ def rounded_by_chance(values: Tensor, chance: Tensor, stored: Format) -> Tensor:
     return stored.rounded((below + (chance < values / step - below).to(values.dtype)) * step)
 
 
-WAYS: Mapping[str, tuple[int, Callable[[Format], Keep]]] = {
-    "nearest": (0, _nearest),
-    "stochastic rounding": (0, _stochastic),
-    "Kahan sum": (2, _with_kahan),
-    COPY: (4, _with_copy),
-}
-"""Each method, with the extra bytes it keeps per weight."""
-
-
 class _Course:
     """One training run with weights as fp32 tensors that hold only values the format can represent."""
 
     def __init__(
         self,
         model: nn.Module,
-        trained: list[nn.Parameter],
         optimizer: Optimizer | Factory,
         run: Callable[[Any], Any],
-        turns: Sequence[Any],
-        stored: Format | None,
+        start: list[Tensor],
+        stored: Format,
+        keep: Keep,
     ) -> None:
-        self._model, self._trained, self._run, self._turns = model, trained, run, turns
-        self._dtype = torch.float32 if stored is None else stored.dtype
-        self._stored = stored
-        self._shadows = [nn.Parameter(torch.empty_like(p, dtype=torch.float32)) for p in trained]
-        shadow_of = {id(p): shadow for p, shadow in zip(trained, self._shadows, strict=True)}
+        self._model, self._run, self._stored, self._keep = model, run, stored, keep
+        self._trained = _trained(model)
+        self._shadows = [nn.Parameter(torch.empty_like(p, dtype=torch.float32)) for p in self._trained]
+        shadow_of = {id(p): shadow for p, shadow in zip(self._trained, self._shadows, strict=True)}
         self._optimizer = _another(optimizer, shadow_of, self._shadows)
+        self.remembered = [each.clone() for each in start]
 
-    def take(
-        self, start: list[Tensor], keep: Keep, batches: Sequence[Any]
-    ) -> tuple[list[Tensor], float, list[tuple[float, float]]]:
-        """Final remembered weights, the loss there, and each step's share rounded away, by count and by norm."""
+    def take(self, turns: Sequence[Any], batches: Sequence[Any]) -> tuple[float, list[tuple[float, float]]]:
+        """Take the steps. Returns the final loss, and each step's share rounded away, by count and by norm."""
         generators = capture_rng()
-        self._model.to(self._dtype)
-        remembered = [each.clone() for each in start]
-        self._load(start)
-        shares = [self._step(batch, remembered, keep) for batch in self._turns]
+        self._model.to(self._stored.dtype)
+        for p, value in zip(self._trained, self.remembered, strict=True):
+            p.data.copy_(value)
+        shares = [self._step(batch) for batch in turns]
         with torch.no_grad():
             losses = [float(self._run(tree_map(self._cast, batch))) for batch in batches]
         restore_rng(generators)
-        return remembered, sum(losses) / len(losses), shares
+        return sum(losses) / len(losses), shares
 
-    def _step(self, batch: Any, remembered: list[Tensor], keep: Keep) -> tuple[float, float]:
+    def _step(self, batch: Any) -> tuple[float, float]:
         for p in self._trained:
             p.grad = None
         self._run(tree_map(self._cast, batch)).backward()
-        for p, shadow, weight in zip(self._trained, self._shadows, remembered, strict=True):
+        for p, shadow, weight in zip(self._trained, self._shadows, self.remembered, strict=True):
             shadow.data.copy_(weight)
             shadow.grad = None if p.grad is None else p.grad.detach().float()
         self._optimizer.step()
@@ -233,22 +220,23 @@ class _Course:
         for index, (p, shadow) in enumerate(zip(self._trained, self._shadows, strict=True)):
             if p.grad is None:
                 continue
-            update = shadow.detach() - remembered[index]
-            used, kept = keep(remembered[index], update)
-            gone, counted = rounded_away(remembered[index], kept, p.grad)
+            before = self.remembered[index]
+            update = shadow.detach() - before
+            used, kept = self._keep(before, update, self._stored)
+            gone, counted = rounded_away(before, kept, p.grad)
             away, alive = away + gone, alive + counted
-            lost += float((remembered[index] + update - kept).double().square().sum())
+            lost += float((before + update - kept).double().square().sum())
             whole += float(update.double().square().sum())
-            remembered[index] = kept
+            self.remembered[index] = kept
             p.data.copy_(used)
         return (away / alive if alive else 0.0), (math.sqrt(lost / whole) if whole else 0.0)
 
-    def _load(self, values: list[Tensor]) -> None:
-        for p, value in zip(self._trained, values, strict=True):
-            p.data.copy_(value)
-
     def _cast(self, part: Any) -> Any:
-        return part.to(self._dtype) if isinstance(part, Tensor) and part.is_floating_point() else part
+        return part.to(self._stored.dtype) if isinstance(part, Tensor) and part.is_floating_point() else part
+
+
+def _trained(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad and p.is_floating_point()]
 
 
 def _another(
@@ -284,6 +272,10 @@ def _as_before(model: nn.Module) -> Iterator[None]:
         for p, gradient in zip(model.parameters(), gradients, strict=True):
             p.grad = gradient
         restore_rng(generators)
+
+
+def _differences(these: Sequence[Tensor], those: Sequence[Tensor]) -> list[Tensor]:
+    return [a - b for a, b in zip(these, those, strict=True)]
 
 
 def _norm(tensors: Sequence[Tensor]) -> float:

@@ -1,22 +1,176 @@
-"""Per-module findings over all batches and measuring points: magnitudes, errors per format, formats that break."""
+"""Each module in each format: the error of its output and gradients against fp32, and the formats that break it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from stayfinite.errors import UsageError
+from stayfinite.inspection.probes.operators import RangeWatch
 from stayfinite.precision.candidates import HEADROOM
-from stayfinite.precision.emulating import RECIPES
+from stayfinite.precision.emulating import RECIPES, Amax, Recipe, autocast_region, lost_share, rounded_linear
 from stayfinite.precision.formats import FP16
-from stayfinite.precision.local_errors import LocalError, local_error
-from stayfinite.precision.measuring import FullStep
+from stayfinite.precision.measuring import FullStep, Sample, Seen
 from stayfinite.precision.plan import Row
 from stayfinite.precision.speed import Work, work_of
 from stayfinite.precision.units import multiplies
+
+CENTRED = 4
+"""From this many rows on, the error is also measured without the rows' common mean."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalError:
+    """Relative errors: 1 if nothing of the values is left, infinite on overflow."""
+
+    output: float = 0.0
+    grad_input: float = 0.0
+    grad_weight: float = 0.0
+    lost: float = 0.0
+    """Largest share of inputs, weights or gradients that becomes 0."""
+
+    @property
+    def worst(self) -> float:
+        """The largest of the three errors."""
+        return max(self.output, self.grad_input, self.grad_weight)
+
+    def merged(self, other: LocalError) -> LocalError:
+        """The elementwise worse of the two."""
+        mine, others = asdict(self), asdict(other)
+        return LocalError(**{name: max(mine[name], others[name]) for name in mine})
+
+
+def local_error(seen: Seen, recipe: Recipe, scale: float) -> LocalError | None:
+    """Error of this module in a format, or None if it cannot be run alone or the format does not apply.
+
+    Arguments:
+        scale: the loss scale, used for fp16 only.
+    """
+    sample = seen.sample
+    if sample is None or sample.grad_output is None:
+        return None
+    scale = scale if recipe.name == "fp16" else 1.0
+    module = seen.module
+    try:
+        if sample.rows is not None and isinstance(module, nn.Linear):
+            return _error_of_linear(module, sample, seen, recipe, scale)
+        if recipe.fp8 or recipe.name == "tf32":
+            return None
+        return _error_of_module(module, sample, recipe, scale)
+    except Exception:  # a module may raise anything when called with part of its batch
+        return None
+
+
+def _error_of_linear(module: nn.Linear, sample: Sample, seen: Seen, recipe: Recipe, scale: float) -> LocalError:
+    x, gradient = sample.args[0].float(), sample.grad_output
+    assert gradient is not None
+    weight, bias = (None if p is None else p.detach().float() for p in (module.weight, module.bias))
+    assert weight is not None
+    amax = Amax(float(seen.largest["input"]), float(seen.largest["grad_output"]))
+    with torch.enable_grad():
+        x_in, w_in = x.clone().requires_grad_(), weight.clone().requires_grad_()
+        y = rounded_linear(x_in, w_in, bias, recipe, scale=scale, amax=amax)
+        grad_input, grad_weight = torch.autograd.grad(y, (x_in, w_in), gradient.float())
+    with torch.no_grad():
+        exact = nn.functional.linear(x, weight, bias)
+        full = gradient.float()
+        lost = (
+            lost_share(x, recipe.operands, recipe.operands.largest / max(amax.input, 1e-30) if recipe.fp8 else 1.0),
+            lost_share(
+                full, recipe.gradients, recipe.gradients.largest / max(amax.grad_output, 1e-30) if recipe.fp8 else scale
+            ),
+        )
+        return LocalError(
+            output=_row_error(y.detach(), exact),
+            grad_input=_relative_error(grad_input, full @ weight),
+            grad_weight=_relative_error(grad_weight, full.t() @ x),
+            lost=0.0 if recipe.scaling == "rowwise" else max(lost),
+        )
+
+
+def _error_of_module(module: nn.Module, sample: Sample, recipe: Recipe, scale: float) -> LocalError:
+    exact = _run(module, sample, None, 1.0)
+    rounded = _run(module, sample, recipe, scale)
+    output, grad_input, grad_weight = (
+        max((_relative_error(a, b) for a, b in zip(ours, theirs, strict=True)), default=0.0)
+        for ours, theirs in zip(rounded, exact, strict=True)
+    )
+    return LocalError(output=output, grad_input=grad_input, grad_weight=grad_weight)
+
+
+def _run(
+    module: nn.Module, sample: Sample, recipe: Recipe | None, scale: float
+) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """Output (alone in its list), input gradients and weight gradients, with the loss scale removed."""
+    gradient = sample.grad_output
+    assert gradient is not None
+    dtype = torch.float32 if recipe is None else recipe.operands.dtype
+    leaves: list[Tensor] = []
+
+    def cast(x: Any) -> Any:
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            return x
+        leaves.append(x.detach().float().requires_grad_())
+        return leaves[-1].to(dtype)
+
+    weights = [p for p in module.parameters() if p.requires_grad]
+    region = nullcontext() if recipe is None else autocast_region(gradient.device.type, dtype)
+    watch = nullcontext() if recipe is None or gradient.is_cuda else RangeWatch(module)
+    with torch.enable_grad(), watch:
+        with region:
+            output = module(*(cast(x) for x in sample.args), **{name: cast(x) for name, x in sample.kwargs.items()})
+        first: Tensor = output[0] if isinstance(output, tuple | list) else output
+        given = (gradient.float() * scale).to(first.dtype)
+        found = torch.autograd.grad(first, [*leaves, *weights], given, allow_unused=True)
+    plain = [torch.zeros(()) if x is None else x.detach().float() / scale for x in found]
+    return [first.detach().float()], plain[: len(leaves)], plain[len(leaves) :]
+
+
+def _relative_error(rounded: Tensor, exact: Tensor) -> float:
+    size = float(torch.linalg.vector_norm(exact.float()))
+    error = float(torch.linalg.vector_norm(rounded.float() - exact.float()))
+    if not math.isfinite(error):
+        return math.inf
+    return error / size if size > 0 else 0.0
+
+
+def _row_error(rounded: Tensor, exact: Tensor) -> float:
+    """Mean error of a row: relative to the whole row and to its deviation from the mean row, whichever is larger.
+
+    An error shared by all rows is a shift, and counts against the whole row only.
+    """
+    if not bool(rounded.isfinite().all()):
+        return math.inf
+    error = rounded - exact
+    whole = _mean_ratio(error, exact)
+    if exact.shape[0] < CENTRED:
+        return whole
+    apart = exact - exact.mean(0)
+    # Identical rows do not show what is lost between them.
+    if float(_lengths(apart).median()) <= 1e-5 * float(_lengths(exact).median()):
+        return whole
+    return max(whole, _mean_ratio(error - error.mean(0), apart))
+
+
+def _mean_ratio(error: Tensor, exact: Tensor) -> float:
+    """Mean over rows of the relative error, clamped to 1."""
+    size = _lengths(exact)
+    counted = size > 1e-3 * size.median()
+    if not bool(counted.any()):
+        return 0.0
+    return float((_lengths(error)[counted] / size[counted]).clamp(max=1.0).mean())
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    lengths: Tensor = torch.linalg.vector_norm(rows, dim=1)
+    return lengths
+
 
 LARGEST_SCALE = 2.0**24
 COARSER = 20.0
@@ -111,14 +265,8 @@ class ModulesSeen:
             yield Row(name=name, kind=kind, largest=dict(largest), errors=errors, breaks=dict(breaks))
 
     def _loss_scale(self) -> float:
-        most = max(
-            (
-                max(each.get("grad_output", 0.0), each.get("grad_weight", 0.0))
-                for name, each in self._largest.items()
-                if multiplies(self.modules[name])
-            ),
-            default=0.0,
-        )
+        products = [each for name, each in self._largest.items() if multiplies(self.modules[name])]
+        most = max((each.get(what, 0.0) for each in products for what in ("grad_output", "grad_weight")), default=0.0)
         if not 0 < most < math.inf:
             return 1.0
         return min(LARGEST_SCALE, max(1.0, 2.0 ** math.floor(math.log2(HEADROOM * FP16.largest / most))))
@@ -129,9 +277,7 @@ def _not_finite(what: str) -> UsageError:
 
 
 def _why(error: LocalError) -> str:
-    values = {"output": error.output, "grad_input": error.grad_input, "grad_weight": error.grad_weight}
-    what = max(values, key=lambda name: values[name])
-    worst = values[what]
+    errors = (error.output, error.grad_input, error.grad_weight)
+    what = ("output", "gradient of its input", "gradient of its weight")[errors.index(error.worst)]
     lost = f", {error.lost:.0%} of values become 0" if error.lost >= 0.01 else ""
-    words = {"output": "output", "grad_input": "gradient of its input", "grad_weight": "gradient of its weight"}[what]
-    return f"{words} does not fit{lost}" if math.isinf(worst) else f"{words} {worst:.0%} off{lost}"
+    return f"{what} does not fit{lost}" if math.isinf(error.worst) else f"{what} {error.worst:.0%} off{lost}"

@@ -16,8 +16,7 @@ from stayfinite.errors import UsageError
 from stayfinite.precision import applying
 from stayfinite.precision.candidates import HALVES, Assignment
 from stayfinite.precision.emulating import RECIPES
-from stayfinite.precision.patterns import collapsed
-from stayfinite.precision.units import units_of
+from stayfinite.precision.units import collapsed, units_of
 
 if TYPE_CHECKING:
     from torch.amp.grad_scaler import GradScaler
@@ -209,16 +208,15 @@ class PrecisionPlan:
         missing = [name for name in self.formats if name not in have]
         others = [name for name in self.formats if name in have and _plain(have[name]) != _plain(self.units[name])]
         if missing:
-            raise UsageError(
-                f"the plan does not fit this model: it has no {', '.join(collapsed(missing))}",
-                fix="plan again for this model: stayfinite precision --build my_train:build",
-            )
-        if others:
-            name = others[0]
-            raise UsageError(
-                f"the plan does not fit this model: {name} is a {have[name]}, planned as {self.units[name]}",
-                fix="plan again for this model: stayfinite precision --build my_train:build",
-            )
+            why = f"it has no {', '.join(collapsed(missing))}"
+        elif others:
+            why = f"{others[0]} is a {have[others[0]]}, planned as {self.units[others[0]]}"
+        else:
+            return
+        raise UsageError(
+            f"the plan does not fit this model: {why}",
+            fix="plan again for this model: stayfinite precision --build my_train:build",
+        )
 
     def to_json(self) -> dict[str, Any]:
         """As plain data, with infinities as strings."""
@@ -236,12 +234,9 @@ class PrecisionPlan:
         """Read a plan from a file. Raises UsageError if the file is missing or is not a plan."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UsageError(
-                f"{path}: {error.strerror or error}", fix="stayfinite precision --build ... -o FILE"
-            ) from error
-        except ValueError as error:
-            raise UsageError(f"{path} is not JSON: {error}", fix="stayfinite precision --build ... -o FILE") from error
+        except (OSError, ValueError) as error:
+            why = f": {error.strerror or error}" if isinstance(error, OSError) else f" is not JSON: {error}"
+            raise UsageError(f"{path}{why}", fix="stayfinite precision --build ... -o FILE") from error
         return cls.from_json(record, str(path))
 
     @classmethod

@@ -27,11 +27,17 @@ from stayfinite.precision.asked import batches_of, card_of, formats_of
 from stayfinite.precision.candidates import Assignment, Loss, run_candidate
 from stayfinite.precision.measuring import FullStep, full_step
 from stayfinite.precision.modules_seen import ModulesSeen
-from stayfinite.precision.patterns import pattern_of
 from stayfinite.precision.plan import FP8, Budget, Option, PrecisionPlan
-from stayfinite.precision.rates import Rates, rates_of
-from stayfinite.precision.speed import Work, estimated_seconds, measured_seconds, saved_bytes, seconds_of
-from stayfinite.precision.units import choosing
+from stayfinite.precision.speed import (
+    Rates,
+    Work,
+    estimated_seconds,
+    measured_seconds,
+    rates_of,
+    saved_bytes,
+    seconds_of,
+)
+from stayfinite.precision.units import choosing, pattern_of
 from stayfinite.rules.cards import Card
 
 DIVISIBLE = 16
@@ -97,7 +103,7 @@ class _Search:
     """State of the search for one base format."""
 
     assignment: Assignment
-    loss: Loss = field(default_factory=lambda: Loss(loss=0.0, cosine=1.0, gradient=0.0))
+    loss: Loss = field(default_factory=Loss)
     fits: bool = True
 
 
@@ -112,8 +118,9 @@ class _Planner:
         self._rates: Rates | None = rates_of(card)
         self._choosing = choosing(bench.model)
         self._seen = ModulesSeen(allowed, budget.local)
-        halves = [kind for kind in ("bf16", "fp16") if kind in allowed]
-        self._searches = {kind: _Search(Assignment(base=kind)) for kind in (*_fulls(allowed), *halves)}
+        # fp32 is always included, as the fallback and the reference.
+        kinds = ["fp32", *(kind for kind in ("tf32", "bf16", "fp16") if kind in allowed)]
+        self._searches = {kind: _Search(Assignment(base=kind)) for kind in kinds}
         self._eight = _Search(Assignment(base="bf16")) if {"bf16", "fp8"} <= set(allowed) else None
 
     def measure(self, steps: int) -> None:
@@ -174,7 +181,7 @@ class _Planner:
         if base == "fp32" or not search.fits:
             return
         kept = {**search.assignment.formats, **dict.fromkeys(self._seen.broken(base), "fp32")}
-        loss = Loss(loss=0.0, cosine=1.0, gradient=0.0)
+        loss = Loss()
         for _ in range(ROUNDS):
             loss = self._run(Assignment(base=base, formats=kept), full)
             new = [name for name in loss.overflowing if name not in kept]
@@ -185,7 +192,7 @@ class _Planner:
                 break
         if not self._within(loss):
             ranked = [[name] for name in self._seen.ranked(base, kept)]
-            kept, loss = self._bisected(kept, ranked, lambda _name: "fp32", base, full)
+            kept, loss = self._bisected(kept, ranked, "fp32", base, full)
         search.assignment = Assignment(base=base, formats=kept)
         search.fits = self._within(loss) and not loss.overflowing
         search.loss = search.loss.merged(loss)
@@ -194,16 +201,11 @@ class _Planner:
         """Use fp8 for the linear layers that tolerate it, on top of bf16."""
         kept = dict(half.assignment.formats)
         before = search.assignment.formats
-        demoted = {name for name, reasons in self._seen.breaks.items() if set(FP8) <= set(reasons)}
         eight = {}
         for name in self._seen.errors:
-            if name in kept or name in demoted or not self._takes_fp8(name):
-                continue
             kind = next((kind for kind in FP8 if kind not in self._seen.breaks.get(name, {})), None)
-            if kind is not None and (before.get(name) != "fp8-rowwise" or kind == "fp8-rowwise"):
-                eight[name] = kind
-            elif kind is not None:
-                eight[name] = "fp8-rowwise"
+            if name not in kept and kind is not None and self._takes_fp8(name):
+                eight[name] = "fp8-rowwise" if before.get(name) == "fp8-rowwise" else kind
         loss = self._run(Assignment(base="bf16", formats={**kept, **eight}), full)
         if not self._within(loss):
             errors = {name: self._seen.errors[name][kind].worst for name, kind in eight.items()}
@@ -212,7 +214,7 @@ class _Planner:
                 _alike(errors),
                 key=lambda names: -sum(errors[n] ** 2 for n in names) / max(sum(map(self._gain, names)), 1e-12),
             )
-            chosen, loss = self._bisected({**kept, **eight}, ranked, lambda _name: None, "bf16", full)
+            chosen, loss = self._bisected({**kept, **eight}, ranked, None, "bf16", full)
             for name in eight:
                 if name not in chosen:
                     for kind in FP8:
@@ -225,9 +227,9 @@ class _Planner:
     def _takes_fp8(self, name: str) -> bool:
         """Whether fp8 is supported for a layer and faster than bf16."""
         module = self._seen.modules[name]
-        if not name or type(module) is not nn.Linear or any(side % DIVISIBLE for side in module.weight.shape):
+        if not name or name in self._choosing or type(module) is not nn.Linear:
             return False
-        if name in self._choosing:
+        if any(side % DIVISIBLE for side in module.weight.shape):
             return False
         return self._forced or self._rates is None or self._gain(name) > 0
 
@@ -239,43 +241,35 @@ class _Planner:
         return seconds_of(work, "bf16", "bf16", self._rates) - seconds_of(work, "fp8", "bf16", self._rates)
 
     def _bisected(
-        self,
-        formats: dict[str, str],
-        ranked: list[list[str]],
-        other: Callable[[str], str | None],
-        base: str,
-        full: FullStep,
+        self, formats: dict[str, str], ranked: list[list[str]], other: str | None, base: str, full: FullStep
     ) -> tuple[dict[str, str], Loss]:
         """Change the format of as few ranked groups as possible so that the step is within the budget.
 
         Arguments:
             ranked: groups of layers that change together.
+            other: their new format; None for the base.
         """
 
-        def changed(count: int) -> dict[str, str]:
-            found = dict(formats)
-            for name in chain.from_iterable(ranked[:count]):
-                kind = other(name)
-                if kind is None:
-                    del found[name]
-                else:
-                    found[name] = kind
-            return found
+        def tried(count: int) -> tuple[dict[str, str], Loss]:
+            moved = set(chain.from_iterable(ranked[:count]))
+            found = {name: kind for name, kind in formats.items() if name not in moved}
+            found |= dict.fromkeys(chain.from_iterable(ranked[:count]), other) if other else {}
+            return found, self._run(Assignment(base=base, formats=found), full)
 
         low, high = 0, len(ranked)
-        tried: dict[int, Loss] = {high: self._run(Assignment(base=base, formats=changed(high)), full)}
-        if not self._within(tried[high]):
-            return changed(high), tried[high]
+        best = tried(high)
+        if not self._within(best[1]):
+            return best
         while high - low > 1:
             middle = (low + high) // 2 if low else min(high - 1, max(1, high // 8))
-            tried[middle] = self._run(Assignment(base=base, formats=changed(middle)), full)
-            if self._within(tried[middle]):
-                high = middle
+            found = tried(middle)
+            if self._within(found[1]):
+                high, best = middle, found
             else:
                 low = middle
         for name in chain.from_iterable(ranked[:high]):
-            self._seen.mark(name, base if other(name) else "fp8", "the whole gradient")
-        return changed(high), tried[high]
+            self._seen.mark(name, base if other else "fp8", "the whole gradient")
+        return best
 
     def planned(self, timed: Literal["eager", "compiled"] | None = None) -> PrecisionPlan:
         """The fastest plan within the budget. ``timed`` selects measured instead of estimated times."""
@@ -340,11 +334,6 @@ class _Planner:
             saved_gib=saved_bytes(works, assignment) / 2**30,
             measured=timed is not None and search.fits,
         )
-
-
-def _fulls(allowed: tuple[str, ...]) -> list[str]:
-    """fp32 is always included, as the fallback and the reference."""
-    return ["fp32", *(["tf32"] if "tf32" in allowed else [])]
 
 
 def _alike(errors: Mapping[str, float]) -> list[list[str]]:

@@ -1,12 +1,42 @@
-"""The modules a plan assigns formats to: leaves, and modules with their own weights."""
+"""The modules a plan assigns formats to: leaves, and modules with their own weights; and short lists of names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 
 from torch import nn
 
-from stayfinite.precision.patterns import pattern_of
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
+
+
+def pattern_of(name: str) -> str:
+    """The name with `*` for its numbers."""
+    return _NUMBER.sub("*", name)
+
+
+def collapsed(names: Iterable[str], among: Collection[str] = ()) -> list[str]:
+    """Names by pattern, with `*` for numbers where several names differ in nothing else.
+
+    Arguments:
+        names: the names to show.
+        among: all names there are. A pattern that matches more than ``names`` is counted: `blocks.*.wo (3 of 12)`.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(pattern_of(name), []).append(name)
+    every = Counter(map(pattern_of, among))
+    shown: list[str] = []
+    for pattern, members in groups.items():
+        if len(members) == 1 or not re.search("[a-z]", pattern, re.IGNORECASE):  # `*` alone says nothing
+            shown.extend(name or "the model itself" for name in members)
+        elif every[pattern] > len(members):
+            shown.append(f"{pattern} ({len(members)} of {every[pattern]})")
+        else:
+            shown.append(pattern)
+    return shown
+
 
 CHOOSING = ("lm_head", "head", "output_layer", "embed_out", "classifier", "score", "router")
 """Usual names of heads and routers."""

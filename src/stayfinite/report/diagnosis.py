@@ -1,4 +1,4 @@
-"""Diagnosis on the terminal: verdict, likeliest cause with evidence and fix, then other possible causes."""
+"""Diagnosis and doctor's result on the terminal: verdict, likeliest cause with evidence and fix, then other causes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from stayfinite.report.printable import printable_parts
+from stayfinite.report.printable import printable, printable_parts
 from stayfinite.rules.ranking import SYMPTOMS
 
 STYLES = {"sick": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
@@ -39,7 +39,7 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
     brief = []
     for index, finding in enumerate(loud):
         if everything or index == 0 or (index < SHOWN and finding["confidence"] >= WORTH_SHOWING):
-            _show_finding(finding, console)
+            _show_finding(finding, f"  {finding['confidence']:.0%}  {finding['title']}", finding["evidence"], console)
         elif finding["cause"] not in SYMPTOMS:  # the first line names those
             brief.append(finding)
     if brief:
@@ -48,12 +48,11 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
         _show_differential(diagnosis, console)
     for finding in quiet:
         console.print(Text.assemble("\n", (f"{finding['code']} {finding['cause']}", "cyan"), f"  {finding['title']}"))
-        _show_evidence(finding, console)
+        _show_lines(finding["evidence"], console)
     unread = [source for source in diagnosis["sources"] if not source["read_as"]]
     for source in unread:
         console.print(Text(f"\nnot read: {source['path']}: {source['said']}", style="yellow"))
-    if loud:
-        console.print(Text(f"\nMore: stayfinite explain {loud[0]['code']}", style="dim"))
+    _show_more(loud, console)
 
 
 def _names(findings: Sequence[Mapping[str, Any]]) -> str:
@@ -65,14 +64,12 @@ def _show_differential(diagnosis: Mapping[str, Any], console: Console) -> None:
     open_question = diagnosis["differential"]
     console.print(Text.assemble("\n", ("Not decided. ", "bold"), ("Try: ", "bold green"), open_question["try"]))
     width = max(len(each["cause"]) for each in open_question["remaining"])
-    for each in open_question["remaining"]:
-        console.print(Padding(Text(f"{each['cause']:<{width}}  predicts: {each['predicts']}"), (0, 0, 0, 2)))
+    lines = [f"{each['cause']:<{width}}  predicts: {each['predicts']}" for each in open_question["remaining"]]
     key, outcomes = open_question["key"], open_question["outcomes"]
     told = f"--tell {key}=fine ({outcomes['fine']}) or {key}=bad ({outcomes['bad']})"
-    console.print(Padding(Text(f"Then diagnose again with {told}"), (0, 0, 0, 2)))
+    lines.append(f"Then diagnose again with {told}")
     script = next((each["path"] for each in diagnosis["sources"] if each["path"].endswith((".py", ".ipynb"))), None)
-    if script is not None:
-        console.print(Padding(Text(f"Or prove it: stayfinite doctor {script}"), (0, 0, 0, 2)))
+    _show_lines(lines if script is None else [*lines, f"Or prove it: stayfinite doctor {script}"], console)
 
 
 def _headline(diagnosis: Mapping[str, Any]) -> str:
@@ -92,14 +89,59 @@ def _sources(diagnosis: Mapping[str, Any]) -> str:
     return "; ".join(f"{source['path']} ({source['said']})" for source in diagnosis["sources"] if source["read_as"])
 
 
-def _show_finding(finding: Mapping[str, Any], console: Console) -> None:
+def show_seen(said: Mapping[str, Any], console: Console) -> None:
+    """Print doctor's result from its plain data."""
+    said = printable_parts(said)
+    verdict = said["verdict"]
+    console.print(Text.assemble((verdict, STYLES[verdict]), f"  {headline(said)}"))
+    loud = [finding for finding in said["findings"] if finding["severity"] != "info"]
+    for finding in loud[:SHOWN]:
+        where = f" at {finding['where']}" if finding["where"] else ""
+        beside = f"{where}  ({finding['known_by']})"
+        _show_finding(finding, beside, (finding["title"], *finding["evidence"]), console)
+    if len(loud) > SHOWN:
+        names = ", ".join(f"{each['code']} {each['cause']}" for each in loud[SHOWN:])
+        console.print(Text(f"\nalso: {names}", style="dim"))
+    if patch := said.get("patch"):
+        console.print(Text(f"\npatch  {patch['file']}: {patch['words']}"))
+    if said.get("not_examined"):
+        console.print(Text(f"\nSkipped the one-batch test: {said['not_examined']}.", style="dim"))
+    _show_more(loud, console)
+
+
+def headline(said: Mapping[str, Any]) -> str:
+    """One line: how far the program got, and what was seen."""
+    names = ", ".join(dict.fromkeys(said["optimizers"]))
+    parts = [f"{_steps(said['steps'])}{f' with {names}' if names else ''}"]
+    if said["bad_step"] is not None:
+        parts.append(f"NaN or inf at step {said['bad_step']}")
+    if said["refused"]:
+        parts.append(f"{_steps(said['refused'])} refused")
+    if len(said.get("losses", [])) == 2 and said["bad_step"] not in (0, 1):
+        parts.append(f"loss {said['losses'][0]:.4g} to {said['losses'][1]:.4g}")
+    if said.get("ended"):
+        parts.append(said["ended"])
+    return printable("; ".join(parts)) + "."
+
+
+def _steps(count: int) -> str:
+    return f"{count:,} step{'' if count == 1 else 's'}"
+
+
+def _show_finding(finding: Mapping[str, Any], beside: str, lines: Sequence[str], console: Console) -> None:
+    """Print a finding: its name and what stands beside it, lines below, and the fix."""
     colour = "red" if finding["severity"] == "error" else "yellow"
     heading = (f"{finding['code']} {finding['cause']}", f"bold {colour}")
-    console.print(Text.assemble("\n", heading, f"  {finding['confidence']:.0%}  {finding['title']}"))
-    _show_evidence(finding, console)
-    console.print(Padding(Text.assemble(("fix  ", "bold green"), finding["fix"]), (0, 0, 0, 2)))
+    console.print(Text.assemble("\n", heading, beside))
+    _show_lines(lines, console)
+    console.print(Padding(Text.assemble(("fix  ", "bold green"), finding["fix"]), (0, 0, 0, 2), expand=False))
 
 
-def _show_evidence(finding: Mapping[str, Any], console: Console) -> None:
-    for line in finding["evidence"]:
-        console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, 2)))
+def _show_lines(lines: Sequence[str], console: Console) -> None:
+    for line in lines:
+        console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, 2), expand=False))
+
+
+def _show_more(loud: Sequence[Mapping[str, Any]], console: Console) -> None:
+    if loud:
+        console.print(Text(f"\nMore: stayfinite explain {loud[0]['code']}", style="dim"))

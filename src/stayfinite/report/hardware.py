@@ -20,15 +20,9 @@ def show(result: Mapping[str, Any], console: Console) -> None:
     """Print the machines and their verdicts."""
     table = Table("machine", "launches", "re-run", "transient", "persistent", "NaN steps", "verdict")
     for each in result["machines"]:
-        table.add_row(
-            printable(f"{each['host']} {each['device']}"),
-            f"{each['launches']:,}",
-            f"{each['replayed']:,}",
-            f"{each['transient']:,}",
-            f"{each['persistent']:,}",
-            f"{each['bad_steps']:,}",
-            Text(each["verdict"], style=STYLES[each["verdict"]]),
-        )
+        counts = (f"{each[name]:,}" for name in ("launches", "replayed", "transient", "persistent", "bad_steps"))
+        verdict = Text(each["verdict"], style=STYLES[each["verdict"]])
+        table.add_row(printable(f"{each['host']} {each['device']}"), *counts, verdict)
     if result["machines"]:
         console.print(table)
     for each in result["machines"]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.report.plot import empty_figure
 
 KINDS = (".png", ".svg", ".pdf")
 MARKS = {"suggested": ("try {:.1e}", "#338855"), "diverges": ("diverges at {:.1e}", "#d62728")}
@@ -15,13 +15,7 @@ MARKS = {"suggested": ("try {:.1e}", "#338855"), "diverges": ("diverges at {:.1e
 
 def save_lr_range(found: Mapping[str, Any], out: Path) -> None:
     """Save a sweep's plain data as a plot. The suffix selects png, svg or pdf."""
-    if out.suffix.lower() not in KINDS:
-        raise UsageError(f"{out}: expected a name ending in {', '.join(KINDS)}", fix="-o rates.png")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra.of("matplotlib", extra="report", what_for="drawing") from None
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure = empty_figure(out, KINDS, size=(8, 4.5), example="rates.png")
     axis = figure.subplots()
     points = [(rate, loss) for rate, loss in zip(found["rates"], found["losses"], strict=True) if math.isfinite(loss)]
     smooth = [(rate, loss) for rate, loss in zip(found["rates"], found["smoothed"], strict=True) if math.isfinite(loss)]

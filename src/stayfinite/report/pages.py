@@ -8,19 +8,21 @@ from itertools import groupby
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.rules.registry import family_of
+from stayfinite.rules.rule import Rule
 
 _HEADING = lazy_regex(r"^## (.+)$", re.MULTILINE)
 _CODE = lazy_regex(r"`([^`]+)`")
 
 
-def page_as_data(code: str, slug: str, severity: str, family: str, page: str, fix: str) -> dict[str, Any]:
+def page_as_data(rule: Rule) -> dict[str, Any]:
     """A rule's page split into sections."""
-    title, _, body = page.strip().partition("\n")
+    title, _, body = rule.page.strip().partition("\n")
     parts = _HEADING.split(body)
     sections = {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
     return {
-        "code": code, "slug": slug, "severity": severity, "family": family, "title": title.strip(), "fix": fix,
-        "sections": sections,
+        "code": rule.code, "slug": rule.slug, "severity": rule.severity, "family": family_of(rule),
+        "title": title.strip(), "fix": rule.fix, "sections": sections,
     }  # fmt: skip
 
 

@@ -29,16 +29,11 @@ MOST_MARKS = 400
 
 def save_plot(runs: Sequence[RunSeries], out: Path, *, title: str = "") -> None:
     """Plot the runs into a file. The suffix selects png, svg, pdf or html."""
-    if out.suffix.lower() not in KINDS:
-        raise UsageError(f"{out}: expected a name ending in {', '.join(KINDS)}", fix="-o loss.png")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra.of("matplotlib", extra="report", what_for="drawing") from None
+    empty = empty_figure(out, KINDS, size=(10, 7), example="loss.png")
     drawn = [counted_on(run) for run in runs if any(run.column(name) for name in PANELS)]
     if not drawn:
         raise UsageError("nothing to plot: no loss, gradient norm or learning rate found", fix="give a training log")
-    figure = _figure(drawn, Figure(figsize=(10, 7), layout="constrained"), title)
+    figure = _figure(drawn, empty, title)
     out.parent.mkdir(parents=True, exist_ok=True)
     if out.suffix.lower() == ".html":
         out.write_text(_page(figure, drawn, title), encoding="utf-8")
@@ -46,12 +41,24 @@ def save_plot(runs: Sequence[RunSeries], out: Path, *, title: str = "") -> None:
         figure.savefig(out, dpi=150)
 
 
+def empty_figure(out: Path, kinds: Sequence[str], *, size: tuple[float, float], example: str) -> Figure:
+    """A figure to draw on. Raises UsageError for a file of another kind, MissingExtra without matplotlib."""
+    if out.suffix.lower() not in kinds:
+        raise UsageError(f"{out}: expected a name ending in {', '.join(kinds)}", fix=f"-o {example}")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra.of("matplotlib", extra="report", what_for="drawing") from None
+    return Figure(figsize=size, layout="constrained")
+
+
 def _figure(runs: Sequence[RunSeries], figure: Figure, title: str) -> Figure:
     panels = [name for name in PANELS if any(run.column(name) for run in runs)]
     heights = [2.0 if name == "loss" else 1.0 for name in panels]
     axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for name, axis in zip(panels, axes, strict=True):
-        for lane, (run, colour) in enumerate(zip(runs, _colours(len(runs)), strict=True)):
+        for lane, run in enumerate(runs):
+            colour = COLOURS[lane % len(COLOURS)]
             _draw(axis, run, name, colour, _label(run, runs), lane=lane if len(runs) > 1 else None)
         _scale(axis, name, [value for run in runs for _, value, _ in run.column(name)])
         axis.set_ylabel(PANELS[name])
@@ -120,10 +127,6 @@ def _scale(axis: Axes, name: str, values: Sequence[float]) -> None:
 
 def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-
-
-def _colours(count: int) -> list[str]:
-    return [COLOURS[index % len(COLOURS)] for index in range(count)]
 
 
 def _label(run: RunSeries, runs: Sequence[RunSeries]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
@@ -19,10 +19,15 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
 
 
-def printable_parts(part: Any) -> Any:
+def in_one_line(text: str) -> str:
+    """The text with a replacement character for each that is not printable, newlines too."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+
+
+def printable_parts(part: Any, escape: Callable[[str], str] = printable) -> Any:
     """Escape every text in nested data."""
     if isinstance(part, str):
-        return printable(part)
+        return escape(part)
     if isinstance(part, Mapping):
-        return {printable_parts(name): printable_parts(value) for name, value in part.items()}
-    return [printable_parts(each) for each in part] if isinstance(part, list) else part
+        return {printable_parts(name, escape): printable_parts(value, escape) for name, value in part.items()}
+    return [printable_parts(each, escape) for each in part] if isinstance(part, list) else part

@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from stayfinite.report.printable import in_one_line, printable_parts
+
 STYLES = {"good": "green", "poisoned": "bold red", "damaged": "red", "suspect": "yellow", "unknown": "yellow"}
 COLOURS = {"error": "bold red", "warning": "yellow", "info": "cyan"}
 ROWS = 24
@@ -24,7 +26,7 @@ FULL = 3
 
 def show(result: Mapping[str, Any], console: Console) -> None:
     """Print a scan from its plain data."""
-    result = _printable(result)
+    result = printable_parts(result, in_one_line)  # names come from files
     checkpoints = result["checkpoints"]
     if checkpoints:
         base = _common([each["path"] for each in checkpoints])
@@ -112,15 +114,6 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> Iterator[Text]:
             yield Text(f"{more} more {code} of severity {severity}: --json lists them all", style="dim")
     if findings:
         yield Text("")
-
-
-def _printable(value: Any) -> Any:
-    """The same without characters that could play tricks on a terminal: names come from files."""
-    if isinstance(value, str):
-        return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in value)
-    if isinstance(value, Mapping):
-        return {key: _printable(each) for key, each in value.items()}
-    return [_printable(each) for each in value] if isinstance(value, list) else value
 
 
 def _common(paths: Sequence[str]) -> str:

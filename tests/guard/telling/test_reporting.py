@@ -14,7 +14,7 @@ from stayfinite import Policy
 from stayfinite.autopsy.incidents import archive
 from stayfinite.guard.telling import reporting, showing
 from stayfinite.guard.telling.recorder import Recorder
-from stayfinite.report.page import file as page_file
+from stayfinite.report.page import html as page_html
 from tiny_training import Lines, Training
 
 
@@ -43,7 +43,7 @@ def test_a_page_that_cannot_be_drawn_is_an_event_and_nothing_else(tmp_path, monk
     def fail(*_):
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(page_file, "write_page", fail)
+    monkeypatch.setattr(page_html, "write_page", fail)
     training = Training(run_dir=tmp_path)
     training.good(3)
     training.guard.close()
@@ -78,7 +78,7 @@ def test_what_is_asked_for_while_a_page_is_drawn_is_on_the_next_one(tmp_path, mo
         drawing.set()
         assert go_on.wait(60)
 
-    monkeypatch.setattr(page_file, "write_page", draw)
+    monkeypatch.setattr(page_html, "write_page", draw)
     recorder = Recorder(tmp_path, Lines())
     recorder.launch(0, dict)
     recorder.trouble("incident", 3)
@@ -117,7 +117,7 @@ def worlds_on(page):
 
 def test_a_failure_beside_training_is_told_at_the_next_step(tmp_path, monkeypatch):
     monkeypatch.setattr(reporting, "SOON", 0.0)
-    monkeypatch.setattr(page_file, "write_page", lambda *_: 1 / 0)
+    monkeypatch.setattr(page_html, "write_page", lambda *_: 1 / 0)
     recorder = Recorder(tmp_path, Lines())
     recorder.launch(0, dict)
     recorder.trouble("autopsy", 3)
@@ -152,8 +152,8 @@ def test_a_page_that_was_begun_before_the_end_does_not_replace_the_last_one(tmp_
 
 
 def test_the_end_waits_for_no_page_that_was_still_to_come(tmp_path, monkeypatch):
-    pages, write = [], page_file.write_page
-    monkeypatch.setattr(page_file, "write_page", lambda *given: (pages.append(given), write(*given)))
+    pages, write = [], page_html.write_page
+    monkeypatch.setattr(page_html, "write_page", lambda *given: (pages.append(given), write(*given)))
     monkeypatch.setattr(reporting, "SOON", 600.0)
     monkeypatch.setattr(reporting, "LONGEST_WAIT", 100.0)
     recorder = Recorder(tmp_path, Lines())

@@ -12,7 +12,7 @@ from rich.console import Console
 from torch import nn
 
 from stayfinite import Guard, Policy
-from stayfinite.report.summary import summary as summed_up
+from stayfinite.report.terminal import summary as summed_up
 from tiny_training import GATES, TinyNet, Training, batch
 
 both_gates = pytest.mark.parametrize("policy", GATES.values(), ids=GATES)

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from stayfinite.report.live.door import Door, is_loopback
+from stayfinite.report.live.server import Door, is_loopback
 
 LOCAL = Door.of("127.0.0.1")
 WIDE = Door.of("0.0.0.0")

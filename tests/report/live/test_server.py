@@ -13,9 +13,8 @@ from live_runs import WrittenRun
 from stayfinite.diagnosis.live_log import LiveLog
 from stayfinite.diagnosis.live_run import LiveRun
 from stayfinite.readers.runs.reader import RunReader
-from stayfinite.report.live.door import Door
 from stayfinite.report.live.page import LivePage, Shown
-from stayfinite.report.live.server import MOST_CONNECTIONS, LiveServer
+from stayfinite.report.live.server import MOST_CONNECTIONS, Door, LiveServer
 
 PATIENCE = 90.0
 """Seconds for what takes a moment, also on a machine that stands still for a while."""

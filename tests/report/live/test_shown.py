@@ -9,12 +9,9 @@ from rich.console import Console
 
 from stayfinite.core.run_status import Happening, Health, HealthWord, RunStatus
 from stayfinite.core.sketch import Stroke, strokes_of
-from stayfinite.report.live.lines import JsonLines, PlainLines
-from stayfinite.report.live.screen import screen
-from stayfinite.report.live.shows import chosen_show
-from stayfinite.report.live.sparkline import sparkline
-from stayfinite.report.live.spells import Spell, spells
-from stayfinite.report.live.words import number, one_line, pace, progress, spell_line, standing
+from stayfinite.report.live.lines import JsonLines, PlainLines, chosen_show
+from stayfinite.report.live.screen import screen, sparkline
+from stayfinite.report.live.words import Spell, number, one_line, pace, progress, spell_line, spells, standing
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[bold red]name\u202e\n\ttwo"
 

@@ -13,11 +13,10 @@ from stayfinite.core.curve import Spans
 from stayfinite.guard.telling.showing import shown_run, shown_runs
 from stayfinite.readers.runs.events import Steps
 from stayfinite.readers.runs.reader import RunReader, read_layers
-from stayfinite.report.page.data import page_data, run_data
+from stayfinite.report.page.data import _cause, page_data, run_data
+from stayfinite.report.page.details import incident_data
 from stayfinite.report.page.heat import BAD, NONE, heat_data
 from stayfinite.report.page.html import page_html
-from stayfinite.report.page.incidents import incident_data
-from stayfinite.report.page.verdict import _cause
 
 NOTHING = {"verdict": "unknown", "findings": [], "trouble": [], "sources": []}
 

@@ -12,8 +12,7 @@ import pytest
 from planted_runs import an_autopsy, an_incident, plant_run
 from stayfinite.guard.telling.showing import shown_runs
 from stayfinite.report.page.data import page_data
-from stayfinite.report.page.file import write_page
-from stayfinite.report.page.html import SCRIPTS, as_script_data, page_csp, page_html
+from stayfinite.report.page.html import SCRIPTS, as_script_data, page_csp, page_html, write_page
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,7 @@ from stayfinite.guard.telling.reporting import REPORT, Reporter
 from stayfinite.guard.telling.tally import Tally
 from stayfinite.measure.mailbox import Mailbox
 from stayfinite.measure.sample import FIELDS, Sample
-from stayfinite.report.summary import summary
-from stayfinite.report.terminal import Console, Voice
+from stayfinite.report.terminal import Console, Voice, summary
 
 REMEMBERED = 1024
 """Decisions in ``guard.decisions``."""

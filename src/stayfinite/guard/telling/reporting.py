@@ -81,7 +81,7 @@ class Reporter:
             # Loaded only if there is something to draw.
             from stayfinite.guard.telling.showing import guarded_run
             from stayfinite.report.page.data import page_data
-            from stayfinite.report.page.file import write_page
+            from stayfinite.report.page.html import write_page
 
             data = page_data([guarded_run(self._directory)])
             with self._pen:

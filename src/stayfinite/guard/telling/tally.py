@@ -73,7 +73,7 @@ class Tally:
         self._silent = tuple(name for name in names if name not in measured or name in still)
 
     def figures(self) -> dict[str, Any]:
-        """Arguments of :func:`stayfinite.report.summary.summary`."""
+        """Arguments of :func:`stayfinite.report.terminal.summary`."""
         bad = [(name, f"NaN or inf in {count} step{'s' * (count > 1)}") for name, count in self._bad.most_common(WORST)]
         return {
             "steps": self._steps,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from stayfinite.precision.surgery.groups import matching_groups
 from stayfinite.precision.surgery.keeping import InRange, keep_in_range
 from stayfinite.precision.surgery.rescaling import rescale
-from stayfinite.precision.surgery.result import Rescaled
+from stayfinite.precision.surgery.result import Rescaled, matching_groups
 
 __all__ = ["InRange", "Rescaled", "keep_in_range", "matching_groups", "rescale"]

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from stayfinite.errors import UsageError
 from stayfinite.precision.formats import FP16
+from stayfinite.precision.surgery.measuring import check_full_precision
 from stayfinite.state.shards import is_spread
 
 NEAR = FP16.largest / 4
@@ -97,9 +98,7 @@ class InRange:
     """The kept layers of a model. Made by :func:`keep_in_range`."""
 
     def __init__(self, model: nn.Module, *, every: int = 10) -> None:
-        halves = [name for name, p in model.named_parameters() if p.dtype in (torch.float16, torch.bfloat16)]
-        if halves:
-            raise UsageError(f"{halves[0]} is in half precision", fix="load the model with dtype=torch.float32")
+        check_full_precision(model)
         if every < 1:
             raise UsageError(f"every={every}", fix="judge layers every 10th pass: every=10")
         self._layers: dict[str, nn.Module] = {

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stayfinite.errors import UsageError
 from stayfinite.precision.formats import FP16
 
 BECOMES_ZERO = FP16.smallest_subnormal / 2
@@ -28,6 +29,13 @@ class Size:
     lost: int = 0
     """Of these, in fp16."""
 
+    @classmethod
+    def of(cls, tensor: Tensor) -> Size:
+        """Of one tensor."""
+        size = cls()
+        size.add(tensor)
+        return size
+
     def add(self, tensor: Tensor) -> None:
         """Look at one more."""
         sizes = tensor.detach().abs()
@@ -35,6 +43,13 @@ class Size:
         self.largest = math.inf if math.isnan(largest) else max(self.largest, largest)
         self.values += int((sizes > 0).sum())
         self.lost += int(((sizes > 0) & (sizes <= BECOMES_ZERO)).sum())
+
+
+def check_full_precision(model: nn.Module) -> None:
+    """Raise UsageError if a weight is in half precision."""
+    for name, parameter in model.named_parameters():
+        if parameter.dtype in (torch.float16, torch.bfloat16):
+            raise UsageError(f"{name} is in half precision", fix="load the model with dtype=torch.float32")
 
 
 @contextmanager
@@ -84,6 +99,11 @@ def measure(model: nn.Module, batches: Sequence[Any], run: Callable[[Any], Any])
         for hook in hooks:
             hook.remove()
     return sizes
+
+
+def weight_sizes(model: nn.Module) -> dict[str, Size]:
+    """Size of each parameter, by name."""
+    return {name: Size.of(p) for name, p in model.named_parameters() if p.numel()}
 
 
 def lost_share(sizes: Mapping[str, Size]) -> float:

@@ -1,4 +1,4 @@
-"""Find an equivalent network whose activations fit fp16, make it, and prove on data that it is one."""
+"""What still leaves fp16's range, and which operator stands in the way of a rescaling."""
 
 from __future__ import annotations
 
@@ -9,20 +9,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stayfinite.errors import UsageError
+from stayfinite.autopsy.steps.step import Step
+from stayfinite.errors import LossError, UsageError
 from stayfinite.inspection.bench.loss_of import loss_in
+from stayfinite.inspection.probes.ranges import ranges_of
 from stayfinite.precision.formats import FP16
-from stayfinite.precision.surgery.choosing import deciding, exponents_for
 from stayfinite.precision.surgery.families import anatomy_of
-from stayfinite.precision.surgery.freedoms import Anatomy, Freedom, scale
-from stayfinite.precision.surgery.measuring import BECOMES_ZERO, Size, evaluating, lost_share, measure
-from stayfinite.precision.surgery.obstacles import obstacles, overflowing
-from stayfinite.precision.surgery.result import Change, Rescaled, Verdict
+from stayfinite.precision.surgery.freedoms import Anatomy, Freedom, deciding, exponents_for, scale
+from stayfinite.precision.surgery.measuring import (
+    Size,
+    check_full_precision,
+    evaluating,
+    lost_share,
+    measure,
+    weight_sizes,
+)
+from stayfinite.precision.surgery.result import Change, Obstacle, Rescaled, Verdict
+from stayfinite.state.rng import capture_rng
 
 SHARE = 0.25
 """Of fp16's range: training moves activations, and 4 times what was seen leaves room for it."""
 TOLERANCE = 1e-3
 """Of the largest logit: about what fp16's own rounding moves it by. Exact rescalings stay near 1e-6."""
+
+SCORES = "softmax depends on the scale of its scores"
+UNKNOWN = "unknown architecture"
 
 
 def rescale(
@@ -69,15 +80,16 @@ def rescale(
         lost_before=lost_share(before),
         lost_after=lost_share(before),
     )
-    result.lost_weights_before = result.lost_weights_after = _lost_weights(model)
+    weights = weight_sizes(model)
+    result.lost_weights_before = result.lost_weights_after = lost_share(weights)
     result.overflows_before = result.overflows_after = beyond = overflowing(model, batches[0], run)
-    if largest <= limit and not beyond and _largest_weight(model) <= limit:
+    if largest <= limit and not beyond and _largest(weights) <= limit:
         return result
     if anatomy is not None:
         _operate(model, batches, run, anatomy, before, tolerance, result)
     after = measure(model, batches, run) if result.changes else before
     result.modules, result.largest_after = _by_module(before, after), _largest(after)
-    result.lost_after, result.lost_weights_after = lost_share(after), _lost_weights(model)
+    result.lost_after, result.lost_weights_after = lost_share(after), lost_share(weight_sizes(model))
     if result.changes:
         result.overflows_after = overflowing(model, batches[0], run)
     result.obstacles = obstacles(model, after, result.overflows_after, anatomy, result.refused)
@@ -183,25 +195,47 @@ def _by_module(before: Mapping[str, Size], after: Mapping[str, Size]) -> dict[st
     return found
 
 
-def _largest_weight(model: nn.Module) -> float:
-    return max((float(p.detach().abs().amax()) for p in model.parameters() if p.numel()), default=0.0)
-
-
-def _lost_weights(model: nn.Module) -> float:
-    """Of the weights that are not 0, the share that autocast rounds to 0."""
-    values = lost = 0
-    for parameter in model.parameters():
-        sizes = parameter.detach().abs()
-        values += int((sizes > 0).sum())
-        lost += int(((sizes > 0) & (sizes <= BECOMES_ZERO)).sum())
-    return lost / values if values else 0.0
-
-
 def _check(model: nn.Module, batches: Sequence[Any], share: float) -> None:
     if not batches:
         raise UsageError("no batch to measure activations on", fix="rescale(model, [batch, ...])")
     if not 0 < share <= 1:
         raise UsageError(f"share is {share}", fix="a share of fp16's range, above 0 and at most 1: share=0.25")
-    halves = [name for name, p in model.named_parameters() if p.dtype in (torch.float16, torch.bfloat16)]
-    if halves:
-        raise UsageError(f"{halves[0]} is in half precision", fix="load the model with dtype=torch.float32")
+    check_full_precision(model)
+
+
+def overflowing(model: nn.Module, batch: Any, run: Callable[[Any], Any]) -> dict[str, float]:
+    """`operator in module` -> size in fp32, of the forward operators that overflow in a step under fp16 autocast."""
+    step = Step(model=model, forward=lambda given: loss_in(run(given)), batch=batch, rng=capture_rng())
+    try:
+        ranges = ranges_of(step)
+    except LossError:  # a model without a loss is measured module by module alone
+        return {}
+    return {f"{each.operator} in {each.module}": each.largest for each in ranges.overflows if not each.backward}
+
+
+def obstacles(
+    model: nn.Module, sizes: Mapping[str, Size], overflows: Mapping[str, float], anatomy: Anatomy | None, refused: str
+) -> list[Obstacle]:
+    """The innermost modules in which something is beyond fp16, the largest first."""
+    inner = {path for path, module in model.named_modules() if path and not any(module.children())}
+    free = {name for each in (anatomy.freedoms if anatomy else ()) for name in each.activations}
+    found: dict[str, Obstacle] = {}
+
+    def note(module: str, largest: float, why: str) -> None:
+        if module not in found or largest > found[module].largest:
+            found[module] = Obstacle(module=module, largest=largest, why=UNKNOWN if anatomy is None else why)
+
+    for name, size in sizes.items():
+        module = name.partition(":")[0]
+        if module in inner and size.largest > FP16.largest:
+            bound = refused or "its factor is fixed on both sides"
+            why = (anatomy.fixed if anatomy else {}).get(name) or (bound if name in free else "")
+            note(module, size.largest, why or "its input cannot be rescaled")
+    for place, largest in overflows.items():
+        operator, _, module = place.partition(" in ")
+        if not any(each == module or each.startswith(f"{module}.") for each in found):
+            note(module, largest, SCORES if "attn" in module.lower() or "attention" in module.lower() else operator)
+    for name, size in weight_sizes(model).items():
+        if size.largest > FP16.largest:
+            note(name.rpartition(".")[0], size.largest, f"{name} itself exceeds fp16")
+    return sorted(found.values(), key=lambda each: -each.largest)

@@ -10,6 +10,8 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, Queue
 
 KEPT_BYTES = 4 << 20
 KEPT_MESSAGES = 512
@@ -26,39 +28,35 @@ class TooManyViewers(Exception):
 
 
 class Viewer:
-    """One open page and its queue of messages."""
+    """One open page and its queue of messages, at the end of which None says that the viewer was dropped."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[str, bytes]] = deque()
-        self._news = threading.Condition()
-        self._dropped = False
+        self._waiting: Queue[tuple[str, bytes] | None] = Queue()
 
     def put(self, name: str, message: bytes) -> bool:
-        """Queue a message; False if the queue is full, which drops the viewer."""
-        with self._news:
-            if len(self._waiting) >= BEHIND:
-                self._dropped = True
-                self._waiting.clear()
-            else:
-                self._waiting.append((name, message))
-            self._news.notify()
-            return not self._dropped
+        """Queue a message; False if too many wait already, which drops the viewer."""
+        if self._waiting.qsize() >= BEHIND:
+            with suppress(Empty):
+                while True:
+                    self._waiting.get_nowait()
+            self.drop()
+            return False
+        self._waiting.put((name, message))
+        return True
 
     def drop(self) -> None:
-        with self._news:
-            self._dropped = True
-            self._news.notify()
+        self._waiting.put(None)
 
     def take(self, timeout: float) -> tuple[str, bytes] | None:
         """The next message, or None after the timeout. Raises EOFError if the viewer was dropped."""
-        with self._news:
-            if not self._waiting and not self._dropped:
-                self._news.wait(timeout)
-            if self._waiting:
-                return self._waiting.popleft()
-            if self._dropped:
-                raise EOFError
+        try:
+            news = self._waiting.get(timeout=timeout)
+        except Empty:
             return None
+        if news is None:
+            self.drop()  # for whoever asks again
+            raise EOFError
+        return news
 
 
 class Hub:

@@ -1,20 +1,75 @@
-"""Runs on a terminal: one in full or several as a table, with recent events below."""
+"""Runs on a terminal: one in full or several as a table, with curves in a line of text and recent events below."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from stayfinite.core.run_status import HealthWord, RunStatus
-from stayfinite.report.live.sparkline import sparkline
-from stayfinite.report.live.spells import Spell, spells
-from stayfinite.report.live.words import clock, number, pace, progress, standing
+from stayfinite.core.sketch import Stroke
+from stayfinite.report.live.words import Spell, clock, number, pace, progress, spells, standing
 from stayfinite.report.printable import printable
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+PLAIN_BLOCKS = "_.-=+*%#"
+"""For terminals without block characters."""
+BAD, PLAIN_BAD = "\N{MULTIPLICATION SIGN}", "x"
+LOGARITHMIC = 8.0
+"""Positive values that differ by more than this factor are drawn on a log scale."""
+
+
+def sparkline(strokes: Sequence[Stroke], width: int, *, style: str = "", plain: bool = False) -> Text:
+    """At most ``width`` blocks, low to high; a red cross for a non-finite value, a blank for a missing one."""
+    strokes = _squeezed(strokes, width)
+    blocks, cross = (PLAIN_BLOCKS, PLAIN_BAD) if plain else (BLOCKS, BAD)
+    heights = _heights([stroke.mean for stroke in strokes], len(blocks))
+    drawn = Text()
+    for stroke, height in zip(strokes, heights, strict=True):
+        if stroke.bad:
+            drawn.append(cross, style="bold red")
+        else:
+            drawn.append(" " if height is None else blocks[height], style=style)
+    return drawn
+
+
+def _squeezed(strokes: Sequence[Stroke], width: int) -> Sequence[Stroke]:
+    count = len(strokes)
+    if count <= width:
+        return strokes
+    parts = [strokes[place * count // width : (place + 1) * count // width] for place in range(width)]
+    return [Stroke(_mean([stroke.mean for stroke in part]), any(stroke.bad for stroke in part)) for part in parts]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value / len(values) for value in values if value is not None]
+    return sum(known) * len(values) / len(known) if known else None
+
+
+def _heights(values: Sequence[float | None], levels: int) -> list[int | None]:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not known:
+        return [None] * len(values)
+    low, high = min(known), max(known)
+    logarithmic = low > 0 and high > LOGARITHMIC * low
+    if logarithmic:
+        low, high = math.log(low), math.log(high)
+    heights: list[int | None] = []
+    for value in values:
+        if value is None or not math.isfinite(value):
+            heights.append(None)
+            continue
+        # Halve first: the difference of two finite numbers may overflow.
+        span = high / 2 - low / 2
+        share = ((math.log(value) if logarithmic else value) / 2 - low / 2) / span if span > 0 else 0.0
+        heights.append(min(levels - 1, int(share * levels)))
+    return heights
+
 
 STYLES = {
     HealthWord.UNKNOWN: "dim",
@@ -83,33 +138,38 @@ def _one(status: RunStatus, width: int, plain: bool) -> RenderableType:
     return Group(*parts)
 
 
+_COLUMNS: tuple[tuple[int, str, JustifyMethod, Callable[[RunStatus, bool], RenderableType]], ...] = (
+    (0, "run", "left", lambda status, _: Text(_clean(status.name), style="bold")),
+    (0, "health", "left", lambda status, _: Text(status.health.word, style=STYLES[status.health.word])),
+    (0, "step", "right", lambda status, _: _step(status)),
+    (
+        NARROW,
+        "loss over the run",
+        "left",
+        lambda status, plain: sparkline(status.losses, 20, style="cyan", plain=plain),
+    ),
+    (0, "loss", "right", lambda status, _: number(status.loss)),
+    (WIDE, "norm", "right", lambda status, _: number(status.grad_norm)),
+    (WIDE, "pace", "left", lambda status, _: pace(status)),
+    (0, "why", "left", lambda status, _: _cut("; ".join(filter(None, (status.health.reason, standing(status)))))),
+)
+"""Width of the terminal from which a column is shown, its heading and side, and a run's cell (maybe in plain signs)."""
+
+
 def _table(statuses: Sequence[RunStatus], width: int, plain: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("run", no_wrap=True, max_width=28)
-    table.add_column("health", no_wrap=True)
-    table.add_column("step", justify="right", no_wrap=True)
-    if width >= NARROW:
-        table.add_column("loss over the run", no_wrap=True)
-    table.add_column("loss", justify="right", no_wrap=True)
-    if width >= WIDE:
-        table.add_column("norm", justify="right", no_wrap=True)
-        table.add_column("pace", no_wrap=True)
-    table.add_column("why")  # the only column that shrinks on a narrow terminal
+    shown = [column for column in _COLUMNS if width >= column[0]]
+    for _, heading, side, _ in shown:
+        # "why" is the only column that shrinks on a narrow terminal.
+        table.add_column(heading, justify=side, no_wrap=heading != "why", max_width=28 if heading == "run" else None)
     for status in statuses:
-        share = "" if status.done is None else f" {status.done:.0%}"
-        step = "-" if status.step is None else f"{status.step:,}{share}"
-        reason = "; ".join(filter(None, (status.health.reason, standing(status))))
-        row: list[RenderableType] = [
-            Text(_clean(status.name), style="bold"),
-            Text(status.health.word, style=STYLES[status.health.word]),
-            step,
-        ]
-        drawn = sparkline(status.losses, 20, style="cyan", plain=plain)
-        wide: list[RenderableType] = [drawn] if width >= NARROW else []
-        row += [*wide, number(status.loss)]
-        row += [number(status.grad_norm), pace(status)] if width >= WIDE else []
-        table.add_row(*row, _cut(reason))
+        table.add_row(*(cell(status, plain) for _, _, _, cell in shown))
     return table
+
+
+def _step(status: RunStatus) -> str:
+    share = "" if status.done is None else f" {status.done:.0%}"
+    return "-" if status.step is None else f"{status.step:,}{share}"
 
 
 def _happened(statuses: Sequence[RunStatus], room: int) -> Table | None:

@@ -1,21 +1,82 @@
-"""Serve the live page and its event stream over HTTP, read-only.
+"""Serve the live page and its event stream over HTTP, read-only, to those who may look.
 
 A request never names a file: there are two fixed paths, both rendered from the given runs.
+
+The check of the Host header stops DNS rebinding: a rebound browser sends the attacker's name, so only this machine's
+own names are admitted. A bare IP address cannot come from rebinding.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import secrets
 import socket
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from stayfinite.report.live.door import Door
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.report.live.hub import Hub, TooManyViewers
+
+_HOST = lazy_regex(r"(?:\[(?P<address>[0-9a-fA-F:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(?::[0-9]{1,5})?")
+
+LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain", "ip6-localhost"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Requirements for a request."""
+
+    token: str = ""
+    """First part of the path; empty if no token is required."""
+    local: bool = True
+    """Admit only loopback addresses and names."""
+    names: frozenset[str] = LOOPBACK_NAMES
+
+    @classmethod
+    def of(cls, address: str, *, always_token: bool = False) -> Door:
+        """Rules for a server bound to this address: a token is required if other machines can reach it."""
+        local = is_loopback(address)
+        names = LOOPBACK_NAMES
+        if not local:
+            names |= {socket.gethostname().lower(), socket.getfqdn().lower(), address.lower()}
+        token = secrets.token_urlsafe(24) if always_token or not local else ""
+        return cls(token=token, local=local, names=names)
+
+    def admits_host(self, header: str | None) -> bool:
+        """Whether the Host header names this server."""
+        found = _HOST.fullmatch(header or "")
+        if found is None:
+            return False
+        name = (found["address"] or found["name"]).lower().rstrip(".")
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return name in self.names
+        return address.is_loopback or not self.local
+
+    def place(self, path: str) -> str | None:
+        """The path after the token, or None if the token is wrong. Compared in constant time."""
+        plain = path.partition("?")[0].removeprefix("/")
+        if not self.token:
+            return plain
+        given, _, rest = plain.partition("/")
+        # compare_digest accepts only ASCII strings, so compare bytes.
+        return rest if secrets.compare_digest(given.encode(), self.token.encode()) else None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach the address."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address.lower() in LOOPBACK_NAMES
+
 
 PATIENCE = 10.0
 """Seconds to complete a request, or to accept sent data."""
@@ -119,7 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
         if place == "":
             if self.server.door.token and not urlsplit(self.path).path.endswith("/"):
                 # The page loads its stream by relative URL, so its own must end in a slash.
-                self._redirect(f"/{self.server.door.token}/")
+                moved = {"Location": f"/{self.server.door.token}/", "Content-Length": "0"}
+                self._begin(HTTPStatus.MOVED_PERMANENTLY, "text/plain; charset=utf-8", NOTHING_ALLOWED, moved)
                 return
             content, policy = self.server.page()
             self._send(HTTPStatus.OK, content, "text/html; charset=utf-8", policy + FRAMING)
@@ -158,37 +220,24 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.hub.leave(viewer)
 
     def _begin_stream(self) -> None:
-        self.send_response(HTTPStatus.OK)
-        self._headers("text/event-stream; charset=utf-8", NOTHING_ALLOWED)
-        self.send_header("X-Accel-Buffering", "no")
-        self.end_headers()
+        self._begin(HTTPStatus.OK, "text/event-stream; charset=utf-8", NOTHING_ALLOWED, {"X-Accel-Buffering": "no"})
 
     def _say(self, status: HTTPStatus, words: str) -> None:
         self._send(status, f"{words}\n".encode(), "text/plain; charset=utf-8", NOTHING_ALLOWED)
 
-    def _redirect(self, place: str) -> None:
-        self.send_response(HTTPStatus.MOVED_PERMANENTLY)
-        self._headers("text/plain; charset=utf-8", NOTHING_ALLOWED)
-        self.send_header("Location", place)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
     def _send(self, status: HTTPStatus, content: bytes, kind: str, policy: str) -> None:
-        self.send_response(status)
-        self._headers(kind, policy)
-        self.send_header("Content-Length", str(len(content)))
-        if status == HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, HEAD")
-        self.end_headers()
+        allowed = {"Allow": "GET, HEAD"} if status == HTTPStatus.METHOD_NOT_ALLOWED else {}
+        self._begin(status, kind, policy, {"Content-Length": str(len(content))} | allowed)
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def _headers(self, kind: str, policy: str) -> None:
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Security-Policy", policy)
-        self.send_header("Connection", "close")
-        for name, value in HEADERS.items():
+    def _begin(self, status: HTTPStatus, kind: str, policy: str, more: dict[str, str]) -> None:
+        """Send the status and all headers."""
+        self.send_response(status)
+        own = {"Content-Type": kind, "Content-Security-Policy": policy, "Connection": "close"}
+        for name, value in (own | HEADERS | more).items():
             self.send_header(name, value)
+        self.end_headers()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
         """Answer malformed requests and other methods without echoing the request."""

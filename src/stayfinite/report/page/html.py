@@ -1,14 +1,17 @@
-"""Assemble the page as one file, with a policy that blocks everything else."""
+"""Assemble the page as one file, with a policy that blocks everything else, and write it atomically."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import html
 import json
+import os
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 SCRIPTS = (
@@ -74,3 +77,22 @@ def _file(name: str) -> str:
 
 def _hash(content: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}"
+
+
+def write_page(data: Mapping[str, Any], out: Path) -> int:
+    """Write the page, replacing an earlier one. Returns its size in bytes.
+
+    Raises:
+        OSError: could not write; an earlier page is intact.
+    """
+    content = page_html(data).encode()
+    out.parent.mkdir(parents=True, exist_ok=True)
+    aside = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        aside.write_bytes(content)
+        aside.replace(out)
+    except OSError:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        raise
+    return len(content)

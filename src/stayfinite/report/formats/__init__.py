@@ -1,1 +1,0 @@
-"""Machine-readable inspections: SARIF for code scanning, GitHub annotations, JUnit."""
