@@ -119,6 +119,7 @@ def test_a_recording_that_breaks_off_is_said_and_training_goes_on_as_written() -
     assert "captur" in said[0]
     assert len(set(losses)) == 12, "dropout is drawn anew"
     assert all(map(math.isfinite, losses))
+    del loss  # its graph would keep the nodes of the weights on the stream of the steps above
     fresh = RecordedLoss(net, compute, complain)
     with fresh.replaying():
         fresh(batch(0)).backward()
