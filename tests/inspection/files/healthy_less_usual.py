@@ -232,3 +232,10 @@ deepspeed llava/train/train_mem.py --lora_enable True --lora_r 128 --lora_alpha 
     --learning_rate 2e-4 --weight_decay 0. --warmup_ratio 0.03 --lr_scheduler_type "cosine" --tf32 True \\
     --model_max_length 2048 --gradient_checkpointing True --dataloader_num_workers 4 --lazy_preprocess True
 """
+
+LESS_USUAL["drawn.py"] = """
+parser = argparse.ArgumentParser()
+parser.add_argument("--visdom_lr", type=int, default=0, help="draw the learning rate")
+args = parser.parse_args()
+optimizer = Noam(torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9), factor=1.0, warmup=4000)
+"""

@@ -47,6 +47,8 @@ _BY_HAND = lazy_regex(r"\.(?:add_|sub_)\(.{0,40}\.grad\b.{0,40}\blr\b|-=\s*[\w.]
 _OF_TENSORS = lazy_regex(r"\(\s*(?:params\s*=\s*)?\[\s*\w+(?:\s*,\s*\w+)*\s*,?\s*\]")
 _LONGEST_CALL = 3  # lines from an optimizer's name to its rate
 _JOINED = lazy_regex(r"(?:vision|image|visual|audio|speech)_(?:tower|model|encoder)\w*")
+_SHOWN = lazy_regex(r"(?:^|_)(?:visdom|plot|show|print|log|draw|track|tensorboard|wandb)_\w*$")
+"""Names of switches that draw the learning rate."""
 _IN_GROUPS = lazy_regex(r"\[[\"']lr[\"']\]\s*=(?!=)")
 _CRITIC = lazy_regex(r"critic_(?:\w+_)?(?:lr|learning_rate)")
 _OF_A_CLASS = lazy_regex(r"(?:__init__|defaults)\.")
@@ -205,7 +207,9 @@ def batch_of(plan: Plan) -> float | None:
 def _counting(plan: Plan) -> Setting | None:
     """The effective rate: among several in a file, the optimizer's own."""
     first = plan.numbered(*RATES)
-    if first is None or first.kind == "command":
+    if first is None or _SHOWN.search(first.plain):
+        return None
+    if first.kind == "command":
         return first
     if first.kind != "file":
         return _counting_in_script(plan, first)
