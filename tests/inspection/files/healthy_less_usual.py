@@ -239,3 +239,11 @@ parser.add_argument("--visdom_lr", type=int, default=0, help="draw the learning 
 args = parser.parse_args()
 optimizer = Noam(torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9), factor=1.0, warmup=4000)
 """
+
+LESS_USUAL["espnet.yaml"] = """
+opt: adam
+transformer-lr: 6.0
+transformer-warmup-steps: 250
+model-module: "espnet.nets.pytorch_backend.e2e_asr_transformer:E2E"
+load_pretrained_model: "model.loss.best"
+"""
