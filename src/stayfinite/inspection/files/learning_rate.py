@@ -29,7 +29,9 @@ _TRANSFORMER = lazy_regex(
 _SCRATCH = lazy_regex(r"from_scratch|init_from: scratch|train_from_scratch|\.from_config\b|random_init", re.IGNORECASE)
 _PRETRAINED = ("model_name_or_path", "base_model", "from_pretrained_name", "pretrained_model_name_or_path", "model_id",
                "pretrained_model", "restore_file", "finetune_from_model", "pretrained")  # fmt: skip
-_FACTOR = lazy_regex(r"\bnoam|\btransformer[-_]lr\b|\bscaled_?adam\b|lambda_?lr\b|lr_lambda|rsqrt|\bxformer_schedule", re.IGNORECASE)
+_FACTOR = lazy_regex(
+    r"\bnoam|\btransformer[-_]lr\b|\bscaled_?adam\b|lambda_?lr\b|lr_lambda|rsqrt|\bxformer_schedule", re.IGNORECASE
+)
 _FROZEN = lazy_regex(r"requires_grad: False|\bfreeze|\bfrozen|linear_prob", re.IGNORECASE)
 _OPTIMIZERS = lazy_regex(
     r"\b(\w*adam\w*|sgd|adafactor|lion\w*|prodigy|rmsprop|lamb|lars|adagrad|muon|nag|adadelta|lbfgs|rprop|asgd|signsgd|"
