@@ -31,7 +31,40 @@ LOOP = "for x, y in loader:\n    loss = crit(model(x), y)\n    {}\n    loss.back
 MEASURED = "train_loss = metrics.Mean()\nfor epoch in range(9):\n    {}\n    print(train_loss.result())\n"
 RATE = "def rate(step):\n    lr = 0.1\n    if step > {}:\n        lr = 0.01\n"
 RATE += "    elif step > {}:\n        lr = 0.001\n    return lr\n"
+EVALUATED = "| Training Loss | Epoch | Step | Validation Loss |\n|:---:|:---:|:---:|:---:|\n" + "".join(
+    f"| No log        | {epoch}.0   | {5 * epoch}    | {{}}          |\n" for epoch in range(1, 5)
+)
 PAIRS = {
+    "an-overlap-above-1": (
+        "metric-impossible",
+        Example("Epoch finished ! Loss: 0.1654\nValidation Dice Coeff: 1.00414748\n"),
+        Example("Epoch finished ! Loss: 0.1654\nValidation Dice Coeff: 0.90414748\n"),
+    ),
+    "an-evaluation-that-never-moves": (
+        "lr-too-high",
+        Example(EVALUATED.format(5.9506, 5.9506, 5.9506, 5.9506), "model: bert-base-uncased\nlearning_rate: 0.1\n"),
+        Example(EVALUATED.format(5.9506, 5.2147, 4.9501, 4.8012), "model: bert-base-uncased\nlearning_rate: 2e-5\n"),
+    ),
+    "a-rate-that-changes-nothing": (
+        "lr-too-low",
+        Example(EVALUATED.format(5.9506, 5.9506, 5.9506, 5.9506), "model: t5-small\nlearning_rate: 2e-9\n"),
+        Example(EVALUATED.format(5.9506, 5.2147, 4.9501, 4.8012), "model: t5-small\nlearning_rate: 2e-5\n"),
+    ),
+    "two-vocabularies-side-by-side": (
+        "tokenizer-mismatch",
+        Example("RuntimeError: The size of tensor a (151936) must match the size of tensor b (49152) at dimension 2\n"),
+        Example("RuntimeError: The size of tensor a (64) must match the size of tensor b (49) at dimension 2\n"),
+    ),
+    "both-half-formats-in-two-files": (
+        "both-half-formats",
+        Example("ValueError: `--mixed_precision` arg cannot be set to `bf16` when `fp16` is set in the config\n"),
+        Example(FALLS, "mixed_precision: bf16\n"),
+    ),
+    "a-value-that-a-parser-refuses": (
+        "unknown-setting",
+        Example("train.py: error: argument --evaluation_strategy: invalid choice: 'epochs' (choose from 'no')\n"),
+        Example(FALLS, "evaluation_strategy: steps\n"),
+    ),
     "a-branch-that-hides-the-next": (
         "lr-schedule-bug",
         Example(RATE.format(500, 900)),

@@ -50,13 +50,13 @@ def quantized(bits: str, what_for: str, kept: Sequence[str] = ()) -> Any:
     )  # fmt: skip
 
 
-def without_packing_of_parts(model: nn.Module) -> None:
-    """Keep 4-bit layers with rows that are no whole blocks out of bitsandbytes' packed format for CPUs with bf16.
+def keep_trainable(model: nn.Module) -> None:
+    """Keep 4-bit layers out of bitsandbytes' packed format for CPUs with bf16 instructions.
 
-    It packs a layer at its first evaluation, and fails where the input is no multiple of a block's 64 weights or the
-    output none of its 32 rows.
+    It packs a layer at its first evaluation. No gradient passes through a packed layer afterwards, and one whose rows
+    are no whole blocks of 64 weights fails.
     """
     layers: list[Any] = list(model.modules())
     for layer in layers:
-        if getattr(layer, "support_avx512bf16_for_cpu", False):
-            layer.support_avx512bf16_for_cpu = not (layer.in_features % 64 or layer.out_features % 32)
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False

@@ -40,6 +40,8 @@ USUAL_WITH: dict[Clash, re.Pattern[str]] = {
 """Settings beside which numbers like these are usual."""
 BELOW = -1.0
 """A cosine or an overlap is no lower; a loss over classes is never below 0."""
+BARELY_ABOVE = 1.1
+"""Shares in percent are larger."""
 OVER = 20.0
 """A larger share is one in percent."""
 CLAMPS = {"Keras keeps probabilities above 1e-7": (16.118, 15.942), "BCELoss cuts logarithms at -100": (100.0,)}
@@ -58,6 +60,8 @@ NEAR_CHANCE = 0.05
 SUMS = 3
 """Losses of which each is the one before plus another of the first."""
 EVEN = 0.1
+HARDLY = 2e-4
+"""By how much an evaluation loss changes, relative to it, that does not move."""
 _OF_MODEL = lazy_regex(
     r"(?:^|[_/])(?:q_?values?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
 )
@@ -96,6 +100,7 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
     found: dict[Clash, str] = {
         "negative loss": _below_bottom(run, losses),
         "share above 1": _share_above_one(run, losses),
+        "overlap above 1": _barely_above_one(run),
         "saturated": _saturated(run, losses),
         "evaluation far off": _gulf(run),
         "random order": _at_chance_by_rank(run, losses),
@@ -112,6 +117,7 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "epochs alike": _epochs_alike(points),
         "nothing right": _nothing_right(run, losses),
         "one set for both": _one_set(run, points),
+        "evaluation frozen": "" if len({*losses}) > 1 else _evaluates_alike(run),
     }
     return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
 
@@ -131,6 +137,15 @@ def _share_above_one(run: RunSeries, losses: Sequence[float]) -> str:
     for name, track in run.metrics.items():
         if _OVERLAP.search(name) and 1 < track.values[-1] <= OVER:
             return f"{name} is {track.values[-1]:.4g} and the loss {losses[-1]:.4g}: an overlap is at most 1"
+    return ""
+
+
+def _barely_above_one(run: RunSeries) -> str:
+    """An overlap a little above 1: its mean is taken over too few."""
+    for name, track in run.metrics.items():
+        last = track.values[-1]
+        if _OVERLAP.search(name) and 1 < last < BARELY_ABOVE and digits(last) >= SUMS:
+            return f"{name} is {last:.4g}: an overlap is at most 1"
     return ""
 
 
@@ -360,6 +375,27 @@ def _one_set(run: RunSeries, points: Sequence[Point]) -> str:
         return ""
     same = losses == list(named[1].values) and len({*losses}) >= SETTLED and min(map(digits, losses)) >= SUMS
     return f"{named[0]} equals the training loss to the last digit, {len(losses)} times" if same else ""
+
+
+def _evaluates_alike(run: RunSeries) -> str:
+    """An evaluation loss that stays to the last digit, or a score that does beside a loss that hardly moves.
+
+    Beside training losses that move it may be the newest one, printed again.
+    """
+    named = _first(run, _LOSS_OF_EVALUATION)
+    losses = finite_of(named[1].values) if named is not None else []
+    if named is None or len(losses) < SUMS or min(map(digits, losses)) < SUMS:
+        return ""
+    if len(losses) >= SETTLED and len({*losses}) == 1:
+        return f"{named[0]} is {losses[0]:.6g} at every evaluation"
+    scores = [name for name, track in run.metrics.items() if _SCORED.search(name) and _stays(track.values, len(losses))]
+    if scores and max(losses) - min(losses) <= HARDLY * max(losses):
+        return f"{scores[0]} is the same at every evaluation and {named[0]} hardly moves"
+    return ""
+
+
+def _stays(values: Sequence[float], count: int) -> bool:
+    return len(values) >= count and len({*values}) == 1 and digits(values[0]) > SUMS
 
 
 def _nothing_right(run: RunSeries, losses: Sequence[float]) -> str:

@@ -36,6 +36,8 @@ _SAID: dict[Kind, str] = {
 NAMED = 3
 """Metrics named in a sentence."""
 
+HUGE_NORM = 1e6
+"""No gradient of a working training is this large beside others that are 10,000 times smaller."""
 RUNAWAY = 1e4
 """Growth of a gradient norm that is trouble without a loss beside it."""
 
@@ -49,6 +51,7 @@ Clash = Literal[
     "negative loss", "share above 1", "saturated", "evaluation far off", "random order", "discriminator wins",
     "accuracy gone", "running sum", "metric explodes", "worse than the mean", "evaluation at chance", "class not found",
     "no advantage", "softmax twice", "rate spent", "epochs alike", "nothing right", "one set for both",
+    "evaluation frozen", "overlap above 1",
 ]  # fmt: skip
 
 
@@ -292,8 +295,8 @@ class Symptoms:
             ),
             "the loss diverges": self.diverges,
             "the gradient norm explodes": self.largest_loss is None
-            and self.points > EARLY
-            and self.norm_growth >= RUNAWAY,
+            and self.norm_growth >= RUNAWAY
+            and (self.points > EARLY or (self.largest_norm is not None and self.largest_norm >= HUGE_NORM)),
             "the loss swings": self.swings and not self.diverges,
             f"the loss stays at ln {self.chance}, chance level for {self.chance} classes": self.chance is not None,
             "reported: the loss or a score does not move" if self.said("still") else "the loss does not move": self.flat

@@ -21,7 +21,7 @@ import torch
 
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat.questions import CLOSE, OPEN
-from stayfinite.recipes.models import quantized, without_packing_of_parts
+from stayfinite.recipes.models import keep_trainable, quantized
 from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.hub import is_built_here
 from stayfinite.recipes.running.quiet import quiet_transformers
@@ -120,7 +120,7 @@ def load_base(
     kind: Any = AutoModelForCausalLM
     tokenizer = load_tokenizer(name, cache_dir=cache_dir)
     model = _loaded(lambda: kind.from_pretrained(name, **options), name)
-    without_packing_of_parts(model)
+    keep_trainable(model)
     return _fitting(model, tokenizer, name)
 
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.models import quantized, without_packing_of_parts
+from stayfinite.recipes.models import keep_trainable, quantized
 from stayfinite.recipes.running.quiet import quiet_transformers
 
 Base = Literal["fp32", "bf16", "8bit", "4bit"]
@@ -53,7 +53,7 @@ def load_model(name: str, *, base: Base, device: torch.device, cache_dir: str | 
             model: Any = AutoModelForImageTextToText.from_pretrained(name, **options)
     except (OSError, ValueError) as error:
         raise _not_loaded("model", name, error) from error
-    without_packing_of_parts(model)
+    keep_trainable(model)
     missing = [part for part in (PROJECTOR, LANGUAGE, VISION) if _part(model, part) is None]
     if missing:
         raise UsageError(

@@ -25,7 +25,7 @@ statistics are used, and one row is enough.
 
 from stayfinite.core.series import RunSeries
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
+from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
 
 ONE_VALUE = r"expected more than 1 value per channel when training"
 
@@ -37,6 +37,8 @@ def judge(facts: Facts) -> Clues:
         text = f"{fails.value} rows leave a last batch of one, which {fails.where} cannot normalize"
         yield Clue(text, PROOF, fails.where)
     refused = facts.said(ONE_VALUE)
+    if refused is None:  # the traceback is cut before its last line
+        yield from quote(facts.said(r"\b_verify_batch_size\("), STRONG)
     if refused is not None and any(map(_ends_an_epoch, facts.runs)):
         yield Clue(f"at the end of an epoch: {refused.text.strip().splitlines()[-1]}", PROOF, refused.where)
 

@@ -100,6 +100,21 @@ _WRITTEN_ROWS = lazy_regex(r"\bEmbedding\(\s*(\d+)|\bvocab\w*(?: size)?\W{1,6}(\
 _WRITTEN_CLASSES = lazy_regex(r"\b(\d+) (?:classes|labels|categories)\b", re.IGNORECASE)
 
 
+VOCABULARY = 5_001
+"""A table of at least this many rows is a vocabulary."""
+TWO_SIZES = (
+    r"(?:size of tensor a|expanded size of the tensor) \((\d+)\) must match the "
+    r"(?:size of tensor b|existing size) \((\d+)\)"
+)
+
+
+def two_sizes(message: Message) -> tuple[int, int]:
+    """The sizes of a message that matches `TWO_SIZES`, the smaller one first."""
+    found = re.search(TWO_SIZES, message.text, re.IGNORECASE)
+    assert found is not None
+    return min(int(found[1]), int(found[2])), max(int(found[1]), int(found[2]))
+
+
 def lookup_failure(facts: Facts) -> Message | None:
     """The line that reports a row missing from a table."""
     return facts.said(EMBEDDING)

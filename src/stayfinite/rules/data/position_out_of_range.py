@@ -39,15 +39,16 @@ The tokenizer's warning alone is harmless when the text is split or truncated af
 relative positions (LLaMA, Qwen, T5), which have no table to overrun.
 """
 
-import re
-
 from stayfinite.rules.data.lookups import (
+    TWO_SIZES,
+    VOCABULARY,
     bare_assert,
     first_missing,
     longest_input,
     lookup_failure,
     position_limit,
     table_rows,
+    two_sizes,
 )
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
@@ -68,9 +69,6 @@ TABLES = frozenset({
 })  # fmt: skip
 """Usual sizes of position tables, and their last index, which old torch prints."""
 
-
-VOCABULARY = 5_001
-"""A table of at least this many rows is a vocabulary."""
 
 POSITIONS = (
     r"\b(?:position_embeddings?|embed_positions|wpe|position_ids|pos_embed\w*|positional|pos_embeddings?|pos_emb|"
@@ -111,19 +109,12 @@ def judge(facts: Facts) -> Clues:
     yield from _lengths(facts)
 
 
-_TWO_SIZES = (
-    r"(?:size of tensor a|expanded size of the tensor) \((\d+)\) must match the "
-    r"(?:size of tensor b|existing size) \((\d+)\)"
-)
-
-
 def _does_not_fit(facts: Facts) -> Clues:
     """A tensor that is longer than a usual table of positions, to which it is added or expanded."""
-    refused = facts.said(_TWO_SIZES)
-    found = None if refused is None else re.search(_TWO_SIZES, refused.text, re.IGNORECASE)
-    if refused is None or found is None:
+    refused = facts.said(TWO_SIZES)
+    if refused is None:
         return
-    shorter, longer = sorted((int(found[1]), int(found[2])))
+    shorter, longer = two_sizes(refused)
     if shorter in TABLES and shorter < longer < VOCABULARY:
         near = facts.said(r"position|token_type_ids|\bpos_|\bwpe\b|\bmask\b") is not None
         weight = STRONG + HINT if near else FAIR + HINT

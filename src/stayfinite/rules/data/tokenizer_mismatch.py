@@ -41,6 +41,7 @@ A few mismatches among thousands of rows are truncated or odd rows.
 `Special tokens have been added in the vocabulary` are notices, not faults.
 """
 
+from stayfinite.rules.data.lookups import TWO_SIZES, VOCABULARY, two_sizes
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.loaded_shapes import other_vocabulary
@@ -68,6 +69,9 @@ def judge(facts: Facts) -> Clues:
         text = f"{rows.name or 'the embedding'} has {rows.one[0]} rows on one side and {rows.other[0]} on the other"
         mend = f"use the checkpoint's tokenizer, or resize_token_embeddings({rows.one[0]}) before loading"
         yield Clue(f"{text}: two vocabularies", PROOF, rows.where, fix=mend)
+    refused = facts.said(TWO_SIZES)
+    if refused is not None and two_sizes(refused)[0] >= VOCABULARY:
+        yield from quote(refused, STRONG + HINT, "two vocabularies: {:.120}")
     mismatches = list(
         facts.all_said(
             r"tokeni[sz]ation mismatch|mismatch(?:ed)? token(?:s|i[sz]ation)|token (?:count|length) mismatch"

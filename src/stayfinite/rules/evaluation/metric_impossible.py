@@ -39,6 +39,9 @@ HIGHEST = 100.0
 
 def judge(facts: Facts) -> Clues:
     """Clues: a metric above its maximum."""
+    above = facts.symptoms.contradicted("overlap above 1")
+    if above is not None:
+        yield Clue(above.text, PROOF)
     for run in facts.runs:
         for name, track in run.metrics.items():
             if not _SHARE.search(name):

@@ -93,6 +93,8 @@ def judge(facts: Facts) -> Clues:
         yield from _fell_apart(facts, high)
         return
     if broken is None and not (seen.diverges or seen.explodes or seen.absurd or seen.swings):
+        if seen.contradicted("evaluation frozen") is not None:
+            yield from high
         return
     if seen.swings:
         yield Clue("the loss jumps up and down by large factors", FAIR + HINT, seen.at("start"))

@@ -62,6 +62,7 @@ def judge(facts: Facts) -> Clues:
     still = (
         seen.flat
         or seen.chance is not None
+        or seen.contradicted("evaluation frozen") is not None
         or (rate is not None and rate <= TINY_RATE and stands_still(facts) is not None)
     )
     if not still or rate is None or rate <= 0:

@@ -34,7 +34,10 @@ _REFUSED_UNNAMED = r"typeerror: __init__\(\) got an unexpected keyword argument"
 
 def judge(facts: Facts) -> Clues:
     """Clues: names close to known ones in a plan, or the parser's error in a log."""
-    refusal = facts.said(r"error: unrecognized arguments|some specified arguments are not used by the HfArgumentParser")
+    refusal = facts.said(
+        r"error: (?:unrecognized arguments|argument \S+: invalid choice)|"
+        r"some specified arguments are not used by the HfArgumentParser"
+    )
     yield from quote(refusal, STRONG + 1.0)
     yield from quote(facts.said(_REFUSED), PROOF)
     if facts.said(rf"\b{_SETTINGS}\($") is not None:

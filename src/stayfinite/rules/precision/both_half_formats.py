@@ -33,6 +33,7 @@ def judge(facts: Facts) -> Clues:
     """Clues: both switches on in one plan."""
     refusal = facts.said(
         r"at most one of fp16 and bf16 can be true|"
+        r"\bbf16\W{0,2} when \W{0,2}fp16\W{0,2} is set|\bfp16\W{0,2} when \W{0,2}bf16\W{0,2} is set|"
         r"(?:bfloat16|bf16) and (?:float16|fp16) modes? cannot be (?:simultaneously )?enabled"
     )
     yield from quote(refusal, PROOF)

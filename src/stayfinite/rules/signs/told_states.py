@@ -187,6 +187,8 @@ def told_states(sentence: str) -> Iterator[StateKind]:
         opens = _OPENING.match(sentence, 0)
         if not subject and not (opens and opens.end() == state.start()):
             continue
+        if not subject and opens and ":" in opens[0] and _AS_SET.match(said):
+            continue  # `lr_scheduler_type: constant` is a setting
         if said[0] in ":=" and (subject in ("", "score") or (distance > 1 and not said.endswith("none"))):
             continue  # another name's value, or a score's first one
         if _says_nothing(sentence, subject, state, distance):

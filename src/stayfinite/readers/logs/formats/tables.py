@@ -111,7 +111,8 @@ class Tables(Format):
 
     def _row(self, line: str, start: int) -> Reading | None:
         cells = list(_CELL.finditer(line, start))[: len(self._names)]
-        if len(cells) < 2 or cells[0][1] is None or line[start : cells[0].start()].strip(_BETWEEN):
+        whole = len(cells) == len(self._names) and any(cell[1] is not None for cell in cells)
+        if len(cells) < 2 or (cells[0][1] is None and not whole) or line[start : cells[0].start()].strip(_BETWEEN):
             return None
         for before, after in pairwise(cells):
             if line[before.end() : after.start()].strip(_BETWEEN):
