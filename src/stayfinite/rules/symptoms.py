@@ -281,7 +281,7 @@ class Symptoms:
             "the evaluation loss is NaN or inf": self.bad_evals > 0,
             _lost(self.lost_metrics, self.lost_at): bool(self.lost_metrics),
             f"a printed value is NaN or infinite, line {self.printed.line if self.printed else 0}": self.printed
-            and not (self.bad_losses or self.bad_norms),
+            and not (self.bad_losses or self.bad_norms or self.lost_metrics),
             "the loss is 0": self.zero_loss and not self.learns_at_zero,
             "the model predicts one class for every input": self.one_class,
             f"{self.impossible} is below 1": bool(self.impossible),
