@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -20,7 +21,7 @@ DATA = (
 Paths = Annotated[list[str], Field(min_length=1, max_length=32)]
 
 
-class Asked(BaseModel):
+class Asked(BaseModel, ABC):
     """Arguments of every tool."""
 
     model_config = ConfigDict(extra="forbid")
@@ -30,9 +31,9 @@ class Asked(BaseModel):
 
     budget: int = Field(DEFAULT, ge=LEAST, le=MOST, description="Tokens that the answer may have, about.")
 
+    @abstractmethod
     def words(self, limits: Limits) -> list[str]:
         """The command that answers. Raises UsageError if it may not be run as asked."""
-        raise NotImplementedError
 
     def cwd(self, limits: Limits) -> Path:
         """Where the command runs."""

@@ -13,7 +13,16 @@ from statistics import median
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Point, RunSeries, Track
-from stayfinite.rules.number_shapes import CHANCE, digits, finite_of
+from stayfinite.rules.number_shapes import (
+    CHANCE,
+    ORDERS,
+    SETTLED,
+    digits,
+    finite_of,
+    leap,
+    multiplies,
+    runs_away,
+)
 from stayfinite.rules.scores import evaluated
 from stayfinite.rules.symptoms import Clash, Contradiction
 
@@ -65,11 +74,8 @@ HARDLY = 2e-4
 _OF_MODEL = lazy_regex(
     r"(?:^|[_/])(?:q_?values?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
 )
-ENORMOUS, LARGE, ORDERS = 1e8, 1e4, 1e3
+ENORMOUS = 1e8
 _DISTANCE = lazy_regex(r"(?:^|[_/])(?:l[12]|r?mse|mae|loss|err(?:or)?)(?:$|[_/])")
-SETTLED, LEAP = 4, 50.0
-"""Values of a distance before it leaps, and by how much."""
-DOUBLINGS = 6
 _COUNTS = lazy_regex(r"scale|token|sample|step|seen|flop|byte|mem|time|count|num|size|iter|epoch|fps|rate")
 _MAY_GROW = lazy_regex(r"reward|return|score|lr|elo|total|sum|kl|ppl|perplexity|temp|seed|pid|port|lines?|rows?|cost$")
 _VARIANCE = lazy_regex(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
@@ -235,7 +241,7 @@ def _exploding(run: RunSeries, points: Sequence[Point]) -> str:
     inside = {
         name: track.values
         for name, track in run.metrics.items()
-        if _OF_MODEL.search(name) or (_multiplies(track.values) and not _COUNTS.search(name))
+        if _OF_MODEL.search(name) or (multiplies(track.values) and not _COUNTS.search(name))
     }
     for name, values in {"grad_norm": norms, **inside}.items():
         finite = finite_of(values)
@@ -243,34 +249,11 @@ def _exploding(run: RunSeries, points: Sequence[Point]) -> str:
         if grows and finite[0] > 0 and finite[-1] >= max(ENORMOUS, ORDERS * finite[0]):
             return f"{name} grows from {finite[0]:.3g} to {finite[-1]:.3g}"
     for name, track in run.metrics.items():
-        if not _COUNTS.search(name) and not _MAY_GROW.search(name) and (far := _runs_away(finite_of(track.values))):
+        if not _COUNTS.search(name) and not _MAY_GROW.search(name) and (far := runs_away(finite_of(track.values))):
             return f"{name} grows from {far[0]:.3g} to {far[1]:.3g}"
-        if _DISTANCE.search(name) and (leap := _leap(finite_of(track.values))):
-            return f"{name} leaps from {leap[0]:.3g} to {leap[1]:.3g} and stays there"
+        if _DISTANCE.search(name) and (levels := leap(finite_of(track.values))):
+            return f"{name} leaps from {levels[0]:.3g} to {levels[1]:.3g} and stays there"
     return ""
-
-
-def _runs_away(values: Sequence[float]) -> tuple[float, float] | None:
-    """The usual size and the last value of a number that rises to a thousand times all that it was."""
-    tail = values[-SETTLED:]
-    usual = median(values[: len(values) // 2]) if len(values) > 2 * SETTLED else 0.0
-    rises = all(before < after for before, after in pairwise(tail))
-    return (usual, tail[-1]) if usual > 0 and rises and tail[-1] >= max(LARGE, ORDERS * usual) else None
-
-
-def _leap(values: Sequence[float]) -> tuple[float, float] | None:
-    """The two levels of a number that is suddenly far above all that it was, to the end."""
-    for at in range(SETTLED, len(values) - 1):
-        before, after = max(values[:at]), min(values[at:])
-        if after >= LEAP * before > 0:
-            return before, after
-    return None
-
-
-def _multiplies(values: Sequence[float]) -> bool:
-    """Whether each of the last values is at least twice the one before: no count or clock grows like this."""
-    last = finite_of(values)[-DOUBLINGS:]
-    return len(last) == DOUBLINGS and all(0 < 2 * before <= after for before, after in pairwise(last))
 
 
 def _worse_than_mean(run: RunSeries) -> str:

@@ -34,6 +34,11 @@ CHANCE = {2: math.log(2), 3: math.log(3), 4: math.log(4), 5: math.log(5), 10: ma
           100: math.log(100), 1000: math.log(1000)}  # fmt: skip
 """The loss of guessing, by usual numbers of classes."""
 
+SETTLED, LEAP = 4, 50.0
+"""Values of a distance before it leaps, and by how much."""
+DOUBLINGS = 6
+LARGE, ORDERS = 1e4, 1e3
+"""What a number that runs away reaches, by itself and over its usual size."""
 MANY_STEPS = 500
 """After so many a loss that falls has fallen in three digits."""
 
@@ -211,3 +216,26 @@ def _is_noise(losses: Sequence[float], window: int) -> bool:
     spread = median(abs(math.log(later / earlier)) for earlier, later in pairwise(losses))
     near = math.log(median(losses[-window:]) / median(lowest)) <= NOISE * spread
     return near or min(losses[-window:]) <= sorted(lowest)[int(0.75 * (len(lowest) - 1))]
+
+
+def runs_away(values: Sequence[float]) -> tuple[float, float] | None:
+    """The usual size and the last value of a number that rises to a thousand times all that it was."""
+    tail = values[-SETTLED:]
+    usual = median(values[: len(values) // 2]) if len(values) > 2 * SETTLED else 0.0
+    rises = all(before < after for before, after in pairwise(tail))
+    return (usual, tail[-1]) if usual > 0 and rises and tail[-1] >= max(LARGE, ORDERS * usual) else None
+
+
+def leap(values: Sequence[float]) -> tuple[float, float] | None:
+    """The two levels of a number that is suddenly far above all that it was, to the end."""
+    for at in range(SETTLED, len(values) - 1):
+        before, after = max(values[:at]), min(values[at:])
+        if after >= LEAP * before > 0:
+            return before, after
+    return None
+
+
+def multiplies(values: Sequence[float]) -> bool:
+    """Whether each of the last values is at least twice the one before: no count or clock grows like this."""
+    last = finite_of(values)[-DOUBLINGS:]
+    return len(last) == DOUBLINGS and all(0 < 2 * before <= after for before, after in pairwise(last))

@@ -9,6 +9,7 @@ acting to a framework.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -124,7 +125,7 @@ class JudgedStep:
     judgement: Judgement
 
 
-class Gate:
+class Gate(ABC):
     """Takes a step, and returns the steps decided by now."""
 
     sentence: ClassVar[str]
@@ -133,15 +134,15 @@ class Gate:
     def __init__(self, setup: TrainingSetup) -> None:
         self._setup = setup
 
+    @abstractmethod
     def take(self, reading: Reading) -> list[JudgedStep]:
         """Take the step or refuse it."""
-        raise NotImplementedError
 
     def drain(self) -> list[JudgedStep]:
         """Wait for all pending steps; there are none unless their numbers come late."""
         return []
 
-    def allow(self, factor: float) -> None:
+    def allow(self, factor: float) -> None:  # noqa: B027  (most gates have nothing to tell)
         """Set the allowed multiple of the usual gradient norm; on the host the judge knows it."""
 
     def _heard(self, reading: Reading) -> JudgedStep:
