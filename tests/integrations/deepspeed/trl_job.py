@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,16 @@ from integrations.deepspeed.frameworks_job import config
 from stayfinite.integrations.transformers import StayFinite
 from tiny_trl import trl_trainer
 
-RUNAWAY: dict[str, Any] = {"max_steps": 20, "learning_rate": 0.1, "beta": 0.001, "max_grad_norm": 0.0}
+
+def by_chance(completions: list[str], **_: Any) -> list[float]:
+    """Rewards that nothing earns, the same in every run."""
+    return [zlib.crc32(text.encode()) % 97 / 97 for text in completions]
+
+
+RUNAWAY: dict[str, Any] = {
+    "max_steps": 50, "learning_rate": 0.05, "beta": 0.001, "per_device_train_batch_size": 16,
+    "reward_funcs": [by_chance],
+}  # fmt: skip
 
 
 def main(place: str, kind: str) -> None:
