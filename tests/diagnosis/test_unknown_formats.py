@@ -70,3 +70,11 @@ def test_chatter_with_numbers_is_no_training(tmp_path: Path) -> None:
 def test_a_constant_of_unknown_name_is_not_called_healthy(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("\n".join(f"step {i} energy=2.302585" for i in range(40)))
     assert diagnose(tmp_path / "train.log").verdict != "healthy"
+
+
+def test_rows_without_a_name_are_no_healthy_run_but_their_nan_is_told(tmp_path: Path) -> None:
+    rows = [f"{i:4d}  {(-1) ** i * 0.1 * (i % 7):+.4f}  {0.3 * (i % 5):+.4f}" for i in range(40)]
+    (tmp_path / "rows.log").write_text("\n".join(rows))
+    assert diagnose(tmp_path / "rows.log").verdict == "unknown"
+    (tmp_path / "rows.log").write_text("\n".join([*rows, *(f"{i:4d}  nan  nan" for i in range(40, 60))]))
+    assert diagnose(tmp_path / "rows.log").verdict == "sick"

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.core.series import POINT_COLUMNS, Point, RunSeries, Track
+from stayfinite.core.series import POINT_COLUMNS, Point, RunSeries, Track, all_finite
 from stayfinite.readers.logs.lone_loss import means_loss
 from stayfinite.readers.logs.names import column_of, is_evaluation, plain
 from stayfinite.readers.logs.pairs import NUMBER, number
@@ -189,7 +189,10 @@ class _Table:
             return ""
         if last == "eta" and all(value < 1 for value in values):
             return "lr"
-        return "grad_norm" if last in _NORM else name or "."
+        if last in _NORM:
+            return "grad_norm"
+        # Without a name it counts only if it goes bad: a healthy one may be anything.
+        return name or ("" if all_finite(values) else f"column_{place + 1}")
 
     def measurements(self) -> Iterator[tuple[str, Track]]:
         """Each column that measures something, by name; those of points by the names of their columns."""
