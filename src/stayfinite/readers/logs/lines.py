@@ -121,16 +121,16 @@ def _encoding(head: bytes) -> str:
 
 _DATE = r"(?:\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}[-/]\d{1,2}[-/]\d{2,4}|(?:[A-Z][a-z]{2} )?[A-Z][a-z]{2} [ \d]\d)"
 _TIME = r"\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?(?: ?[AP]M)?(?:Z|[+-]\d{2}:?\d{2})?"
-_STAMP = rf"\[?(?:{_DATE}(?:[T ,_-]{{1,3}}{_TIME})?|{_TIME})(?: \d{{4}})?\]?(?=[\s,;:|\[(-]|$)[ \t,;:|-]{{0,3}}"
-_GLOG = r"[IWEF]\d{4} \d{2}:\d{2}:\d{2}\.\d{1,9} +\d{1,9} (?:[\w./-]{1,120}:\d{1,6}\] ?)?"
+STAMP = rf"\[?(?:{_DATE}(?:[T ,_-]{{1,3}}{_TIME})?|{_TIME})(?: \d{{4}})?\]?(?=[\s,;:|\[(-]|$)[ \t,;:|-]{{0,3}}"
+GLOG = r"[IWEF]\d{4} \d{2}:\d{2}:\d{2}\.\d{1,9} +\d{1,9} (?:[\w./-]{1,120}:\d{1,6}\] ?)?"
 _RANKS = (
     r"\[(?:[Rr]ank|RANK|default|[Ww]orker|[Pp]roc|[Gg]pu|GPU)[ _:=-]?(?P<tag>\d{1,6})\]:? ?|"
     r"\[(?P<bracket>\d{1,4})\]: ?|\[\d{1,4},(?P<mpi>\d{1,6})\]<std(?:out|err)>: ?|(?P<srun>\d{1,4}): (?! *(?:nan|inf|"
     r"nGT)\b)(?=[ ]*[A-Za-z\[{|<('_\"]|[ ]*\d{4}-)|\((?:[\w.]{1,60} )?pid=(?P<pid>\d{1,9})(?:, [^)\n]{0,60})?\) ?|"
     r"\d{1,3}\|[\w.-]{1,40} *\| |(?:[Rr]ank|RANK)[ :=]?(?P<word>\d{1,6})(?:\]|:|\s?\||,) ?"
 )
-_PREFIX = lazy_regex(rf"(?:{_STAMP}|{_GLOG}|{_RANKS}){{1,5}}")
-_COUNTED = lazy_regex(rf"(?:{_STAMP}|{_GLOG}){{0,3}}(\d{{1,9}}): ")
+_PREFIX = lazy_regex(rf"(?:{STAMP}|{GLOG}|{_RANKS}){{1,5}}")
+_COUNTED = lazy_regex(rf"(?:{STAMP}|{GLOG}){{0,3}}(\d{{1,9}}): ")
 _COUNTED_LINES = 6
 """Lines that begin with ever higher numbers, from which on these are steps and no ranks."""
 _STARTS = frozenset("0123456789[(IWEFRrJFMASONDTL")

@@ -18,6 +18,7 @@ from stayfinite.readers.logs.lone_loss import with_lone_loss
 from stayfinite.readers.logs.records import CsvTable, JsonDocument, separator
 from stayfinite.readers.logs.tensorboard import TensorBoard, is_header
 from stayfinite.readers.logs.text import TextReader
+from stayfinite.readers.logs.wrapping import Wrapping, wrapping_of
 
 HEAD = 4_096  # bytes used to decide
 
@@ -72,7 +73,7 @@ def _is_document(text: str, source: str) -> bool:
 
 
 CHUNK = 1 << 16
-MOST_PACKED = 4  # nesting depth of gzip
+MOST_PACKED = 4  # nesting depth of gzip and of what collectors put around lines
 MOST_UNPACKED = 4 << 30  # bytes read from a compressed log; the rest is ignored
 
 
@@ -95,7 +96,7 @@ class LogReader:
     def __init__(self, source: str, *, packed: int = 0) -> None:
         self.source = source
         self._packed = packed
-        """How many gzip layers enclose this content."""
+        """How many layers enclose this content."""
         self._head = b""
         self._reader: _Reader | None = None
 
@@ -172,7 +173,18 @@ def _reader(head: bytes, source: str, packed: int = 0) -> _Reader:
         return _Decoded(JsonDocument(source))
     if kind == "csv":
         return _Decoded(CsvTable(source))
-    return _Junk(source) if kind == "junk" else _Decoded(TextReader(source))
+    if kind == "junk":
+        return _Junk(source)
+    if packed < MOST_PACKED and (wrapping := _wrapping(head)) is not None:
+        return _Unwrapping(source, wrapping, packed + 1)
+    return _Decoded(TextReader(source))
+
+
+def _wrapping(head: bytes) -> Wrapping | None:
+    """What is around each of the first lines; the last one may be incomplete."""
+    splitter = LineSplitter()
+    lines = splitter.feed(head)
+    return wrapping_of(lines if len(head) == HEAD else [*lines, *splitter.close()])
 
 
 class _Decoded:
@@ -193,6 +205,30 @@ class _Decoded:
     def series(self) -> list[RunSeries]:
         found: list[RunSeries] = self._reader.series
         return found
+
+
+class _Unwrapping:
+    """Takes off what a collector put around every line."""
+
+    def __init__(self, source: str, wrapping: Wrapping, packed: int) -> None:
+        self._inside = LogReader(source, packed=packed)
+        self._lines = LineSplitter()
+        self._wrapping = wrapping
+
+    def feed(self, chunk: bytes) -> None:
+        self._pass_on(self._lines.feed(chunk))
+
+    def close(self) -> None:
+        self._pass_on(self._lines.close())
+        self._inside.close()
+
+    def _pass_on(self, lines: list[str]) -> None:
+        if lines:
+            self._inside.feed("".join(f"{self._wrapping.unwrap(line)}\n" for line in lines))
+
+    @property
+    def series(self) -> list[RunSeries]:
+        return self._inside.series
 
 
 class _Unpacking:

@@ -124,10 +124,7 @@ def judge(facts: Facts) -> Clues:
         yield Clue(young.text, FAIR, young.where, risk=True)
     if versions and bad:
         named = ", ".join(f"{one.library} {one.text}" for one in versions[:6])
-        context = facts.context
-        explains = context.half or context.attention or context.adapters or context.family
-        little_else = len(facts.settings) <= 2 * len(versions) + 3 and explains is None
-        yield Clue(f"versions in use: {named}", FAIR + 1.6 * HINT if little_else else HINT / 2, versions[0].where)
+        yield Clue(f"versions in use: {named}", HINT / 2, versions[0].where)
 
 
 def _divided_as_integers(facts: Facts) -> Clue | None:

@@ -17,6 +17,13 @@ LONGEST = 2_000
 """Characters per line."""
 
 _WORD = lazy_regex(r"[a-z]+[0-9]*|[a-z]*[0-9]+[a-z]+")
+_OF_A_FORM = lazy_regex(
+    r"(?i)\s*(?:#{1,6}\s.{0,80}|[-*]?\s*\[[ x]\]\s.*|```\w*|"
+    r"[-*`\s]*(?:\w+[ ._-]?){0,4}\b(?:version|platform|os|python|cuda|cudnn|pytorch|torch|gpus?)\b"
+    r"[^:=]{0,30}[:=].{0,80}|"
+    r"[-*`\s]*[\w.\[\]-]{2,40}\s*(?:==|[:=]|\s)\s*v?\d+\.\d+\.\d+[\w.+-]*)\s*"
+)
+"""Headings, boxes, versions and platforms that a form for issues asks for."""
 _HUMPS = lazy_regex(r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _ENDINGS = ("ing", "ed", "es", "s")
 _SHORTEST_STEM = 4
@@ -24,7 +31,7 @@ _SHORTEST_STEM = 4
 
 def features(facts: Facts) -> set[str]:
     """All features. Facts give phrases, texts give single words."""
-    texts = (text for _, text in facts.lines)
+    texts = (text for _, text in facts.lines if not _OF_A_FORM.fullmatch(text[:LONGEST]))
     return {*_shown(facts.symptoms), *_known(facts.context), *_tried(facts), *words(texts)}
 
 
