@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.diagnose import facts_of, judge_reading
 from stayfinite.diagnosis.reading import read_text
-from stayfinite.rules.experience.features import words
+from stayfinite.rules.experience.features import features, words
 from stayfinite.rules.experience.likely import judged, weights
 from stayfinite.rules.registry import all_rules
 
@@ -27,6 +27,24 @@ def test_shares_are_those_of_all_runs_and_reasons_were_seen():
 
 def test_words_are_those_inside_of_names():
     assert {"cross", "entropy", "loss", "learn", "rate"} <= words(["nn.CrossEntropyLoss(), learning_rates"])
+
+
+FORM = """### System Info
+- `transformers` version: 4.44.0
+- Platform: Linux-5.15.0-x86_64
+- PyTorch version (GPU?): 2.3.1+cu121 (True)
+- [x] My own modified scripts
+accelerate==1.2.3
+"""
+
+
+def test_what_a_form_asks_for_says_nothing():
+    def found(text: str) -> set[str]:
+        return features(facts_of(read_text(text)))
+
+    log = "epoch 1: lr 0.001 loss 2.5\nRuntimeError: index 40 is out of bounds for dimension 0\n"
+    assert found(FORM + log) == found(log)
+    assert {"index", "bound", "lr"} <= found(log)
 
 
 def test_a_guess_is_said_to_be_one_and_never_sure():

@@ -17,6 +17,8 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.lines import GLOG, STAMP
 
 LEAST_LINES = 4
+LEAST_LOGGED = 2
+"""Lines, if a time, a level or a place in the code stands in front of them."""
 MOST = 0.9
 """The share of lines that have to be wrapped alike."""
 _READ = 200
@@ -25,14 +27,16 @@ _LONGEST = 160
 """Characters of a line looked at."""
 
 _LEVEL = r"(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|TRACE|SUCCESS|NOTICE)(?![\w.])"
+_WHERE = r"(?:[\w./-]+\.py(?: ?: ?| line )|[\w.]+:[\w<>]+:)\d+\]?"
+"""`train.py:33`, or `package.module:function:33`."""
 _PIECE = lazy_regex(
-    rf"(?P<stamp>{STAMP}|{GLOG})|(?P<where>(?:[\w./-]+\.py)(?: ?: ?| line )\d+(?:\])?)|(?P<level>(?i:{_LEVEL}))|"
+    rf"(?P<stamp>{STAMP}|{GLOG})|(?P<where>{_WHERE})|(?P<level>(?i:{_LEVEL}))|"
     r"(?P<name>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)|(?P<word>[A-Za-z_][\w/-]*)|(?P<number>\d[\d.]*)|(?P<space>[ \t]+)|"
     r"(?P<mark>.)"
 )
 _KINDS = {
     "stamp": rf"(?:{STAMP}|{GLOG})",
-    "where": r"[\w./-]+\.py(?: ?: ?| line )\d+\]?",
+    "where": _WHERE,
     "level": rf"(?i:{_LEVEL})",
     "name": r"[A-Za-z_]\w*(?:\.\w+)*",
     "space": r"[ \t]+",
@@ -44,6 +48,8 @@ _OWN = lazy_regex(
 )
 """Words of a training program."""
 _CLOSES = frozenset("|>]):}")
+_QUOTES = frozenset("{'\"")
+"""Here a record begins."""
 _STARTS_WITH_A_NUMBER = lazy_regex(r"\s*[-+]?(?:\d|nan\b|inf\b)")
 _TEXT_KEYS = ("log", "message", "msg", "text", "textPayload", "line", "event", "MESSAGE", "body")
 _AROUND_TEXT = lazy_regex(
@@ -89,7 +95,7 @@ class Record:
 def wrapping_of(lines: Sequence[str]) -> Wrapping | None:
     """Return what is around these lines, or None if they stand for themselves."""
     lines = [line for line in lines if line.strip()][:_READ]
-    if len(lines) < LEAST_LINES:
+    if len(lines) < LEAST_LOGGED:
         return None
     return _records(lines) or _beginning(lines)
 
@@ -105,6 +111,8 @@ def _record(line: str) -> dict[str, Any] | None:
 
 
 def _records(lines: Sequence[str]) -> Record | None:
+    if len(lines) < LEAST_LINES:
+        return None
     records = [record for line in lines if (record := _record(line)) is not None]
     if len(records) < MOST * len(lines):
         return None
@@ -123,6 +131,8 @@ def _records(lines: Sequence[str]) -> Record | None:
 def _beginning(lines: Sequence[str]) -> Beginning | None:
     shared = _cut(_shared([_pieces(line[:_LONGEST]) for line in lines]))
     if not any(kind in {"word", "name", "where", "level"} or text == ">" for kind, text in shared):
+        return None
+    if len(lines) < LEAST_LINES and not any(kind in {"stamp", "level", "where"} for kind, _ in shared):
         return None
     pattern = _compiled(shared)
     rests = [line[found.end() :] for line in lines if (found := pattern.match(line))]
@@ -147,8 +157,8 @@ def _shared(lines: Sequence[list[tuple[str, str]]]) -> list[tuple[str, str]]:
             break
         (kind, text), _ = kinds.most_common(1)[0]
         alike = [line for line in alike if len(line) > place and _kind(line[place]) == (kind, text)]
-        # A line that ends here is one without a text of its own.
-        if len(alike) < MOST * len(lines) or (kind == "word" and _OWN.fullmatch(text)) or kind == "number":
+        own = kind == "number" or (kind == "word" and _OWN.fullmatch(text)) or (kind == "mark" and text in _QUOTES)
+        if own or len(alike) < MOST * len(lines):
             break
         shared.append((kind, text))
     return shared
@@ -164,7 +174,8 @@ def _cut(shared: list[tuple[str, str]]) -> list[tuple[str, str]]:
     for end in range(len(shared), 0, -1):
         kind, text = shared[end - 1]
         dash = kind == "mark" and text == "-" and end > 1 and shared[end - 2][0] == "space"
-        if kind in {"stamp", "where"} or (kind == "mark" and text in _CLOSES) or dash:
+        key = text == "=" and end > 1 and shared[end - 2][1] in _TEXT_KEYS
+        if kind in {"stamp", "where"} or (kind == "mark" and text in _CLOSES) or dash or key:
             spaces = int(len(shared) > end and shared[end][0] == "space")
             return shared[: end + spaces]
     return []

@@ -19,7 +19,7 @@ LONGEST = 2_000
 _WORD = lazy_regex(r"[a-z]+[0-9]*|[a-z]*[0-9]+[a-z]+")
 _OF_A_FORM = lazy_regex(
     r"(?i)\s*(?:#{1,6}\s.{0,80}|[-*]?\s*\[[ x]\]\s.*|```\w*|"
-    r"[-*`\s]*(?:\w+[ ._-]?){0,4}\b(?:version|platform|os|python|cuda|cudnn|pytorch|torch|gpus?)\b"
+    r"[-*`\s]*(?:\w++[` ._-]{0,2}){0,4}\b(?:version|platform|os|python|cuda|cudnn|pytorch|torch|gpus?)\b"
     r"[^:=]{0,30}[:=].{0,80}|"
     r"[-*`\s]*[\w.\[\]-]{2,40}\s*(?:==|[:=]|\s)\s*v?\d+\.\d+\.\d+[\w.+-]*)\s*"
 )
