@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 
 import pytest
+from tests.readers.logs.reading_text import points_of, same, series_of
 
 from stayfinite.readers.logs.wrapping import wrapping_of
-from tests.readers.logs.reading_text import points_of, same, series_of
 
 LOG = [
     "Loading the data",
