@@ -176,6 +176,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
     range_test = is_range_test(seen.rates)
     expected_to_rise = range_test or _rewarded(seen.run) or _two_players(seen.run) or _average_falls(seen.run)
     expected_to_rise = expected_to_rise or sums_by_epoch(points)
+    trainings = [finite_of([point.loss for point in part if point.loss is not None]) for part in _trainings(points)]
     return Symptoms(
         source=seen.run.source,
         points=len(points),
@@ -195,7 +196,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         best_loss=min(finite, default=None),
         last_loss=finite[-1] if finite else None,
         largest_loss=max(finite, default=None),
-        loss_growth=1.0 if expected_to_rise else growth(_losses_of_the_climb(seen)),
+        loss_growth=1.0 if expected_to_rise else max(map(growth, _losses_of_the_climb(seen))),
         norm_growth=growth([p.grad_norm for p in points[: seen.good_before] if p.grad_norm is not None]),
         largest_norm=max(finite_norms, default=None),
         typical_norm=median(finite_norms) if finite_norms else None,
@@ -218,7 +219,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         falls_to_nothing=not _rewarded(seen.run) and falls_to_nothing(finite),
         impossible=impossible(seen.run),
         one_class=one_class(seen.run),
-        diverges=not expected_to_rise and diverges(finite),
+        diverges=not expected_to_rise and any(map(diverges, trainings)),
         absurd=is_absurd(finite) or absurd_perplexity(seen.run) or absurd_loss(seen.run),
         crash=crash,
         where=_places(seen),
@@ -227,7 +228,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         lost_at=_lost_at(seen.run, lost),
         printed=_printed(seen, len(finite)),
         chance=at_chance(finite, by_epochs=_by_epochs(points), steps=_span(points)),
-        swings=not expected_to_rise and swings(finite),
+        swings=not expected_to_rise and any(map(swings, trainings)),
         zero_score=zero_score(seen.run, finite),
         lost_score=lost_score(seen.run),
         unused_code=unused_code(seen.run),
@@ -322,10 +323,26 @@ def _bad_losses(seen: Measured) -> int:
     return (bad or lost_average) + (seen.stated is not None)
 
 
-def _losses_of_the_climb(seen: Measured) -> list[float]:
-    """Losses up to the first bad point, including a finite one printed at that step."""
+def _losses_of_the_climb(seen: Measured) -> list[list[float]]:
+    """Losses of each training up to the first bad point, including a finite one printed at that step."""
     points = [*seen.points[: seen.good_before], *([] if seen.first_bad is None else [seen.first_bad])]
-    return [point.loss for point in points if point.loss is not None]
+    return [[point.loss for point in part if point.loss is not None] for part in _trainings(points)]
+
+
+def _trainings(points: Sequence[Point]) -> list[Sequence[Point]]:
+    """One part for each training: another begins where the count returns to where the log began.
+
+    A notebook trains several models, whose losses have nothing to do with each other.
+    """
+    counts = [point.step if point.epoch is None else point.epoch for point in points]
+    first = counts[0] if counts else None
+    if first is None:
+        return [points]
+    starts = [
+        at for at, (before, now) in enumerate(pairwise(counts), start=1)
+        if before is not None and now is not None and now <= first < before
+    ]  # fmt: skip
+    return [points[start:end] for start, end in pairwise([0, *starts, len(points)])]
 
 
 def _went_on(run: RunSeries, crash: Message) -> bool:

@@ -65,6 +65,8 @@ class _Reader:
         self._wheres: list[str] = []
         self._texts: list[str] = []
         self._seen: set[tuple[str, str]] = set()
+        self._plain_until = 0
+        """Up to here, pairs are known to hold no setting."""
         for count, (where, text) in enumerate(lines):
             if count >= MOST_LINES:
                 break
@@ -186,6 +188,8 @@ class _Reader:
 
     def _outline(self, index: int, text: str) -> int:
         """YAML dumps, `fp16=True,` lines, and single `key: value` lines with a known setting."""
+        if index < self._plain_until:
+            return self._single(index, text, _pair(text))
         run: list[Pair] = []
         for position in range(index, min(index + _MOST_BLOCK, len(self._texts))):
             text_here = self._texts[position]
@@ -194,6 +198,8 @@ class _Reader:
                 break
             run.append(pair)
         told = [pair for pair in run if is_told(pair.name)]
+        if not told:
+            self._plain_until = index + len(run)  # as plain from each of these lines on
         if len(run) < 4 or not told:
             return self._single(index, text, run[0] if run else None)
         above: list[tuple[int, str]] = []

@@ -44,7 +44,7 @@ _KINDS = {
 """Pieces that differ between lines. Others stand for themselves."""
 _OWN = lazy_regex(
     r"(?i)(?:.*(?:loss|acc|step|epoch|iter|batch|grad|norm|score|reward|nan|inf)|(?:ep|it|lr|train|training|valid|val|"
-    r"validation|test|eval|evaluation|mean|std|mse|mae|psnr|bleu|map|iou|kl|ppl|rank|worker|total|tensor|layer)s?)\d*"
+    r"validation|test|eval|evaluation|mean|std|mse|mae|psnr|bleu|map|iou|kl|ppl|rank|worker|total|tensor|layer|dll)s?)\d*"
 )
 """Words of a training program."""
 _CLOSES = frozenset("|>]):}")
@@ -138,7 +138,7 @@ def _beginning(lines: Sequence[str]) -> Beginning | None:
     rests = [line[found.end() :] for line in lines if (found := pattern.match(line))]
     told = [rest for rest in rests if rest.strip()]
     numbers = sum(bool(_STARTS_WITH_A_NUMBER.match(rest)) for rest in told)
-    if len(set(told)) <= len(rests) // 4 or numbers > len(told) // 3:
+    if len(set(told)) <= max(1, len(rests) // 4) or numbers > len(told) // 3:
         return None
     return Beginning(pattern)
 

@@ -96,6 +96,8 @@ def judge(facts: Facts) -> Clues:
             yield Clue(message.text, weight, message.where)
             if went_on(facts, message) or (facts.symptoms.healthy and facts.symptoms.points >= 2):
                 yield Clue("training continued after it", AGAINST * 3)
+            elif "Warning:" in message.text and facts.symptoms.crash is None:
+                yield Clue("it is a warning, and nothing failed", AGAINST * 3)
             break
     bad = not_finite(facts)
     trouble = bad is not None or bool(facts.symptoms.trouble)

@@ -35,6 +35,8 @@ _SHARE = lazy_regex(
 )
 HIGHEST = 100.0
 """In percent. An integer above it may be a count of rows."""
+ROUNDING = 1e-4
+"""How far 32-bit floats may miss the ends: `100.00000762939453`."""
 
 
 def judge(facts: Facts) -> Clues:
@@ -50,7 +52,9 @@ def judge(facts: Facts) -> Clues:
                 (
                     (value, line)
                     for value, line in zip(track.values, track.lines, strict=True)
-                    if math.isfinite(value) and (value < 0 or value > HIGHEST) and value != int(value)
+                    if math.isfinite(value)
+                    and (value < -ROUNDING or value > HIGHEST + ROUNDING)
+                    and value != int(value)
                 ),
                 None,
             )

@@ -72,6 +72,9 @@ _PART = lazy_regex(r"(?:train/)?rewards/(.+)/mean$")
 _SPREAD = ("critic/advantages/max", "critic/advantages/min")
 _POLICYS_OWN = ("kl", "entropy", "chosen_logp", "rejected_logp")
 """Signals of the policy's log-probabilities: if they stay non-finite, its weights are."""
+_OF_ANY_MODEL = frozenset(("kl", "kl_loss", "train/kl", "train/kl_loss"))
+_OF_A_POLICY = frozenset(NAMES) - {"kl", "length", "value_loss", "lag", "repeats"}
+"""Signals that tell a policy's KL from that of a variational model."""
 _SAMPLED = frozenset(("kl", "entropy", "length", "cut_off", "equal_groups", "advantage_std", "clipped"))
 """With one of these, a reward belongs to sampled answers, not to a game's episodes."""
 
@@ -169,7 +172,9 @@ def names_in(run: RunSeries) -> dict[str, str]:
     }
     found = {signal: names[0] for signal, names in there.items() if names}
     zero = any(found.get("kl") == f"{before}kl" and _all_zero(run, before) for before in _BEFORE)
-    if "chosen_logp" in found or zero:
+    alone = found.get("kl") in _OF_ANY_MODEL and found.keys().isdisjoint(_OF_A_POLICY)
+    if "chosen_logp" in found or zero or alone:
+        # A variational model has a KL term of its own, to its prior.
         found.pop("kl", None)  # KTO's is that of whole answers; OpenRLHF logs 0 without a reference
     parts = ((_PART.match(name), name) for name in run.metrics)
     return found | {f"reward/{part.group(1)}": name for part, name in parts if part is not None}

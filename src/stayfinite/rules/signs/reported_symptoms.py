@@ -14,7 +14,7 @@ from typing import Literal
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.signs.in_chinese import from_chinese
 from stayfinite.rules.signs.nan_words import says_not_finite
-from stayfinite.rules.signs.shown_text import shows_repetition
+from stayfinite.rules.signs.shown_text import shown_repetition
 from stayfinite.rules.signs.told_scores import tells_low_score, tells_what_was_hoped_for
 from stayfinite.rules.signs.told_states import tells_of_arrival, told_states
 from stayfinite.rules.signs.usual_courses import usual_kinds
@@ -179,18 +179,16 @@ class ReportedSymptom:
 def reported_symptoms(lines: Iterable[tuple[str, str]]) -> list[ReportedSymptom]:
     """Problems reported in ``(where, text)`` lines, each kind once."""
     found: dict[Kind, ReportedSymptom] = {}
-    arrived, said = False, list(lines)
-    for where, written in said:
-        text = from_chinese(written)
-        arrived = arrived or tells_of_arrival(text)
-        if len(text) > LONGEST or _CODE.search(text) or _LOGGED.search(text):
-            continue
+    said = [(where, from_chinese(written)) for where, written in lines]
+    arrived = any(tells_of_arrival(text) for _, text in said)
+    read = [each for each in said if len(each[1]) <= LONGEST and not (_CODE.search(each[1]) or _LOGGED.search(each[1]))]
+    if (repetition := shown_repetition(read)) is not None:
+        found["bad answers"] = ReportedSymptom("bad answers", *repetition)
+    for where, text in read:
         if "low score" not in found and tells_low_score(text):
             found["low score"] = ReportedSymptom("low score", where, text.strip())
         if "not as expected" not in found and tells_what_was_hoped_for(text):
             found["not as expected"] = ReportedSymptom("not as expected", where, text.strip())
-        if "bad answers" not in found and shows_repetition(text):
-            found["bad answers"] = ReportedSymptom("bad answers", where, text.strip())
         for sentence in _SENTENCE.findall(text):
             if _DENIED.search(sentence):
                 continue

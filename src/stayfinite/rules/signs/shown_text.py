@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from stayfinite.core.lazy_regex import lazy_regex
 
@@ -19,8 +20,21 @@ _CHARACTER = lazy_regex(r"([^\w\s\-=.#*~+/\\|<>])\1{15,}")
 _SPECIAL = lazy_regex(
     r"<\|?/?(?:s|pad|unk|eos|bos|mask|endoftext|extra_id_\d+)\|?>|\[(?:PAD|UNK|MASK|SEP|CLS)\]", re.IGNORECASE
 )
+OUTGROWN = 5
+"""So many answers without repetition show that it was learned."""
 LEAST = 3
 """Special tokens that are no beginning and end."""
+
+
+def shown_repetition(lines: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
+    """The last ``(where, text)`` that repeats itself, unless many answers after it do not: an early one may."""
+    last, after = None, 0
+    for where, text in lines:
+        if shows_repetition(text):
+            last, after = (where, text.strip()), 0
+        elif _SHOWN.match(text):
+            after += 1
+    return last if after < OUTGROWN else None
 
 
 def shows_repetition(text: str) -> bool:

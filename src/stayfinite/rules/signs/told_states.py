@@ -29,7 +29,7 @@ _SUBJECT = lazy_regex(
     r"(?<!an )(?<!this )error|perplexity|ppl|nll|elbo)|"
     r"(?P<score>(?:\w{1,16}_)?acc(?:uracy|uracies)?|bleu|rouge|f1|m?ap(?:50)?|auc|m?iou|dice|recall|precision|scores?|"
     r"rewards?|(?:mean|average|episod\w+)[ _]returns?|metrics?|psnr|ssim|performance|quality|success rate|"
-    r"explained_variance)|(?P<weights>weights?|param(?:eter)?s?)|"
+    r"explained_variance)|(?P<weights>weights?|param(?:eter)?s?(?! ?[`'\"]))|"
     r"(?P<model>model|student|classifier|detector|encoder|decoder|network|net|"
     r"agent|policy|generator|discriminator|trainings?(?! (?:steps|data|set))|\w*gan|it|"
     r"results?))\b(?!\.\w)",
