@@ -43,6 +43,27 @@ def top_five(name: str) -> list[str]:
     return [*course, "Test accuracy: 57.1%", f"{name}: 98.42%"]
 
 
+def falling() -> list[str]:
+    return [f"epoch {n} loss {2 - n / 9:.3f}" for n in range(9)]
+
+
+def players(name: str) -> list[str]:
+    """Two losses that add up to nothing, or a loss that is nothing."""
+    second = "/0.0000" if "/" in name else ""
+    return [f"Epoch: {n}/9 | {name}: 0.0000{second}" for n in range(9)]
+
+
+def rewarded(name: str) -> list[str]:
+    return [f"{name} = {1 + n / 9:.3f}\n{n}998 loss:{0.00008 * 1.9**n:.5f}" for n in range(9)]
+
+
+def scores(*, rises: bool) -> list[str]:
+    """An accuracy that falls a little after its peak, or back below where it began; no step stands beside it."""
+    fall = 0.001 if rises else 0.006
+    course = [*(0.41 + n / 40 for n in range(10)), *(0.66 - n * fall for n in range(60))]
+    return [f"46s - loss: {2 - each:.4f} - acc: {each:.4f}" for each in course]
+
+
 WARNED = (
     "conv.py:456: UserWarning: Plan failed with a cudnnException: cudnn_status: CUDNN_STATUS_NOT_SUPPORTED",
     "  return F.conv2d(input, weight, bias, self.stride,",
@@ -55,9 +76,24 @@ WARNED = (
     [
         (accuracies("100.00000762939453"), accuracies("104.16666793823242")),
         (trainings("1"), trainings("6")),
+        (players("Gen/Dis Loss"), players("Loss")),
+        (rewarded("AverageReturn"), rewarded("Memory")),
+        (
+            ["Skipped loading some models, missing a dependency. No module named 'jax'", *falling()],
+            ["Traceback (most recent call last):", "ModuleNotFoundError: No module named 'jax'"],
+        ),
+        (scores(rises=True), scores(rises=False)),
         (list(WARNED), ["RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED", *WARNED[1:2]]),
     ],
-    ids=["an accuracy of 100 % in 32-bit floats", "another model, trained afterwards", "a warning of cuDNN"],
+    ids=[
+        "an accuracy of 100 % in 32-bit floats",
+        "another model, trained afterwards",
+        "two players whose losses cancel",
+        "a loss that rises with the rewards",
+        "an optional dependency",
+        "a score after its peak",
+        "a warning of cuDNN",
+    ],
 )
 def test_a_healthy_course_gives_no_alarm_and_its_sick_look_alike_does(healthy: list[str], sick: list[str]) -> None:
     assert verdict(healthy) != "sick"
@@ -82,7 +118,12 @@ def test_a_healthy_course_gives_no_alarm_and_its_sick_look_alike_does(healthy: l
                 f"Prediction: {each}"
                 for each in ("a green house", "two boats", "no idea", "the old sea", "her hat", "rain")
             ),
-            *(f"epoch {n} loss {2 - n / 9:.3f}" for n in range(9)),
+            *falling(),
+        ],
+        [
+            "Every effort moves you the the the the the the the the the the the the",
+            *(f"Every effort moves you {each}." for each in ("home", "on", "up to him", "away", "far", "no more")),
+            *falling(),
         ],
     ],
     ids=[
@@ -90,6 +131,7 @@ def test_a_healthy_course_gives_no_alarm_and_its_sick_look_alike_does(healthy: l
         "accuracy among the first five",
         "arguments of a call",
         "answers that improve",
+        "a prompt whose answers improve",
     ],
 )
 def test_a_healthy_course_gives_no_alarm(healthy: list[str]) -> None:

@@ -90,9 +90,10 @@ _EMPTY_MEAN = lazy_regex(r"mean of empty slice", re.IGNORECASE)
 """A mean over nothing: a NaN metric next to it means no more than that."""
 _PART = lazy_regex(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
 _PLAYERS = (
-    lazy_regex(r"(?:loss_?|err_?)?(?:d|disc\w*|critic)(?:_?loss)?", re.IGNORECASE),
+    lazy_regex(r"(?:loss_?|err_?)?(?:d|dis\w*|critic)(?:_?loss)?", re.IGNORECASE),
     lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?", re.IGNORECASE),
 )
+_REWARD_TOLD = lazy_regex(r"\W*(?:average|mean|total|episode)[ _]?(?:return|reward)s?\W+\d", re.IGNORECASE)
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
 
 
@@ -187,7 +188,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         bad_losses=_bad_losses(seen),
         bad_norms=len(seen.norms) - len(finite_norms),
         bad_evals=sum(not math.isfinite(value) for value, _ in seen.evaluations),
-        zero_losses=0 if zero_was_earned(finite) or small_evaluation else zeros_in(told),
+        zero_losses=0 if zero_was_earned(finite) or small_evaluation or _two_players(seen.run) else zeros_in(told),
         good_losses=sum(loss > TINY_LOSS for loss in told),
         range_test=range_test,
         rewarded=_rewarded(seen.run),
@@ -371,7 +372,8 @@ def _span(points: Sequence[Point]) -> float:
 
 def _rewarded(run: RunSeries) -> bool:
     """Whether it learns from rewards: a value loss rises with them."""
-    return any(word in name for name in run.metrics for word in _REWARDS)
+    named = any(word in name.lower() for name in run.metrics for word in _REWARDS)
+    return named or any(_REWARD_TOLD.match(message.text) for message in run.messages)
 
 
 def _two_players(run: RunSeries) -> bool:

@@ -186,24 +186,32 @@ def _latest(run: RunSeries) -> float:
     return max((point.epoch for point in run.points if point.epoch is not None), default=0.0)
 
 
+GAINED, LASTING = 0.2, 20
+"""Less than ``LEARNED``, but gone for the last quarter of so many evaluations."""
+
+
 def lost_score(run: RunSeries) -> str:
     """The name of a score that had been learned and is back where it began, to the end of the log."""
     for name, track in run.metrics.items():
         sign = 1 if _RIGHT.search(name) else -1 if _ERROR.search(name) else 0
         known = [step for step in track.steps if step is not None]
-        if not sign or len(known) < SCORED + 1 or len(known) < len(track.values) or sorted(set(known)) != known:
-            continue  # a step that comes again is another run, or another part of the data
         scores = [sign * value for value in finite_of(track.values)]
-        if not scores:
+        if not sign or len(scores) <= SCORED:
             continue
         gained = max(scores) - scores[0]
+        part = gained / (1 if max(map(abs, scores)) <= 1 else 100)
+        gone = len(scores) >= LASTING and max(scores[-(len(scores) // 4) :]) <= scores[0]
+        if len(known) < len(track.values) or sorted(set(known)) != known:
+            # A step that comes again is another run, or another part of the data.
+            if not known and part >= GAINED and gone:
+                return name
+            continue
         fallen = len(scores) > SCORED and sign > 0 and max(scores) >= 0.5 * (1 if max(scores) <= 1 else 100)
         if fallen and max(scores[-2:]) <= 0.2 * max(scores):
             return name
-        if (
-            gained >= LEARNED * (1 if max(map(abs, scores)) <= 1 else 100)
-            and max(scores[-2:]) <= scores[0] + 0.05 * gained
-        ):
+        if part >= LEARNED and max(scores[-2:]) <= scores[0] + 0.05 * gained:
+            return name
+        if part >= GAINED and gone:
             return name
     return _first(run, _REWARD, _forgotten)
 

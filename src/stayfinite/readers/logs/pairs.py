@@ -67,6 +67,8 @@ _BARE = lazy_regex(
     re.IGNORECASE,
 )
 _LEVEL = lazy_regex(r"[A-Z]{4,8}|\S*[.:\]>)]\S*")
+_BOTH_NAMES = lazy_regex(r"([A-Za-z]\w*)/([A-Za-z]\w*)((?: \w+)?)")
+_SECOND = lazy_regex(rf"\s?/\s?({NUMBER})")
 _QUALIFIES = {
     "of", "per", "max", "min", "total", "num", "skipped", "nan", "best", "final", "initial", "target", "time", "batch",
     "reader", "ideal",
@@ -99,9 +101,20 @@ def separated_pairs(line: str, start: int = 0) -> list[Pair]:
         placed = _PLACED.search(before) if before[-1:].isdigit() else None
         if placed or (name and not _SOURCE.search(name[1])):
             own = placed[1] if placed else _own_words(name[1], line[match.start()]) if name else ""
-            found.append((own, match.start(1), match.end(1)))
-            last = match.end(1)
+            pair = (own, match.start(1), match.end(1))
+            found += _two_of(line, pair)
+            last = found[-1][2]
     return found
+
+
+def _two_of(line: str, pair: Pair) -> list[Pair]:
+    """`Gen/Dis Loss: 0.33/-0.01`: two names and their two numbers."""
+    name, begin, end = pair
+    two = _BOTH_NAMES.fullmatch(name)
+    second = _SECOND.match(line, end) if two else None
+    if two is None or second is None:
+        return [pair]
+    return [(f"{two[1]}{two[3]}", begin, end), (f"{two[2]}{two[3]}", *second.span(1))]
 
 
 def _own_words(name: str, mark: str) -> str:

@@ -40,6 +40,9 @@ Warnings about slower fallbacks ("Triton not available", "fused kernel unavailab
 it. If the same versions work for others with the same card, look at data and settings first.
 """
 
+import re
+
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.device.versions import card_too_new, named_versions, other_version, toolkit_too_old
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import likely_half
@@ -80,6 +83,10 @@ _OTHER_PLACE = (
     r"\b(?:without|disabl\w+|turning off|cudnn\W{0,2}(?:=|off|disabled)) ?(?:cudnn|apex|xformers|triton|mkl|nccl|"
     r"cudnn\.benchmark|tf32|0|false)\b.{0,30}\b(?:fine|works?|ok|normal|no nan|stable|finite|trains?)\b"
 )
+_DOES_WITHOUT = lazy_regex(
+    r"warning:|\bskipp(?:ed|ing)\b|\bmissing a dependency\b|\bfall(?:s|ing)? back\b", re.IGNORECASE
+)
+"""The program goes on without what it misses."""
 COIN = 0.69
 """ln 2: whoever guesses between two has this loss."""
 _SICKLY_CARD = (
@@ -96,7 +103,7 @@ def judge(facts: Facts) -> Clues:
             yield Clue(message.text, weight, message.where)
             if went_on(facts, message) or (facts.symptoms.healthy and facts.symptoms.points >= 2):
                 yield Clue("training continued after it", AGAINST * 3)
-            elif "Warning:" in message.text and facts.symptoms.crash is None:
+            elif _DOES_WITHOUT.search(message.text) and facts.symptoms.crash is None:
                 yield Clue("it is a warning, and nothing failed", AGAINST * 3)
             break
     bad = not_finite(facts)

@@ -22,17 +22,19 @@ _SPECIAL = lazy_regex(
 )
 OUTGROWN = 5
 """So many answers without repetition show that it was learned."""
+OPENING = 3
+"""The first words of a prompt, which every answer to it begins with."""
 LEAST = 3
 """Special tokens that are no beginning and end."""
 
 
 def shown_repetition(lines: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     """The last ``(where, text)`` that repeats itself, unless many answers after it do not: an early one may."""
-    last, after = None, 0
+    last, after, opening = None, 0, ()
     for where, text in lines:
         if shows_repetition(text):
-            last, after = (where, text.strip()), 0
-        elif _SHOWN.match(text):
+            last, after, opening = (where, text.strip()), 0, text.split()[:OPENING]
+        elif last is not None and (_SHOWN.match(text) or text.split()[:OPENING] == opening):
             after += 1
     return last if after < OUTGROWN else None
 
