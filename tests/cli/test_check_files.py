@@ -32,6 +32,17 @@ def test_a_plan_with_a_fault_ends_with_1_and_names_line_and_fix(here: Path, caps
         assert part in shown
 
 
+def test_findings_on_one_line_keep_their_own_columns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "ds.json").write_text(
+        '{"fp16": {"enabled": true}, "bf16": {"enabled": true}, "train_batch_size": 30, '
+        '"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4}'
+    )
+    assert main(["check", "ds.json"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "ds.json:1:22: fp16.enabled" in shown
+    assert "ds.json:1:76: train_batch_size 30" in shown
+
+
 def test_json_is_json_and_nothing_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "train.yaml").write_text(SICK)
     assert main(["check", "train.yaml", "--json", "--gpu", "t4"]) == 1
