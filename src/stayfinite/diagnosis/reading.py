@@ -212,13 +212,19 @@ def _take(path: Path, reading: Reading, progress: Progress | None = None, *, eve
         reading.sources.append(Source(path=str(path), read_as="", said=_why(error)))
 
 
-def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
-    if not path.is_file():
-        raise UsageError("a pipe or a device, not a file", fix="pipe it to standard input: ... | stayfinite diagnose -")
+def head_of(path: Path) -> bytes:
+    """How a file begins. Raises UsageError where it is neither text nor a binary log."""
     with path.open("rb") as file:
         head = file.read(HEAD)
     if is_binary(head) and not _READABLE_BINARY.search(path.name):
         raise UsageError("not text and not a supported file type", fix="give a log, a config or a directory")
+    return head
+
+
+def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
+    if not path.is_file():
+        raise UsageError("a pipe or a device, not a file", fix="pipe it to standard input: ... | stayfinite diagnose -")
+    head = head_of(path)
     if not named_like_a_log(path) and (named_like_a_config(path) or looks_like_config(path, head)):
         settings = read_config(path)
         reading.settings += settings
