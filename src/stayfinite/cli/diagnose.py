@@ -67,4 +67,4 @@ def _run(settings: Diagnose) -> int:
         from stayfinite.report.standard_output import StandardOutput
 
         show_diagnosis(found.to_json(), StandardOutput(), everything=settings.all)
-    return int(found.verdict == "sick")
+    return int(found.verdict in ("sick", "warning"))

@@ -30,7 +30,7 @@ def proved_cause(told: Mapping[str, Any], where: str) -> Finding | None:
         confidence = float(told["confidence"])
         if not 0.0 < confidence <= 1.0:  # nor NaN
             return None
-        told_by = [f"{where}: {told['verdict']}"]
+        told_by = [f"{where}: {told.get('why') or told['verdict']}"]
         return rule.finding(min(0.99, confidence), where, told_by, fix=str(told["fix"]["text"]))
     except (ValueError, KeyError, TypeError, OverflowError, UsageError):
         return None

@@ -92,7 +92,8 @@ class LiveRun:
         found, known = self._judge.found, self._course.known
         if found is None or not known:
             return found
-        return replace(found, verdict="sick", findings=with_known(list(found.findings), known))
+        verdict = "sick" if found.verdict == "sick" else "warning"
+        return replace(found, verdict=verdict, findings=with_known(list(found.findings), known))
 
     def status(self, *, width: int = 60, happenings: int = HAPPENINGS) -> RunStatus:
         """How the run stands now."""

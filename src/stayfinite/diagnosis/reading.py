@@ -228,7 +228,9 @@ def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
     if not named_like_a_log(path) and (named_like_a_config(path) or looks_like_config(path, head)):
         settings = read_config(path)
         reading.settings += settings
-        reading.sources.append(Source(path=str(path), read_as="config", said=f"{len(settings)} settings"))
+        reading.sources.append(
+            Source(path=str(path), read_as="config", said=f"{len(settings)} setting{'' if len(settings) == 1 else 's'}")
+        )
         return
     told = None if progress is None else lambda done, total: progress(path.name, done, total)
     runs = read_log(path, told)

@@ -317,7 +317,7 @@ class Guard(Machinery):
             self._catch_up()
         finally:
             if not self._life.over:
-                self._life.finish("closed", self._step, "the guard is closed")
+                self._life.finish("closed", self._step, "training has ended")
 
     def __enter__(self) -> Self:
         return self

@@ -237,7 +237,7 @@ def _forward(walk: _Walk) -> tuple[int, int]:
 
 def _backward(walk: _Walk) -> None:
     layout, plan = walk.layout, walk.plan
-    walk.note(layout.loss.backward, "begin of backward")
+    walk.note(layout.loss.backward, "start of backward")
     handed = layout.loss.handed_on
     for segment in reversed(layout.segments):
         for _ in range(segment.times):

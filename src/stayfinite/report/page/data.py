@@ -231,7 +231,7 @@ def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: 
         words = f"The training loop failed after {_count(steps, 'step')}{error}"
     elif searched and refused == searched:
         healthy = "Healthy: " if diagnosis.get("verdict") == "healthy" else ""
-        skipped = f"{searched:,} of {_count(steps, 'step')} {'was' if searched == 1 else 'were'} skipped"
+        skipped = f"{searched:,} of {_count(steps, 'step')} {'was' if searched == 1 else 'were'} refused"
         words = f"{healthy}{skipped} while the loss scale was searched{loss}"
     elif refused:
         words = f"{refused:,} of {_count(steps, 'step')} {'was' if refused == 1 else 'were'} refused before "
@@ -257,7 +257,7 @@ def log_sentence(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any], p
     said = f"{trouble[:1].upper()}{trouble[1:]}." if trouble else ""
     if not trouble:  # a Trainer's log may report steps refused by a guard
         said = " ".join(f"{text(each, 200).rstrip('.')}." for each in diagnosis.get("refused") or ())
-    if verdict != "sick":
+    if verdict not in ("sick", "warning"):
         return f"{said} No known failure found.".strip()
     return f"{said} {_cause(findings, diagnosis)}".strip()
 
