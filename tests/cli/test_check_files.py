@@ -43,12 +43,18 @@ def test_findings_on_one_line_keep_their_own_columns(here: Path, capsys: pytest.
     assert "ds.json:1:76: train_batch_size 30" in shown
 
 
+def test_a_number_of_thousands_of_digits_is_not_printed_whole(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "train.py").write_text(f"lr = {'9' * 10_000}\n")
+    main(["check", "train.py"])
+    assert len(capsys.readouterr().out) < 2_000
+
+
 def test_json_is_json_and_nothing_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "train.yaml").write_text(SICK)
     assert main(["check", "train.yaml", "--json", "--gpu", "t4"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["verdict"], found["findings"][0]["cause"]) == ("sick", "fp16-overflow-model-family")
-    assert found["banner"]["card"].startswith("T4, Turing, 15 GiB")
+    assert found["banner"]["GPU"].startswith("T4, Turing, 15 GiB")
 
 
 def wrong_use(capsys: pytest.CaptureFixture[str], *words: str) -> str:

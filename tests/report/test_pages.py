@@ -51,7 +51,7 @@ def test_explaining_loads_neither_torch_nor_rich_and_is_there_at_once():
     assert starts < 30
 
 
-@pytest.mark.parametrize("width", [50, 80])
+@pytest.mark.parametrize("width", [60, 80])
 def test_a_page_and_the_list_are_broken_between_words_at_any_width(width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
     assert main(["explain", "SF102"]) == 0

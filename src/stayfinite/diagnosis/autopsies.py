@@ -17,9 +17,9 @@ LARGEST = 4 << 20
 """Bytes of an autopsy.json; what is larger is none."""
 
 
-def proved_causes(directory: Path) -> list[Finding]:
+def proved_causes(directory: Path, pattern: str = f"incidents/*/{AUTOPSY}") -> list[Finding]:
     """A finding for each cause that the incidents of a run directory were explained by, the surest of each."""
-    paths = sorted(directory.glob(f"incidents/*/{AUTOPSY}"))[:MOST]
+    paths = sorted(directory.glob(pattern))[:MOST]
     return surest(finding for finding in map(_finding, paths) if finding is not None)
 
 

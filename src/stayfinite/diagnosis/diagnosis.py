@@ -20,7 +20,7 @@ class Source:
 
     path: str
     read_as: str
-    """`log`, `config`, `checkpoint`; empty when it was not read."""
+    """`log`, `config`, `checkpoint`, `incident`; empty when it was not read."""
     said: str
     """`transformers log, 240 points`, or why it could not be read."""
 

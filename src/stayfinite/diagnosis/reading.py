@@ -12,7 +12,7 @@ from stayfinite.core.finding import Finding
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import MOST_METRICS, RunSeries
 from stayfinite.core.settings import Settings
-from stayfinite.diagnosis.autopsies import proved_causes
+from stayfinite.diagnosis.autopsies import AUTOPSY, proved_causes
 from stayfinite.diagnosis.diagnosis import Source
 from stayfinite.diagnosis.gathering import gather, named_like_a_config, named_like_a_log
 from stayfinite.diagnosis.own_events import own_events, read_own_events
@@ -66,6 +66,9 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
     for path in paths:
         if path == STANDARD_INPUT:
             _read_text(sys.stdin.buffer.read().decode("utf-8", "replace"), "stdin", reading)
+            continue
+        if (path / AUTOPSY).is_file():
+            _look_at_incident(path, reading)
             continue
         if path.is_dir() or path.suffix.lower() in CHECKPOINTS:
             _look_at_checkpoints(path, reading)
@@ -164,6 +167,14 @@ def _look_at_checkpoints(path: Path, reading: Reading) -> None:
         # What merely could not be looked into is no damage.
         grave = [finding for finding in found.findings if finding.severity != "info"]
         reading.known += [finding for finding in grave if finding.confidence > UNSURE]
+
+
+def _look_at_incident(path: Path, reading: Reading) -> None:
+    """An incident of a guarded run is explained by its autopsy."""
+    found = proved_causes(path, AUTOPSY)
+    reading.known += found
+    said = "an incident of a guarded run" if found else "an incident whose autopsy names no cause"
+    reading.sources.append(Source(path=str(path), read_as="incident", said=said))
 
 
 def _look_beside(reading: Reading) -> None:

@@ -87,6 +87,8 @@ def _headline(diagnosis: Mapping[str, Any]) -> str:
         return refused if diagnosis["verdict"] == "sick" else f"{refused} All steps taken are fine."
     if diagnosis["verdict"] == "healthy":
         return "no problem found in " + _sources(diagnosis)
+    if any(source["read_as"] == "incident" for source in diagnosis["sources"]):
+        return "one bad step, in " + _sources(diagnosis)
     if diagnosis["verdict"] == "sick":
         return "no symptom yet, but a fault in " + _sources(diagnosis)
     return "no known failure found in " + _sources(diagnosis)
