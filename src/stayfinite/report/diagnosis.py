@@ -24,11 +24,20 @@ HARMLESS = "SF9"
 """Codes of rules about what only looks like trouble."""
 
 
-def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything: bool = False) -> None:
-    """Print a diagnosis from its plain data."""
+def show_diagnosis(
+    diagnosis: Mapping[str, Any], console: Console, *, everything: bool = False, notes: Sequence[str] = ()
+) -> None:
+    """Print a diagnosis from its plain data.
+
+    Arguments:
+        everything: every finding in full, not only the likeliest.
+        notes: what else is worth saying of the run, below the headline.
+    """
     diagnosis = printable_parts(diagnosis)
     verdict = diagnosis["verdict"]
     console.print(Text.assemble((verdict, STYLES[verdict]), f"  {_headline(diagnosis)}"))
+    for note in notes:
+        console.print(Text(note, style="yellow"))
     if verdict == "unknown":
         console.print(Text(COMPLAIN, style="dim"))
     loud = [finding for finding in diagnosis["findings"] if finding["severity"] != "info"]

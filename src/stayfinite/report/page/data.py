@@ -118,8 +118,7 @@ def log_data(
     findings = _findings(diagnosis, [])
     counted = counted_on(series)
     curves = curves_of(counted)
-    word = "measurement" if _unnumbered(series) else "step"
-    overfits = overfitting(curves, word)
+    overfits = overfitting(curves, _counted_in(series))
     about = _identity(name or Path(series.source).name or series.source, series.source, diagnosis)
     again = repeated(counted)
     sentence = log_sentence(findings, diagnosis, series.points_seen - again)
@@ -133,7 +132,7 @@ def log_data(
         "figures": [
             ["measurements", f"{series.points_seen - again:,}"],
             *curve_figures(curves),
-            *evaluation_figures(curves, word),
+            *evaluation_figures(curves, _counted_in(series)),
         ],
         "findings": findings,
         "axes": axes_of(counted),
@@ -181,6 +180,15 @@ def _note(series: RunSeries, counted: RunSeries, again: int) -> str:
     if _unnumbered(series):
         return "This log has no step numbers: measurements are counted."
     return "" if counted is series else "This log restarts its step count in each epoch: steps are counted on."
+
+
+def overfits_in_words(series: RunSeries) -> str:
+    """A sentence where a log shows overfitting; otherwise empty."""
+    return overfitting(curves_of(counted_on(series)), _counted_in(series))
+
+
+def _counted_in(series: RunSeries) -> str:
+    return "measurement" if _unnumbered(series) else "step"
 
 
 def _unnumbered(series: RunSeries) -> bool:
