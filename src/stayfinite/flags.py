@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import io
+import shutil
+import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import MISSING, Field, fields
 from itertools import pairwise
 from pathlib import Path
@@ -19,14 +23,41 @@ WORDS: dict[Any, str] = {int: "INT", float: "FLOAT", str: "STR", Path: "PATH", b
 _READY: set[tuple[type, bool]] = set()
 
 
-def parsed(kind: type[Kind], arguments: Sequence[str], prog: str, **more: Any) -> Kind:
-    """The settings that the arguments ask for; exits with a message where they are none."""
-    _make_ready(kind, helping=not {"-h", "--help"}.isdisjoint(arguments))
-    found: Kind = tyro.cli(kind, args=list(arguments), prog=prog, **more)
+def parsed(
+    kind: type[Kind], arguments: Sequence[str], prog: str, *, hint: str = "", pairs: bool = True, **more: Any
+) -> Kind:
+    """The settings that the arguments ask for; exits with a message where they are none.
+
+    Arguments:
+        hint: stands below what the help says of the command.
+        pairs: a switch that is off by default has a `--no-...` beside it, for where a file may turn it on.
+    """
+    helping = not {"-h", "--help"}.isdisjoint(arguments)
+    _make_ready(kind, helping=helping, pairs=pairs)
+    about = "\n\n".join(" ".join(each.split()) for each in f"{kind.__doc__ or ''}\n\n{hint}".strip().split("\n\n"))
+    with _wrapped() if helping else nullcontext():
+        found: Kind = tyro.cli(kind, args=list(arguments), prog=prog, description=about, **more)
     return found
 
 
-def _make_ready(kind: type, *, helping: bool) -> None:
+@contextmanager
+def _wrapped() -> Iterator[None]:
+    """Break lines between words: tyro prints a paragraph as one line, which a terminal breaks anywhere."""
+    terminal, kept = sys.stdout, io.BytesIO()
+    held = io.TextIOWrapper(kept, terminal.encoding or "utf-8", errors="replace", write_through=True)
+    held.isatty = terminal.isatty  # type: ignore[method-assign]
+    width = shutil.get_terminal_size().columns
+    try:
+        with redirect_stdout(held):
+            yield
+    finally:
+        for line in kept.getvalue().decode(held.encoding).splitlines():
+            fits = len(line) <= width or not line[:1].isalpha()  # neither a colored line nor one of a box
+            terminal.write(line if fits else textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False))
+            terminal.write("\n")
+
+
+def _make_ready(kind: type, *, helping: bool, pairs: bool) -> None:
     if (kind, helping) in _READY:
         return
     hints = get_type_hints(kind, include_extras=True)
@@ -41,8 +72,9 @@ def _make_ready(kind: type, *, helping: bool) -> None:
         empty = default is None or default is False or default in ((), "") or (word or "").startswith("[")
         # Before what the field itself says, which wins.
         said = tyro.conf.arg(metavar=word, help=helps.get(field.name), help_behavior_hint="" if empty else None)
+        alone = () if pairs or default is not False else (tyro.conf.FlagCreatePairsOff,)
         inner, own = (get_args(hint)[0], get_args(hint)[1:]) if get_origin(hint) is Annotated else (hint, ())
-        kind.__annotations__[field.name] = Annotated[(inner, said, *own)]
+        kind.__annotations__[field.name] = Annotated[(inner, said, *alone, *own)]
     _READY.add((kind, helping))
 
 
@@ -69,6 +101,8 @@ def _word(field: Field[Any], hint: Any) -> str | None:
         own = tuple(rest)
     if get_origin(hint) is tuple and tyro.conf.Positional in own:
         return f"[{field.name.upper()} ...]"
+    if tyro.conf.Positional in own:
+        return field.name.upper()
     if get_origin(hint) is tuple and get_args(hint)[-1] is ...:
         kind = get_args(hint)[0]
         several = f"{{{','.join(get_args(kind))}}}" if get_origin(kind) is Literal else WORDS.get(kind)

@@ -4,6 +4,7 @@ import json
 import random
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -53,6 +54,22 @@ def test_json_is_one_object_with_tables(pairs, capsys):
 def test_wrong_use_exits_2_with_one_sentence_and_what_to_do(pairs, capsys, arguments, message):
     assert run([argument.format(pairs=pairs) for argument in arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_identifier_of_thousands_of_digits_is_read(tmp_path, capsys):
+    (tmp_path / "rows.csv").write_text("id,text\n" + f"{'7' * 5_000},a text\n" * 3)
+    assert run(["--data", str(tmp_path / "rows.csv"), "--id", "id"]) in (0, 1)
+    assert "3 rows" in capsys.readouterr().out
+
+
+def test_tens_of_thousands_of_columns_are_read_at_once(tmp_path, capsys):
+    names = [f"c{column}" for column in range(40_000)]
+    (tmp_path / "wide.csv").write_text(f"{','.join(names)}\n{','.join('1' for _ in names)}\n")
+    begun = time.process_time()
+    assert run(["--data", str(tmp_path / "wide.csv")]) == 0
+    assert time.process_time() - begun < 20.0  # a look through all names for each took minutes
+    assert run(["--data", str(tmp_path / "wide.csv"), "--source", "nosuch"]) == 2
+    assert "and 39980 more" in capsys.readouterr().err
 
 
 def test_looking_at_data_loads_no_torch(pairs):

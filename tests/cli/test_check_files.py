@@ -32,12 +32,29 @@ def test_a_plan_with_a_fault_ends_with_1_and_names_line_and_fix(here: Path, caps
         assert part in shown
 
 
+def test_findings_on_one_line_keep_their_own_columns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "ds.json").write_text(
+        '{"fp16": {"enabled": true}, "bf16": {"enabled": true}, "train_batch_size": 30, '
+        '"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 4}'
+    )
+    assert main(["check", "ds.json"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "ds.json:1:22: fp16.enabled" in shown
+    assert "ds.json:1:76: train_batch_size 30" in shown
+
+
+def test_a_number_of_thousands_of_digits_is_not_printed_whole(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "train.py").write_text(f"lr = {'9' * 10_000}\n")
+    main(["check", "train.py"])
+    assert len(capsys.readouterr().out) < 2_000
+
+
 def test_json_is_json_and_nothing_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "train.yaml").write_text(SICK)
     assert main(["check", "train.yaml", "--json", "--gpu", "t4"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["verdict"], found["findings"][0]["cause"]) == ("sick", "fp16-overflow-model-family")
-    assert found["banner"]["card"].startswith("T4, Turing, 15 GiB")
+    assert found["banner"]["GPU"].startswith("T4, Turing, 15 GiB")
 
 
 def wrong_use(capsys: pytest.CaptureFixture[str], *words: str) -> str:

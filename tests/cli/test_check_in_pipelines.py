@@ -188,7 +188,7 @@ def test_the_project_file_is_found_from_below_and_names_what_to_check(
     code, out, _ = check(capsys, "--format", "json")
     found = json.loads(out)
     assert (code, found["findings"]) == (0, [])
-    assert found["banner"]["card"].startswith("A100")
+    assert found["banner"]["GPU"].startswith("A100")
     (ignored,) = found["ignored"]
     assert (ignored["reason"], ignored["where"]) == ("the launcher drops one", "project file")
 

@@ -20,8 +20,9 @@ def test_without_a_command_it_explains_itself_and_ends_with_2(capsys):
 
 
 def test_help_and_version_end_with_0(capsys):
-    assert main(["--help"]) == 0
-    assert "demo" in capsys.readouterr().out
+    for asked in (["--help"], ["help"]):
+        assert main(asked) == 0
+        assert "demo" in capsys.readouterr().out
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("stayfinite 0.")
     assert main(["-V"]) == 0
@@ -177,7 +178,7 @@ def test_a_number_of_steps_that_cannot_be_ends_with_2(capsys):
     assert "expected at least 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["check", "diagnose"])
+@pytest.mark.parametrize("command", ["check", "diagnose", "--help"])
 def test_a_reader_who_has_seen_enough_is_no_finding(tmp_path, command):
     (tmp_path / "config.yaml").write_text("learning_rate: 1.0e-4\nbatch_size: 8\nfp16: false\n")
     (tmp_path / "train.log").write_text("".join(f"step {n} loss {2 - n / 100:.3f}\n" for n in range(100)))

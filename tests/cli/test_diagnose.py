@@ -225,3 +225,26 @@ def test_a_pipe_gets_whole_lines_without_blanks_at_their_ends(tmp_path):
     ).stdout
     assert "\x1b[" in colored
     assert max(map(len, colored.splitlines())) > 100
+
+
+def test_overfitting_is_said_of_a_healthy_run_as_on_the_page(tmp_path, capsys):
+    log = tmp_path / "train.log"
+    rows = (
+        f"Epoch {n}/50 train_loss: {1.5 * 0.9**n:.4f} val_loss: {1.2 * 0.9**n + 0.02 * n:.4f}\n" for n in range(1, 51)
+    )
+    log.write_text("".join(rows))
+    assert main(["diagnose", str(log)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("healthy")
+    assert "Overfitting since step 17" in shown
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [("precison=fp16", "did you mean precision?"), ("foo=bad", "no such experiment"), ("padding=same", "")],
+)
+def test_a_slip_in_what_is_told_is_refused(tmp_path, capsys, told, said):
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 2.0\nstep 2 loss 1.9\n")
+    assert main(["diagnose", str(log), "--tell", told]) == (2 if said else 0)
+    assert said in capsys.readouterr().err

@@ -40,6 +40,27 @@ def test_a_default_of_0_is_shown_and_help_is_not_broken_where_the_source_is(caps
     assert "has room for, so that the sentence is broken. (default: 0)" in capsys.readouterr().out
 
 
+@dataclass(frozen=True)
+class Switches:
+    """A command that says what it does in more words than one line of a narrow terminal has room for."""
+
+    quick: bool = False
+    """Off by default."""
+
+    write: bool = True
+    """On by default."""
+
+
+def test_help_is_wrapped_between_words_and_a_switch_that_is_off_has_no_opposite(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        parsed(Switches, ["--help"], "switches", hint="One more paragraph.", pairs=False)
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 60
+    assert {"terminal", "words", "One", "--quick", "--no-write"} <= set(shown.replace(",", " ").split())
+    assert "--no-quick" not in shown
+
+
 def test_help_works_where_the_package_has_no_source(monkeypatch):
     def missing(_):
         raise OSError("could not get source code")

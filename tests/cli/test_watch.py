@@ -70,6 +70,12 @@ def test_what_holds_no_run_ends_with_2(tmp_path, capsys, content):
     assert "no steps or measurements found" in capsys.readouterr().err
 
 
+def test_what_is_no_text_is_refused_as_by_diagnose(tmp_path, capsys):
+    (tmp_path / "train.log").write_bytes(bytes(range(256)) * 500)
+    assert run([str(tmp_path / "train.log"), "--once"]) == 2
+    assert "train.log: not text" in capsys.readouterr().err
+
+
 def test_a_run_that_was_only_launched_is_no_wrong_use(tmp_path, capsys):
     WrittenRun(tmp_path / "first")
     assert run([str(tmp_path / "first"), "--once"]) == 0

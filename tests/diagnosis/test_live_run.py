@@ -309,7 +309,7 @@ def test_a_real_guarded_run_is_told_with_the_cause_that_its_autopsy_proved(tmp_p
     training.steps(100)
     training.guard.close()
     assert health(live).word == "healthy"
-    assert live.diagnosis.verdict == "sick"
+    assert live.diagnosis.verdict == "warning"
     assert {"veto", "autopsy", "closed"} <= {happening.event for happening in live.status().happenings}
 
 

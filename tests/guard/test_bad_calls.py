@@ -16,6 +16,7 @@ from stayfinite import (
     OptimizerError,
     OrderError,
     Policy,
+    PolicyError,
     StateError,
     StayfiniteError,
     UsageError,
@@ -200,7 +201,7 @@ def test_a_guard_that_is_closed_is_used_up(policy):
         lambda: training.guard.load_state_dict(state),
     )  # fmt: skip
     for call in calls:
-        with pytest.raises(GuardClosed, match="the guard is closed") as caught:
+        with pytest.raises(GuardClosed, match="guard.close\\(\\) was called") as caught:
             call()
         assert "build a new Guard" in caught.value.fix
     assert changed(before, training.state() | everything(training.model, training.optimizer)) == []
@@ -256,3 +257,9 @@ def test_a_model_whose_gradients_megatron_keeps_is_refused_with_the_guard_that_i
     model.weight.main_grad = torch.zeros(2, 2)
     with pytest.raises(ModelError, match=r"megatron_guard\(model, optimizer, scheduler\)"):
         Guard(model, optimizer)
+
+
+def test_a_policy_that_is_none_is_refused_in_words():
+    model = torch.nn.Linear(4, 1)
+    with pytest.raises(PolicyError, match="expected a Policy, not str"):
+        Guard(model, torch.optim.SGD(model.parameters(), lr=0.1), policy="strict")

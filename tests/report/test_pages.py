@@ -3,8 +3,11 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from command_cost import command_cost
 from stayfinite.cli import main
+from stayfinite.report.pages import wrapped
 from stayfinite.rules.registry import all_rules
 
 ROOT = Path(__file__).parent.parent.parent
@@ -46,3 +49,30 @@ def test_explaining_loads_neither_torch_nor_rich_and_is_there_at_once():
     loaded, starts = command_cost(["explain", "SF101"], modules=["torch", "rich", "tyro"], times=5)
     assert loaded == []
     assert starts < 30
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_page_and_the_list_are_broken_between_words_at_any_width(width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["explain", "SF102"]) == 0
+    page = capsys.readouterr().out
+    assert main(["rules"]) == 0
+    listed = capsys.readouterr().out
+    assert all(len(line) <= width or len(line.split()) == 1 for line in [*page.splitlines()[1:], *listed.splitlines()])
+    monkeypatch.delenv("COLUMNS")
+    assert main(["explain", "SF102"]) == 0
+    assert capsys.readouterr().out.split() == page.split()
+
+
+def test_code_and_lists_of_a_page_keep_their_lines():
+    text = "A paragraph of\ntwo lines.\n\n    code = 1  # stays as long as it is\n\n- one item that\n  goes on\n- two"
+    assert wrapped(text, 20) == [
+        "A paragraph of two",
+        "lines.",
+        "",
+        "    code = 1  # stays as long as it is",
+        "",
+        "- one item that goes",
+        "  on",
+        "- two",
+    ]

@@ -91,5 +91,6 @@ def test_a_rule_is_found_by_code_or_slug(name):
 
 
 def test_an_unknown_rule_is_answered_with_the_nearest():
-    with pytest.raises(UsageError, match="did you mean double-fp16"):
-        rule_of("double-fp61")
+    for name, meant in (("double-fp61", "double-fp16"), ("overflow", "fp16-overflow"), ("sf199", "SF1")):
+        with pytest.raises(UsageError, match=f"did you mean {meant}"):
+            rule_of(name)

@@ -18,7 +18,8 @@ def training():
 
 
 def guarded(folder, model, optimizer):
-    return Guard(model, optimizer, run_dir=folder, policy=Policy(checkpoint_steps=2), console=None)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
+    return Guard(model, optimizer, scheduler, run_dir=folder, policy=Policy(checkpoint_steps=2), console=None)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +64,11 @@ MOMENTS = ("tree", "optimizer", "state", "weight")
         (MOMENTS, {"a": 1}, "state of weight is ['a']"),
         (MOMENTS, 7, "cannot use"),
         (("tree", "buffers"), [1, 2], "cannot use"),
+        (("tree", "scheduler"), 7, "the scheduler is 7"),
+        (("tree", "scheduler", "T_max"), None, "T_max of the scheduler is None"),
+        (("tree", "scheduler", "eta_min"), [1], "eta_min of the scheduler is [1]"),
         (("tree", "notes", "batches"), [True], "cannot use"),
+        (("tree", "notes"), [[]], "the notes in the saved state are [[]]"),
         (("tree", "notes", "guard", "post_training", "steered"), 7, "cannot use"),
     ],
 )
@@ -76,6 +81,21 @@ def test_it_is_refused_in_words(state, path, value, words):
     guard.close()
     assert words in raised.value.message
     assert raised.value.fix
+
+
+@pytest.mark.parametrize("value", [float("inf"), "x", None, {}])
+def test_a_manifest_with_an_odd_value_is_passed_over(state, value):
+    folder = state(("version",), 1)
+    manifest = folder / "checkpoints" / "step-00000002" / "manifest.json"
+    kept = manifest.read_text()
+    manifest.write_text(json.dumps(json.loads(kept) | {"serial": value}))
+    model, optimizer = training()
+    guard = guarded(folder, model, optimizer)
+    try:
+        assert guard.resume() == 0
+    finally:
+        guard.close()
+        manifest.write_text(kept)
 
 
 def test_a_state_as_it_was_written_is_resumed(state):

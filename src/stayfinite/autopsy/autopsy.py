@@ -113,14 +113,22 @@ class Autopsy:
         return self.conclusion.text(name, "" if world is None else world.remedy or world.change)
 
     @property
+    def why(self) -> str:
+        """The verdict without origin and fix."""
+        if self.healthy:
+            return self.conclusion.why
+        words = [f"{self.conclusion.cause} ({self.conclusion.confidence:.0%}): {self.conclusion.why}."]
+        words += [f"Second fault: {other.conclusion.cause}, {other.conclusion.why}." for other in self.also]
+        return " ".join(words)
+
+    @property
     def verdict(self) -> str:
         """One paragraph for a person."""
         if self.healthy:
             return self.conclusion.why
-        words = [f"{self.conclusion.cause} ({self.conclusion.confidence:.0%}): {self.conclusion.why}."]
+        words = [self.why]
         if self.origin is not None:
             words.append(f"Origin: {origin_in_words(self.origin)}.")
-        words += [f"Second fault: {other.conclusion.cause}, {other.conclusion.why}." for other in self.also]
         proof = ", proved by re-run" if self.verified_by else ", not proved by re-run"
         words.append(f"Fix: {' and '.join(each.fix for each in (self, *self.also))}{proof}.")
         return " ".join(words)
@@ -135,6 +143,7 @@ class Autopsy:
             "cause": self.conclusion.cause or None,
             "confidence": self.conclusion.confidence,
             "verdict": self.verdict,
+            "why": self.why,
             "origin": None if self.origin is None else origin_record(self.origin),
             "rows": self.rows,
             "chain": [] if self.origin is None else self.origin.chain,

@@ -118,10 +118,23 @@ def _set(variables: Mapping[str, str | None]) -> None:
 
 
 def _run(words: list[str], *, typed: bool) -> int:
+    try:
+        code = _called(words, typed=typed)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader closed the pipe (`| head`); keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except KeyboardInterrupt:
+        code = 130
+    return code
+
+
+def _called(words: list[str], *, typed: bool) -> int:
     if not words:
         print(_usage(), file=sys.stderr)
         return 2
-    command, *rest = words
+    command, *rest = [*words[1:], "--help"] if words[0] == "help" else words
     if command in ("-h", "--help"):
         print(_usage())
         return 0
@@ -140,17 +153,7 @@ def _run(words: list[str], *, typed: bool) -> int:
         module.pin_hash_seed()
     if os.environ.get("NO_COLOR") and "tyro" in sys.modules:
         sys.modules["tyro"]._experimental_options["ansi_codes"] = False  # tyro ignores NO_COLOR
-    run = module.run
-    try:
-        code = int(run(rest))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader closed the pipe (`| head`); keep the interpreter from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    except KeyboardInterrupt:
-        code = 130
-    return code
+    return int(module.run(rest))
 
 
 def _usage() -> str:

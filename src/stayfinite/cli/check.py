@@ -214,7 +214,7 @@ def _fix(settings: Check, runs: Sequence[Sequence[str]], project: Project) -> in
         add_fixes(fixes, run_files, found, gpu=settings.gpu)
     print(printable(fixes.diff()), end="")
     for finding, why in fixes.left:
-        print(printable(f"not fixed: {finding.where} {finding.code} {finding.cause}: {why}. {finding.fix}"))
+        print(printable(f"not fixed: {finding.where} {finding.code} {finding.cause}: {why}; {finding.fix}"))
     if settings.write:
         written = fixes.write()
         print(f"Wrote {', '.join(written)}." if written else "Nothing to write.")

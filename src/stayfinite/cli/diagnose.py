@@ -64,7 +64,9 @@ def _run(settings: Diagnose) -> int:
         print_json("diagnosis", found.to_json(), ensure_ascii=False)
     else:
         from stayfinite.report.diagnosis import show_diagnosis
+        from stayfinite.report.page.data import overfits_in_words
         from stayfinite.report.standard_output import StandardOutput
 
-        show_diagnosis(found.to_json(), StandardOutput(), everything=settings.all)
-    return int(found.verdict == "sick")
+        notes = [overfits_in_words(run) for run in found.runs if found.verdict == "healthy" and run.points_seen]
+        show_diagnosis(found.to_json(), StandardOutput(), everything=settings.all, notes=[*filter(None, notes)])
+    return int(found.verdict in ("sick", "warning"))

@@ -74,7 +74,7 @@ class Doctor:
 def run(arguments: Sequence[str]) -> int:
     """Run the command; the program's exit code if it failed, else 0 clean, 1 with findings, 2 on wrong use."""
     own, its = _parted(arguments)
-    settings = parsed(Doctor, own, "stayfinite doctor")
+    settings = parsed(Doctor, own, "stayfinite doctor", pairs=False)
     wrong = _wrong_use(settings)
     if wrong:
         return tell_error("doctor", wrong, as_json=settings.json)

@@ -74,7 +74,7 @@ def run_command(
     """
     from stayfinite.flags import parsed  # tyro is slow to load, and some commands do without
 
-    settings = parsed(kind, arguments, f"stayfinite {command}")
+    settings = parsed(kind, arguments, f"stayfinite {command}", pairs=False)
     as_json = getattr(settings, "json", False) or getattr(settings, "format", "") == "json"
     try:
         return exit_code(command, lambda: work(settings), also=also, as_json=as_json)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -22,7 +23,7 @@ def run(arguments: Sequence[str]) -> int:
     parser.add_argument("rule", nargs="+", help="a code (SF101) or a slug (fp16-overflow)")
     parser.add_argument("--json", action="store_true", help="print as JSON and nothing else")
     asked = parser.parse_args(list(arguments))
-    from stayfinite.report.pages import page_as_data, page_as_text
+    from stayfinite.report.pages import WHOLE, page_as_data, page_as_text
     from stayfinite.rules.registry import rule_of
 
     try:
@@ -35,5 +36,6 @@ def run(arguments: Sequence[str]) -> int:
         print(json.dumps(shown[0] if len(shown) == 1 else shown, indent=1, ensure_ascii=False))
     else:
         colour = not os.environ.get("NO_COLOR") and (sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR")))
-        print("\n\n".join(page_as_text(page, colour=colour) for page in pages))
+        width = shutil.get_terminal_size((WHOLE, 0)).columns
+        print("\n\n".join(page_as_text(page, colour=colour, width=width) for page in pages))
     return 0

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
+
+BESIDE = 9
+"""Columns of a code with the blanks round it."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -33,10 +37,17 @@ def run(arguments: Sequence[str]) -> int:
         (asked.docs / "README.md").write_text(pages_index(pages), encoding="utf-8")
         print(f"{asked.docs}: {len(pages)} pages")
         return 0
+    from stayfinite.report.pages import WHOLE, wrapped
+
+    columns = shutil.get_terminal_size((WHOLE, 0)).columns
     width = max(len(rule.slug) for rule in rules)
+    narrow = BESIDE + width + max(len(rule.title) for rule in rules) > columns
     for family, members in groupby(rules, key=family_of):
         print(f"\n{family}")
         for rule in members:
-            print(f"  {rule.code}  {rule.slug:<{width}}  {rule.title.rstrip('.')}")
+            title = rule.title.rstrip(".")
+            print(f"  {rule.code}  {rule.slug}" if narrow else f"  {rule.code}  {rule.slug:<{width}}  {title}")
+            for line in wrapped(title, columns - BESIDE) if narrow else ():
+                print(" " * BESIDE + line)
     print("\nstayfinite explain CODE explains one: meaning, causes, fix.")
     return 0

@@ -84,6 +84,7 @@ def _run(settings: Watch) -> int:
     if wrong := _wrong(settings):
         raise UsageError(wrong)
     from stayfinite.core.settings import Settings
+    from stayfinite.diagnosis.reading import head_of
     from stayfinite.diagnosis.watching import WatchedRuns, run_around
     from stayfinite.readers.configs import read_config
 
@@ -91,6 +92,11 @@ def _run(settings: Watch) -> int:
         if (around := run_around(path)) is not None:
             named = around if around.name else around.absolute()
             print(f"stayfinite watch: {path} belongs to {named}, which is already watched", file=sys.stderr)
+        elif path.is_file():
+            try:
+                head_of(path)
+            except UsageError as error:
+                raise UsageError(f"{path}: {error.message}", fix=error.fix) from None
     known = sum((read_config(path) for path in settings.config), Settings())
     watched = WatchedRuns(settings.paths, total_steps=settings.steps, settings=known, drawn=settings.web)
     return _once(settings, watched) if settings.once else _live(settings, watched)

@@ -8,6 +8,8 @@ from typing import Any, Literal
 from stayfinite.core.html import panel
 
 Severity = Literal["error", "warning", "info"]
+SURE = 0.9
+"""From this confidence on, a notebook names a cause without its percentage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,8 @@ class Finding:
 
     def _repr_html_(self) -> str:
         lines = [f"{self.where}: {self.title}" if self.where else self.title, *self.evidence, f"Fix: {self.fix}"]
-        return panel(f"{self.severity} {self.code} {self.cause}", lines, tone=self.severity)
+        sure = "" if self.confidence >= SURE else f" ({self.confidence:.0%})"
+        return panel(f"{self.severity} {self.code} {self.cause}{sure}", lines, tone=self.severity)
 
 
 class Findings(list[Finding]):

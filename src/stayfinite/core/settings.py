@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
@@ -15,6 +16,10 @@ _SEPARATORS = lazy_regex(r"[\s\-./]+")
 _STEPS = lazy_regex(r"[./]+")
 _MOST_STEPS = 16
 """Path components, from the end, that a name can match."""
+LONGEST_TEXT = 4_000
+"""Characters of one setting that rules search; a constant in a script may have millions."""
+MOST_TEXT = 250_000
+"""Characters of all settings that rules search."""
 _OTHER_MEANING = lazy_regex(
     "no|not|non|disable|without|min|minimum|max|end|final|eval|valid|validation|test|dev|compute|storage|quant|old|prev|previous|last|current|"
     "warmup|ema|teacher|target|decoder|encoder|text|discriminator|disc"
@@ -125,9 +130,11 @@ class Settings:
         return None
 
     def texts(self) -> Iterator[tuple[str, str]]:
-        """All notes, and all settings as `name: value`."""
+        """All notes, and the settings as `name: value`, within `LONGEST_TEXT` and `MOST_TEXT`."""
         if self._written is None:
-            self._written = [(setting.where, f"{setting.name}: {setting.value}") for setting in self._settings]
+            written = [(each.where, f"{each.name}: {each.value}"[:LONGEST_TEXT]) for each in self._settings]
+            ends = accumulate(len(text) for _, text in written)
+            self._written = [each for each, end in zip(written, ends, strict=True) if end <= MOST_TEXT]
         yield from self.notes
         yield from self._written
 

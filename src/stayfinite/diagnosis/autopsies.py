@@ -17,9 +17,9 @@ LARGEST = 4 << 20
 """Bytes of an autopsy.json; what is larger is none."""
 
 
-def proved_causes(directory: Path) -> list[Finding]:
+def proved_causes(directory: Path, pattern: str = f"incidents/*/{AUTOPSY}") -> list[Finding]:
     """A finding for each cause that the incidents of a run directory were explained by, the surest of each."""
-    paths = sorted(directory.glob(f"incidents/*/{AUTOPSY}"))[:MOST]
+    paths = sorted(directory.glob(pattern))[:MOST]
     return surest(finding for finding in map(_finding, paths) if finding is not None)
 
 
@@ -30,7 +30,7 @@ def proved_cause(told: Mapping[str, Any], where: str) -> Finding | None:
         confidence = float(told["confidence"])
         if not 0.0 < confidence <= 1.0:  # nor NaN
             return None
-        told_by = [f"{where}: {told['verdict']}"]
+        told_by = [f"{where}: {told.get('why') or told['verdict']}"]
         return rule.finding(min(0.99, confidence), where, told_by, fix=str(told["fix"]["text"]))
     except (ValueError, KeyError, TypeError, OverflowError, UsageError):
         return None

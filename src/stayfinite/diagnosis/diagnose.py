@@ -111,7 +111,8 @@ def judge(
     verdict: Verdict = "unknown"
     lost = facts.symptoms.trouble and not facts.symptoms.doubtful
     if lost or any(finding.severity != "info" for finding in findings):
-        verdict = "sick"
+        rescued = not lost and not lasting and any(each.codes for each in refused.values())
+        verdict = "warning" if rescued else "sick"
     elif facts.symptoms.healthy and not lasting:
         verdict = "healthy"
     if not (findings or refused or lost):

@@ -11,7 +11,7 @@ from stayfinite.core.html import panel, table
 from stayfinite.core.series import RunSeries
 from stayfinite.rules.differential import Differential
 
-Verdict = Literal["healthy", "sick", "unknown"]
+Verdict = Literal["healthy", "warning", "sick", "unknown"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Source:
 
     path: str
     read_as: str
-    """`log`, `config`, `checkpoint`; empty when it was not read."""
+    """`log`, `config`, `checkpoint`, `incident`; empty when it was not read."""
     said: str
     """`transformers log, 240 points`, or why it could not be read."""
 
@@ -38,8 +38,9 @@ class Diagnosis:
     """
 
     verdict: Verdict
-    """`sick` when the numbers show trouble or a finding is an error or a warning, `healthy` when measurements were
-    read and nothing is wrong with them, `unknown` otherwise."""
+    """`sick` when the numbers show trouble or a finding is an error or a warning, `warning` when a guard refused the
+    bad steps and every step taken is fine, `healthy` when measurements were read and nothing is wrong with them,
+    `unknown` otherwise."""
     findings: Sequence[Finding]
     """The likeliest cause first; those of severity info at the end."""
     trouble: Sequence[str]
@@ -55,12 +56,12 @@ class Diagnosis:
 
     @property
     def cause(self) -> Finding | None:
-        """The likeliest cause, if the run is sick."""
+        """The likeliest cause, if the run is sick or a warning."""
         return next((finding for finding in self.findings if finding.severity != "info"), None)
 
     def _repr_html_(self) -> str:
         """For notebooks: the verdict with what the numbers show, the findings, and what was read."""
-        tone = {"healthy": "good", "sick": "error", "unknown": "warning"}[self.verdict]
+        tone = {"healthy": "good", "sick": "error"}.get(self.verdict, "warning")
         read = [(each.path, each.said) for each in self.sources]
         sources = table(("file", "read as"), read) if read else ""
         top = panel(self.verdict.capitalize(), [*self.trouble, *self.refused], tone=tone)

@@ -85,12 +85,18 @@ def _mild(course: Course, cause: Finding | None, because: str, fix: str) -> Heal
 
 
 def _cause(found: Diagnosis | None, course: Course) -> Finding | None:
-    """The likeliest cause that is worth naming."""
-    guess = None if found is None else found.cause
-    if guess is not None and guess.confidence < (NAMED if found is not None and found.trouble else SURE):
-        guess = None
+    """The likeliest cause, of what the rules say and what is known."""
+    guess = worth_naming(found)
     known = max(course.known, key=lambda finding: finding.confidence, default=None)
     return max(filter(None, (guess, known)), key=lambda finding: finding.confidence, default=None)
+
+
+def worth_naming(found: Diagnosis | None) -> Finding | None:
+    """The likeliest cause, unless it is a mere guess."""
+    guess = None if found is None else found.cause
+    if found is None or guess is None or guess.confidence < (NAMED if found.trouble else SURE):
+        return None
+    return guess
 
 
 def _is_history(cause: Finding, course: Course) -> bool:

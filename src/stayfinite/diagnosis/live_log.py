@@ -15,7 +15,7 @@ from stayfinite.core.sketch import Stroke, strokes_of
 from stayfinite.diagnosis.course import Course
 from stayfinite.diagnosis.diagnose import judge
 from stayfinite.diagnosis.diagnosis import Diagnosis
-from stayfinite.diagnosis.health import health_of
+from stayfinite.diagnosis.health import health_of, worth_naming
 from stayfinite.diagnosis.judging import PacedJudge
 from stayfinite.diagnosis.live_run import HAPPENINGS, SILENCE, USUAL
 from stayfinite.readers.logs import LogReader
@@ -155,7 +155,7 @@ class LiveLog:
     def _tell(self) -> None:
         """What is newly wrong is a happening: logs have no events of their own."""
         found = self._judge.found
-        cause = None if found is None else found.cause
+        cause = worth_naming(found)
         for word in () if found is None else found.trouble:
             kind = word.partition(" from ")[0]
             if kind not in self._told:
@@ -164,6 +164,7 @@ class LiveLog:
                 self._happenings.append(
                     Happening(step=self._step, event="trouble", text=f"{word}{because}", grave=True)
                 )
+                cause = None  # once
 
 
 def _newest(series: RunSeries | None, name: str) -> float | None:

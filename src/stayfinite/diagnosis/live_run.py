@@ -16,7 +16,7 @@ from stayfinite.core.settings import Settings
 from stayfinite.core.sketch import Sketch
 from stayfinite.diagnosis.course import STARTS, Course
 from stayfinite.diagnosis.diagnose import judge, with_known
-from stayfinite.diagnosis.diagnosis import Diagnosis
+from stayfinite.diagnosis.diagnosis import Diagnosis, Verdict
 from stayfinite.diagnosis.happenings import happening_of
 from stayfinite.diagnosis.health import health_of
 from stayfinite.diagnosis.judging import PacedJudge
@@ -92,7 +92,8 @@ class LiveRun:
         found, known = self._judge.found, self._course.known
         if found is None or not known:
             return found
-        return replace(found, verdict="sick", findings=with_known(list(found.findings), known))
+        verdict: Verdict = "sick" if found.verdict == "sick" else "warning"
+        return replace(found, verdict=verdict, findings=with_known(list(found.findings), known))
 
     def status(self, *, width: int = 60, happenings: int = HAPPENINGS) -> RunStatus:
         """How the run stands now."""

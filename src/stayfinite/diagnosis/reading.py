@@ -12,7 +12,7 @@ from stayfinite.core.finding import Finding
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import MOST_METRICS, RunSeries
 from stayfinite.core.settings import Settings
-from stayfinite.diagnosis.autopsies import proved_causes
+from stayfinite.diagnosis.autopsies import AUTOPSY, proved_causes
 from stayfinite.diagnosis.diagnosis import Source
 from stayfinite.diagnosis.gathering import gather, named_like_a_config, named_like_a_log
 from stayfinite.diagnosis.own_events import own_events, read_own_events
@@ -66,6 +66,9 @@ def read_paths(paths: Sequence[Path], progress: Progress | None = None) -> Readi
     for path in paths:
         if path == STANDARD_INPUT:
             _read_text(sys.stdin.buffer.read().decode("utf-8", "replace"), "stdin", reading)
+            continue
+        if (path / AUTOPSY).is_file():
+            _look_at_incident(path, reading)
             continue
         if path.is_dir() or path.suffix.lower() in CHECKPOINTS:
             _look_at_checkpoints(path, reading)
@@ -166,6 +169,14 @@ def _look_at_checkpoints(path: Path, reading: Reading) -> None:
         reading.known += [finding for finding in grave if finding.confidence > UNSURE]
 
 
+def _look_at_incident(path: Path, reading: Reading) -> None:
+    """An incident of a guarded run is explained by its autopsy."""
+    found = proved_causes(path, AUTOPSY)
+    reading.known += found
+    said = "an incident of a guarded run" if found else "an incident whose autopsy names no cause"
+    reading.sources.append(Source(path=str(path), read_as="incident", said=said))
+
+
 def _look_beside(reading: Reading) -> None:
     """Where a log lies beside a guard's steps and tells of those that it refused, the guard is heard too."""
     read = {source.path for source in reading.sources if source.read_as}
@@ -212,17 +223,25 @@ def _take(path: Path, reading: Reading, progress: Progress | None = None, *, eve
         reading.sources.append(Source(path=str(path), read_as="", said=_why(error)))
 
 
-def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
-    if not path.is_file():
-        raise UsageError("a pipe or a device, not a file", fix="pipe it to standard input: ... | stayfinite diagnose -")
+def head_of(path: Path) -> bytes:
+    """How a file begins. Raises UsageError where it is neither text nor a binary log."""
     with path.open("rb") as file:
         head = file.read(HEAD)
     if is_binary(head) and not _READABLE_BINARY.search(path.name):
         raise UsageError("not text and not a supported file type", fix="give a log, a config or a directory")
+    return head
+
+
+def _read(path: Path, reading: Reading, progress: Progress | None) -> None:
+    if not path.is_file():
+        raise UsageError("a pipe or a device, not a file", fix="pipe it to standard input: ... | stayfinite diagnose -")
+    head = head_of(path)
     if not named_like_a_log(path) and (named_like_a_config(path) or looks_like_config(path, head)):
         settings = read_config(path)
         reading.settings += settings
-        reading.sources.append(Source(path=str(path), read_as="config", said=f"{len(settings)} settings"))
+        reading.sources.append(
+            Source(path=str(path), read_as="config", said=f"{len(settings)} setting{'' if len(settings) == 1 else 's'}")
+        )
         return
     told = None if progress is None else lambda done, total: progress(path.name, done, total)
     runs = read_log(path, told)

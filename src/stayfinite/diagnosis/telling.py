@@ -5,6 +5,7 @@ A setting (`precision=fp16 gpu=V100`), what they see (`symptom=nan`), or how an 
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ from stayfinite.rules.reported_experiments import ReportedExperiment
 from stayfinite.rules.signs.reported_symptoms import Kind, ReportedSymptom, reported_symptoms
 
 SOURCE = "--tell"
+NAMES = ("symptom", "precision", "gpu", "model", "learning_rate", "optimizer", "max_grad_norm", "attn_implementation")
+"""Names that are told most; any other setting is welcome."""
 
 FINE = frozenset({"fine", "ok", "works", "finite", "trains", "good"})
 BAD = frozenset({"bad", "same", "nan", "inf", "fails", "breaks", "worse"})
@@ -55,8 +58,18 @@ def understand_told(pairs: Sequence[str]) -> Told:
         elif name == "symptom":
             symptoms += _symptoms(value)
         else:
+            _refuse_slip(name, outcome)
             settings.append(Setting(name, scalar(value), SOURCE, kind="command"))
     return Told(Settings(settings), tried, symptoms)
+
+
+def _refuse_slip(name: str, value: str) -> None:
+    """Raise UsageError for a name that is one letter off, and for an experiment that nobody knows."""
+    close = difflib.get_close_matches(name, [*NAMES, *BY_KEY], n=1, cutoff=0.9)
+    if close and close[0] != name:
+        raise UsageError(f"--tell {name} is unknown", fix=f"did you mean {close[0]}?")
+    if value in ("fine", "bad"):
+        raise UsageError(f"--tell {name}={value}: no such experiment", fix=f"one of {', '.join(BY_KEY)}")
 
 
 def _symptoms(value: str) -> list[ReportedSymptom]:

@@ -157,5 +157,5 @@ def _finding(likely: Likely) -> Finding:
     rule = rule_of(likely.cause)
     telling = [each for each in likely.because if len(each) > LONGEST_FILLER and not each.startswith(SAID_ABOVE)]
     said = ", ".join(f"'{each}'" if " " not in each else each for each in telling)
-    why = f"runs like this one ({said}) often had it" if said else "it is a frequent cause"
-    return rule.finding(0.0, "", [f"a guess: {why}; no clue in the text decides"])
+    why = f"from similar runs ({said})" if said else "as it is a frequent cause"
+    return rule.finding(0.0, "", [f"a guess {why}; no clue in the text decides"])

@@ -317,7 +317,7 @@ class Guard(Machinery):
             self._catch_up()
         finally:
             if not self._life.over:
-                self._life.finish("closed", self._step, "the guard is closed")
+                self._life.finish("closed", self._step, "guard.close() was called")
 
     def __enter__(self) -> Self:
         return self
@@ -365,6 +365,10 @@ class Guard(Machinery):
             f"recovery: {kept}; {self._precision.in_words()}{ranks}{self._replays.in_words()}"
         )
 
+    def __repr__(self) -> str:
+        state = "ended" if self._life.over else "open"
+        return f"<Guard: {state}, step {self._step:,}, {self._recorder.refused:,} refused>"
+
     def _repr_html_(self) -> str:
         """Notebook view: curves of the recent steps, and what is guarded."""
         known = self.decisions
@@ -372,7 +376,8 @@ class Guard(Machinery):
         loss = [(each.step, each.signals.loss) for each in known]
         norm = [(each.step, each.signals.grad_norm) for each in known]
         state = "ended" if self._life.over else "open"
-        return curves_html(state, self._step, len(bad), loss, norm, bad) + panel("guard", self.describe().split("\n"))
+        curves = curves_html(state, self._step, self._recorder.refused, loss, norm, bad)
+        return curves + panel("guard", self.describe().split("\n"))
 
     def state_dict(self) -> dict[str, Any]:
         """The guard's memory as plain data; waits for pending steps."""

@@ -81,13 +81,13 @@ class Machinery:
         check_pipeline(self._stages, scaler=scaler, forward=forward, ema=ema)
         model = model if self._stages is None else self._stages
         # How a framework drives its scheduler is not checked.
+        checked = None if self._driven else scheduler
+        checks.check_construction(model, optimizer, checked, scaler, policy, run_dir, console)
         if policy.replay_every and forward is None and not self._driven:
             raise UsageError(
                 f"Policy(replay_every={policy.replay_every}) needs a forward function",
                 fix="build it with Guard(..., forward=lambda batch: model(**batch).loss) and call guard.forward(batch)",
             )
-        checked = None if self._driven else scheduler
-        checks.check_construction(model, optimizer, checked, scaler, policy, run_dir, console)
         if not self._driven:
             checks.check_engine(model)
         self._model = model

@@ -35,7 +35,7 @@ SPIKES = {
 def policy_in_words(policy: Policy) -> str:
     """The policy, and how it judges steps."""
     limit = "" if policy.max_vetoes is None else f", stops after {policy.max_vetoes} in all"
-    then = "does more" if policy.mode == "protect" else "stops"
+    then = "climbs the ladder" if policy.mode == "protect" else "stops"
     row = "" if policy.mode == "watch" else f"; {then} after {policy.max_vetoes_in_a_row} refused steps in a row{limit}"
     what = "monitor only: NaN and inf are reported" if policy.mode == "watch" else "NaN and inf are refused"
     spikes = SPIKES[policy.spikes].format(factor=policy.bound_factor, probation=policy.probation, sigmas=policy.sigmas)

@@ -35,8 +35,7 @@ def read_settings(
     path, flags = _config_of(list(arguments))
     given = [] if path is None else list(_as_flags(kind, _mapping(path), path))
     _check_values(kind, flags)
-    about = f"{_paragraphs(kind.__doc__ or '')}\n\n{HINT}"
-    ask = partial(parsed, kind, [*given, *flags], prog, description=about)
+    ask = partial(parsed, kind, [*given, *flags], prog, hint=HINT)
     try:
         asked = ask(console_outputs=is_first())
     except SystemExit:
@@ -58,11 +57,6 @@ def _config_of(flags: list[str]) -> tuple[str | None, list[str]]:
         if flag.startswith("--config="):
             return flag.partition("=")[2], flags[:index] + flags[index + 1 :]
     return None, flags
-
-
-def _paragraphs(text: str) -> str:
-    """A docstring without the line breaks of the source."""
-    return "\n\n".join(" ".join(each.split()) for each in text.strip().split("\n\n"))
 
 
 def _check_values(kind: type[Any], flags: Sequence[str]) -> None:

@@ -19,13 +19,13 @@ def draw_autopsy(autopsy: Mapping[str, Any], notes: Sequence[str], console: Cons
     from rich.text import Text
 
     cause = autopsy.get("cause")
-    console.print(Text(cause or "no problem", style="bold red" if cause else "bold green"))
-    console.print(Padding(Text(str(autopsy.get("verdict") or "")), (0, 0, 1, 2)))
+    why = autopsy.get("why") or autopsy.get("verdict") or cause or "no problem"
+    console.print(Text(f"{why}\n", style="bold red" if cause else "bold green"))
     for name, words in _facts(autopsy):
         console.print(Text.assemble((f"{name:<8}", "bold"), words))
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
-    for name in ("world", "outcome", "loss", "gradient norm", "seconds", "changed"):
-        numbers = name in ("loss", "gradient norm", "seconds")
+    for name in ("world", "outcome", "loss", "grad norm", "seconds", "changed"):
+        numbers = name in ("loss", "grad norm", "seconds")
         table.add_column(name, justify="right" if numbers else "left", no_wrap=name != "changed")
     for world in autopsy.get("worlds") or ():
         error = world.get("error")
@@ -46,7 +46,9 @@ def _facts(autopsy: Mapping[str, Any]) -> list[tuple[str, str]]:
         forward = f" (gradient of {origin['forward_operator']})" if origin.get("forward_operator") else ""
         place = f", {origin['file']}:{origin['line']}" if origin.get("file") else ""
         where = origin.get("module") or "the loss"
-        facts.append(("origin", f"{origin.get('operator') or origin.get('leaf')}{forward} in {where}{place}"))
+        read_by = f"{origin['leaf']}, read by " if origin.get("leaf") and origin.get("operator") else ""
+        what = origin.get("operator") or origin.get("leaf")
+        facts.append(("origin", f"{read_by}{what}{forward} in {where}{place}"))
     if rows := autopsy.get("rows"):
         facts.append(("rows", ", ".join(map(str, rows[:16])) + (" …" if len(rows) > 16 else "")))
     fix = autopsy.get("fix") or {}

@@ -12,7 +12,7 @@ from rich.text import Text
 from stayfinite.report.printable import printable, printable_parts
 from stayfinite.rules.ranking import SYMPTOMS
 
-STYLES = {"sick": "bold red", "healthy": "bold green", "unknown": "bold yellow"}
+STYLES = {"sick": "bold red", "warning": "bold yellow", "healthy": "bold green", "unknown": "bold yellow"}
 SHOWN = 3
 """Findings shown in full."""
 WORTH_SHOWING = 0.2
@@ -24,16 +24,29 @@ HARMLESS = "SF9"
 """Codes of rules about what only looks like trouble."""
 
 
-def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything: bool = False) -> None:
-    """Print a diagnosis from its plain data."""
+def show_diagnosis(
+    diagnosis: Mapping[str, Any], console: Console, *, everything: bool = False, notes: Sequence[str] = ()
+) -> None:
+    """Print a diagnosis from its plain data.
+
+    Arguments:
+        everything: every finding in full, not only the likeliest.
+        notes: what else is worth saying of the run, below the headline.
+    """
     diagnosis = printable_parts(diagnosis)
     verdict = diagnosis["verdict"]
     console.print(Text.assemble((verdict, STYLES[verdict]), f"  {_headline(diagnosis)}"))
+    for note in notes:
+        console.print(Text(note, style="yellow"))
     if verdict == "unknown":
         console.print(Text(COMPLAIN, style="dim"))
     loud = [finding for finding in diagnosis["findings"] if finding["severity"] != "info"]
     quiet = [finding for finding in diagnosis["findings"] if finding["severity"] == "info"]
-    if verdict != "sick" and (possible := [finding for finding in quiet if not finding["code"].startswith(HARMLESS)]):
+    if (
+        not loud
+        and verdict != "sick"
+        and (possible := [finding for finding in quiet if not finding["code"].startswith(HARMLESS)])
+    ):
         quiet = [finding for finding in quiet if finding not in possible]
         console.print(Text(f"Possible, from similar reports: {_names(possible)}", style="dim"))
     brief = []
@@ -52,6 +65,9 @@ def show_diagnosis(diagnosis: Mapping[str, Any], console: Console, *, everything
     unread = [source for source in diagnosis["sources"] if not source["read_as"]]
     for source in unread:
         console.print(Text(f"\nnot read: {source['path']}: {source['said']}", style="yellow"))
+    read = [source for source in diagnosis["sources"] if source["read_as"]]
+    if read and all(source["read_as"] == "config" for source in read):
+        console.print(Text(f"\nBefore a run: stayfinite check {' '.join(each['path'] for each in read)}", style="dim"))
     _show_more(loud, console)
 
 
@@ -77,9 +93,11 @@ def _headline(diagnosis: Mapping[str, Any]) -> str:
     if diagnosis["trouble"]:
         return " ".join(filter(None, (", ".join(diagnosis["trouble"]) + ".", refused)))
     if refused:
-        return f"{refused} All steps taken are fine."
+        return refused if diagnosis["verdict"] == "sick" else f"{refused} All steps taken are fine."
     if diagnosis["verdict"] == "healthy":
         return "no problem found in " + _sources(diagnosis)
+    if any(source["read_as"] == "incident" for source in diagnosis["sources"]):
+        return "one bad step, in " + _sources(diagnosis)
     if diagnosis["verdict"] == "sick":
         return "no symptom yet, but a fault in " + _sources(diagnosis)
     return "no known failure found in " + _sources(diagnosis)

@@ -36,7 +36,7 @@ def show_inspection(
     for name, text in inspection["banner"].items() if not quiet else ():
         console.print(Text.assemble((f"{name:<{width}}  ", "bold"), text))
     shown = MARKS if verbose else ("warn", "fail") if quiet else ("warn", "fail", "note")
-    columns = {_numbered(place): f"{_numbered(place)}:{place['column']}" for place in _places(inspection)}
+    columns = _columns(inspection)
     chosen = [_with_columns(line, columns) for line in inspection["checks"] if line["status"] in shown]
     for group, lines in groupby(chosen, key=lambda line: line["group"]):
         console.print(Text(f"\n{group}", style="bold"))
@@ -53,18 +53,17 @@ def show_inspection(
     console.print(verdict_line(inspection))
 
 
-def _places(inspection: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [finding["place"] for finding in inspection["findings"] if "place" in finding]
+def _columns(inspection: Mapping[str, Any]) -> dict[tuple[str, str], int]:
+    """The column by code and place: a line may have several findings."""
+    placed = ((finding["code"], finding.get("place")) for finding in inspection["findings"])
+    return {(code, f"{place['path']}:{place['line']}"): place["column"] for code, place in placed if place}
 
 
-def _numbered(place: Mapping[str, Any]) -> str:
-    return f"{place['path']}:{place['line']}"
-
-
-def _with_columns(line: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
+def _with_columns(line: Mapping[str, Any], columns: Mapping[tuple[str, str], int]) -> Mapping[str, Any]:
     """Replace `train.yaml:3` at the start of the evidence with `train.yaml:3:16`, which editors can open."""
     where, colon, rest = line["seen"].partition(": ")
-    return {**line, "seen": f"{columns[where]}{colon}{rest}"} if where in columns else line
+    column = columns.get((line["code"], where))
+    return line if column is None else {**line, "seen": f"{where}:{column}{colon}{rest}"}
 
 
 def verdict_line(inspection: Mapping[str, Any]) -> Text:

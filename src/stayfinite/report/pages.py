@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -13,6 +14,9 @@ from stayfinite.rules.rule import Rule
 
 _HEADING = lazy_regex(r"^## (.+)$", re.MULTILINE)
 _CODE = lazy_regex(r"`([^`]+)`")
+_ITEM = lazy_regex(r"\s*(?:-|\d+\.)\s+")
+_STANDS_ALONE = lazy_regex(r"\s*$|\s{4}|```|\||\s*(?:-|\d+\.)\s")
+WHOLE, NARROWEST = 10_000, 20
 
 
 def page_as_data(rule: Rule) -> dict[str, Any]:
@@ -26,17 +30,43 @@ def page_as_data(rule: Rule) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def page_as_text(page: Mapping[str, Any], *, colour: bool) -> str:
-    """For a terminal."""
+def page_as_text(page: Mapping[str, Any], *, colour: bool, width: int = WHOLE) -> str:
+    """For a terminal of this width."""
     bold, dim, cyan, plain = ("\033[1m", "\033[2m", "\033[36m", "\033[0m") if colour else ("", "", "", "")
     lines = [
         f"{bold}{page['code']} {page['slug']}{plain}  {dim}{page['family']}, {page['severity']}{plain}",
-        page["title"],
+        *wrapped(page["title"], width),
     ]
     for name, text in page["sections"].items():
-        shown = _CODE.sub(rf"{cyan}\1{plain}", text) if colour else text
+        whole = "\n".join(wrapped(text, width - 2))
+        shown = _CODE.sub(rf"{cyan}\1{plain}", whole) if colour else whole
         lines += ["", f"{bold}{name}{plain}", *(f"  {line}" if line else "" for line in shown.splitlines())]
     return "\n".join(lines)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The lines of a page, its paragraphs and list items broken anew between words where one is too long."""
+    lines = text.splitlines()
+    if all(len(line) <= width for line in lines):
+        return lines
+    parts: list[list[str]] = []
+    for line in lines:
+        goes_on = parts and parts[-1][-1] and not _STANDS_ALONE.match(line) and not parts[-1][0].startswith("    ")
+        if goes_on:
+            parts[-1].append(line.strip())
+        else:
+            parts.append([line])
+    return [line for part in parts for line in _broken(" ".join(part), width)]
+
+
+def _broken(text: str, width: int) -> list[str]:
+    if not text or text.startswith("    "):  # code
+        return [text]
+    item = _ITEM.match(text)
+    hanging = " " * (item.end() if item else 0)
+    return textwrap.wrap(
+        text, max(width, NARROWEST), subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def page_as_markdown(page: Mapping[str, Any]) -> str:

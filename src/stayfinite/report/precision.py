@@ -156,6 +156,6 @@ def _trial(trial: Mapping[str, Any]) -> str:
     what = f"{trial['network']} in {trial['precision']}: {trial['steps']} steps"
     if trial["overflows"]:
         return f"{what}, {trial['overflows']} overflowed in the forward pass."
-    search = f", {trial['skipped']} skipped while the loss scale was searched" if trial["skipped"] else ""
+    search = f", {trial['skipped']} refused while the loss scale was searched" if trial["skipped"] else ""
     end = f", loss {trial['first_loss']:.4g} to {trial['last_loss']:.4g}" if trial["last_loss"] is not None else ""
     return f"{what}{search}{end}."

@@ -24,9 +24,14 @@ class Known:
     """As written: `fp16: True`."""
 
 
+LONGEST = 200
+"""Characters of a value that are shown."""
+
+
 def written(setting: Setting, value: Any) -> Known:
     """A value derived from a setting, with the setting's text."""
-    return Known(value, setting.where, f"{setting.name}: {setting.value}")
+    said = str(setting.value)
+    return Known(value, setting.where, f"{setting.name}: {said[:LONGEST]}{'…' if len(said) > LONGEST else ''}")
 
 
 def is_on(value: Any) -> bool | None:

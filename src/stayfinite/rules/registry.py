@@ -59,8 +59,9 @@ def rule_of(name: str) -> Rule:
         found = _rule_in(family, module) if _holds(family, module) else None
         if found is not None:
             return found
-    known = [word for rule in all_rules() for word in (rule.slug, rule.code.lower())]
-    close = difflib.get_close_matches(wanted, known, n=3)
+    known = [word for rule in all_rules() for word in (rule.slug, rule.code)]
+    named = [word for word in known if wanted in word]
+    close = named[:3] or difflib.get_close_matches(wanted.upper() if wanted[:2] == "sf" else wanted, known, n=3)
     hint = f"did you mean {' or '.join(close)}?" if close else "`stayfinite rules` lists them all"
     raise UsageError(f"no rule {name!r}", fix=hint)
 

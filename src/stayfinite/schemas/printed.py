@@ -112,7 +112,7 @@ class ReportedRun(TypedDict):
 
     name: str
     source: str
-    verdict: Verdict
+    verdict: Verdict | Literal["warning"]
     sentence: str
     causes: list[str]
     incidents: int

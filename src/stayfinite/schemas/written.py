@@ -175,6 +175,8 @@ class AutopsyRecord(TypedDict):
     confidence: float
     verdict: str
     """One paragraph."""
+    why: NotRequired[str]
+    """The verdict without origin and fix."""
     origin: OriginRecord | None
     rows: list[int] | None
     """Bad rows of the batch."""

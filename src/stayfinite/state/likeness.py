@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torch.optim.lr_scheduler import LRScheduler
 
 from stayfinite.errors import StateError
 from stayfinite.state.frozen import check_frozen
@@ -129,6 +130,26 @@ def check_values(saved: Mapping[str, Any], live: list[dict[str, Any]]) -> None:
         for key, value in each.items():
             if key in tensors and not isinstance(value, Tensor):
                 raise _odd(f"{key} of {name}", value)
+
+
+def check_schedule(saved: Any, scheduler: Any) -> None:
+    """Reject a state of one of torch's schedulers that would load, but fail in a later step.
+
+    Raises:
+        StateError: the message names the value.
+    """
+    if not isinstance(scheduler, LRScheduler) or not type(scheduler).__module__.startswith("torch."):
+        return  # what another one holds may change its kind
+    if not isinstance(saved, Mapping):
+        raise _odd("the scheduler", saved)
+    for key, ours in scheduler.state_dict().items():
+        number = isinstance(ours, int | float) and not isinstance(ours, bool)
+        if (
+            number
+            and key in saved
+            and (isinstance(saved[key], bool) or not isinstance(saved[key], int | float | Tensor))
+        ):
+            raise _odd(f"{key} of the scheduler", saved[key])
 
 
 def _alike(saved: Any, live: Any) -> bool:

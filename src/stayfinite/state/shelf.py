@@ -82,10 +82,10 @@ def read_manifest(checkpoint: Path) -> Manifest:
         raise StateError("it has no manifest: writing was interrupted") from None
     except OSError as error:
         raise StateError(f"cannot read it: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         if isinstance(error, StateError):
             raise
-        raise StateError(f"its manifest is damaged: {type(error).__name__}: {error}") from error
+        raise StateError("its manifest is damaged") from error
 
 
 FINISHED = re.compile(r"step-(\d{8,})(?:\.(\d+))?")

@@ -13,7 +13,7 @@ from torch import Tensor
 from stayfinite.errors import StateError, StayfiniteError
 from stayfinite.state.finite import finite_flag, is_finite
 from stayfinite.state.landing import HostMemory, Landing, bring_home, hold_before_step, settle
-from stayfinite.state.likeness import check_likeness, check_values
+from stayfinite.state.likeness import check_likeness, check_schedule, check_values
 from stayfinite.state.moments import Writes, check_groups, plan_optimizer, survey_optimizer
 from stayfinite.state.parts import TrainingParts, modules_with_more
 from stayfinite.state.rng import capture_rng, restore_rng
@@ -107,7 +107,11 @@ class TrainingState:
     def notes(self) -> dict[str, Any]:
         """Notes given to ``capture``."""
         notes = decode(self.tree.get("notes", {}), self.tensors)
-        assert isinstance(notes, dict)
+        if not isinstance(notes, dict):
+            raise StateError(
+                f"the notes in the saved state are {notes!r:.60}, not a mapping",
+                fix="resume from an older checkpoint: move this one away",
+            )
         return copy.deepcopy(notes)
 
     def wait(self) -> None:
@@ -208,6 +212,7 @@ def restore(parts: TrainingParts, state: TrainingState, *, rng: bool = True) -> 
     live = survey_optimizer(parts.optimizer, parameters)["groups"]
     check_groups(saved["optimizer"]["groups"], live)
     check_values(saved["optimizer"], live)
+    check_schedule(saved["scheduler"], parts.scheduler)
     settle(parts.optimizer)
     writes = Writes()
     for name, tensor in (parameters | parts.buffers()).items():

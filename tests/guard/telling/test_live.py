@@ -1,5 +1,7 @@
 """Live curves in a notebook: one place, redrawn now and then, never a reason for a training to change or to end."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -108,6 +110,20 @@ def test_a_plan_shows_what_breaks_and_what_was_tried_escaped() -> None:
     assert "<b>&lt;" not in html
     for words in ("bf16 autocast", "overflows &lt;b&gt;", "0.99991", "fits"):
         assert words in html
+
+
+def test_a_guard_counts_the_steps_that_it_has_forgotten_too() -> None:
+    _, guard = trained(steps=1_100, bad=5)
+    assert len(guard.decisions) < 1_100
+    assert repr(guard).endswith("1 refused>")
+    assert "1 refused" in guard._repr_html_()
+
+
+def test_a_guess_does_not_look_like_a_proof(tmp_path: Path) -> None:
+    (tmp_path / "train.log").write_text("\n".join(f"step {n} loss {'nan' if n > 50 else 2.0}" for n in range(90)))
+    guess = diagnose(tmp_path / "train.log").cause
+    assert guess is not None
+    assert f"({guess.confidence:.0%})" in guess._repr_html_()
 
 
 def test_no_findings_read_well() -> None:

@@ -13,7 +13,7 @@ from stayfinite.inspection.inspection import Inspection
 from stayfinite.readers.configs import looks_like_config
 
 GROUPS = ["Precision", "Precision", "Learning rate", "Schedule", "Clipping", "Batch", "Memory savers", "Lengths",
-          "Evaluation and saving", "Flags", "Card", "Code"]  # fmt: skip
+          "Evaluation and saving", "Flags", "GPU", "Code"]  # fmt: skip
 """Of a check list, in this order. With a card there is a second line for it, and a broken file gets one as well."""
 
 
@@ -71,7 +71,7 @@ def test_the_check_list_shows_what_was_looked_at_and_what_was_seen(here: Path) -
     assert "warmup_ratio 0.1 (train.yaml:34)" in seen["Schedule"]
     assert "8 rows per update" in seen["Batch"]
     assert "of LLaMA-Factory" in seen["Flags"]
-    assert seen["Card"] == "A100 (Ampere)"
+    assert seen["GPU"] == "A100 (Ampere)"
 
 
 def test_what_the_files_do_not_say_is_skipped_and_not_passed(here: Path) -> None:

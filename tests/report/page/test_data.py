@@ -87,7 +87,7 @@ def test_a_loss_scale_that_was_looked_for_and_found_leaves_a_run_healthy(tmp_pat
     run = shown_run(plant_course(tmp_path, [SEARCH] * 14 + [TAKEN] * 60))
     assert run["verdict"] == "healthy"
     assert run["sentence"] == (
-        "Healthy: 14 of 74 steps were skipped while the loss scale was searched; the last loss is 1.014."
+        "Healthy: 14 of 74 steps were refused while the loss scale was searched; the last loss is 1.014."
     )
     assert ["lowest loss scale", "1,048,576"] in run["figures"]
 

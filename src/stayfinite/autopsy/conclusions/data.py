@@ -23,7 +23,9 @@ def bad_item(e: Evidence) -> Conclusion | None:
     origin = e.readings.origin
     if origin is None or not origin.leaf.startswith("batch"):
         return None
-    what = "a label" if is_labels(origin.leaf) else "an input"
+    what = (
+        "the batch" if origin.leaf == "batch" else f"the {'label' if is_labels(origin.leaf) else 'input'} {origin.leaf}"
+    )
     worlds = ("rows_removed", "inputs_sanitized")
     made = _made_by_a_cast(origin.tensor) or _bad_column(origin.tensor)
     cause, confidence, rows = "bad-data-row", 0.97, e.suspects
@@ -35,12 +37,12 @@ def bad_item(e: Evidence) -> Conclusion | None:
     elif made is not None:
         (cause, why, fix), confidence, rows, worlds = made, 0.9, [], ("inputs_sanitized", "rows_removed")
     else:
-        why = f"holds NaN or inf before anything is computed{in_rows(rows)}"
+        why = f"holds NaN or inf before the forward pass{in_rows(rows)}"
         fix = f"drop or repair {in_rows(rows, '', '') or 'such rows'}: check torch.isfinite when loading"
     return Conclusion(
         cause=cause,
         confidence=confidence,
-        why=f"{origin.leaf}, {what}, {why}",
+        why=f"{what} {why}",
         fix=fix,
         setting={"rows": rows} if rows else {},
         worlds=worlds,

@@ -111,6 +111,11 @@ class Recorder:
         return self._journal.directory
 
     @property
+    def refused(self) -> int:
+        """Count of all refused steps."""
+        return self._tally.refused
+
+    @property
     def unusual(self) -> dict[str, int]:
         """Counts of bounded finite steps, and of rollbacks caused by one."""
         return self._tally.unusual

@@ -57,6 +57,11 @@ class Tally:
         self._signs.setdefault(cause, step)
 
     @property
+    def refused(self) -> int:
+        """Count of refused steps."""
+        return self._vetoes.total()
+
+    @property
     def unusual(self) -> dict[str, int]:
         """Counts of bounded finite steps, and of rollbacks caused by one."""
         return {"bounded": self._bounded, "rollbacks": self._events["rollback"]}

@@ -135,7 +135,10 @@ def _banner(splits: list[Split], tokenizer: Tokenizer | None, limit: int | None,
     for split in splits:
         files = [source.path.name for source in split.sources]
         shown = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-        notes.heading(split.name, f"{shown} ({split.format or split.sources[0].kind}), {split.rows:,} rows")
+        notes.heading(
+            split.name,
+            f"{shown} ({split.format or split.sources[0].kind}), {split.rows:,} row{'' if split.rows == 1 else 's'}",
+        )
     roles = splits[0].roles
     if roles is not None:
         how = "" if roles.given else "; guessed, override with --source and --target"

@@ -41,13 +41,14 @@ class Roles:
             "source": " + ".join(self.source) if self.target is not None else "",
             "target" if self.kind != "classes" else "label": self.target or "",
             "token ids": ", ".join(self.tokens),
-            "numbers": _listed(self.numbers) if self.kind == "table" else "",
+            "numbers": listed(self.numbers) if self.kind == "table" else "",
             "id": self.group or "",
         }
         return ", ".join(f"{role} = {text}" for role, text in parts.items() if text)
 
 
-def _listed(columns: Sequence[str], most: int = 6) -> str:
+def listed(columns: Sequence[str], most: int = 6) -> str:
+    """The first columns, and how many more there are."""
     more = f" and {len(columns) - most} more" if len(columns) > most else ""
     return ", ".join(columns[:most]) + more
 
@@ -70,7 +71,7 @@ def _known(name: str | None, columns: Columns) -> None:
         return
     near = get_close_matches(name, list(columns), n=1)
     meant = f"; did you mean {near[0]}?" if near else ""
-    have = ", ".join(columns) or "none"
+    have = listed(tuple(columns), 20) or "none"
     raise UsageError(f"no column {name!r}{meant}", fix=f"choose one of: {have}")
 
 
@@ -88,7 +89,8 @@ def _guess(columns: Columns, source: str | None, target: str | None) -> Roles:
             prompts = shape.name == "list of pairs" and shape.target in numbers
             kind: Kind = "prompts" if prompts else _kind(columns, shape.source[0], shape.target, numbers)
             return Roles(kind=kind, source=shape.source, target=shape.target, numbers=() if prompts else numbers)
-    words = [name for name, values in columns.items() if name not in numbers and _wordy(values)]
+    numeric = {*numbers}
+    words = [name for name, values in columns.items() if name not in numeric and _wordy(values)]
     source = source or _first(named, names.SOURCES, words)
     if target is None:
         target = _first(named, names.TARGETS, [name for name in words if name != source])

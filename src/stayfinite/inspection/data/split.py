@@ -13,7 +13,7 @@ from stayfinite.errors import UsageError
 from stayfinite.inspection.data.columns import MOST_ROWS, Lengths, Numbers, TokenIds, Tokens
 from stayfinite.inspection.data.copies import SHORT, Keys, bare
 from stayfinite.inspection.data.places import Places, Tally
-from stayfinite.inspection.data.roles import Roles, roles_of
+from stayfinite.inspection.data.roles import Roles, listed, roles_of
 from stayfinite.inspection.data.tokenizers import Tokenizer
 from stayfinite.inspection.data.values import as_text, missing
 from stayfinite.inspection.data.writing import Writing
@@ -23,7 +23,7 @@ from stayfinite.readers.data.shapes import conversation, is_chat
 
 Progress = Callable[[str, int, int], None]
 MOST_CLASSES = 10_000
-_COUNTER = lazy_regex(r"\d{1,15}$", re.ASCII)
+_COUNTER = lazy_regex(r"\d{1,18}$", re.ASCII)
 LINE = 80  # characters above which two equal lines of plain text are not a coincidence
 
 
@@ -121,7 +121,7 @@ class Split:
         if lacking:
             raise UsageError(
                 f"{chunk.path.name} has no column {lacking[0]!r}, which the training data has; "
-                f"it has {', '.join(chunk.columns)}",
+                f"it has {listed(tuple(chunk.columns), 20)}",
                 fix="use the same column names",
             )
 
@@ -266,10 +266,7 @@ class Split:
         if not texts:
             return
         self.groups.extend(rows, (text.encode("utf-8", "surrogatepass") for text in texts))
-        if all(map(str.isdecimal, texts)):
-            numbers = list(map(int, texts))
-        else:
-            numbers = [int(last.group()) for text in texts if (last := _COUNTER.search(text)) is not None]
+        numbers = [int(last.group()) for text in texts if (last := _COUNTER.search(text)) is not None]
         if numbers:
             seen, low, high = self.counters, min(numbers), max(numbers)
             seen[1], seen[2] = (min(seen[1], low), max(seen[2], high)) if seen[0] else (low, high)

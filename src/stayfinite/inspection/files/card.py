@@ -26,15 +26,15 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
     card = plan.card
     title = "GPU features"
     if card is None:
-        notes.check("Card", title, skipped="name it with --gpu T4, V100, A100, H100, ...")
+        notes.check("GPU", title, skipped="name it with --gpu T4, V100, A100, H100, ...")
         return
     if card.is_none:
-        notes.heading("card", "no GPU: CUDA branches are read as on the CPU")
-        notes.check("Card", title, skipped="no GPU (--gpu none)")
+        notes.heading("GPU", "no GPU: CUDA branches are read as on the CPU")
+        notes.check("GPU", title, skipped="no GPU (--gpu none)")
         return
     formats = [name for name, has in (("bf16", card.bf16), ("TF32", card.tf32), ("fp8", card.fp8)) if has]
     notes.heading(
-        "card", f"{card.name}, {card.architecture}, {card.memory_gib:g} GiB, {', '.join(formats) or 'no bf16'}"
+        "GPU", f"{card.name}, {card.architecture}, {card.memory_gib:g} GiB, {', '.join(formats) or 'no bf16'}"
     )
     trains = plan.trains or plan.find("mixed_precision", "distributed_type") is not None  # a launcher's file
     known = next((each for each in (plan.precision, plan.context.weights) if each and each.value == "bf16"), None)
@@ -42,14 +42,14 @@ def look_at_card(plan: Plan, notes: Notes) -> None:
         text = f"{known.text.strip()[:80]}, but {card.with_article} ({card.architecture}) has no bf16"
         notes.remark("plan.card_without_bf16", (text, known.where))
     notes.remark("plan.card_lacks", *_lacking(plan, card))
-    notes.check("Card", title, "bf16-unsupported", "card-lacks-feature", seen=f"{card.name} ({card.architecture})")
+    notes.check("GPU", title, "bf16-unsupported", "card-lacks-feature", seen=f"{card.name} ({card.architecture})")
     least = _least_memory(plan)
     if least is not None and least[0] > card.memory_gib:
         notes.remark(
             "plan.too_large_for_card", (f"{least[1]}, but {card.with_article} has {card.memory_gib:g}", least[2])
         )
     notes.check(
-        "Card",
+        "GPU",
         "model size",
         "out-of-memory",
         seen="" if least is None else f"at least {least[0]:.0f} of {card.memory_gib:g} GiB",

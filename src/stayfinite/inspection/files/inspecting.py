@@ -153,7 +153,8 @@ def _remarks(source: Source) -> list[Remark]:
 def _described(source: Source) -> str:
     kind = "read as a command" if source.kind == "command" else source.kind
     named = f", named by {source.named_by}" if source.named_by else ""
-    return f"{kind}, {len(source.settings)} settings{named}"
+    count = len(source.settings)
+    return f"{kind}, {count} setting{'' if count == 1 else 's'}{named}"
 
 
 def _look_at_wholeness(plan: Plan, notes: Notes) -> None:

@@ -89,7 +89,7 @@ def _read_file(path: str, surroundings: Surroundings, instead: Mapping[str, str]
         return _read_text(instead[path], path, surroundings, named_by)
     _refuse_directory(path)
     content = read_content(path)
-    size = f"{content.size / 2**20:,.0f} MiB"
+    size = f"{content.size / 2**20:,.1f} MiB"
     if not content.data.strip():
         raise UsageError(f"{path} is empty", fix="name the config, script or notebook that the run is started with")
     kind = kind_of(content.source, content.data[:4096])

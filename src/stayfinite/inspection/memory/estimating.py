@@ -70,10 +70,10 @@ def optimizer_named(text: str) -> OptimizerCost:
     cost = OPTIMIZERS.get(_ALSO.get(key, key))
     if cost is not None:
         return cost
-    close = difflib.get_close_matches(key, [*OPTIMIZERS, *_ALSO], n=1)
+    close = difflib.get_close_matches(key, OPTIMIZERS, n=1)
     raise UsageError(
         f"--optimizer {text!r} is unknown" + (f"; did you mean {close[0]}?" if close else ""),
-        fix=f"one of {', '.join(OPTIMIZERS)}; choose one with as many states per weight",
+        fix=f"one of {', '.join(OPTIMIZERS)}; for another one, choose one with as many states per weight",
     )
 
 
@@ -237,7 +237,7 @@ def _forward(walk: _Walk) -> tuple[int, int]:
 
 def _backward(walk: _Walk) -> None:
     layout, plan = walk.layout, walk.plan
-    walk.note(layout.loss.backward, "begin of backward")
+    walk.note(layout.loss.backward, "start of backward")
     handed = layout.loss.handed_on
     for segment in reversed(layout.segments):
         for _ in range(segment.times):

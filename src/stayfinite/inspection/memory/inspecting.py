@@ -135,7 +135,7 @@ def _notes(shape: Shape, found: list[Column], card: Card | None) -> Notes:
     if card is None:
         notes.check("Memory", "fits on the GPU", "out-of-memory", skipped="no GPU given: --gpu T4, for example")
     else:
-        notes.heading("card", f"{card.name}, {card.memory_gib:g} GiB")
+        notes.heading("GPU", f"{card.name}, {card.memory_gib:g} GiB")
         notes.heading("suggestion", advice(shape, found, card))
         running = [column for column in found if column.runs] or found
         best = min(running, key=lambda column: column.share or 0.0)

@@ -118,8 +118,7 @@ def log_data(
     findings = _findings(diagnosis, [])
     counted = counted_on(series)
     curves = curves_of(counted)
-    word = "measurement" if _unnumbered(series) else "step"
-    overfits = overfitting(curves, word)
+    overfits = overfitting(curves, _counted_in(series))
     about = _identity(name or Path(series.source).name or series.source, series.source, diagnosis)
     again = repeated(counted)
     sentence = log_sentence(findings, diagnosis, series.points_seen - again)
@@ -133,7 +132,7 @@ def log_data(
         "figures": [
             ["measurements", f"{series.points_seen - again:,}"],
             *curve_figures(curves),
-            *evaluation_figures(curves, word),
+            *evaluation_figures(curves, _counted_in(series)),
         ],
         "findings": findings,
         "axes": axes_of(counted),
@@ -181,6 +180,15 @@ def _note(series: RunSeries, counted: RunSeries, again: int) -> str:
     if _unnumbered(series):
         return "This log has no step numbers: measurements are counted."
     return "" if counted is series else "This log restarts its step count in each epoch: steps are counted on."
+
+
+def overfits_in_words(series: RunSeries) -> str:
+    """A sentence where a log shows overfitting; otherwise empty."""
+    return overfitting(curves_of(counted_on(series)), _counted_in(series))
+
+
+def _counted_in(series: RunSeries) -> str:
+    return "measurement" if _unnumbered(series) else "step"
 
 
 def _unnumbered(series: RunSeries) -> bool:
@@ -231,7 +239,7 @@ def guarded_sentence(run: RunReader, findings: list[dict[str, Any]], diagnosis: 
         words = f"The training loop failed after {_count(steps, 'step')}{error}"
     elif searched and refused == searched:
         healthy = "Healthy: " if diagnosis.get("verdict") == "healthy" else ""
-        skipped = f"{searched:,} of {_count(steps, 'step')} {'was' if searched == 1 else 'were'} skipped"
+        skipped = f"{searched:,} of {_count(steps, 'step')} {'was' if searched == 1 else 'were'} refused"
         words = f"{healthy}{skipped} while the loss scale was searched{loss}"
     elif refused:
         words = f"{refused:,} of {_count(steps, 'step')} {'was' if refused == 1 else 'were'} refused before "
@@ -257,7 +265,7 @@ def log_sentence(findings: list[dict[str, Any]], diagnosis: Mapping[str, Any], p
     said = f"{trouble[:1].upper()}{trouble[1:]}." if trouble else ""
     if not trouble:  # a Trainer's log may report steps refused by a guard
         said = " ".join(f"{text(each, 200).rstrip('.')}." for each in diagnosis.get("refused") or ())
-    if verdict != "sick":
+    if verdict not in ("sick", "warning"):
         return f"{said} No known failure found.".strip()
     return f"{said} {_cause(findings, diagnosis)}".strip()
 

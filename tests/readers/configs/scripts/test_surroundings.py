@@ -56,7 +56,7 @@ def test_without_a_card_branches_on_cuda_are_read_as_on_the_cpu(here: Path) -> N
 
 def test_without_a_card_the_card_is_not_judged(here: Path) -> None:
     (here / "train.py").write_text(BF16_OR_NOT)
-    lines = [line for line in inspect_files(["train.py"], gpu="none").lines if line.group == "Card"]
+    lines = [line for line in inspect_files(["train.py"], gpu="none").lines if line.group == "GPU"]
     assert [line.status for line in lines] == ["skip"]
 
 
