@@ -142,16 +142,10 @@ class StillPass:
     seen: Seen
 
 
-def still_pass(
-    step: Step,
-    batch: Any,
-    change_ids: Callable[[int, Tensor], Tensor] | None = None,
-    *,
-    training: bool = False,
-) -> StillPass:
+def still_pass(step: Step, batch: Any, change_ids: Callable[[int, Tensor], Tensor] | None = None) -> StillPass:
     """Run ``batch`` with the step's model, forward and random numbers, and restore everything.
 
-    ``change_ids`` changes the ids passed to embeddings; ``training`` uses training mode instead.
+    ``change_ids`` changes the ids passed to embeddings.
     """
     outputs: dict[str, Tensor] = {}
 
@@ -165,8 +159,7 @@ def still_pass(
     with untouched(step.model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         restore_rng(dict(step.rng))
-        if not training:
-            step.model.eval()
+        step.model.eval()
         handle = step.model.register_forward_hook(keep)
         try:
             with torch.no_grad(), eager(), watch:

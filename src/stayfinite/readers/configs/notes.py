@@ -112,7 +112,7 @@ def _is_code(value: Any, text: str) -> bool:
     return isinstance(value, str) and text[:1] not in "\"'" and len(text) < 3
 
 
-def read_outline(text: str, source: str, *, kind: str = "file") -> list[Setting]:
+def read_outline(text: str, source: str) -> list[Setting]:
     """Every `key: value` line of the text, prefixed with the headings above it."""
     settings: list[Setting] = []
     above: list[tuple[int, str]] = []
@@ -124,7 +124,7 @@ def read_outline(text: str, source: str, *, kind: str = "file") -> list[Setting]
             continue
         name = path_of(pair, above)
         if pair.text and not pair.text.startswith("#"):
-            settings.append(Setting(name, value_of(pair.name, pair.text), source, line_number, kind))
+            settings.append(Setting(name, value_of(pair.name, pair.text), source, line_number))
     return settings
 
 

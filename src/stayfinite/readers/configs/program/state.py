@@ -271,12 +271,12 @@ class Run:
         """A value known only at run time."""
         return Value(Unknown(least), self.frame.scope.origin, getattr(node, "lineno", 0), node)
 
-    def either(self, branches: list[Callable[[], bool]], *, names: bool = True) -> bool:
+    def either(self, branches: list[Callable[[], bool]]) -> bool:
         """Follow alternative branches; return whether all of them leave the function."""
         scopes = {id(scope.names) for frame in self.frames for scope in _chain(frame.scope)}
 
         def join(table: dict[Any, Any], values: list[Any]) -> Any:
-            return join_slot(values, names=names and id(table) in scopes)
+            return join_slot(values, names=id(table) in scopes)
 
         return self.store.alternatives(branches, join)
 
