@@ -342,10 +342,15 @@ def _run(codes: list[CodeType], names: dict[str, Any]) -> Tensor:
     raise RuntimeError("the statements do not reproduce the loss")
 
 
+def is_data(value: Any) -> bool:
+    """Whether a value is a tensor of data, that is, without gradients."""
+    return isinstance(value, Tensor) and value.dim() > 0 and not value.requires_grad and value.grad_fn is None
+
+
 def _is_data(value: Any, model: nn.Module, depth: int = 0) -> bool:
-    """Whether a value contains data tensors, that is, without gradients."""
+    """Whether a value contains data."""
     if isinstance(value, Tensor):
-        return value.dim() > 0 and not value.requires_grad and value.grad_fn is None
+        return is_data(value)
     if depth > 2 or isinstance(value, nn.Module | str | bytes):
         return False
     if type(value) in (list, tuple) and 0 < len(value) <= 64:

@@ -103,7 +103,7 @@ def _run(model: nn.Module, step: Step, scale: float) -> FirstPass:
             errors["forward"] = error
         if isinstance(loss, Tensor):
             attached = loss.requires_grad
-            leaves = leaves_of(loss)
+            leaves = frozenset(map(id, leaves_of(loss)))
             try:
                 if attached and loss.numel() == 1:
                     (loss * scale if scale != 1.0 else loss).backward()

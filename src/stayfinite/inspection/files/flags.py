@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -17,6 +16,7 @@ from stayfinite.inspection.files.plan import TELLING, Plan
 from stayfinite.inspection.files.sources import Source
 from stayfinite.inspection.notes import Edit, Notes
 from stayfinite.readers.configs.commands import looks_like_command, split_command, unquoted
+from stayfinite.readers.configs.script_settings import whole_tree
 
 _PARSERS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
 _OPEN = lazy_regex(
@@ -61,15 +61,10 @@ class Declared:
 
 def declared_in(text: str) -> Declared:
     """Read a script's flags; falsy if it visibly declares none."""
-    declared = Declared()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = whole_tree(text)
+    if tree is None:
         return Declared(whole=False)
-    if _OPEN.search(text):
-        declared.whole = False
+    declared = Declared(whole=not _OPEN.search(text))
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     functions = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
     for node in ast.walk(tree):

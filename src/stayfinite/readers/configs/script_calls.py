@@ -42,24 +42,14 @@ def argument_of(call: ast.Call, last: str) -> Argument | None:
     return Argument(name, str(attribute).lstrip("-").replace("-", "_").partition("/")[0], default, call.lineno)
 
 
-def fields_of(definition: ast.ClassDef) -> Iterator[tuple[str, int]]:
-    """``(name, line)`` of class fields with a value."""
+def fields_of(definition: ast.ClassDef) -> Iterator[tuple[str, ast.expr, int]]:
+    """``(name, value, line)`` of class fields with a value."""
     for statement in definition.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
-            yield statement.target.id, statement.lineno
+            yield statement.target.id, statement.value, statement.lineno
         elif isinstance(statement, ast.Assign):
-            yield from ((target.id, statement.lineno) for target in statement.targets if isinstance(target, ast.Name))
-
-
-def field_defaults(definition: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
-    """``(name, value)`` of class fields, with `field(default=...)` unwrapped."""
-    for statement in definition.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
-            default = _field_default(statement.value)
-            if default is not None:
-                yield statement.target.id, default
-        elif isinstance(statement, ast.Assign):
-            yield from ((target.id, statement.value) for target in statement.targets if isinstance(target, ast.Name))
+            names = (target.id for target in statement.targets if isinstance(target, ast.Name))
+            yield from ((name, statement.value, statement.lineno) for name in names)
 
 
 def _switch(keywords: dict[str, ast.expr]) -> ast.expr | None:
@@ -84,7 +74,7 @@ def declares_fields(definition: ast.ClassDef) -> bool:
     return False
 
 
-def _field_default(value: ast.expr) -> ast.expr | None:
+def field_default(value: ast.expr) -> ast.expr | None:
     """The default in `field(default=...)` or `Field(1e-4, ...)`."""
     if not (isinstance(value, ast.Call) and isinstance(value.func, (ast.Name, ast.Attribute))):
         return value

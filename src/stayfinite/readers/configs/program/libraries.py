@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 from typing import Any
 
 from stayfinite.readers.configs.program.data_files import composed, loaded, merge
 from stayfinite.readers.configs.program.names import RETURN_THEMSELVES, environment_value
 from stayfinite.readers.configs.program.parsers import call_parser
-from stayfinite.readers.configs.program.pure import computed_by, table_in
+from stayfinite.readers.configs.program.pure import computed_by, result_of, table_in
 from stayfinite.readers.configs.program.state import Run, copied
 from stayfinite.readers.configs.program.values import (
     MISSING,
@@ -119,20 +120,18 @@ def _of_text(run: Run, method: Method, call: Call) -> Value:
         return method.of
     if method.name in {"read_text", "open"}:
         return run.value(OpenFile(text), call.node)
-    if method.name == "joinpath" and all(isinstance(each.data, str) for each in call.positional):
-        return run.value("/".join([text, *(each.data for each in call.positional)]), call.node, method.of)
+    if method.name == "joinpath":
+        result = result_of(posixpath.join, [method.of, *call.positional])
+        return run.unknown(call.node) if result is MISSING else run.value(result, call.node, method.of)
     if method.name == "split" and len(text) < _MOST_TEXT:
         parts = text.split(*(each.data for each in call.positional[:1] if isinstance(each.data, str) and each.data))
         return run.value(Row({"items": [run.value(part, call.node, method.of) for part in parts[:200]]}), call.node)
     if method.name == "format" and call.positional and all(each.is_scalar for each in call.positional):
         return _formatted(run, text, call)
-    if method.name not in _OF_TEXTS or not all(isinstance(each.data, str) for each in call.positional):
-        return run.unknown(call.node)
-    if len(text) > _MOST_TEXT or sum(len(each.data) for each in call.positional) > 100:
-        return run.unknown(call.node)
-    try:
-        result = getattr(text, method.name)(*(each.data for each in call.positional))
-    except (TypeError, ValueError):
+    result = (
+        result_of(getattr(str, method.name), [method.of, *call.positional]) if method.name in _OF_TEXTS else MISSING
+    )
+    if result is MISSING:
         return run.unknown(call.node)
     return Value(result, method.of.origin, method.of.line, method.of.node, method.of.assumed)
 

@@ -21,7 +21,7 @@ from stayfinite.readers.configs.script_calls import (
     Given,
     argument_of,
     declares_fields,
-    field_defaults,
+    field_default,
     fields_of,
     is_constructor,
     is_optimizer,
@@ -164,7 +164,7 @@ class Telling:
             if not owner.scope.module.is_main:
                 continue
             kind = "default" if declares_fields(owner.node) else ""
-            for name, line in fields_of(owner.node):
+            for name, _, line in fields_of(owner.node):
                 used = name in owner.left or not (name in owner.overruled or _is_hidden(run, owner, name))
                 if used and name in owner.names:
                     self._default(f"{owner.node.name}.{name}", owner.names[name], line, kind=kind)
@@ -262,8 +262,10 @@ def _declare(run: Run, tree: ast.Module, scope: Scope) -> None:
     """Collect arguments and fields by name, for code reached in unsupported ways."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            for name, value in field_defaults(node):
-                run.declared.setdefault(name, []).append((value, scope))
+            for name, value, _ in fields_of(node):
+                default = field_default(value)
+                if default is not None:
+                    run.declared.setdefault(name, []).append((default, scope))
         elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Attribute, ast.Name)):
             last = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
             argument = argument_of(node, last)
