@@ -28,6 +28,7 @@ from stayfinite.readers.configs.program.values import (
     Table,
     Unknown,
     Value,
+    items_of,
 )
 from stayfinite.readers.configs.scalars import scalar
 
@@ -55,7 +56,8 @@ def truth(value: Value) -> bool | None:
     if isinstance(data, Table):
         return bool(data.entries) or None
     if isinstance(data, Row):
-        return bool(data.items) if "items" in data.cell else None
+        items = items_of(value)
+        return None if items is None else bool(items)
     return True if isinstance(data, (Function, Class, Instance, Made)) else None
 
 
@@ -63,7 +65,7 @@ def computed(kind: ast.operator, left: Any, right: Any) -> Any:
     """`left + right` and similar on plain data; ``MISSING`` if the result is undefined or unbounded."""
     if isinstance(kind, ast.Add) and isinstance(left, Row) and isinstance(right, Row):
         items = [*left.items, *right.items]
-        return Row({"items": items}) if len(items) <= _MOST_ITEMS else MISSING
+        return Row(items) if len(items) <= _MOST_ITEMS else MISSING
     if isinstance(kind, ast.BitOr) and isinstance(left, Table) and isinstance(right, Table):
         return Table({**left.entries, **right.entries})
     if isinstance(left, str) and isinstance(right, str) and len(left) + len(right) < MOST_TEXT:
@@ -138,8 +140,9 @@ def _contains(holder: Value, item: Value) -> bool | None:
         return None
     if isinstance(data, Table):
         return item.data in data.entries or None
-    if isinstance(data, Row) and "items" in data.cell:
-        found = [_equal(each, item) for each in data.items]
+    items = items_of(holder)
+    if items is not None:
+        found = [_equal(each, item) for each in items]
         return True if True in found else None if None in found else False
     return None
 
@@ -218,11 +221,11 @@ def computed_by(run: Run, function: External, call: Call) -> Value | None:
 
 def _listed(run: Run, call: Call) -> Value | None:
     if not call.positional:
-        return run.value(Row({"items": []}), call.node)
+        return run.value(Row([]), call.node)
     data = call.positional[0].data
     if isinstance(data, Table):
         keys = [Value(key, each.origin, each.line, each.node) for key, each in data.entries.items()]
-        return run.value(Row({"items": keys}), call.node)
+        return run.value(Row(keys), call.node)
     return copied(call.positional[0]) if isinstance(data, Row) else None
 
 
@@ -288,13 +291,11 @@ def _is_small(data: Any) -> bool:
 
 
 def _zipped(run: Run, call: Call) -> Value | None:
-    rows = [each.data.items for each in call.positional if isinstance(each.data, Row) and "items" in each.data.cell]
-    if len(rows) != len(call.positional):
+    rows = [items_of(each) for each in call.positional]
+    known = [each for each in rows if each is not None]
+    if len(known) != len(rows):
         return None
-    return run.value(
-        Row({"items": [run.value(Row({"items": list(each)}), call.node) for each in zip(*rows, strict=False)]}),
-        call.node,
-    )
+    return run.value(Row([run.value(Row(list(each)), call.node) for each in zip(*known, strict=False)]), call.node)
 
 
 def _of_objects(run: Run, full: str, last: str, call: Call) -> Value | None:
