@@ -160,10 +160,6 @@ def still_pass(step: Step, batch: Any, change_ids: Callable[[int, Tensor], Tenso
         warnings.simplefilter("ignore")
         restore_rng(dict(step.rng))
         step.model.eval()
-        handle = step.model.register_forward_hook(keep)
-        try:
-            with torch.no_grad(), eager(), watch:
-                loss = step.forward(step.changed(batch=batch).fresh_batch())
-        finally:
-            handle.remove()
+        with torch.no_grad(), eager(), watch, step.model.register_forward_hook(keep):
+            loss = step.forward(step.changed(batch=batch).fresh_batch())
     return StillPass(loss=loss.detach() if isinstance(loss, Tensor) else loss, outputs=outputs, seen=watch.seen)

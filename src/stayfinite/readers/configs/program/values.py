@@ -167,7 +167,7 @@ class Row:
     __slots__ = ("cell",)
 
     def __init__(self, items: list[Value]) -> None:
-        self.cell = Slots({"items": items})
+        self.cell: dict[str, list[Value]] = Slots({"items": items})
 
     @property
     def items(self) -> list[Value]:
@@ -177,8 +177,8 @@ class Row:
 
 def items_of(value: Value) -> list[Value] | None:
     """The items of a list, tuple or set; None for another value, or if they are unknown."""
-    items: list[Value] | None = value.data.cell.get("items") if isinstance(value.data, Row) else None
-    return items
+    data: object = value.data
+    return data.cell.get("items") if isinstance(data, Row) else None
 
 
 @dataclass(slots=True, eq=False)
