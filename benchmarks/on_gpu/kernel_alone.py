@@ -113,7 +113,7 @@ def _measure_reading(stopwatch: Stopwatch, dtype: torch.dtype, device: torch.dev
     for tuning in tunings:
         label = f" {tuning.chunk}/{tuning.block}x{tuning.unroll}/{tuning.warps}" if len(tunings) > 1 else ""
         stopwatch(f"{name}: one pass{label}", size, partial(OnePass(device, tuning).read, gradients))
-    stopwatch(f"{name}: one pass with exponents", size, partial(OnePass(device).read, gradients, exponents=True))
+
     stopwatch(f"{name}: torch._foreach_norm", size, lambda: torch._foreach_norm(gradients))
     stopwatch(f"{name}: _foreach_mul_ (the clip)", 2 * size, lambda: torch._foreach_mul_(gradients, 1.0))
     parameters = _with_gradients(gradients)

@@ -17,7 +17,7 @@ from stayfinite.measure.spike_kernel import judge_step
 from stayfinite.measure.spikes import WARPS, WIDEST
 
 LONG, INT, FLOAT, DOUBLE = "*i64", "*i32", "*fp32", "*fp64"
-PARTIAL = {"squares": FLOAT, "peaks": INT, "zeros": INT, "bad": INT, "bins": INT}
+PARTIAL = {"squares": FLOAT, "peaks": INT, "zeros": INT, "bad": INT}
 SUBSET = {
     "addresses": LONG, "owners": INT, "places": INT, "strides": LONG, "counts": INT, "offsets": LONG, "first": "i32",
     "table_out": DOUBLE,
@@ -39,23 +39,21 @@ def loads(code: str) -> dict[str, int]:
 report = {}
 for dtype, element in kernels.ELEMENTS.items():
     name = str(dtype).removeprefix("torch.")
-    for exponents in (False, True):
-        code = compiled(
-            kernels.look_at_chunks,
-            {"addresses": LONG, "sizes": LONG, "owners": INT, "places": INT, "first": "i32"}
-            | {f"{field}_out": kind for field, kind in PARTIAL.items()},
-            TUNING.warps, ELEMENT=element, BYTES=dtype.itemsize, CHUNK=TUNING.chunk, BLOCK=TUNING.block,
-            UNROLL=TUNING.unroll, EXPONENT_BINS=exponents,
-        )  # fmt: skip
-        report[f"{name} {exponents}"] = loads(code)
+    code = compiled(
+        kernels.look_at_chunks,
+        {"addresses": LONG, "sizes": LONG, "owners": INT, "places": INT, "first": "i32"}
+        | {f"{field}_out": kind for field, kind in PARTIAL.items()},
+        TUNING.warps, ELEMENT=element, BYTES=dtype.itemsize, CHUNK=TUNING.chunk, BLOCK=TUNING.block,
+        UNROLL=TUNING.unroll,
+    )  # fmt: skip
+    report[name] = loads(code)
     kept = {"kept": {torch.float32: FLOAT, torch.bfloat16: "*bf16", torch.float16: "*fp16"}[dtype]}
     compiled(kernels.take_subset, SUBSET | kept, 4, ELEMENT=element, BLOCK=BLOCK)
     for columns in (1, COLUMNS):
         compiled(kernels.compare_subset, SUBSET | kept, COMPARING_WARPS, ELEMENT=element, BLOCK=BLOCK, COLUMNS=columns)
-for exponents in (False, True):
-    types = {"starts": INT, "sizes": LONG, "squares_out": DOUBLE, "norms_out": DOUBLE, "zeros_out": LONG}
-    types |= {"table_out": DOUBLE, "bins_out": LONG} | {f"{field}_in": kind for field, kind in PARTIAL.items()}
-    compiled(kernels.fold_chunks, types, 4, WIDTH=CHUNK_WIDTH, COLUMNS=COLUMNS, EXPONENT_BINS=exponents)
+types = {"starts": INT, "sizes": LONG, "squares_out": DOUBLE, "norms_out": DOUBLE, "zeros_out": LONG}
+types |= {"table_out": DOUBLE} | {f"{field}_in": kind for field, kind in PARTIAL.items()}
+compiled(kernels.fold_chunks, types, 4, WIDTH=CHUNK_WIDTH, COLUMNS=COLUMNS)
 compiled(kernels.fold_tensors, {"squares_in": DOUBLE, "total_out": FLOAT, "tensors": "i32"}, 4, WIDTH=TOTAL_WIDTH)
 judged = {"loss_in": DOUBLE, "norm_in": FLOAT, "settings": DOUBLE, "window": DOUBLE, "counts": LONG, "places": LONG}
 judged |= {"strikes_at": LONG, "quiet_at": LONG, "judged_out": DOUBLE, "refused_out": FLOAT, "divisor_out": FLOAT}

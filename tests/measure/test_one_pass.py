@@ -9,7 +9,7 @@ from torch import nn
 
 from stayfinite.measure.gradients import measure_gradients
 from stayfinite.measure.movement import Movement, spacing
-from stayfinite.measure.one_pass import EXPONENTS, OnePass, Tuning, is_dense
+from stayfinite.measure.one_pass import OnePass, Tuning, is_dense
 from stayfinite.measure.roster import take_roster
 from stayfinite.measure.sample import FIELDS, Sampler
 from stayfinite.measure.tables import cut
@@ -124,18 +124,6 @@ def test_a_reader_follows_when_other_tensors_have_gradients():
         tensors = [numbers(size, size) for size in sizes]
         wanted = [expected(tensor)[0] for tensor in tensors]
         assert reader.read(tensors).norms.tolist() == pytest.approx(wanted, rel=1e-6)
-
-
-def test_exponents_are_counted_as_math_frexp_sees_them():
-    values = [0.0, 1.0, -1.5, 2.0, 3.0e-20, 6e4, 1e-41, math.inf, math.nan]
-    tensors = [torch.tensor(values), numbers(300, dtype=torch.bfloat16), torch.zeros(0), torch.tensor(values)[1:]]
-    facts = OnePass(CPU, SMALL).read(tensors, exponents=True)
-    for tensor, found in zip(tensors, facts.exponents, strict=True):
-        wanted = [0] * EXPONENTS
-        for value in tensor.float().tolist():
-            finite = math.isfinite(value)
-            wanted[max(math.frexp(value)[1] + 126, 0) if finite and value else 0 if finite else 255] += 1
-        assert found.tolist() == wanted
 
 
 def test_many_small_tensors_take_one_table():

@@ -61,7 +61,7 @@ def test_rolling_back_gives_the_known_good_state_and_the_same_future() -> None:
 
 
 def test_a_refused_step_starts_the_proof_anew_and_many_drop_the_candidate() -> None:
-    _training, ring = make(drop_refusals=2)
+    _training, ring = make()
     ring.take(0)
     ring.accepted(1)
     ring.accepted(2)
@@ -75,6 +75,8 @@ def test_a_refused_step_starts_the_proof_anew_and_many_drop_the_candidate() -> N
     ring.refused(7)
     ring.accepted(8)
     ring.refused(9)
+    assert ring.candidate is not None
+    ring.refused(10)
     assert ring.candidate is None
     assert ring.known_good().step == 0
 
@@ -140,5 +142,5 @@ def test_taking_now_replaces_the_candidate_and_spares_the_known_good() -> None:
 
 
 def test_settings_out_of_range_are_refused() -> None:
-    with pytest.raises(PolicyError, match="keep=1"):
-        SnapshotRing(Training().parts, keep=1)
+    with pytest.raises(PolicyError, match="prove_steps=0"):
+        SnapshotRing(Training().parts, prove_steps=0)

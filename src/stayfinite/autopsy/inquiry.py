@@ -220,8 +220,5 @@ def _largest_output(model: nn.Module, path: str) -> Iterator[list[float]]:
     except AttributeError:
         yield seen
         return
-    hook = module.register_forward_hook(watch)
-    try:
+    with module.register_forward_hook(watch):
         yield seen
-    finally:
-        hook.remove()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from stayfinite.autopsy.autopsy import Autopsy, perform
+from stayfinite.autopsy.steps.changes import weights_from
 from stayfinite.autopsy.steps.step import Step, untouched
 from stayfinite.autopsy.tracing.origin import Origin
 from stayfinite.autopsy.worlds.worlds import Materials
@@ -89,19 +90,9 @@ def _same_versions(model: nn.Module) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _earlier(model: nn.Module, buffers: dict[int, Tensor]) -> Iterator[None]:
-    """Restore buffers to before the step's forward pass within this context."""
-    now = [(b, b.detach().clone()) for b in model.buffers() if id(b) in buffers and buffers[id(b)].shape == b.shape]
-    with torch.no_grad():
-        for buffer, _ in now:
-            buffer.copy_(buffers[id(buffer)])
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for buffer, value in now:
-                buffer.copy_(value)
+def _earlier(model: nn.Module, buffers: dict[int, Tensor]) -> AbstractContextManager[None]:
+    """Buffers as before the step's forward pass."""
+    return weights_from(model, {name: buffers[id(b)] for name, b in model.named_buffers() if id(b) in buffers})
 
 
 def _by_name(model: nn.Module, weights: dict[int, Any]) -> dict[str, Any] | None:

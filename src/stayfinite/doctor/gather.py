@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import Tensor, nn
@@ -46,7 +46,8 @@ def whole_model(program: Program, backward: Backward) -> nn.Module:
             for key, each in _modules_in(name, value):
                 if each is not None and not any(each is known for known in modules.values()):
                     modules.setdefault(key, each)
-    modules = {name: module for name, module in modules.items() if not _inside_another(module, modules)}
+    whole = modules.values()
+    modules = {name: module for name, module in modules.items() if not inside_another(module, whole)}
     inside = {id(p) for module in modules.values() for p in module.parameters()}
     loose: dict[str, Tensor] = {}
     for seen_optimizer in program.optimizers.values():
@@ -90,5 +91,6 @@ def _modules_in(name: str, value: Any) -> list[tuple[str, nn.Module]]:
     return []
 
 
-def _inside_another(module: nn.Module, modules: dict[str, nn.Module]) -> bool:
-    return any(other is not module and any(part is module for part in other.modules()) for other in modules.values())
+def inside_another(module: nn.Module, modules: Iterable[nn.Module]) -> bool:
+    """Whether a module is part of another one of these."""
+    return any(other is not module and any(part is module for part in other.modules()) for other in modules)

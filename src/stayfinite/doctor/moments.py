@@ -11,21 +11,7 @@ import torch
 from torch import Tensor
 
 from stayfinite.doctor.stand_ins import StandIns
-
-MOST_NODES = 100_000
-
-
-def nodes_from(last: Any) -> set[Any]:
-    """All nodes reachable backwards from this one."""
-    met: set[Any] = set()
-    waiting = [last]
-    while waiting and len(met) < MOST_NODES:
-        node = waiting.pop()
-        if node is None or node in met:
-            continue
-        met.add(node)
-        waiting += [following for following, _ in node.next_functions]
-    return met
+from stayfinite.inspection.bench.graph_walk import nodes_from
 
 
 def share_nodes(one: Any, other: Any) -> bool:

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -92,9 +92,7 @@ def leave_word(findings: list[dict[str, Any]]) -> None:
     written.replace(folder / f"{rank()}.json")
 
 
-def words_of_others(
-    seconds: float = SECONDS, sleep: Callable[[float], None] = time.sleep
-) -> dict[int, list[dict[str, Any]]]:
+def words_of_others(seconds: float) -> dict[int, list[dict[str, Any]]]:
     """Findings of the other local ranks, by rank; ranks that do not answer in time are omitted."""
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     missing = set(range(1, local))
@@ -110,7 +108,7 @@ def words_of_others(
         if missing and time.monotonic() > deadline:
             break
         if missing:
-            sleep(0.05)
+            time.sleep(0.05)
     shutil.rmtree(_folder(), ignore_errors=True)
     return found
 

@@ -243,7 +243,6 @@ class Program:
     hand: OptimizerSeen | None = None
     """Steps taken without an optimizer."""
     clips: int = 0
-    clip_place: Place = ("", 0)
     scales: Course = field(default_factory=Course)
     """Scale of a GradScaler."""
     scaled: int = 0

@@ -10,7 +10,7 @@ import io
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stayfinite.autopsy.steps.changes import replaced
 from stayfinite.autopsy.steps.step import untouched
 from stayfinite.doctor.frames import is_users
 from stayfinite.doctor.moments import Backward, Held, share_nodes
@@ -51,7 +52,7 @@ class _Returned(BaseException):
     """The function returned before backward."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Playing:
     """State of the running replay, read by the hooks."""
 
@@ -93,8 +94,7 @@ class Replay:
 @contextmanager
 def replaying(place: tuple[str, int], drawn: Mapping[int, Any]) -> Iterator[None]:
     """Stop at backward, suppress output and freeze iterators within this context."""
-    before, printed, complained, following = playing.place, sys.stdout, sys.stderr, builtins.next
-    nothing = io.StringIO()
+    following, out = builtins.next, io.StringIO()
 
     def again(iterator: Any, *default: Any) -> Any:
         if playing.drawn is not None and id(iterator) in playing.drawn:
@@ -103,16 +103,9 @@ def replaying(place: tuple[str, int], drawn: Mapping[int, Any]) -> Iterator[None
             raise CannotReplay("a generator would advance")
         return following(iterator, *default)
 
-    playing.place, playing.drawn = place, drawn
-    sys.stdout, sys.stderr = nothing, nothing
-    builtins.next = again
-    try:
+    playing.drawn = drawn
+    with redirect_stdout(out), redirect_stderr(out), replaced(builtins, next=again), replaced(playing, place=place):
         yield
-    finally:
-        builtins.next = following
-        sys.stdout, sys.stderr = printed, complained
-        playing.place = before
-        nothing.close()
 
 
 def find_replay(
@@ -288,9 +281,8 @@ def _run_until_model(
     before it, and the loss.
     """
     met: list[bool] = []
-    handle = torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: met.append(True))
     found: tuple[int, dict[str, Any], dict[str, Any]] | None = None
-    try:
+    with torch.nn.modules.module.register_module_forward_pre_hook(lambda *_: met.append(True)):
         for index, code in enumerate(codes):
             before, state = (_fresh(space), capture_rng()) if found is None else ({}, {})
             try:
@@ -300,8 +292,6 @@ def _run_until_model(
                 return at, names, generators, reached.loss
             if found is None and (met or _learns(space, before)):
                 found = index, before, state
-    finally:
-        handle.remove()
     return 0, {}, {}, None
 
 
@@ -342,10 +332,15 @@ def _run(codes: list[CodeType], names: dict[str, Any]) -> Tensor:
     raise RuntimeError("the statements do not reproduce the loss")
 
 
+def is_data(value: Any) -> bool:
+    """Whether a value is a tensor of data, that is, without gradients."""
+    return isinstance(value, Tensor) and value.dim() > 0 and not value.requires_grad and value.grad_fn is None
+
+
 def _is_data(value: Any, model: nn.Module, depth: int = 0) -> bool:
-    """Whether a value contains data tensors, that is, without gradients."""
+    """Whether a value contains data."""
     if isinstance(value, Tensor):
-        return value.dim() > 0 and not value.requires_grad and value.grad_fn is None
+        return is_data(value)
     if depth > 2 or isinstance(value, nn.Module | str | bytes):
         return False
     if type(value) in (list, tuple) and 0 < len(value) <= 64:

@@ -47,9 +47,9 @@ class Project:
         return self.file.parent if self.file is not None else Path()
 
 
-def find_project(start: Path | None = None) -> Project:
+def find_project() -> Project:
     """Read the project file of this folder or the nearest one above. Raises UsageError if invalid."""
-    here = (Path.cwd() if start is None else start).absolute()
+    here = Path.cwd()
     for folder in (here, *here.parents):
         for name in NAMES:
             if (folder / name).is_file():

@@ -22,8 +22,6 @@ WORD: Any = tl.constexpr(16)
 MAGNITUDE: Any = tl.constexpr(0x7FFFFFFF)
 """All bits of a float32 except the sign. As integers, infinity and NaN are the largest magnitudes."""
 INFINITE: Any = tl.constexpr(0x7F800000)
-EXPONENTS: Any = tl.constexpr(256)
-FRACTION_BITS: Any = tl.constexpr(23)
 
 
 @triton.jit
@@ -33,21 +31,12 @@ def _look(x, valid, squares, peaks, zeros):
     return squares + x * x, tl.maximum(peaks, bits), zeros + (bits == 0).to(tl.int32) * valid
 
 
-@triton.jit
-def _exponents_of(x, missing, bins):
-    """Count exponents; ``missing`` elements are padding zeros."""
-    exponent = (x.to(tl.int32, bitcast=True) & MAGNITUDE) >> FRACTION_BITS
-    found = tl.histogram(exponent, EXPONENTS)
-    return bins + found - tl.where(tl.arange(0, EXPONENTS) == 0, missing, 0)
-
-
 @triton.jit(do_not_specialize=["first"])
 def look_at_chunks(
-    addresses, sizes, owners, places, first, squares_out, peaks_out, zeros_out, bad_out, bins_out,
+    addresses, sizes, owners, places, first, squares_out, peaks_out, zeros_out, bad_out,
     ELEMENT: tl.constexpr, BYTES: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr, UNROLL: tl.constexpr,
-    EXPONENT_BINS: tl.constexpr,
 ):  # fmt: skip
-    """Process one chunk of one tensor: sum of squares, largest magnitude, zeros, non-finite values, exponents.
+    """Process one chunk of one tensor: sum of squares, largest magnitude, zeros, non-finite values.
 
     A tensor that is not 16-byte aligned is read from the aligned address before it, with the elements ahead of it
     masked out, so all but the first and last few elements are loaded in whole words.
@@ -70,29 +59,22 @@ def look_at_chunks(
     peaks = tl.zeros([BLOCK], dtype=tl.int32)
     zeros = tl.zeros([BLOCK], dtype=tl.int32)
     bad = tl.zeros([BLOCK], dtype=tl.int32)
-    bins = tl.zeros([EXPONENTS], dtype=tl.int32)
 
     begin = tl.where(low > 0, BLOCK, 0)
     if low > 0:
         valid = (lanes >= low) & (lanes < high)
         x = tl.load(base + lanes, mask=valid, other=0.0).to(tl.float32)
         squares, peaks, zeros = _look(x, valid.to(tl.int32), squares, peaks, zeros)
-        if EXPONENT_BINS:
-            bins = _exponents_of(x, BLOCK - tl.sum(valid.to(tl.int32)), bins)
     strips = tl.maximum(high - begin, 0) // (BLOCK * UNROLL)
     for strip in range(strips):
         here = tl.multiple_of(begin + strip * (BLOCK * UNROLL), BLOCK)
         for turn in tl.static_range(UNROLL):
             x = tl.load(base + here + turn * BLOCK + lanes).to(tl.float32)
             squares, peaks, zeros = _look(x, 1, squares, peaks, zeros)
-            if EXPONENT_BINS:
-                bins = _exponents_of(x, 0, bins)
     for here in range(begin + strips * (BLOCK * UNROLL), high, BLOCK):
         valid = here + lanes < high
         x = tl.load(base + here + lanes, mask=valid, other=0.0).to(tl.float32)
         squares, peaks, zeros = _look(x, valid.to(tl.int32), squares, peaks, zeros)
-        if EXPONENT_BINS:
-            bins = _exponents_of(x, BLOCK - tl.sum(valid.to(tl.int32)), bins)
 
     peak = tl.max(peaks)
     if peak >= INFINITE:
@@ -105,14 +87,12 @@ def look_at_chunks(
     tl.store(peaks_out + chunk, peak)
     tl.store(zeros_out + chunk, tl.sum(zeros))
     tl.store(bad_out + chunk, tl.sum(bad))
-    if EXPONENT_BINS:
-        tl.store(bins_out + chunk * EXPONENTS + tl.arange(0, EXPONENTS), bins)
 
 
 @triton.jit
 def fold_chunks(
-    starts, sizes, squares_in, peaks_in, zeros_in, bad_in, bins_in, squares_out, norms_out, zeros_out, table_out,
-    bins_out, WIDTH: tl.constexpr, COLUMNS: tl.constexpr, EXPONENT_BINS: tl.constexpr,
+    starts, sizes, squares_in, peaks_in, zeros_in, bad_in, squares_out, norms_out, zeros_out, table_out,
+    WIDTH: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """Reduce the chunks of one tensor in a fixed order; ``table_out`` is [tensors, COLUMNS]."""
     tensor = tl.program_id(0)
@@ -142,12 +122,6 @@ def fold_chunks(
     # An empty tensor counts as all zeros.
     tl.store(row + 2, tl.where(size == 0, 1.0, zero.to(tl.float64) / tl.maximum(size, 1).to(tl.float64)))
     tl.store(row + 3, tl.sum(bad).to(tl.float64))
-    if EXPONENT_BINS:
-        each = tl.arange(0, EXPONENTS)
-        bins = tl.zeros([EXPONENTS], dtype=tl.int64)
-        for chunk in range(begin, end):
-            bins += tl.load(bins_in + chunk * EXPONENTS + each).to(tl.int64)
-        tl.store(bins_out + tensor * EXPONENTS + each, bins)
 
 
 @triton.jit(do_not_specialize=["tensors"])

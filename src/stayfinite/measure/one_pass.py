@@ -16,11 +16,6 @@ from stayfinite.measure.tables import Addresses, Chunks, cut
 READABLE = frozenset({torch.float32, torch.bfloat16, torch.float16})
 """Dtypes that the kernels support."""
 
-EXPONENTS = 256
-"""Histogram bins, one per float32 exponent: bin 0 has zeros and subnormals, 255 non-finite values, and bin b magnitudes
-from 2 ** (b - 127) to the next power of two.
-"""
-
 COLUMNS = 5
 """Columns of the table; see ``sample.FIELDS``."""
 
@@ -58,8 +53,6 @@ class Facts:
     """Norm, largest magnitude (NaN if there is one), share of zeros (1 if empty), non-finite elements, and a free
     column for the update ratio: float64, [tensors, COLUMNS].
     """
-    exponents: Tensor | None
-    """Elements by exponent, int64, [tensors, EXPONENTS]; None if not requested."""
 
 
 class OnePass:
@@ -79,7 +72,7 @@ class OnePass:
         self._partial: tuple[Tensor, Tensor, Tensor, Tensor]
         self._squares: Tensor
 
-    def read(self, tensors: Sequence[Tensor], *, exponents: bool = False) -> Facts | None:
+    def read(self, tensors: Sequence[Tensor]) -> Facts | None:
         """Read one or more tensors, of any memory format.
 
         Returns:
@@ -97,27 +90,22 @@ class OnePass:
         total = torch.empty((), dtype=torch.float32, device=device)
         zeros = torch.empty(count, dtype=torch.int64, device=device)
         table = torch.empty(count, COLUMNS, dtype=torch.float64, device=device)
-        # Placeholders for unrequested tables; not accessed.
-        bins, together = self._partial[1], zeros
-        if exponents:
-            bins = torch.empty(chunks.count * EXPONENTS, dtype=torch.int32, device=device)
-            together = torch.empty(count, EXPONENTS, dtype=torch.int64, device=device)
         addresses = self._addresses.table(list(map(Tensor.data_ptr, tensors)))
         with on_device(device):
             for span in chunks.spans:
                 self._launch(
                     kernels.look_at_chunks, span.count,
-                    addresses, chunks.sizes, chunks.owners, chunks.places, span.first, *self._partial, bins,
+                    addresses, chunks.sizes, chunks.owners, chunks.places, span.first, *self._partial,
                     ELEMENT=kernels.ELEMENTS[span.dtype], BYTES=span.dtype.itemsize, CHUNK=tuning.chunk,
-                    BLOCK=tuning.block, UNROLL=tuning.unroll, EXPONENT_BINS=exponents, warps=tuning.warps,
+                    BLOCK=tuning.block, UNROLL=tuning.unroll, warps=tuning.warps,
                 )  # fmt: skip
             self._launch(
                 kernels.fold_chunks, count,
-                chunks.starts, chunks.sizes, *self._partial, bins, self._squares, norms, zeros, table, together,
-                WIDTH=FOLD_WIDTH, COLUMNS=COLUMNS, EXPONENT_BINS=exponents,
+                chunks.starts, chunks.sizes, *self._partial, self._squares, norms, zeros, table,
+                WIDTH=FOLD_WIDTH, COLUMNS=COLUMNS,
             )  # fmt: skip
             self._launch(kernels.fold_tensors, 1, self._squares, total, count, WIDTH=TOTAL_WIDTH)
-        return Facts(norms, total, zeros, table, together if exponents else None)
+        return Facts(norms, total, zeros, table)
 
     @property
     def plan(self) -> object:

@@ -54,7 +54,7 @@ def check_likeness(parts: TrainingParts, tree: Mapping[str, Any], tensors: Mappi
                 odd.append(f"{name} (saved {_form(saved)}, here {_form(local_part(tensor))})")
     if odd:
         raise StateError(
-            f"the saved state is from another architecture: {len(odd)} tensors differ in shape or dtype: {_some(odd)}",
+            f"the saved state is from another architecture: {len(odd)} tensors differ in shape or dtype: {some(odd)}",
             fix="build the same model as the saved run, or start without the state",
         )
 
@@ -76,9 +76,9 @@ def _check_names(what: str, saved: set[str], live: set[str]) -> None:
         return
     words = []
     if missing:
-        words.append(f"{len(missing)} of this training are not in it: {_some(missing)}")
+        words.append(f"{len(missing)} of this training are not in it: {some(missing)}")
     if unknown:
-        words.append(f"{len(unknown)} in it are not in this training: {_some(unknown)}")
+        words.append(f"{len(unknown)} in it are not in this training: {some(unknown)}")
     raise StateError(
         f"the saved state is from another architecture ({what}): {'; '.join(words)}",
         fix="build the same model as the saved run, or start without the state",
@@ -89,7 +89,8 @@ def _form(tensor: Tensor) -> str:
     return f"{list(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
+    """The first names, and how many follow."""
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 

@@ -21,7 +21,7 @@ from stayfinite.state.parts import TrainingParts
 from stayfinite.state.sharded import needs_parts, read_parts
 from stayfinite.state.shelf import Manifest, read_manifest
 from stayfinite.state.training import TrainingState
-from stayfinite.state.writer import read_back
+from stayfinite.state.writer import check_file
 
 
 class PassedOver(NamedTuple):
@@ -67,16 +67,7 @@ def verify(path: Path) -> Manifest:
     """
     manifest = read_manifest(path)
     for name, expected in manifest.files.items():
-        try:
-            size = (path / name).stat().st_size
-            if size != expected["bytes"]:
-                raise StateError(f"{name} has {size} bytes, expected {expected['bytes']}")
-            if read_back(path / name).sha256 != expected["sha256"]:
-                raise StateError(f"{name} was modified: its hash differs")
-        except FileNotFoundError:
-            raise StateError(f"{name} is missing") from None
-        except OSError as error:
-            raise StateError(f"cannot read {name}: {error.strerror or error}") from error
+        check_file(path / name, expected)
     exempt = {name_in_file(name) for name in _read_tree(path, 0)["exempt"]}
     bad = []
     for name in manifest.files:

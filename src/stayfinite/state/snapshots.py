@@ -17,6 +17,9 @@ from stayfinite.state.landing import HostMemory
 from stayfinite.state.parts import TrainingParts
 from stayfinite.state.training import TrainingState, capture, restore
 
+DROP_REFUSALS = 3
+"""Later refused steps after which an unproved candidate is dropped."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
@@ -44,10 +47,7 @@ class SnapshotRing:
         ...     ring.rollback_to(good)
 
     Arguments:
-        keep: copies of the state in host memory, at least 2.
         prove_steps: later accepted steps that make a snapshot known-good.
-        drop_refusals: later refused steps after which an unproved candidate is dropped.
-        agree: with several ranks, whether all find a snapshot good (a collective), so all promote it at the same step.
         many: whether the caller asks all ranks, between :meth:`sound` and :meth:`conclude`.
     """
 
@@ -55,21 +55,14 @@ class SnapshotRing:
         self,
         parts: TrainingParts,
         *,
-        keep: int = 2,
         prove_steps: int = 20,
-        drop_refusals: int = 3,
-        agree: Callable[[bool], bool] | None = None,
         many: bool = False,
     ) -> None:
-        if keep < 2 or prove_steps < 1 or drop_refusals < 1:
-            raise PolicyError(
-                f"snapshots: keep={keep} (at least 2), prove_steps={prove_steps}, drop_refusals={drop_refusals} "
-                "(at least 1)"
-            )
+        if prove_steps < 1:
+            raise PolicyError(f"snapshots: prove_steps={prove_steps} (at least 1)")
         self._parts = parts
-        self._prove_steps, self._drop_refusals = prove_steps, drop_refusals
-        self._agree, self._many = agree, many
-        self._memories = [HostMemory() for _ in range(keep)]
+        self._prove_steps, self._many = prove_steps, many
+        self._memories = [HostMemory(), HostMemory()]
         self._good: list[Snapshot] = []
         self._candidate: Snapshot | None = None
         self._aside: Snapshot | None = None
@@ -112,8 +105,7 @@ class SnapshotRing:
     def accepted(self, step: int) -> None:
         """Count an accepted step, and judge the candidate if it is due; steps up to its own prove nothing."""
         if self.count(step):
-            good = self.sound()
-            self.conclude(good if self._agree is None else self._agree(good))
+            self.conclude(self.sound())
 
     def count(self, step: int) -> bool:
         """Count an accepted step; return whether the candidate is due for judgment."""
@@ -121,7 +113,7 @@ class SnapshotRing:
         if self._candidate is None or self._proof == before or self._proof.accepted < self._prove_steps:
             return False
         # Several ranks judge at the same step, and wait for the copy.
-        return self._many or self._agree is not None or self._candidate.state.landing.arrived
+        return self._many or self._candidate.state.landing.arrived
 
     def sound(self) -> bool:
         """Whether the candidate is finite; waits for the copy."""
@@ -157,7 +149,7 @@ class SnapshotRing:
 
     def refused(self, step: int) -> None:
         """Restart the candidate's proof after a refused step; drop it after several."""
-        self._proof = refuse(self._proof, step, self._drop_refusals)
+        self._proof = refuse(self._proof, step, DROP_REFUSALS)
         if self._proof == NO_CANDIDATE:
             self._candidate = None
 

@@ -14,9 +14,11 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
+from stayfinite.errors import StateError
 from stayfinite.state.dtypes import STORED
 
 PIECE = 4 << 20
@@ -66,12 +68,27 @@ def read_back(path: Path) -> Written:
     Raises:
         OSError: it cannot be read.
     """
-    digest, size = hashlib.sha256(), 0
     with path.open("rb", buffering=0) as file:
-        while piece := file.read(PIECE):
-            digest.update(piece)
-            size += len(piece)
-    return Written(bytes=size, sha256=digest.hexdigest())
+        digest = hashlib.file_digest(file, "sha256")
+        return Written(bytes=file.tell(), sha256=digest.hexdigest())
+
+
+def check_file(path: Path, expected: Mapping[str, Any]) -> None:
+    """Compare a file with its entry in a manifest.
+
+    Raises:
+        StateError: the message says what differs.
+    """
+    try:
+        size = path.stat().st_size
+        if size != expected["bytes"]:
+            raise StateError(f"{path.name} has {size} bytes, expected {expected['bytes']}")
+        if read_back(path).sha256 != expected["sha256"]:
+            raise StateError(f"{path.name} was modified: its hash differs")
+    except FileNotFoundError:
+        raise StateError(f"{path.name} is missing") from None
+    except OSError as error:
+        raise StateError(f"cannot read {path.name}: {error.strerror or error}") from error
 
 
 def sync_directory(path: Path) -> None:

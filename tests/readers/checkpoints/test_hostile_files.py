@@ -83,8 +83,8 @@ def test_an_archive_that_lies_about_its_sizes_is_refused(tmp_path):
     path = tmp_path / "m.pt"
     torch.save({"w": torch.zeros(100)}, path)
     content = bytearray(path.read_bytes())
-    end = content.rfind(b"PK\x05\x06")
-    content[end + 12 : end + 20] = b"\xfe\xff\xff\x7f\xfe\xff\xff\x7f"
+    end = content.rfind(b"PK\x06\x06")
+    content[end + 40 : end + 56] = b"\xfe\xff\xff\x7f\x00\x00\x00\x00" * 2
     path.write_bytes(content)
     assert "zip directory" in read_file(path).troubles[0].text
 

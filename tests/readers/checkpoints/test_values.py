@@ -80,11 +80,9 @@ def test_complex_numbers_are_bad_if_either_half_is(tmp_path):
     [
         (torch.zeros(5, 5), 0.0),
         (torch.ones(5, dtype=torch.bfloat16), 1.0),
-        (torch.full((3,), 7, dtype=torch.int64), 7.0),
         (torch.tensor([1.0, 1.0, 2.0]), None),
         (torch.tensor([1.0, 2.0, 1.0, 1.0, 1.0]), None),
-        (torch.arange(9), None),
-        (torch.tensor(True), 1.0),
+        (torch.zeros(3, dtype=torch.int64), None),
     ],
 )
 def test_constant_tensors_are_told_from_others(tmp_path, tensor, constant):
@@ -133,10 +131,10 @@ def test_any_tensor_in_any_two_pieces_agrees_with_isfinite(numbers, dtype, cut):
     size = tensor.element_size()
     codes = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
     place = Place(name="w", dtype=codes[dtype], shape=tuple(tensor.shape), offset=0, nbytes=len(numbers) * size)
-    raw, scratch, found = tensor.view(torch.uint8), torch.empty(1024, dtype=torch.uint8), Tally()
+    raw, found = tensor.view(torch.uint8), Tally()
     for begin, end in ((0, cut * size), (cut * size, len(raw))):
         if raw[begin:end].numel():
-            found.add(tally(place, raw[begin:end].clone(), begin, scratch))
+            found.add(tally(place, raw[begin:end].clone(), begin))
     got = values_of(place, found)
     bad = ~tensor.isfinite()
     assert got.bad == int(bad.sum())

@@ -33,7 +33,7 @@ from stayfinite.autopsy.incidents.batch_form import ANOTHER, put_together
 from stayfinite.errors import StateError
 from stayfinite.state import shelf
 from stayfinite.state.tree import decode, encode
-from stayfinite.state.writer import Written, read_back, sync_directory, write_bytes, write_tensors
+from stayfinite.state.writer import Written, check_file, sync_directory, write_bytes, write_tensors
 
 VERSION = 1
 """Version of incident.json."""
@@ -239,15 +239,9 @@ def read_incident(path: str | os.PathLike[str]) -> Incident:
                 fix=("the incident was tampered with: do not use it"),
             )
         try:
-            size = (path / name).stat().st_size
-            if size != expected["bytes"]:
-                raise _damaged(path, f"{name} has {size} bytes, expected {expected['bytes']}")
-            if read_back(path / name).sha256 != expected["sha256"]:
-                raise _damaged(path, f"{name} was modified: its hash differs")
-        except FileNotFoundError:
-            raise _damaged(path, f"{name} is missing") from None
-        except OSError as error:
-            raise _damaged(path, f"cannot read {name}: {error.strerror or error}") from error
+            check_file(path / name, expected)
+        except StateError as error:
+            raise _damaged(path, error.message) from error
         except (KeyError, TypeError) as error:
             raise _damaged(path, f"{INCIDENT} does not describe {name}") from error
     return Incident(path=path, record=record)

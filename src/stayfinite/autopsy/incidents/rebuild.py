@@ -22,11 +22,11 @@ from stayfinite.autopsy.steps.surroundings import form_of, is_compiled
 from stayfinite.autopsy.worlds.worlds import Materials
 from stayfinite.errors import StateError, StayfiniteError, UsageError
 from stayfinite.measure.device import named_device
+from stayfinite.state.likeness import some
 from stayfinite.state.moments import Writes, plan_optimizer
 from stayfinite.state.parts import buffers_of, plain_name, unwrapped
 from stayfinite.state.reading import load
 
-SHOWN = 5
 OTHER_FORM = "build() must return the trained model: same configuration, dtype and adapters"
 
 
@@ -114,11 +114,11 @@ def load_weights(
     ]
     words = []
     if missing:
-        words.append(f"{len(missing)} tensors of the built model are not in it: {_some(missing)}")
+        words.append(f"{len(missing)} tensors of the built model are not in it: {some(missing)}")
     if unknown:
-        words.append(f"{len(unknown)} of its tensors are not in the built model: {_some(unknown)}")
+        words.append(f"{len(unknown)} of its tensors are not in the built model: {some(unknown)}")
     if odd:
-        words.append(f"{len(odd)} differ in shape or dtype: {_some(odd)}")
+        words.append(f"{len(odd)} differ in shape or dtype: {some(odd)}")
     if words:
         raise StateError(f"the weights of {source} do not fit the built model: {'; '.join(words)}", fix=OTHER_FORM)
     for name, tensor in live.items():
@@ -179,10 +179,6 @@ def _optimizer(incident: Incident, model: nn.Module, notes: list[str]) -> Optimi
         notes.append(f"the optimizer state cannot be loaded: {type(error).__name__}: {error}")
         return None
     return optimizer
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def replay(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from stayfinite.autopsy.steps.batch_parts import batch_items, with_changed
+from stayfinite.autopsy.steps.batch_parts import with_changed
 
 
 def of_this_step() -> Callable[[], bool]:
@@ -238,12 +238,11 @@ class CastsAs(FunctionChange):
         return func(*args, **kwargs)
 
 
-def finite_inputs(batch: Any, only: Callable[[str], bool] | None = None) -> Any:
-    """The batch with NaN and infinity replaced by 0; ``only`` selects items by name."""
-    chosen = {id(item) for name, item in batch_items(batch).items() if only is None or only(name)}
+def finite_inputs(batch: Any) -> Any:
+    """The batch with NaN and infinity replaced by 0."""
 
     def mend(leaf: Any) -> Any:
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and id(leaf) in chosen:
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
             return torch.where(leaf.isfinite(), leaf, torch.zeros((), dtype=leaf.dtype, device=leaf.device))
         return leaf
 

@@ -37,12 +37,9 @@ Places = tuple[Place | None, Place | None]
 NOWHERE: Places = (None, None)
 
 
-def places(*, backward: bool = False) -> Places:
-    """Source lines of the caller's caller.
-
-    In backward only lines called by autograd count: a hook, or a custom function's backward.
-    """
-    return Lines().above(sys._getframe(2), backward=backward)
+def places() -> Places:
+    """Source lines of the caller's caller."""
+    return Lines().above(sys._getframe(2))
 
 
 class Lines:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from stayfinite.autopsy.steps.changes import FunctionChange, other_forwards
+from stayfinite.autopsy.steps.changes import FunctionChange, other_forwards, replaced
 
 EIGHT_BITS = frozenset(
     dtype
@@ -56,14 +56,11 @@ def rowwise(model: nn.Module, paths: Sequence[str]) -> Iterator[None]:
     library: Any = import_module("torchao.float8")
     recipe = library.Float8LinearConfig.from_recipe_name("rowwise")
     layers: list[Any] = [model.get_submodule(path) for path in paths]
-    kept = [layer.config for layer in layers]
-    try:
+    with ExitStack() as changed:
         for layer in layers:
-            layer.config = dataclasses.replace(recipe, emulate=layer.config.emulate)
+            config = dataclasses.replace(recipe, emulate=layer.config.emulate)
+            changed.enter_context(replaced(layer, config=config))
         yield
-    finally:
-        for layer, config in zip(layers, kept, strict=True):
-            layer.config = config
 
 
 def is_tensorwise(model: nn.Module, path: str) -> bool:

@@ -26,12 +26,13 @@ from stayfinite.autopsy.tracing.tracer import Tracer
 from stayfinite.autopsy.worlds.worlds import Materials
 from stayfinite.doctor.explaining import origin_place, sentence
 from stayfinite.doctor.frames import user_frames
-from stayfinite.doctor.gather import Together
+from stayfinite.doctor.gather import Together, inside_another
 from stayfinite.doctor.moments import Backward, meet_backward, moment
+from stayfinite.doctor.replay import is_data
 from stayfinite.doctor.second_run.starting import Answer, Plan
 from stayfinite.doctor.slicing import quoted
 from stayfinite.doctor.stand_ins import StandIns
-from stayfinite.doctor.watching.looking import leaves_of
+from stayfinite.inspection.bench.graph_walk import leaves_of
 from stayfinite.state.rng import restore_rng
 
 MOST_ROWS = 8
@@ -82,7 +83,8 @@ class TracedStep:
             loss=loss, finite=False, origins=origins, dtypes=frozenset(event.dtype for event in events),
             tracer=self.tracer,
         )  # fmt: skip
-        model = Together({f"{type(m).__name__}{n}": m for n, m in enumerate(self.models) if not self._is_part(m)}, {})
+        whole = [m for m in self.models if not inside_another(m, self.models)]
+        model = Together({f"{type(m).__name__}{n}": m for n, m in enumerate(whole)}, {})
         step = Step(model=model, forward=_never, batch=batch, rng={})
         trigger = "gradient-not-finite" if math.isfinite(loss) else "loss-not-finite"
         evidence = Evidence(Readings(step, trace), {}, {}, [], Materials(trigger=trigger))
@@ -106,14 +108,11 @@ class TracedStep:
             "confidence": 0.7 if undecided else conclusion.confidence,
         }
 
-    def _is_part(self, module: nn.Module) -> bool:
-        return any(other is not module and any(part is module for part in other.modules()) for other in self.models)
-
     def _batch(self) -> dict[str, Any]:
         """Data by the program's variable names, else the loader's last batch."""
         found: dict[str, Any] = {}
         for held in reversed(self.backward.at.frames):
-            found |= {name: value for name, value in held.names.items() if _is_data(value)}
+            found |= {name: value for name, value in held.names.items() if is_data(value)}
         if not found and isinstance(self.loaded, list | tuple):
             found = {str(n): each for n, each in enumerate(self.loaded) if isinstance(each, Tensor)}
         return found
@@ -132,10 +131,6 @@ class TracedStep:
                 tracer.leaves[leaf] = f"batch.{name}"
                 tracer.events[number].inputs += (leaf,)
                 tracer.events[number].before += (Health.FINITE,)
-
-
-def _is_data(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dim() > 0 and not value.requires_grad and value.grad_fn is None
 
 
 def _never(_: Any) -> Tensor:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from stayfinite.doctor.frames import place_here
-from stayfinite.doctor.moments import nodes_from
 from stayfinite.doctor.record import LossSeen, ModelSeen, OptimizerSeen, Place, Program, fingerprint, tensors_in
+from stayfinite.inspection.bench.graph_walk import leaves_of
 
 MOST_STATS = 24
 MOST_PRINTS = 400
@@ -161,12 +161,6 @@ def note_hand_step(program: Program, loss: Tensor, place: Place) -> None:
     hand.step_place = place
 
 
-def leaves_of(loss: Tensor) -> list[Tensor]:
-    """Leaf tensors of a loss."""
-    variables = [getattr(node, "variable", None) for node in nodes_from(loss.grad_fn)]
-    return list({id(each): each for each in variables if each is not None}.values())
-
-
 def refuse(optimizer: Any) -> None:
     """Clear an optimizer's gradients so that its step does nothing."""
     for group in optimizer.param_groups:
@@ -282,20 +276,3 @@ def depends_on_mode(module: nn.Module) -> bool:
         elif isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0:
             return True
     return False
-
-
-def crossed(first: Tensor, second: Tensor) -> bool:
-    """Whether a column meets a row of the same length, which broadcasts to a square."""
-    column, row = (first, second) if first.dim() >= second.dim() else (second, first)
-    return column.dim() == 2 and row.dim() == 1 and column.shape[1] == 1 and column.shape[0] == row.shape[0] > 1
-
-
-def grows(first: Tensor, second: Tensor) -> bool:
-    """Whether tensors of different rank broadcast to more elements than either has."""
-    if first.dim() == second.dim() or not first.dim() or not second.dim():
-        return False
-    try:
-        size = torch.broadcast_shapes(first.shape, second.shape).numel()
-    except RuntimeError:
-        return False
-    return bool(size > max(first.numel(), second.numel()))

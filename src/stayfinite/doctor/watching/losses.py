@@ -15,13 +15,9 @@ from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.doctor.watching import looking
 from stayfinite.doctor.watching.notes import Notes, Watching, safely
 from stayfinite.inspection.bench.graph_walk import made_by
-from stayfinite.inspection.bench.watch import _LOSSES, LossCall
+from stayfinite.inspection.bench.watch import LOSSES, LossCall, crossed, grows
 from stayfinite.inspection.probes.loss_readings import gets_probabilities, gets_scores, normalised_over_rows, start_of
 
-LOSSES = (
-    "cross_entropy", "nll_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div", "mse_loss",
-    "l1_loss", "smooth_l1_loss", "huber_loss",
-)  # fmt: skip
 COMPARISONS = ("__eq__", "eq", "__sub__", "sub")
 MOST_LABELS = 64
 MOST_PAIRS = 32
@@ -54,7 +50,7 @@ class LossWatcher(Watching):
 
     @safely
     def _note_loss(self, name: str, args: Any, kwargs: Any, value: Any, graph: bool) -> None:
-        given = dict(zip(_LOSSES[name], args, strict=False)) | kwargs
+        given = dict(zip(LOSSES[name], args, strict=False)) | kwargs
         scores, target = given.get("input"), given.get("target")
         if not isinstance(scores, Tensor) or not isinstance(target, Tensor):
             return
@@ -88,7 +84,7 @@ class LossWatcher(Watching):
         seen.over_rows += normalised_over_rows(call)
         if seen.start is None and (begin := start_of(call)) is not None:
             seen.start, seen.expected = begin[0], begin[1]
-        if looking.crossed(scores, target) or looking.grows(scores, target):
+        if crossed(scores, target) or grows(scores, target):
             seen.broadcast = list(scores.shape), list(target.shape)
 
     def _beside(self, name: str, original: Any) -> Any:
@@ -109,7 +105,7 @@ class LossWatcher(Watching):
 
     @safely
     def _note_pair(self, name: str, first: Tensor, second: Tensor) -> None:
-        if looking.crossed(first, second):
+        if crossed(first, second):
             place = place_here()
             if place[0] and len(self.program.crossed) < MOST_PAIRS:
                 kind = "difference" if "sub" in name else "comparison"

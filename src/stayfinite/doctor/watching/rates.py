@@ -63,7 +63,6 @@ class RateWatcher(Watching):
     @safely
     def _note_clip(self, *_: Any) -> None:
         self.program.clips += 1
-        self.program.clip_place = place_here()
 
     @safely
     def _note_scaled(self, loss: Any, scaler: Any, *_: Any) -> None:

@@ -103,7 +103,7 @@ def _run(model: nn.Module, step: Step, scale: float) -> FirstPass:
             errors["forward"] = error
         if isinstance(loss, Tensor):
             attached = loss.requires_grad
-            leaves = leaves_of(loss)
+            leaves = frozenset(map(id, leaves_of(loss)))
             try:
                 if attached and loss.numel() == 1:
                     (loss * scale if scale != 1.0 else loss).backward()
@@ -142,16 +142,10 @@ class StillPass:
     seen: Seen
 
 
-def still_pass(
-    step: Step,
-    batch: Any,
-    change_ids: Callable[[int, Tensor], Tensor] | None = None,
-    *,
-    training: bool = False,
-) -> StillPass:
+def still_pass(step: Step, batch: Any, change_ids: Callable[[int, Tensor], Tensor] | None = None) -> StillPass:
     """Run ``batch`` with the step's model, forward and random numbers, and restore everything.
 
-    ``change_ids`` changes the ids passed to embeddings; ``training`` uses training mode instead.
+    ``change_ids`` changes the ids passed to embeddings.
     """
     outputs: dict[str, Tensor] = {}
 
@@ -165,12 +159,7 @@ def still_pass(
     with untouched(step.model), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         restore_rng(dict(step.rng))
-        if not training:
-            step.model.eval()
-        handle = step.model.register_forward_hook(keep)
-        try:
-            with torch.no_grad(), eager(), watch:
-                loss = step.forward(step.changed(batch=batch).fresh_batch())
-        finally:
-            handle.remove()
+        step.model.eval()
+        with torch.no_grad(), eager(), watch, step.model.register_forward_hook(keep):
+            loss = step.forward(step.changed(batch=batch).fresh_batch())
     return StillPass(loss=loss.detach() if isinstance(loss, Tensor) else loss, outputs=outputs, seen=watch.seen)

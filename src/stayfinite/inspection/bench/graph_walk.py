@@ -10,21 +10,26 @@ THROUGH = ("View", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T
 """Operators that change no value."""
 
 
-def leaves_of(loss: Tensor) -> frozenset[int]:
-    """The ``id`` of every leaf tensor of a loss."""
-    found: set[int] = set()
+MOST_NODES = 100_000
+
+
+def nodes_from(last: Any) -> set[Any]:
+    """All nodes reachable backwards from this one."""
     met: set[Any] = set()
-    waiting: list[Any] = [loss.grad_fn]
-    while waiting:
+    waiting = [last]
+    while waiting and len(met) < MOST_NODES:
         node = waiting.pop()
         if node is None or node in met:
             continue
         met.add(node)
-        variable = getattr(node, "variable", None)
-        if variable is not None:
-            found.add(id(variable))
         waiting += [following for following, _ in node.next_functions]
-    return frozenset(found)
+    return met
+
+
+def leaves_of(loss: Tensor) -> list[Tensor]:
+    """Leaf tensors of a loss."""
+    variables = [getattr(node, "variable", None) for node in nodes_from(loss.grad_fn)]
+    return list({id(each): each for each in variables if each is not None}.values())
 
 
 def made_by(tensor: Tensor) -> str:

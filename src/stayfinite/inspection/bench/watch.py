@@ -103,7 +103,7 @@ class Watch(FunctionChange):
         used = self._note_use(args, kwargs)
         if func is F.embedding:
             args, kwargs = self._embedding(args, kwargs)
-        elif name in _LOSSES and func is getattr(F, name, None):
+        elif name in LOSSES and func is getattr(F, name, None):
             return self._loss(name, func, args, kwargs)
         elif name in CUTS and args:
             self._note_cut(name, args[0])
@@ -156,7 +156,7 @@ class Watch(FunctionChange):
         return args, kwargs
 
     def _loss(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = dict(zip(_LOSSES[name], args, strict=False)) | kwargs
+        given = dict(zip(LOSSES[name], args, strict=False)) | kwargs
         input, target = given.get("input", given.get("log_probs")), given.get("target", given.get("targets"))
         if not isinstance(input, Tensor) or not isinstance(target, Tensor):
             return func(*args, **kwargs)
@@ -191,10 +191,8 @@ class Watch(FunctionChange):
         first, second = args[0], args[1]
         if first.shape == second.shape or not first.numel() or not second.numel():
             return
-        column, row = sorted((first, second), key=lambda each: -each.dim())
-        crossed = column.dim() == 2 and row.dim() == 1 and column.shape[1] == 1 and column.shape[0] == row.shape[0] > 1
         learns = first.requires_grad != second.requires_grad
-        if (crossed and learns) or ("loss" in name and _grows(first, second)):
+        if (learns and crossed(first, second)) or ("loss" in name and grows(first, second)):
             self.seen.unequal.append((list(first.shape), list(second.shape), self._here()))
 
     def _note_dead(self, result: Tensor) -> None:
@@ -210,7 +208,7 @@ class Watch(FunctionChange):
         inner = isinstance(tensor, Tensor) and tensor.requires_grad and not tensor.is_leaf
         if inner and len(self.seen.cuts) < MOST_CUTS:
             self.seen.cuts.append(f"{kind} at {self._here()}")
-            behind = (self._names[leaf] for leaf in leaves_of(tensor) if leaf in self._names)
+            behind = (self._names[id(leaf)] for leaf in leaves_of(tensor) if id(leaf) in self._names)
             self.seen.cut_off.update(dict.fromkeys(behind, self.seen.cuts[-1]))
 
     def _here(self) -> str:
@@ -234,18 +232,26 @@ def out_of_range(name: str, input: Tensor, target: Tensor, settings: dict[str, A
     return [float(value) if target.is_floating_point() else int(value) for value in bad.unique()[:8].tolist()]
 
 
-def _grows(first: Tensor, second: Tensor) -> bool:
-    """Whether broadcasting two shapes gives more elements than either has."""
+def crossed(first: Tensor, second: Tensor) -> bool:
+    """Whether a column meets a row of the same length, which broadcasts to a square."""
+    column, row = sorted((first, second), key=lambda each: -each.dim())
+    return column.dim() == 2 and row.dim() == 1 and column.shape[1] == 1 and column.shape[0] == row.shape[0] > 1
+
+
+def grows(first: Tensor, second: Tensor) -> bool:
+    """Whether tensors of different rank broadcast to more elements than either has."""
+    # (32, 64, 1) with (32, 1, 64) compares all pairs on purpose.
+    if first.dim() == second.dim():
+        return False
     try:
         size = torch.broadcast_shapes(first.shape, second.shape).numel()
     except RuntimeError:
         return False
-    # (32, 64, 1) with (32, 1, 64) compares all pairs on purpose.
-    return size > max(first.numel(), second.numel()) and first.dim() != second.dim()
+    return bool(size > max(first.numel(), second.numel()))
 
 
 _CLASSES = ("input", "target", "weight", "size_average", "ignore_index", "reduce", "reduction", "label_smoothing")
-_LOSSES: dict[str, tuple[str, ...]] = {
+LOSSES: dict[str, tuple[str, ...]] = {
     "cross_entropy": _CLASSES,
     "nll_loss": _CLASSES,
     "binary_cross_entropy": ("input", "target", "weight", "size_average", "reduce", "reduction"),

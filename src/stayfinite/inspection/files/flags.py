@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -12,17 +11,13 @@ from pathlib import PurePath
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import plain_name
 from stayfinite.inspection.files import known_names as known
-from stayfinite.inspection.files.known_names import EXAMPLE_SCRIPTS, TRAINING_ARGUMENTS, TRL
 from stayfinite.inspection.files.names import nearest
 from stayfinite.inspection.files.plan import TELLING, Plan
 from stayfinite.inspection.files.sources import Source
 from stayfinite.inspection.notes import Edit, Notes
 from stayfinite.readers.configs.commands import looks_like_command, split_command, unquoted
+from stayfinite.readers.configs.script_settings import whole_tree
 
-_LIBRARY = {
-    "TrainingArguments": TRAINING_ARGUMENTS,
-    "Seq2SeqTrainingArguments": TRAINING_ARGUMENTS,
-}
 _PARSERS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
 _OPEN = lazy_regex(
     r"parse_known_args|add_subparsers|\bparents\s*=|add_argparse_args|LightningCLI|@hydra|hydra\.main|fire\.Fire|"
@@ -66,15 +61,10 @@ class Declared:
 
 def declared_in(text: str) -> Declared:
     """Read a script's flags; falsy if it visibly declares none."""
-    declared = Declared()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = whole_tree(text)
+    if tree is None:
         return Declared(whole=False)
-    if _OPEN.search(text):
-        declared.whole = False
+    declared = Declared(whole=not _OPEN.search(text))
     classes = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
     functions = {node.name for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
     for node in ast.walk(tree):
@@ -130,10 +120,10 @@ def _take_class(name: str, declared: Declared, classes: dict[str, ast.ClassDef],
                 declared.names.add(statement.target.id.lower())
         for parent in definition.bases:
             _take_class(_last_name(parent), declared, classes, depth + 1)
-    elif name in _LIBRARY:
-        declared.names |= _LIBRARY[name]
+    elif name in ("TrainingArguments", "Seq2SeqTrainingArguments"):
+        declared.names |= known.TRAINING_ARGUMENTS
     elif re.search(r"Config$|Arguments$", name):
-        declared.names |= TRAINING_ARGUMENTS | TRL | EXAMPLE_SCRIPTS
+        declared.names |= _TRANSFORMERS
         declared.whole = False
     elif name != "object":
         declared.whole = False

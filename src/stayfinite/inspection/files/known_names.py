@@ -44,21 +44,19 @@ TRAINING_ARGUMENTS = _words(
 
 EXAMPLE_SCRIPTS = _words(
     """
-    activation_dropout attention_dropout attn_implementation audio_column_name block_size cache_dir
-    checkpointing_steps config_name config_overrides dataset_config_name dataset_name do_lower_case doc_stride dtype
-    eval_metrics eval_split_name forced_bos_token freeze_feature_encoder hub_token ignore_mismatched_sizes
-    ignore_pad_token_for_loss image_column_name image_processor_name keep_linebreaks label_all_tokens label_column
-    label_column_name lang language layerdrop line_by_line low_cpu_mem_usage lr_scheduler_type mask_time_prob
-    max_answer_length max_duration_in_seconds max_eval_samples max_length max_predict_samples max_seq_length
-    max_source_length max_target_length max_train_samples max_train_steps metric_name min_duration_in_seconds
-    mlm_probability model_name_or_path model_revision model_type n_best_size null_score_diff_threshold num_beams
-    num_warmup_steps num_workers overwrite_cache pad_to_max_length per_device_eval_batch_size
-    per_device_train_batch_size preprocessing_num_workers remove_columns remove_splits resize_position_embeddings
-    return_entity_level_metrics shuffle_train_dataset source_lang source_prefix streaming summary_column target_lang
-    task task_name test_file text_column text_column_name text_column_names token tokenizer_name torch_dtype
-    train_dir train_file train_split_name train_val_split trust_remote_code use_auth_token use_fast_tokenizer
-    use_slow_tokenizer val_max_target_length validation_dir validation_file validation_split_percentage
-    version_2_with_negative weight_decay with_tracking
+    activation_dropout attention_dropout audio_column_name block_size cache_dir checkpointing_steps config_name
+    config_overrides dataset_config_name dataset_name do_lower_case doc_stride eval_metrics eval_split_name
+    forced_bos_token freeze_feature_encoder ignore_mismatched_sizes ignore_pad_token_for_loss image_column_name
+    image_processor_name keep_linebreaks label_all_tokens label_column label_column_name lang language layerdrop
+    line_by_line low_cpu_mem_usage mask_time_prob max_answer_length max_duration_in_seconds max_eval_samples
+    max_predict_samples max_seq_length max_source_length max_train_samples max_train_steps metric_name
+    min_duration_in_seconds mlm_probability model_type n_best_size null_score_diff_threshold num_beams
+    num_warmup_steps num_workers overwrite_cache pad_to_max_length preprocessing_num_workers remove_columns
+    remove_splits resize_position_embeddings return_entity_level_metrics shuffle_train_dataset source_lang
+    source_prefix summary_column target_lang task task_name test_file text_column text_column_name
+    text_column_names token tokenizer_name train_dir train_file train_split_name train_val_split use_auth_token
+    use_fast_tokenizer use_slow_tokenizer val_max_target_length validation_dir validation_file
+    validation_split_percentage version_2_with_negative with_tracking
     """
 )
 """Model and data arguments of transformers' example scripts."""
@@ -78,19 +76,19 @@ TRL = _words(
     lora_modules_to_save lora_r lora_target_modules lora_target_parameters lora_task_type loss_type loss_weights
     mask_truncated_completions max_completion_length max_length max_prompt_length max_target_length
     max_tool_calling_iterations min_p missing_eos_penalty model_adapter_name model_init_kwargs model_name_or_path
-    model_revision multi_objective_aggregation neftune_noise_alpha normalize_advantages num_completions_to_print
-    num_generations num_generations_eval num_iterations num_mini_batches num_of_sequences num_ppo_epochs
-    off_policy_mask_threshold packing packing_strategy pad_to_multiple_of pad_token padding_free padding_value
-    precompute_ref_batch_size precompute_ref_log_probs ref_adapter_name ref_model_mixup_alpha ref_model_sync_steps
-    reference_free repetition_penalty response_length reward_clip_range reward_model_path reward_weights
-    router_aux_loss_coef rpo_alpha sapo_temperature_neg sapo_temperature_pos scale_rewards sft_model_path
-    shuffle_dataset simpo_gamma steps_per_generation stop_token streaming sync_ref_model teacher_model_init_kwargs
-    teacher_model_name_or_path teacher_model_revision temperature test_split_size top_entropy_quantile top_k top_p
-    torch_dtype total_episodes transformers_continuous_batching_config truncation_mode trust_remote_code
-    undesirable_weight use_adaptive_entropy use_bias_correction_kl use_bnb_nested_quant use_dora use_liger use_peft
-    use_rslora use_transformers_continuous_batching use_transformers_paged use_vllm use_weighting vespo_k_neg
-    vespo_k_pos vespo_lambda_neg vespo_lambda_pos vf_coef vllm_enable_sleep_mode vllm_gpu_memory_utilization
-    vllm_group_port vllm_importance_sampling_cap vllm_importance_sampling_clip_max vllm_importance_sampling_clip_min
+    model_revision multi_objective_aggregation normalize_advantages num_completions_to_print num_generations
+    num_generations_eval num_iterations num_mini_batches num_of_sequences num_ppo_epochs off_policy_mask_threshold
+    packing packing_strategy pad_to_multiple_of pad_token padding_free padding_value precompute_ref_batch_size
+    precompute_ref_log_probs ref_adapter_name ref_model_mixup_alpha ref_model_sync_steps reference_free
+    repetition_penalty response_length reward_clip_range reward_model_path reward_weights router_aux_loss_coef
+    rpo_alpha sapo_temperature_neg sapo_temperature_pos scale_rewards sft_model_path shuffle_dataset simpo_gamma
+    steps_per_generation stop_token streaming sync_ref_model teacher_model_init_kwargs teacher_model_name_or_path
+    teacher_model_revision temperature test_split_size top_entropy_quantile top_k top_p torch_dtype total_episodes
+    transformers_continuous_batching_config truncation_mode trust_remote_code undesirable_weight
+    use_adaptive_entropy use_bias_correction_kl use_bnb_nested_quant use_dora use_liger use_peft use_rslora
+    use_transformers_continuous_batching use_transformers_paged use_vllm use_weighting vespo_k_neg vespo_k_pos
+    vespo_lambda_neg vespo_lambda_pos vf_coef vllm_enable_sleep_mode vllm_gpu_memory_utilization vllm_group_port
+    vllm_importance_sampling_cap vllm_importance_sampling_clip_max vllm_importance_sampling_clip_min
     vllm_importance_sampling_correction vllm_importance_sampling_mode vllm_max_model_length vllm_mode
     vllm_model_impl vllm_server_base_url vllm_server_host vllm_server_port vllm_server_timeout
     vllm_structured_outputs_regex vllm_tensor_parallel_size whiten_rewards
@@ -242,55 +240,45 @@ LLAMA_FACTORY = _words(
     """
     adapter_name_or_path add_special_tokens add_tokens additional_target badam_mode buffer_size compute_accuracy
     create_new_adapter cutoff_len dataset dataset_dir default_system disable_gradient_checkpointing
-    disable_shuffling do_train double_quantization dpo_label_smoothing enable_liger_kernel enable_thinking
-    eval_dataset export_dir finetuning_type flash_attn freeze_language_model freeze_multi_modal_projector
+    disable_shuffling double_quantization dpo_label_smoothing enable_liger_kernel enable_thinking eval_dataset
+    export_dir finetuning_type flash_attn freeze_language_model freeze_multi_modal_projector
     freeze_trainable_layers freeze_trainable_modules freeze_vision_tower galore_layerwise galore_rank galore_scale
-    galore_target image_max_pixels image_min_pixels include_tokens_per_second infer_backend interleave_probs
-    kto_chosen_weight lora_alpha lora_dropout lora_rank lora_target loraplus_lr_ratio low_cpu_mem_usage mask_history
-    max_samples media_dir mix_strategy moe_aux_loss_coef neat_packing new_special_tokens overwrite_cache packing
-    pissa_init placement_strategy plot_loss ppo_buffer_size ppo_epochs predict_with_generate pref_beta pref_ftx
-    pref_loss preprocessing_batch_size preprocessing_num_workers pure_bf16 quantization_bit quantization_method
-    quantization_type ray_num_workers ray_run_name ray_storage_path ref_model ref_model_adapters resize_vocab
-    resources_per_worker reward_model rope_scaling shift_attn simpo_gamma split_special_tokens stage swanlab_mode
-    swanlab_project swanlab_run_name template tokenized_path tool_format train_mm_proj_only train_on_prompt
-    upcast_layernorm upcast_lmhead_output use_adam_mini use_apollo use_badam use_dora use_galore use_llama_pro
-    use_mca use_muon use_reentrant_gc use_rslora use_swanlab use_unsloth use_unsloth_gc val_size video_fps
-    video_max_pixels video_maxlen video_min_pixels
+    galore_target image_max_pixels image_min_pixels infer_backend interleave_probs kto_chosen_weight lora_rank
+    lora_target loraplus_lr_ratio mask_history max_samples media_dir mix_strategy moe_aux_loss_coef neat_packing
+    new_special_tokens pissa_init placement_strategy plot_loss ppo_buffer_size ppo_epochs pref_beta pref_ftx
+    pref_loss preprocessing_batch_size pure_bf16 quantization_bit quantization_method quantization_type
+    ray_num_workers ray_run_name ray_storage_path ref_model ref_model_adapters resize_vocab resources_per_worker
+    reward_model rope_scaling shift_attn split_special_tokens stage swanlab_mode swanlab_project swanlab_run_name
+    template tokenized_path tool_format train_mm_proj_only train_on_prompt upcast_layernorm upcast_lmhead_output
+    use_adam_mini use_apollo use_badam use_galore use_llama_pro use_mca use_muon use_reentrant_gc use_swanlab
+    use_unsloth use_unsloth_gc val_size video_fps video_max_pixels video_maxlen video_min_pixels
     """
 )
 """Additions of LLaMA-Factory to `TrainingArguments`."""
 
 AXOLOTL = _words(
     """
-    activation_offloading adam_beta1 adam_beta2 adam_beta3 adam_epsilon adam_epsilon2 adapter added_tokens_overrides
-    attn_implementation auto_resume_from_checkpoints base_model base_model_config base_model_ignore_patterns
-    batch_size better_transformer bf16 bfloat16 bnb_config_kwargs chat_template chat_template_jinja
-    chunked_cross_entropy context_parallel_size cosine_min_lr_ratio curriculum_sampling cut_cross_entropy
-    dataloader_num_workers dataloader_pin_memory dataloader_prefetch_factor dataset_keep_in_memory
-    dataset_prepared_path dataset_processes datasets ddp_timeout debug deepspeed default_system_message
-    do_bench_eval dp_shard_size dpo_beta early_stopping_patience embeddings_skip_upcast eval_batch_size
-    eval_max_new_tokens eval_sample_packing eval_steps eval_strategy eval_table_size evals_per_epoch
-    excess_length_strategy flash_attention flash_attn_cross_entropy flash_attn_fuse_mlp flash_attn_fuse_qkv
-    flash_attn_rms_norm flash_optimum float16 fp16 fsdp fsdp_config gptq gptq_disable_exllama
-    gradient_accumulation_steps gradient_checkpointing gradient_checkpointing_kwargs greater_is_better
-    group_by_length hub_model_id hub_strategy is_falcon_derived_model is_llama_derived_model
-    is_mistral_derived_model is_qwen_derived_model kto_desirable_weight learning_rate
-    liger_fused_linear_cross_entropy liger_glu_activation liger_rms_norm liger_rope liger_swiglu lisa_n_layers
-    lisa_step_interval load_best_model_at_end load_in_4bit load_in_8bit local_rank logging_steps lora_alpha
-    lora_dropout lora_fan_in_fan_out lora_mlp_kernel lora_model_dir lora_modules_to_save lora_o_kernel lora_on_cpu
-    lora_qkv_kernel lora_r lora_target_linear lora_target_modules lora_target_parameters loss_watchdog_patience
-    loss_watchdog_threshold lr_div_factor lr_quadratic_warmup lr_scheduler max_grad_norm max_steps merge_lora
-    metric_for_best_model micro_batch_size mlflow_experiment_name model_quantization_config model_type
-    neftune_noise_alpha noisy_embedding_alpha num_epochs optimizer orpo_alpha output_dir overrides_of_model_config
-    overrides_of_model_kwargs pad_to_sequence_len peft_use_dora peft_use_rslora plugins processor_type qat
-    quantization relora_steps relora_warmup_steps remove_unused_columns report_to resize_token_embeddings_to_32x
-    resume_from_checkpoint rl rl_beta s2_attention sample_packing sample_packing_bin_size sample_packing_group_size
-    save_first_step save_safetensors save_steps save_strategy save_total_limit saves_per_epoch scaling_softmax
-    sdp_attention seed sequence_len sequence_parallel_degree shuffle_merged_datasets skip_prepare_dataset
-    special_tokens strict tensor_parallel_size test_datasets tf32 tokenizer_config tokenizer_type tokens
-    torch_compile torch_compile_backend train_on_inputs trl trust_remote_code unfrozen_parameters unsloth_lora_mlp
-    use_mlflow use_ray use_tensorboard val_set_size wandb_entity wandb_log_model wandb_mode wandb_name wandb_project
-    wandb_run_id wandb_watch warmup_ratio warmup_steps weight_decay xformers_attention
+    adam_beta3 adam_epsilon2 adapter added_tokens_overrides auto_resume_from_checkpoints base_model
+    base_model_config base_model_ignore_patterns batch_size better_transformer bfloat16 bnb_config_kwargs
+    chat_template chat_template_jinja chunked_cross_entropy context_parallel_size cosine_min_lr_ratio
+    curriculum_sampling cut_cross_entropy dataset_keep_in_memory dataset_prepared_path dataset_processes
+    default_system_message do_bench_eval dp_shard_size dpo_beta early_stopping_patience embeddings_skip_upcast
+    eval_batch_size eval_max_new_tokens eval_sample_packing eval_table_size evals_per_epoch excess_length_strategy
+    flash_attention flash_attn_cross_entropy flash_attn_fuse_mlp flash_attn_fuse_qkv flash_attn_rms_norm
+    flash_optimum float16 gptq gptq_disable_exllama is_falcon_derived_model is_llama_derived_model
+    is_mistral_derived_model is_qwen_derived_model kto_desirable_weight liger_fused_linear_cross_entropy
+    liger_glu_activation liger_rms_norm liger_rope liger_swiglu lisa_n_layers lisa_step_interval
+    lora_fan_in_fan_out lora_mlp_kernel lora_model_dir lora_o_kernel lora_on_cpu lora_qkv_kernel lora_target_linear
+    loss_watchdog_patience loss_watchdog_threshold lr_div_factor lr_quadratic_warmup lr_scheduler merge_lora
+    micro_batch_size mlflow_experiment_name model_quantization_config model_type noisy_embedding_alpha num_epochs
+    optimizer orpo_alpha overrides_of_model_config overrides_of_model_kwargs pad_to_sequence_len peft_use_dora
+    peft_use_rslora plugins processor_type qat quantization relora_steps relora_warmup_steps
+    resize_token_embeddings_to_32x rl rl_beta s2_attention sample_packing sample_packing_bin_size
+    sample_packing_group_size save_first_step saves_per_epoch scaling_softmax sdp_attention sequence_len
+    sequence_parallel_degree shuffle_merged_datasets skip_prepare_dataset special_tokens strict
+    tensor_parallel_size test_datasets tokenizer_config tokenizer_type tokens train_on_inputs trl
+    unfrozen_parameters unsloth_lora_mlp use_mlflow use_ray use_tensorboard val_set_size wandb_entity
+    wandb_log_model wandb_mode wandb_name wandb_project wandb_run_id wandb_watch xformers_attention
     """
 )
 """Config of Axolotl."""

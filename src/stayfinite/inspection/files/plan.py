@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +12,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.sources import Source
+from stayfinite.readers.configs.script_settings import whole_tree
 from stayfinite.rules.cards import Card
 from stayfinite.rules.context import ADAPTERS, LR, Context, understand
 from stayfinite.rules.known import Known, is_on, number_in, switched_on, written
@@ -63,12 +63,8 @@ def _lines(statements: list[ast.stmt]) -> range:
 
 
 def _conditions(text: str) -> list[ast.If]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in other people's strings
-            return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.If)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
+    tree = whole_tree(text)
+    return [] if tree is None else [node for node in ast.walk(tree) if isinstance(node, ast.If)]
 
 
 def _branches(text: str, settings: Settings) -> Iterator[list[ast.stmt]]:

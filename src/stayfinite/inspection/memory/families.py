@@ -73,12 +73,12 @@ def norm_weights(shape: Shape) -> int:
 
 
 def attention_part(
-    shape: Shape, plan: Plan, *, queries: int, keys: int, role: Role = "self", fused: bool = False, buckets: int = 0
+    shape: Shape, plan: Plan, *, queries: int, keys: int, role: Role = "self", fused: bool = False
 ) -> Part:
     """Norm, projections, attention, output projection, dropout.
 
     ``queries`` and ``keys`` are tokens per row and per attended row; ``fused``: one matrix for queries, keys and
-    values; ``buckets``: rows of a relative position table in this part.
+    values.
     """
     precision, width = plan.precision, shape.width
     tokens, sources = plan.batch * queries, plan.batch * keys
@@ -95,7 +95,7 @@ def attention_part(
     return Part(
         name=f"{role}-attention",
         matrices=2 * width * shape.inner + 2 * width * shape.kv_inner,
-        vectors=biases + norm_weights(shape) + buckets * shape.heads + 2 * shape.head_width * shape.head_norms,
+        vectors=biases + norm_weights(shape) + 2 * shape.head_width * shape.head_norms,
         kept=tokens * width * (kept + dropout_mask(shape.dropout)) + cost.kept + normed_heads * kept_heads,
         kept_for_weights=tokens * width * for_weights + inputs + cost.for_weights + normed_heads * heads_for_weights,
         working=tokens * width * precision.residual + tokens * shape.inner * precision.compute + cost.working,

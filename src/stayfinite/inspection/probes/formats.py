@@ -64,17 +64,10 @@ def _switched_on() -> Iterator[None]:
 
         return hook
 
-    hooks = (
-        nn.modules.module.register_module_forward_pre_hook(count(1)),
-        nn.modules.module.register_module_forward_hook(count(-1), always_call=True),
-    )
-    kind.__enter__ = enter
-    try:
+    before = nn.modules.module.register_module_forward_pre_hook(count(1))
+    after = nn.modules.module.register_module_forward_hook(count(-1), always_call=True)
+    with before, after, changes.replaced(kind, __enter__=enter):
         yield
-    finally:
-        kind.__enter__ = entering
-        for hook in hooks:
-            hook.remove()
 
 
 def stored_in_half(model: nn.Module) -> bool:

@@ -29,8 +29,7 @@ class Readings:
     batches: list[Any] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     """Seconds per batch; the first includes starting the workers."""
-    exhausted: bool = False
-    """Everything was read."""
+
     error: str = ""
 
     @property
@@ -72,7 +71,6 @@ def read_some(loader: Iterable[Any]) -> Readings:
                 try:
                     found.batches.append(next(reading))
                 except StopIteration:
-                    found.exhausted = True
                     break
                 found.seconds.append(time.perf_counter() - last)
                 last = time.perf_counter()

@@ -65,10 +65,7 @@ def may_be_large(name: str) -> bool:
 
 def is_matrix(place: Place) -> bool:
     """Whether it is large and has two or more dimensions. Biases and norms start as zeros and ones; matrices do not."""
-    elements = 1
-    for n in place.shape:
-        elements *= n
-    return len([n for n in place.shape if n > 1]) >= 2 and elements >= 256
+    return len([n for n in place.shape if n > 1]) >= 2 and math.prod(place.shape) >= 256
 
 
 def starts_at_zero(name: str) -> bool:
@@ -144,18 +141,23 @@ def _emptiness(scanned: Scanned) -> None:
     )
 
 
-_SEVERITIES: dict[str, tuple[Severity, float]] = {
-    "truncated": ("error", 0.99), "damaged": ("error", 0.95), "hash": ("error", 0.99), "incomplete": ("error", 0.95),
-    "unreadable": ("warning", 0.6), "unread": ("warning", 0.5), "dangerous": ("warning", 0.9), "note": ("info", 0.3),
-    "foreign": ("info", 0.9),
+_TROUBLES: dict[str, tuple[str, Severity, float, str]] = {
+    "truncated": ("is truncated", "error", 0.99, REPLACE_IT),
+    "damaged": ("is damaged", "error", 0.95, REPLACE_IT),
+    "hash": ("was modified: its hash differs", "error", 0.99, REPLACE_IT),
+    "incomplete": ("is not complete", "error", 0.95, REPLACE_IT),
+    "unreadable": ("could not be read", "warning", 0.6, "make it readable, or copy it again"),
+    "unread": (
+        "was not fully checked", "warning", 0.5,
+        "no problem known; save it with torch.save or as safetensors to check it",
+    ),
+    "dangerous": (
+        "would run code when loaded", "warning", 0.9,
+        "do not load it with weights_only=False; ask its author for safetensors",
+    ),
+    "note": ("has no known problem", "info", 0.3, "nothing to do"),
+    "foreign": ("is not a training checkpoint", "info", 0.9, "name a checkpoint, or a directory of them"),
 }  # fmt: skip
-_FIXES = {
-    "unreadable": "make it readable, or copy it again",
-    "unread": "no problem known; save it with torch.save or as safetensors to check it",
-    "dangerous": "do not load it with weights_only=False; ask its author for safetensors",
-    "note": "nothing to do",
-    "foreign": "name a checkpoint, or a directory of them",
-}
 
 
 def judge(scanned: Scanned) -> None:
@@ -172,21 +174,15 @@ def _damage(scanned: Scanned) -> None:
             groups.setdefault(trouble.kind, []).append((f"{file.path.name}: ", trouble))
     for trouble in scanned.facts.troubles:
         groups.setdefault(trouble.kind, []).append(("", trouble))
-    words = {
-        "truncated": "is truncated", "damaged": "is damaged", "hash": "was modified: its hash differs",
-        "incomplete": "is not complete", "unreadable": "could not be read",
-        "unread": "was not fully checked", "dangerous": "would run code when loaded",
-        "note": "has no known problem", "foreign": "is not a training checkpoint",
-    }  # fmt: skip
     for kind, troubles in groups.items():
-        severity, confidence = _SEVERITIES[kind]
+        words, severity, confidence, fix = _TROUBLES[kind]
         scanned.record(
             "SF703",
             severity,
             confidence,
-            title=f"{scanned.name} {words[kind]}",
+            title=f"{scanned.name} {words}",
             evidence=listed([prefix + trouble.text for prefix, trouble in troubles]),
-            fix=_FIXES.get(kind, REPLACE_IT),
+            fix=fix,
         )
     needed = {
         name: file for file in scanned.facts.files for name in file.strangers if role_of(file.path.name, "") == "model"

@@ -46,7 +46,7 @@ class Content:
         return f"only the first {len(self.data):,} of {self.size:,} bytes were read"
 
 
-def read_content(path: str | os.PathLike[str], *, most: int = MOST_BYTES) -> Content:
+def read_content(path: str | os.PathLike[str]) -> Content:
     """Read the start of a regular file. Anything else is refused before opening, because a pipe could block forever."""
     source = os.fspath(path)
     try:
@@ -56,10 +56,10 @@ def read_content(path: str | os.PathLike[str], *, most: int = MOST_BYTES) -> Con
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{source} is not a regular file", fix="save its content to a file, and name that")
         with Path(path).open("rb") as file:
-            data, size = file.read(most), status.st_size
-            if most < size <= MOST_OF_A_NOTEBOOK and Path(path).suffix == ".ipynb":
+            data, size = file.read(MOST_BYTES), status.st_size
+            if MOST_BYTES < size <= MOST_OF_A_NOTEBOOK and Path(path).suffix == ".ipynb":
                 whole = _PICTURE.sub(b'""', data + file.read())
-                data, size = whole[:most], len(whole)
+                data, size = whole[:MOST_BYTES], len(whole)
     except UsageError:
         raise  # also a ValueError
     except FileNotFoundError:

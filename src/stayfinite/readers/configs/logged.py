@@ -11,7 +11,7 @@ from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import looks_like_command, settings_of_command
 from stayfinite.readers.configs.literals import parse_literal
 from stayfinite.readers.configs.logged_lines import cleaned, told_in_line
-from stayfinite.readers.configs.notes import Pair, pair_in, path_of, spoken_pairs, value_of
+from stayfinite.readers.configs.notes import Pair, last_of_block, pair_in, path_of, spoken_pairs, value_of
 from stayfinite.readers.configs.tree import MOST_SETTINGS, settings_of
 from stayfinite.readers.configs.vocabulary import is_measured, is_measurement, is_measuring, is_told, without_secrets
 
@@ -160,14 +160,8 @@ class _Reader:
         return block.count("\n", 0, parsed.end) + 1 if parsed.whole else last - index + 1
 
     def _end_of_block(self, index: int, start: int) -> int:
-        """The line where the brackets opened here are closed, by counting."""
-        depth = 0
-        for position in range(index, min(index + _MOST_BLOCK, len(self._texts))):
-            text = self._texts[position][start if position == index else 0 :]
-            depth += sum(text.count(each) for each in "([{") - sum(text.count(each) for each in ")]}")
-            if depth <= 0:
-                return position
-        return index
+        """The line where the brackets opened here are closed."""
+        return index + last_of_block([self._texts[index][start:], *self._texts[index + 1 : index + _MOST_BLOCK]])
 
     def _python(self, index: int, text: str) -> int:
         """mmengine writes its config as Python: `optimizer = dict(type='SGD', lr=0.01)`."""

@@ -112,7 +112,7 @@ def _is_code(value: Any, text: str) -> bool:
     return isinstance(value, str) and text[:1] not in "\"'" and len(text) < 3
 
 
-def read_outline(text: str, source: str, *, kind: str = "file") -> list[Setting]:
+def read_outline(text: str, source: str) -> list[Setting]:
     """Every `key: value` line of the text, prefixed with the headings above it."""
     settings: list[Setting] = []
     above: list[tuple[int, str]] = []
@@ -124,7 +124,7 @@ def read_outline(text: str, source: str, *, kind: str = "file") -> list[Setting]
             continue
         name = path_of(pair, above)
         if pair.text and not pair.text.startswith("#"):
-            settings.append(Setting(name, value_of(pair.name, pair.text), source, line_number, kind))
+            settings.append(Setting(name, value_of(pair.name, pair.text), source, line_number))
     return settings
 
 
@@ -280,8 +280,8 @@ class _Reader:
             return 0
         from stayfinite.readers.configs.scripts import settings_of_code
 
-        taken = self._lines_to_balance(index)
-        code = "\n".join(self.lines[index : index + taken]).strip()
+        last = last_of_block(self.lines[index : index + _MOST_BLOCK])
+        code = "\n".join(self.lines[index : index + last + 1]).strip()
         found = settings_of_code(code, self.source, first_line=index + 1)
         self.settings.extend(found or ())
         name, equals, value = code.partition("=")
@@ -289,13 +289,14 @@ class _Reader:
             # A formula is also a value: `loss = torch.log(p).mean()`.
             formula = Expression(" ".join(value.split())[:300])
             self.settings.append(Setting(name.strip(" +-*/"), formula, self.source, index + 1))
-        return 0 if found is None else taken
+        return 0 if found is None else last + 1
 
-    def _lines_to_balance(self, index: int) -> int:
-        """Number of lines until every bracket is closed."""
-        depth = 0
-        for taken, line in enumerate(self.lines[index : index + _MOST_BLOCK], 1):
-            depth += sum(line.count(each) for each in "([{") - sum(line.count(each) for each in ")]}")
-            if depth <= 0:
-                return taken
-        return 1
+
+def last_of_block(lines: list[str]) -> int:
+    """The line in which the brackets opened so far are closed, by counting; 0 if none is."""
+    depth = 0
+    for index, line in enumerate(lines):
+        depth += sum(line.count(each) for each in "([{") - sum(line.count(each) for each in ")]}")
+        if depth <= 0:
+            return index
+    return 0

@@ -14,7 +14,7 @@ from stayfinite.readers.configs.files import Content
 from stayfinite.readers.configs.tree import MOST_ITEMS, Node, settings_of
 from stayfinite.readers.malformed import Malformed
 from stayfinite.readers.pickles.inert import Bounds, Global, Inert, Made, Member, Pairs, Persistent, read_inert
-from stayfinite.readers.pickles.torch_files import looks_old, part_reader, read_directory, read_old, read_zipped
+from stayfinite.readers.pickles.torch_files import Part, looks_old, read_directory, read_old, read_zipped
 
 BOUNDS = Bounds(longest=16 << 20, operations=2_000_000)  # limits of a settings pickle
 _MOST_NODES = 20_000
@@ -46,8 +46,8 @@ def read_pickle(path: str | os.PathLike[str], content: Content) -> Settings:
 
 def _zipped(path: str | os.PathLike[str], size: int) -> Inert:
     with Path(path).open("rb") as file:
-        part = part_reader(file, 0, size)
-        return read_zipped(part, read_directory(part, size), BOUNDS)[1]
+        part = Part(file, 0, size)
+        return read_zipped(part, read_directory(part), BOUNDS)[1]
 
 
 def _unzipped(data: bytes) -> Inert:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.configs.program.values import Value
+from stayfinite.readers.configs.program.values import Call, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,24 +42,14 @@ def argument_of(call: ast.Call, last: str) -> Argument | None:
     return Argument(name, str(attribute).lstrip("-").replace("-", "_").partition("/")[0], default, call.lineno)
 
 
-def fields_of(definition: ast.ClassDef) -> Iterator[tuple[str, int]]:
-    """``(name, line)`` of class fields with a value."""
+def fields_of(definition: ast.ClassDef) -> Iterator[tuple[str, ast.expr, int]]:
+    """``(name, value, line)`` of class fields with a value."""
     for statement in definition.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
-            yield statement.target.id, statement.lineno
+            yield statement.target.id, statement.value, statement.lineno
         elif isinstance(statement, ast.Assign):
-            yield from ((target.id, statement.lineno) for target in statement.targets if isinstance(target, ast.Name))
-
-
-def field_defaults(definition: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
-    """``(name, value)`` of class fields, with `field(default=...)` unwrapped."""
-    for statement in definition.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name) and statement.value:
-            default = _field_default(statement.value)
-            if default is not None:
-                yield statement.target.id, default
-        elif isinstance(statement, ast.Assign):
-            yield from ((target.id, statement.value) for target in statement.targets if isinstance(target, ast.Name))
+            names = (target.id for target in statement.targets if isinstance(target, ast.Name))
+            yield from ((name, statement.value, statement.lineno) for name in names)
 
 
 def _switch(keywords: dict[str, ast.expr]) -> ast.expr | None:
@@ -84,7 +74,7 @@ def declares_fields(definition: ast.ClassDef) -> bool:
     return False
 
 
-def _field_default(value: ast.expr) -> ast.expr | None:
+def field_default(value: ast.expr) -> ast.expr | None:
     """The default in `field(default=...)` or `Field(1e-4, ...)`."""
     if not (isinstance(value, ast.Call) and isinstance(value.func, (ast.Name, ast.Attribute))):
         return value
@@ -152,35 +142,17 @@ _POSITIONAL: dict[str, tuple[str, ...]] = {
 _MATTERS_BY_BOOL = frozenset({"requires_grad_", "set_grad_enabled", "set_detect_anomaly", "train", "enable_grad"})
 
 
-@dataclass(slots=True)
-class Given:
-    """The arguments of a call, each with its expression; the expression is None for those of `**more`."""
-
-    positional: list[tuple[Value, ast.expr | None]] = field(default_factory=list)
-    keywords: dict[str, tuple[Value, ast.expr | None]] = field(default_factory=dict)
-    is_open: bool = False
-    """Whether there are further, unknown arguments."""
-
-    @property
-    def values(self) -> list[Value]:
-        return [value for value, _ in self.positional]
-
-    @property
-    def named(self) -> dict[str, Value]:
-        return {name: value for name, (value, _) in self.keywords.items()}
-
-
-def told_arguments(given: Given, last: str, *, every: bool = False) -> Iterator[tuple[str, Value, ast.expr | None]]:
+def told_arguments(call: Call, last: str, *, every: bool = False) -> Iterator[tuple[str, Value, ast.expr | None]]:
     """``(name, value, expression)`` of every argument worth keeping."""
-    for name, (value, written) in _positional(given, last):
+    for name, place in _positional(call, last):
         if name:
-            yield name, value, written
+            yield name, call.positional[place], call.written.get(place)
     keep_all = every or last[:1].isupper() or _WITH_ALL_KEYWORDS.fullmatch(last) is not None
     if _EVERYDAY.fullmatch(last) and not every:
         return
-    for name, (value, written) in given.keywords.items():
+    for name, value in call.keywords.items():
         if keep_all or _TELLING_KEYWORD.fullmatch(name) or last == "to":
-            yield name, value, written
+            yield name, value, call.written.get(name)
 
 
 def matters_by_itself(last: str) -> bool:
@@ -208,10 +180,11 @@ def value_position(last: str) -> bool:
     return last in _MATTERS_BY_BOOL or last.startswith(("set_", "manual_seed", "resize_"))
 
 
-def _positional(given: Given, last: str) -> Iterator[tuple[str, tuple[Value, ast.expr | None]]]:
+def _positional(call: Call, last: str) -> Iterator[tuple[str, int]]:
+    places = range(len(call.positional))
     if last == "from_pretrained":
         # `PeftModel.from_pretrained(model, "name")`: the name is the first string, at any position.
-        texts = [each for each in given.positional if isinstance(each[0].data, str)]
-        return iter([("name", each) for each in (texts or given.positional)[:1]])
+        texts = [place for place in places if isinstance(call.positional[place].data, str)]
+        return iter([("name", place) for place in (texts or places)[:1]])
     names = ("", "lr") if _OPTIMIZER.fullmatch(last) else _POSITIONAL.get(last, ())
-    return zip(names, given.positional, strict=False)
+    return zip(names, places, strict=False)

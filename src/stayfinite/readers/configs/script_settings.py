@@ -12,6 +12,7 @@ from stayfinite.core.settings import Setting, Settings
 from stayfinite.readers.configs.commands import settings_of_command
 from stayfinite.readers.configs.tree import MOST_SETTINGS, Node, node_of, settings_of
 
+NOT_PYTHON = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 MOST_ATTEMPTS = 12  # each bad line costs a parse of the whole text
 
 _MOST_GUESSED = 200_000
@@ -51,7 +52,7 @@ def parse_python(text: str) -> Parsed | None:
             lost.append((number, bad))
             indent = re.match(r"\s*", bad)
             lines[number - 1] = (indent.group() if indent else "") + "pass"
-        except (ValueError, RecursionError, MemoryError, OverflowError):
+        except NOT_PYTHON:
             return None
     return None
 
@@ -62,7 +63,7 @@ def open_bracket(text: str) -> tuple[int, str] | None:
         _parse(text)
     except SyntaxError as error:
         return (error.lineno or 1, str(error.msg)) if "never closed" in str(error.msg) else None
-    except (ValueError, RecursionError, MemoryError, OverflowError):
+    except NOT_PYTHON:
         return None
     return None
 
@@ -74,14 +75,20 @@ def is_python(text: str) -> bool:
     """
     if len(text) > _MOST_GUESSED or not ("=" in text or "(" in text):
         return False
-    try:
-        body = _parse(text).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
-        return False
+    tree = whole_tree(text)
+    body = [] if tree is None else tree.body
     if any(isinstance(each, ast.AnnAssign) and each.value is None for each in body):
         return False
     idle = sum(isinstance(each, ast.Expr) and not isinstance(each.value, ast.Call) for each in body)
     return len(body) > 1 and idle * 2 < len(body)
+
+
+def whole_tree(text: str) -> ast.Module | None:
+    """The tree of a script; None if any of it is not Python."""
+    try:
+        return _parse(text)
+    except NOT_PYTHON:
+        return None
 
 
 def _parse(text: str) -> ast.Module:

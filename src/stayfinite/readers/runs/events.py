@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.core.curve import Curve, Spans
+from stayfinite.core.decision import REFUSING
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.runs.directory import moment, number, record_in
 
 COLUMNS = ("loss", "grad_norm", "lr", "loss_scale")
 SIGNAL = "signal: "
-REFUSING = frozenset({"veto", "cut", "rollback", "escalate", "stop"})
 """Decisions that withhold the update."""
 
 MOST_PARTS = 8  # loss terms with their own curve

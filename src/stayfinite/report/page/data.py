@@ -13,12 +13,11 @@ from typing import Any
 
 from stayfinite.core.counting import counted_on
 from stayfinite.core.curve import Curve
-from stayfinite.core.decision import Code
+from stayfinite.core.decision import REFUSING, Code
 from stayfinite.core.series import RunSeries
 from stayfinite.core.settings import Setting
 from stayfinite.errors import UsageError
 from stayfinite.readers.runs.directory import number
-from stayfinite.readers.runs.events import REFUSING
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.report.page.details import details_data, incident_data, settings_table, sources_table
 from stayfinite.report.page.heat import heat_data

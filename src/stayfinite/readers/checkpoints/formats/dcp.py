@@ -68,7 +68,7 @@ def read_file(file: BinaryIO, facts: FileFacts, pieces: list[Piece]) -> None:
             continue
         before = len(facts.places)
         try:
-            torch_save.read_zip(file, facts, torch_save.Window(offset, length))
+            torch_save.read_zip(file, facts, offset, length)
         except Malformed as error:
             facts.complain(error.kind, f"{fqn}: {error.text}")
         facts.places[before:] = [

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from stayfinite.readers.checkpoints.facts import BYTES, MOST_AXES, FileFacts, of_storage, of_torch
+from stayfinite.readers.checkpoints.facts import BYTES, MOST_AXES, OF_STORAGE, OF_TORCH, FileFacts
 from stayfinite.readers.pickles.inert import Global, Inert, Made, Pairs, Persistent
 
 _DANGEROUS = frozenset({
@@ -160,7 +160,7 @@ def _add(found: Contents, name: str, function: str, args: tuple[Any, ...]) -> No
         dtype: str | None = storage.dtype
         if function == "_rebuild_tensor_v3":
             named = next(each for each in args[4:] if isinstance(each, Global) and each.module == "torch")
-            dtype = of_torch(named.name)
+            dtype = OF_TORCH.get(named.name)
         start, shape, stride = args[1], whole_numbers(args[2]), whole_numbers(args[3])
         if shape is None or stride is None:
             raise ValueError("has an impossible shape or stride")
@@ -176,7 +176,7 @@ def _storage(reference: Any) -> Storage:
     if not isinstance(reference, Persistent) or not isinstance(reference.key, tuple) or len(reference.key) < 5:
         raise ValueError("has no storage in this file")
     _, kind, key, _, elements = reference.key[:5]
-    dtype = of_storage(kind.name) if isinstance(kind, Global) else None
+    dtype = OF_STORAGE.get(kind.name) if isinstance(kind, Global) else None
     if dtype is None or not isinstance(key, str) or type(elements) is not int or not 0 <= elements < LARGEST:
         # Print only the name: printing nested tuples can take forever.
         what = kind if isinstance(kind, Global) else type(kind).__name__

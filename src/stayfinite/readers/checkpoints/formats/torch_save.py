@@ -5,7 +5,7 @@ The format before 1.6 is still available on request: five pickles followed by th
 
 from __future__ import annotations
 
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from stayfinite.readers.checkpoints.facts import BYTES, FileFacts, Place
 from stayfinite.readers.checkpoints.formats.pickled_tensors import (
@@ -21,9 +21,8 @@ from stayfinite.readers.malformed import Malformed
 from stayfinite.readers.pickles.inert import Bounds, Inert, read_inert
 from stayfinite.readers.pickles.torch_files import (
     Entry,
-    Read,
+    Part,
     data_offset,
-    part_reader,
     read_directory,
     read_old,
     read_zipped,
@@ -32,19 +31,12 @@ from stayfinite.readers.pickles.torch_files import (
 BOUNDS = Bounds(longest=256 << 20, operations=5_000_000)  # limits of a checkpoint's pickle
 
 
-class Window(NamedTuple):
-    """The part of a file that holds an archive."""
-
-    start: int
-    size: int
-
-
-def read_zip(file: BinaryIO, facts: FileFacts, window: Window | None = None) -> Inert:
+def read_zip(file: BinaryIO, facts: FileFacts, start: int = 0, size: int | None = None) -> Inert:
     """Add the places of all tensors of an archive. Raises Malformed if it cannot be read_zip."""
-    start, size = window or Window(0, facts.size)
+    size = facts.size if size is None else size
     facts.format = "torch"
-    part = part_reader(file, start, size)
-    members = read_directory(part, size)
+    part = Part(file, start, size)
+    members = read_directory(part)
     root, pickle = read_zipped(part, members, BOUNDS)
     _check_byteorder(part, members.get(f"{root}byteorder"))
     contents = contents_of(pickle)
@@ -95,14 +87,17 @@ def add_place(facts: FileFacts, tensor: Pickled, at: int, length: int) -> None:
     facts.places.append(place)
 
 
-def _check_byteorder(part: Read, entry: Entry | None) -> None:
-    if entry is not None and entry.stored and part(data_offset(part, entry), 6) == b"big":
+def _check_byteorder(part: Part, entry: Entry | None) -> None:
+    if entry is None or not entry.stored:
+        return
+    part.seek(data_offset(part, entry))
+    if part.read(6) == b"big":
         raise Malformed("it was written on a big-endian machine; values not checked", kind="unread")
 
 
 def _locate(
     facts: FileFacts,
-    part: Read,
+    part: Part,
     members: dict[str, Entry],
     name: str,
     tensor: Pickled,

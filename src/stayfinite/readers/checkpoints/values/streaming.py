@@ -21,9 +21,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from stayfinite.readers.checkpoints.facts import BYTES, FileFacts, Place, TensorValues
+from stayfinite.readers.checkpoints.facts import BYTES, FLOATS, FileFacts, Place, TensorValues
 from stayfinite.readers.checkpoints.formats.opening import open_regular
-from stayfinite.readers.checkpoints.values.statistics import Tally, tally, values_of
+from stayfinite.readers.checkpoints.values.statistics import CHECKED, Tally, tally, values_of
 from stayfinite.readers.malformed import Malformed
 
 PIECE = 8 << 20  # bytes processed together: enough to make Python's overhead small
@@ -162,7 +162,9 @@ def look_at(files: Sequence[FileFacts], on_bytes: OnBytes = id) -> list[list[Ten
 def _look_at_one(facts: FileFacts, on_bytes: OnBytes) -> list[TensorValues | None]:
     nothing: list[TensorValues | None] = [None] * len(facts.places)
     places = readable(facts)
-    packed = {place.dtype for place in facts.places if place.dtype not in BYTES}
+    packed = {
+        place.dtype for place in facts.places if place.dtype not in BYTES or place.dtype in FLOATS - CHECKED.keys()
+    }
     if packed:
         facts.complain("note", f"its tensors in {', '.join(sorted(packed))} were not checked")
     if not places:
@@ -189,14 +191,13 @@ def _run(reading: _Reading, units: list[_Unit], on_bytes: OnBytes) -> None:
 
     def work() -> None:
         torch.set_num_threads(1)
-        scratch = torch.empty(PIECE, dtype=torch.uint8)
         while not stop.is_set():
             with turn:
                 unit = next(queue, None)
             if unit is None:
                 return
             try:
-                _look_at_unit(reading, unit, scratch)
+                _look_at_unit(reading, unit)
             except OSError as error:
                 reading.failed = f"cannot read it to the end: {error.strerror or error}"
                 stop.set()
@@ -216,14 +217,14 @@ def _run(reading: _Reading, units: list[_Unit], on_bytes: OnBytes) -> None:
         stop.set()
 
 
-def _look_at_unit(reading: _Reading, unit: _Unit, scratch: Tensor) -> None:
+def _look_at_unit(reading: _Reading, unit: _Unit) -> None:
     with reading.windows.open(unit.start, unit.end - unit.start) as data:
         for place, begin, end in unit.slices:
             at = place.offset + begin - unit.start
             piece = data[at : at + end - begin]
             if piece.storage_offset() % 8 or piece.data_ptr() % 8:
                 piece = piece.clone()
-            found = tally(place, piece, begin, scratch)
+            found = tally(place, piece, begin)
             with reading.lock:
                 reading.tallies.setdefault(_key(place), Tally()).add(found)
 

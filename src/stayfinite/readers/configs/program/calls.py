@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from functools import partial
 
 from stayfinite.readers.configs.program.data_files import config_of_main
@@ -30,8 +31,9 @@ from stayfinite.readers.configs.program.values import (
     Table,
     Unknown,
     Value,
+    items_of,
 )
-from stayfinite.readers.configs.script_calls import Given, argument_of
+from stayfinite.readers.configs.script_calls import argument_of
 
 _OPTIONS = frozenset({"option", "argument", "command"})
 
@@ -50,13 +52,10 @@ def call_function(run: Run, function: Function, call: Call) -> Value:
     bound = _parameters(run, function, call)
     scope.names.update(bound)
     frame = Frame(scope, function, given=bound, line=run.frame.line)
-    run.frames.append(frame)
-    try:
+    with run.inside(frame):
         if isinstance(function.node, ast.Lambda):
             return run.evaluate(run, function.node.body)
         left = run.execute(run, function.node.body)
-    finally:
-        run.frames.pop()
     return _result(run, function.node, frame.returns, call.node, left=left)
 
 
@@ -97,7 +96,7 @@ def _parameters(run: Run, function: Function, call: Call) -> dict[str, Value]:
         value = rest.pop(name, None)
         bound[name] = _missing(run, function, name, call.node, assumed=call.is_open) if value is None else value
     if arguments.vararg is not None:
-        bound[arguments.vararg.arg] = run.value(Row({"items": list(given[len(names) :])}), call.node)
+        bound[arguments.vararg.arg] = run.value(Row(list(given[len(names) :])), call.node)
     if arguments.kwarg is not None:
         if function.kinds & _OPTIONS:
             rest = {**_options(run, function, bound), **rest}
@@ -145,11 +144,8 @@ def define_class(run: Run, statement: ast.ClassDef) -> bool:
     for each in (*statement.decorator_list, *(keyword.value for keyword in statement.keywords)):
         run.evaluate(run, each)
     scope = Scope(run.frame.scope.origin, run.frame.scope, is_class=True)
-    run.frames.append(Frame(scope, line=statement.lineno))
-    try:
+    with run.inside(Frame(scope, line=statement.lineno)):
         run.execute(run, statement.body)
-    finally:
-        run.frames.pop()
     fields = [
         each.target.id
         for each in statement.body
@@ -173,7 +169,7 @@ def instantiate(run: Run, of: Value, call: Call) -> Value:
         owner.made.append(value)
     start = look_up(owner, "__init__")
     if start is not None and isinstance(start.data, Function):
-        call_function(run, _bound_to(start.data, value), call)
+        call_function(run, replace(start.data, bound=value), call)
         return value
     names = [name for each in reversed(lineage(owner)) for name in each.fields]
     names = list(dict.fromkeys(names))
@@ -193,12 +189,8 @@ def instantiate(run: Run, of: Value, call: Call) -> Value:
             )
     after = look_up(owner, "__post_init__")
     if after is not None and isinstance(after.data, Function):
-        call_function(run, _bound_to(after.data, value), Call(call.node))
+        call_function(run, replace(after.data, bound=value), Call(call.node))
     return value
-
-
-def _bound_to(function: Function, instance: Value) -> Function:
-    return Function(function.node, function.scope, function.defaults, function.owner, instance, function.kinds)
 
 
 def follow_call(run: Run, node: ast.Call) -> Value:
@@ -206,11 +198,9 @@ def follow_call(run: Run, node: ast.Call) -> Value:
     if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
         return _super(run, node)
     function = run.evaluate(run, node.func)
-    given = _given(run, node)
-    called, given = _opened(function, given)
+    called, call = _opened(function, _given(run, node))
     name = called.data.name if called is not function and isinstance(called.data, External) else ""
     name = name or shown_name(run, node.func, called)
-    call = Call(node, given.values, given.named, is_open=given.is_open)
     if isinstance(called.data, Method) and isinstance(called.data.of.data, (Table, Row, str)):
         return call_value(run, called, call)  # `config.freeze()` does not freeze a layer
     if isinstance(called.data, Function):
@@ -218,27 +208,25 @@ def follow_call(run: Run, node: ast.Call) -> Value:
         result = call_value(run, called, call)
         followed = run.followed.get(called.data.node, 0) > before
         # Arguments of the script's own functions are recorded where the function uses them.
-        run.telling.call(run, name, node, Given() if followed else given)
+        run.telling.call(run, name, Call(node) if followed else call)
         return result
     result = call_value(run, called, call)
     if isinstance(result.data, Made) and run.frame.scope.parent is None and not run.frame.scope.is_main:
-        result.data.untold.append(run.telling.later(run, name, node, given))
+        result.data.untold.append(run.telling.later(run, name, call))
     else:
         # A script class may share a library's name but not its parameter order.
-        run.telling.call(run, name, node, Given(keywords=given.keywords) if isinstance(called.data, Class) else given)
+        run.telling.call(run, name, replace(call, positional=[]) if isinstance(called.data, Class) else call)
     return result
 
 
 def call_value(run: Run, function: Value, call: Call) -> Value:
     """Return the value of a call."""
+    function, call = _opened(function, call)
     data = function.data
     if isinstance(data, Function):
         return call_function(run, data, call)
     if isinstance(data, Class):
         return instantiate(run, function, call)
-    if isinstance(data, Partial):
-        whole = Call(call.node, [*data.positional, *call.positional], {**data.keywords, **call.keywords})
-        return call_value(run, data.function, whole)
     if isinstance(data, Method):
         return call_method(run, data, call)
     if isinstance(data, External):
@@ -250,43 +238,40 @@ def call_value(run: Run, function: Value, call: Call) -> Value:
     return run.unknown(call.node)
 
 
-def _given(run: Run, node: ast.Call) -> Given:
+def _given(run: Run, node: ast.Call) -> Call:
     """The arguments, with `*row` and `**table` expanded as far as known."""
-    given = Given()
+    call = Call(node)
     for each in node.args:
         value = run.evaluate(run, each)
-        if not isinstance(each, ast.Starred):
-            given.positional.append((value, each))
-        elif isinstance(value.data, Row) and "items" in value.data.cell:
-            given.positional.extend((item, each) for item in value.data.items)
-        else:
-            given.is_open = True
+        items = items_of(value) if isinstance(each, ast.Starred) else [value]
+        if items is None:
+            call.is_open = True
             break
+        call.written.update(dict.fromkeys(range(len(call.positional), len(call.positional) + len(items)), each))
+        call.positional += items
     for keyword in node.keywords:
         if keyword.arg is not None:
-            argument = keyword.value
-            value = run.telling.under(run, keyword.arg, partial(run.evaluate, run, argument))
-            given.keywords[keyword.arg] = (value, argument)
+            call.written[keyword.arg] = keyword.value
+            look = partial(run.evaluate, run, keyword.value)
+            call.keywords[keyword.arg] = run.telling.under(run, keyword.arg, look)
             continue
         more = run.evaluate(run, keyword.value)
         if isinstance(more.data, Table):
-            given.keywords.update({str(key): (each, None) for key, each in more.data.entries.items()})
+            call.keywords.update({str(key): each for key, each in more.data.entries.items()})
         else:
-            given.is_open = True
-    return given
+            call.is_open = True
+    return call
 
 
-def _opened(function: Value, given: Given) -> tuple[Value, Given]:
+def _opened(function: Value, call: Call) -> tuple[Value, Call]:
     """Expand a partial into a call of its function."""
-    for _ in range(4):
-        if not isinstance(function.data, Partial):
-            break
-        before = function.data
-        whole = Given(is_open=given.is_open)
-        whole.positional = [*((each, None) for each in before.positional), *given.positional]
-        whole.keywords = {**{name: (each, None) for name, each in before.keywords.items()}, **given.keywords}
-        function, given = before.function, whole
-    return function, given
+    while isinstance(function.data, Partial):
+        before, function = function.data, function.data.function
+        count = len(before.positional)
+        written = {key + count if isinstance(key, int) else key: each for key, each in call.written.items()}
+        positional, keywords = [*before.positional, *call.positional], {**before.keywords, **call.keywords}
+        call = Call(call.node, positional, keywords, call.is_open, written)
+    return function, call
 
 
 def _super(run: Run, node: ast.Call) -> Value:

@@ -108,7 +108,7 @@ def _value(node: Node, origin: Origin, depth: int, limit: Limit) -> Value:
         data = Table(entries)
     elif isinstance(data, list):
         items = [_value(each, origin, depth + 1, limit) for each in data[:1000]] if depth < _DEEPEST else []
-        data = Row({"items": items})
+        data = Row(items)
     return Value(data, origin, node.line)
 
 

@@ -11,7 +11,7 @@ from stayfinite.readers.configs.program.calls import follow_call
 from stayfinite.readers.configs.program.names import attribute, bind, entry, named
 from stayfinite.readers.configs.program.pure import MOST_TEXT, compared, computed, truth
 from stayfinite.readers.configs.program.state import DEEPEST, Frame, Run, Scope, joined
-from stayfinite.readers.configs.program.values import MISSING, Function, Row, Table, Value
+from stayfinite.readers.configs.program.values import MISSING, Function, Row, Table, Value, items_of
 
 _MOST_UNROLLED = 64
 
@@ -137,13 +137,13 @@ def _row(run: Run, node: ast.List | ast.Tuple | ast.Set) -> Value:
     items: list[Value] = []
     for each in node.elts[:1000]:
         if isinstance(each, ast.Starred):
-            more = evaluate(run, each.value)
-            if not isinstance(more.data, Row) or "items" not in more.data.cell:
+            more = items_of(evaluate(run, each.value))
+            if more is None:
                 return _parts(run, node)
-            items.extend(more.data.items)
+            items.extend(more)
         else:
             items.append(evaluate(run, each))
-    return run.value(Row({"items": items}), node)
+    return run.value(Row(items), node)
 
 
 def _text(run: Run, node: ast.JoinedStr) -> Value:
@@ -197,16 +197,12 @@ def function_defaults(run: Run, arguments: ast.arguments) -> dict[str, Value]:
 def _comprehension(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
     """Followed over known items; otherwise its parts are visited once."""
     generator = node.generators[0]
-    over = evaluate(run, generator.iter)
+    items = items_of(evaluate(run, generator.iter))
     scope = Scope(run.frame.scope.origin, run.frame.scope)
-    run.frames.append(Frame(scope, line=run.frame.line, target=run.frame.target))
-    try:
-        known = isinstance(over.data, Row) and "items" in over.data.cell and len(over.data.items) <= _MOST_UNROLLED
-        if not known or len(node.generators) > 1:
+    with run.inside(Frame(scope, line=run.frame.line, target=run.frame.target)):
+        if items is None or len(items) > _MOST_UNROLLED or len(node.generators) > 1:
             return _looked_at(run, node)
-        return _collected(run, node, generator, over.data.items)
-    finally:
-        run.frames.pop()
+        return _collected(run, node, generator, items)
 
 
 def _looked_at(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
@@ -239,7 +235,7 @@ def _collected(
             entries[key.data if key.is_scalar else key.text] = evaluate(run, node.value)
         else:
             found.append(evaluate(run, node.elt))
-    return run.value(Table(entries) if isinstance(node, ast.DictComp) else Row({"items": found}), node)
+    return run.value(Table(entries) if isinstance(node, ast.DictComp) else Row(found), node)
 
 
 def assign(run: Run, target: ast.expr, value: Value) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import posixpath
 from typing import Any
 
 from stayfinite.readers.configs.program.data_files import composed, loaded, merge
 from stayfinite.readers.configs.program.names import RETURN_THEMSELVES, environment_value
 from stayfinite.readers.configs.program.parsers import call_parser
-from stayfinite.readers.configs.program.pure import computed_by, table_in
+from stayfinite.readers.configs.program.pure import computed_by, result_of, table_in
 from stayfinite.readers.configs.program.state import Run, copied
 from stayfinite.readers.configs.program.values import (
     MISSING,
@@ -26,7 +27,7 @@ from stayfinite.readers.configs.program.values import (
     Table,
     Value,
 )
-from stayfinite.readers.configs.script_calls import Given, is_constructor
+from stayfinite.readers.configs.script_calls import is_constructor
 
 _MOST_TEXT = 5_000
 _OF_TEXTS = frozenset({
@@ -88,7 +89,7 @@ def _of_table(run: Run, method: Method, data: Table, call: Call) -> Value:
             run.store.put(data.entries, key, each)
         return run.value(None, call.node)
     if method.name in {"items", "keys", "values"}:
-        return run.value(Row({"items": [_part(method.name, *each) for each in data.entries.items()]}), call.node)
+        return run.value(Row([_part(method.name, *each) for each in data.entries.items()]), call.node)
     return run.unknown(call.node)
 
 
@@ -96,7 +97,7 @@ def _part(which: str, key: Any, value: Value) -> Value:
     name = Value(key, value.origin, value.line, value.node, value.assumed)
     if which == "keys":
         return name
-    return value if which == "values" else Value(Row({"items": [name, value]}), value.origin, value.line)
+    return value if which == "values" else Value(Row([name, value]), value.origin, value.line)
 
 
 def _of_row(run: Run, method: Method, data: Row, call: Call) -> Value:
@@ -119,20 +120,18 @@ def _of_text(run: Run, method: Method, call: Call) -> Value:
         return method.of
     if method.name in {"read_text", "open"}:
         return run.value(OpenFile(text), call.node)
-    if method.name == "joinpath" and all(isinstance(each.data, str) for each in call.positional):
-        return run.value("/".join([text, *(each.data for each in call.positional)]), call.node, method.of)
+    if method.name == "joinpath":
+        result = result_of(posixpath.join, [method.of, *call.positional])
+        return run.unknown(call.node) if result is MISSING else run.value(result, call.node, method.of)
     if method.name == "split" and len(text) < _MOST_TEXT:
         parts = text.split(*(each.data for each in call.positional[:1] if isinstance(each.data, str) and each.data))
-        return run.value(Row({"items": [run.value(part, call.node, method.of) for part in parts[:200]]}), call.node)
+        return run.value(Row([run.value(part, call.node, method.of) for part in parts[:200]]), call.node)
     if method.name == "format" and call.positional and all(each.is_scalar for each in call.positional):
         return _formatted(run, text, call)
-    if method.name not in _OF_TEXTS or not all(isinstance(each.data, str) for each in call.positional):
-        return run.unknown(call.node)
-    if len(text) > _MOST_TEXT or sum(len(each.data) for each in call.positional) > 100:
-        return run.unknown(call.node)
-    try:
-        result = getattr(text, method.name)(*(each.data for each in call.positional))
-    except (TypeError, ValueError):
+    result = (
+        result_of(getattr(str, method.name), [method.of, *call.positional]) if method.name in _OF_TEXTS else MISSING
+    )
+    if result is MISSING:
         return run.unknown(call.node)
     return Value(result, method.of.origin, method.of.line, method.of.node, method.of.assumed)
 
@@ -176,7 +175,7 @@ def answered(run: Run, function: External, call: Call) -> Value | None:
     if full in {"torch.cuda.device_count", "torch.accelerator.device_count"}:
         return run.unknown(call.node, least=1) if cuda else run.value(0, call.node)
     if full == "torch.cuda.get_device_capability" and card is not None and cuda and not card.amd:
-        return run.value(Row({"items": [run.value(each, call.node) for each in card.capability]}), call.node)
+        return run.value(Row([run.value(each, call.node) for each in card.capability]), call.node)
     if full == "torch.cuda.get_device_name" and card is not None and cuda:
         return run.value(card.name, call.node)
     if full in {"torch.device", "device"} and call.positional and isinstance(call.positional[0].data, str):
@@ -210,9 +209,7 @@ def call_library(run: Run, function: External, call: Call) -> Value:
         return found
     last = function.full.rpartition(".")[2]
     if last == "prepare" and call.positional:  # accelerate returns the same objects, wrapped
-        return (
-            call.positional[0] if len(call.positional) == 1 else run.value(Row({"items": call.positional}), call.node)
-        )
+        return call.positional[0] if len(call.positional) == 1 else run.value(Row(call.positional), call.node)
     if is_constructor(last):
         return run.value(Made(function.name, Slots(call.keywords)), call.node)
     return run.unknown(call.node)
@@ -265,10 +262,8 @@ def _instantiated(run: Run, table: Table, call: Call) -> Value | None:
     target = table.entries.get("_target_")
     if target is None or not isinstance(target.data, str):
         return None
-    given = Given()
     own = {str(key): each for key, each in table.entries.items() if not str(key).startswith("_")}
-    given.keywords = {name: (each, None) for name, each in {**own, **call.keywords}.items()}
-    run.telling.call(run, target.data, call.node, given)
+    run.telling.call(run, target.data, Call(call.node, keywords={**own, **call.keywords}))
     return run.value(Made(target.data, Slots(own)), call.node)
 
 

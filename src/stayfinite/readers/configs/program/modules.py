@@ -108,10 +108,6 @@ def _read(run: Run, path: str) -> Scope | None:
         return None
     scope = Scope(Origin(path, text.split("\n")), folder=str(PurePath(path).parent))
     run.modules.scopes[real] = scope  # before evaluation: two modules may import each other
-    run.frames.append(Frame(scope, line=0))
-    try:
-        with run.store.outside():
-            run.execute(run, parsed.tree.body)
-    finally:
-        run.frames.pop()
+    with run.inside(Frame(scope)), run.store.outside():
+        run.execute(run, parsed.tree.body)
     return scope

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import posixpath
+from dataclasses import replace
 from typing import Any
 
 from stayfinite.core.settings import Expression, Setting, plain_name
@@ -52,7 +53,7 @@ def _value(setting: Setting) -> Value:
     origin = Origin(setting.source)
     data = setting.value
     if isinstance(data, list):
-        data = Row({"items": [Value(each, origin, setting.line) for each in data]})
+        data = Row([Value(each, origin, setting.line) for each in data])
     elif isinstance(data, (Expression, dict)):
         data = Unknown()
     return Value(data, origin, setting.line)
@@ -94,12 +95,8 @@ def declared_default(run: Run, name: str) -> Value | None:
     given = run.surroundings.arguments.get(name.lower())
     values = []
     for expression, scope in found[:8]:
-        run.frames.append(Frame(scope, line=run.frame.line))
-        try:
-            with run.telling.silence():
-                values.append(run.evaluate(run, expression))
-        finally:
-            run.frames.pop()
+        with run.inside(Frame(scope, line=run.frame.line)), run.telling.silence():
+            values.append(run.evaluate(run, expression))
     first = values[0]
     if given is not None or not all(same(first, each) for each in values[1:]) or isinstance(first.data, Unknown):
         return None
@@ -184,12 +181,8 @@ def attribute(run: Run, base: Value, name: str, node: ast.AST) -> Value:
 
 def _found(run: Run, base: Value, name: str, node: ast.AST) -> Value | None:
     data = base.data
-    if isinstance(data, Module):
-        return data.names.get(name)
-    if isinstance(data, Table):
-        return data.entries.get(name)
-    if isinstance(data, Made):
-        return data.attributes.get(name)
+    if isinstance(data, (Module, Table, Made)):
+        return (_table(data) or {}).get(name)
     if isinstance(data, Instance):
         if name in data.attributes:
             return data.attributes[name]
@@ -210,8 +203,7 @@ def _found(run: Run, base: Value, name: str, node: ast.AST) -> Value | None:
 def _bound(run: Run, found: Value, instance: Value, node: ast.AST) -> Value:
     function = found.data
     if isinstance(function, Function) and "staticmethod" not in function.kinds:
-        bound = Function(function.node, function.scope, function.defaults, function.owner, instance, function.kinds)
-        value = Value(bound, found.origin, found.line, found.node)
+        value = Value(replace(function, bound=instance), found.origin, found.line, found.node)
         if function.kinds & {"property", "cached_property"} and isinstance(node, ast.expr):
             return run.call(run, value, Call(node))
         return value

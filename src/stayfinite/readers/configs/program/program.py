@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import PurePath
 
 from stayfinite.core.settings import Expression
@@ -18,10 +19,9 @@ from stayfinite.readers.configs.program.statements import execute
 from stayfinite.readers.configs.program.values import Call, Class, Function, Origin, Table, Unknown, Value, node_of
 from stayfinite.readers.configs.scalars import dtype_name
 from stayfinite.readers.configs.script_calls import (
-    Given,
     argument_of,
     declares_fields,
-    field_defaults,
+    field_default,
     fields_of,
     is_constructor,
     is_optimizer,
@@ -73,16 +73,16 @@ class Telling:
         finally:
             frame.target = before
 
-    def call(self, run: Run, name: str, node: ast.expr, given: Given) -> None:
+    def call(self, run: Run, name: str, call: Call) -> None:
         """Record the arguments of a call that says how the script trains, or that it is made."""
-        last = name.rpartition(".")[2]
+        last, node = name.rpartition(".")[2], call.node
         if self._silent or not last or last in MAPPINGS or is_other_learner(last):
             return
-        if isinstance(node, ast.Call) and self._argument(run, node, last, given):
+        if isinstance(node, ast.Call) and self._argument(run, node, last, call):
             return
         present: object = True
         recorded = 0
-        for key, value, written in told_arguments(given, last, every=self._every):
+        for key, value, written in told_arguments(call, last, every=self._every):
             if last in {"to", "type"} and not _is_dtype(value, written):
                 continue
             key = _better_key(last, key, value)
@@ -92,30 +92,27 @@ class Telling:
         if is_optimizer(name):
             self._note(run, "optimizer", last, node)
         if matters_by_itself(last) or (is_constructor(last) and not recorded):
-            if value_position(last) and len(given.positional) == 1:
-                present = _shown(run, given.positional[0][0], node).value
+            if value_position(last) and len(call.positional) == 1:
+                present = _shown(run, call.positional[0], node).value
             self._note(run, name, present, node, once=True)
 
-    def later(self, run: Run, name: str, node: ast.expr, given: Given) -> Callable[[], None]:
+    def later(self, run: Run, name: str, call: Call) -> Callable[[], None]:
         """Like ``call``, but delayed until the object is used; located where it is made."""
         frame = run.frame
 
         def tell() -> None:
-            run.frames.append(frame)
-            try:
-                self.call(run, name, node, given)
-            finally:
-                run.frames.pop()
+            with run.inside(frame):
+                self.call(run, name, call)
 
         return tell
 
-    def _argument(self, run: Run, node: ast.Call, last: str, given: Given) -> bool:
+    def _argument(self, run: Run, node: ast.Call, last: str, call: Call) -> bool:
         """`parser.add_argument("--lr", default=1e-4)`."""
         argument = argument_of(node, last)
         if argument is None:
             return False
         if given_argument(run, argument.name) is None:
-            value = given.named.get("default")
+            value = call.keywords.get("default")
             if value is None:
                 with self.silence():
                     value = run.evaluate(run, argument.default)
@@ -164,7 +161,7 @@ class Telling:
             if not owner.scope.module.is_main:
                 continue
             kind = "default" if declares_fields(owner.node) else ""
-            for name, line in fields_of(owner.node):
+            for name, _, line in fields_of(owner.node):
                 used = name in owner.left or not (name in owner.overruled or _is_hidden(run, owner, name))
                 if used and name in owner.names:
                     self._default(f"{owner.node.name}.{name}", owner.names[name], line, kind=kind)
@@ -262,8 +259,10 @@ def _declare(run: Run, tree: ast.Module, scope: Scope) -> None:
     """Collect arguments and fields by name, for code reached in unsupported ways."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
-            for name, value in field_defaults(node):
-                run.declared.setdefault(name, []).append((value, scope))
+            for name, value, _ in fields_of(node):
+                default = field_default(value)
+                if default is not None:
+                    run.declared.setdefault(name, []).append((default, scope))
         elif isinstance(node, ast.Call) and isinstance(node.func, (ast.Attribute, ast.Name)):
             last = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
             argument = argument_of(node, last)
@@ -308,6 +307,5 @@ def _enter(run: Run, function: Function, owner: Class | None) -> None:
     if not owner.made:
         instantiate(run, run.value(owner, at), Call(at, is_open=True))
     instance = owner.made[0] if "classmethod" not in function.kinds else run.value(owner, at)
-    bound = Function(node, function.scope, function.defaults, owner, instance, function.kinds)
     if function.node not in run.followed:
-        call_function(run, bound, Call(at, is_open=True))
+        call_function(run, replace(function, owner=owner, bound=instance), Call(at, is_open=True))

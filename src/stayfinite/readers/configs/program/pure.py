@@ -28,6 +28,7 @@ from stayfinite.readers.configs.program.values import (
     Table,
     Unknown,
     Value,
+    items_of,
 )
 from stayfinite.readers.configs.scalars import scalar
 
@@ -55,7 +56,8 @@ def truth(value: Value) -> bool | None:
     if isinstance(data, Table):
         return bool(data.entries) or None
     if isinstance(data, Row):
-        return bool(data.items) if "items" in data.cell else None
+        items = items_of(value)
+        return None if items is None else bool(items)
     return True if isinstance(data, (Function, Class, Instance, Made)) else None
 
 
@@ -63,7 +65,7 @@ def computed(kind: ast.operator, left: Any, right: Any) -> Any:
     """`left + right` and similar on plain data; ``MISSING`` if the result is undefined or unbounded."""
     if isinstance(kind, ast.Add) and isinstance(left, Row) and isinstance(right, Row):
         items = [*left.items, *right.items]
-        return Row({"items": items}) if len(items) <= _MOST_ITEMS else MISSING
+        return Row(items) if len(items) <= _MOST_ITEMS else MISSING
     if isinstance(kind, ast.BitOr) and isinstance(left, Table) and isinstance(right, Table):
         return Table({**left.entries, **right.entries})
     if isinstance(left, str) and isinstance(right, str) and len(left) + len(right) < MOST_TEXT:
@@ -138,8 +140,9 @@ def _contains(holder: Value, item: Value) -> bool | None:
         return None
     if isinstance(data, Table):
         return item.data in data.entries or None
-    if isinstance(data, Row) and "items" in data.cell:
-        found = [_equal(each, item) for each in data.items]
+    items = items_of(holder)
+    if items is not None:
+        found = [_equal(each, item) for each in items]
         return True if True in found else None if None in found else False
     return None
 
@@ -157,12 +160,14 @@ MAPPINGS = frozenset({
     "OrderedDict", "DotMap", "Munch", "Box", "DictConfig",
 })  # fmt: skip
 """Calls that only collect their keywords."""
-_NUMBERS: dict[str, Callable[..., Any]] = {
+_PURE: dict[str, Callable[..., Any]] = {
     "max": max, "min": min, "abs": abs, "round": round, "sum": lambda *each: sum(each), "math.sqrt": math.sqrt,
     "math.log": math.log, "math.log2": math.log2, "math.log10": math.log10, "math.exp": math.exp,
     "math.ceil": math.ceil, "math.floor": math.floor, "math.pow": math.pow, "math.prod": lambda *each: math.prod(each),
-    "numpy.sqrt": math.sqrt, "numpy.log": math.log, "numpy.exp": math.exp,
+    "numpy.sqrt": math.sqrt, "numpy.log": math.log, "numpy.exp": math.exp, "os.path.join": posixpath.join,
+    "os.path.dirname": posixpath.dirname, "os.path.basename": posixpath.basename,
 }  # fmt: skip
+"""Functions of plain data."""
 _SAME = frozenset({
     "Path", "pathlib.Path", "PosixPath", "os.path.abspath", "os.path.realpath", "os.path.expanduser",
     "os.path.normpath", "os.fspath", "eval", "ast.literal_eval", "OmegaConf.create", "omegaconf.OmegaConf.create",
@@ -171,6 +176,7 @@ _SAME = frozenset({
 """Calls that return their first argument."""
 _TYPES = {"str": (str,), "int": (int,), "float": (float,), "bool": (bool,), "dict": (Table,), "list": (Row,)}
 _MOST_NUMBERS = 64
+_MOST_CHARACTERS = 1_000
 
 
 def computed_by(run: Run, function: External, call: Call) -> Value | None:
@@ -197,24 +203,29 @@ def computed_by(run: Run, function: External, call: Call) -> Value | None:
         ):
             return run.value(posixpath.join(*(each.data for each in call.positional)), call.node, *call.positional)
         return first
-    if full in _NUMBERS:
-        return _number(run, _NUMBERS[full], call)
+    if full in _PURE:
+        row = first.data
+        given = row.items if len(call.positional) == 1 and isinstance(row, Row) else call.positional
+        result = result_of(_PURE[full], given)
+        return None if result is MISSING else run.value(result, call.node, *given)
     if full in {"copy.copy", "copy.deepcopy", "deepcopy", "copy"}:
         return copied(first)
     if last in {"partial", "partialmethod"}:
         return run.value(Partial(first, call.positional[1:], dict(call.keywords)), call.node)
     if full == "zip":
         return _zipped(run, call)
-    return _of_objects(run, full, last, call) or _of_paths(run, full, call)
+    if full in {"open", "io.open", "fsspec.open"} and isinstance(first.data, str):
+        return run.value(OpenFile(first.data), call.node)
+    return _of_objects(run, full, last, call)
 
 
 def _listed(run: Run, call: Call) -> Value | None:
     if not call.positional:
-        return run.value(Row({"items": []}), call.node)
+        return run.value(Row([]), call.node)
     data = call.positional[0].data
     if isinstance(data, Table):
         keys = [Value(key, each.origin, each.line, each.node) for key, each in data.entries.items()]
-        return run.value(Row({"items": keys}), call.node)
+        return run.value(Row(keys), call.node)
     return copied(call.positional[0]) if isinstance(data, Row) else None
 
 
@@ -261,29 +272,30 @@ def _converted(kind: str, value: Value) -> Value | None:
     return Value(data, value.origin, value.line, value.node, value.assumed)
 
 
-def _number(run: Run, function: Callable[..., Any], call: Call) -> Value | None:
-    row = call.positional[0].data
-    given = row.items if len(call.positional) == 1 and isinstance(row, Row) else call.positional
-    numbers = [each.data for each in given]
-    if not numbers or len(numbers) > _MOST_NUMBERS:
-        return None
-    if not all(isinstance(each, (int, float)) and abs(each) < 1e18 for each in numbers):
-        return None
+def result_of(function: Callable[..., Any], given: list[Value]) -> Any:
+    """The plain result of a function; ``MISSING`` if it fails, or a value is unknown or large."""
+    data = [each.data for each in given]
+    if not 0 < len(data) <= _MOST_NUMBERS or not all(map(_is_small, data)):
+        return MISSING
     try:
-        result = function(*numbers)
+        result = function(*data)
     except (ValueError, ArithmeticError, TypeError):
-        return None
-    return run.value(result, call.node, *given) if isinstance(result, (int, float)) else None
+        return MISSING
+    return result if isinstance(result, (int, float, str)) else MISSING
+
+
+def _is_small(data: Any) -> bool:
+    return (
+        len(data) <= _MOST_CHARACTERS if isinstance(data, str) else isinstance(data, (int, float)) and abs(data) < 1e18
+    )
 
 
 def _zipped(run: Run, call: Call) -> Value | None:
-    rows = [each.data.items for each in call.positional if isinstance(each.data, Row) and "items" in each.data.cell]
-    if len(rows) != len(call.positional):
+    rows = [items_of(each) for each in call.positional]
+    known = [each for each in rows if each is not None]
+    if len(known) != len(rows):
         return None
-    return run.value(
-        Row({"items": [run.value(Row({"items": list(each)}), call.node) for each in zip(*rows, strict=False)]}),
-        call.node,
-    )
+    return run.value(Row([run.value(Row(list(each)), call.node) for each in zip(*known, strict=False)]), call.node)
 
 
 def _of_objects(run: Run, full: str, last: str, call: Call) -> Value | None:
@@ -329,16 +341,3 @@ def _of_objects(run: Run, full: str, last: str, call: Call) -> Value | None:
 def _may_have(data: Any) -> bool:
     """Whether an attribute that is not visible may exist."""
     return isinstance(data, (Unknown, External, Module))
-
-
-def _of_paths(run: Run, full: str, call: Call) -> Value | None:
-    texts = [each.data for each in call.positional]
-    if not all(isinstance(each, str) for each in texts):
-        return None
-    if full == "os.path.join":
-        return run.value(posixpath.join(*texts), call.node, *call.positional)
-    if full == "os.path.dirname":
-        return run.value(posixpath.dirname(texts[0]), call.node, *call.positional)
-    if full == "os.path.basename":
-        return run.value(posixpath.basename(texts[0]), call.node, *call.positional)
-    return run.value(OpenFile(texts[0]), call.node) if full in {"open", "io.open", "fsspec.open"} else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +131,7 @@ def copied(value: Value, depth: int = 0, limit: Limit | None = None) -> Value:
     if depth < _COPIES_DEEPEST and isinstance(data, Table):
         data = Table({key: copied(each, depth + 1, limit) for key, each in data.entries.items()}, data.is_told)
     elif depth < _COPIES_DEEPEST and isinstance(data, Row) and "items" in data.cell:
-        data = Row({"items": [copied(each, depth + 1, limit) for each in data.items]})
+        data = Row([copied(each, depth + 1, limit) for each in data.items])
     elif depth < _COPIES_DEEPEST and isinstance(data, Instance):
         own = Slots({name: copied(each, depth + 1, limit) for name, each in data.attributes.items()})
         data = Instance(data.of, own, data.assumed)
@@ -239,6 +240,15 @@ class Run:
     def frame(self) -> Frame:
         return self.frames[-1]
 
+    @contextmanager
+    def inside(self, frame: Frame) -> Iterator[None]:
+        """Evaluate in another frame."""
+        self.frames.append(frame)
+        try:
+            yield
+        finally:
+            self.frames.pop()
+
     @property
     def spent(self) -> bool:
         """Whether calls are no longer followed."""
@@ -271,12 +281,12 @@ class Run:
         """A value known only at run time."""
         return Value(Unknown(least), self.frame.scope.origin, getattr(node, "lineno", 0), node)
 
-    def either(self, branches: list[Callable[[], bool]], *, names: bool = True) -> bool:
+    def either(self, branches: list[Callable[[], bool]]) -> bool:
         """Follow alternative branches; return whether all of them leave the function."""
         scopes = {id(scope.names) for frame in self.frames for scope in _chain(frame.scope)}
 
         def join(table: dict[Any, Any], values: list[Any]) -> Any:
-            return join_slot(values, names=names and id(table) in scopes)
+            return join_slot(values, names=id(table) in scopes)
 
         return self.store.alternatives(branches, join)
 

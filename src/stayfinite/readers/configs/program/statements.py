@@ -12,7 +12,7 @@ from stayfinite.readers.configs.program.modules import follow_import, follow_imp
 from stayfinite.readers.configs.program.names import attribute, bind, dotted_name, entry, set_attribute, set_entry
 from stayfinite.readers.configs.program.pure import computed, truth
 from stayfinite.readers.configs.program.state import DEEPEST, Run
-from stayfinite.readers.configs.program.values import MISSING, Function, Instance, Row, Table, Value
+from stayfinite.readers.configs.program.values import MISSING, Function, Instance, Row, Table, Value, items_of
 
 _ENDS = frozenset({"exit", "quit", "_exit", "abort", "print_help", "error"})
 _MOST_DISMISSED = 5_000
@@ -140,8 +140,7 @@ _MOST_NODES = 20_000
 
 def follow_for(run: Run, statement: ast.For | ast.AsyncFor) -> bool:
     """`for`: each of a few known items in turn; otherwise once, with everything it changes unknown."""
-    over = run.evaluate(run, statement.iter)
-    items = over.data.items if isinstance(over.data, Row) and "items" in over.data.cell else None
+    items = items_of(run.evaluate(run, statement.iter))
     rounds = run.rounds * len(items or ())
     if items is not None and not run.spent and rounds <= _MOST_ITEMS and _is_short(items, statement.body):
         before, run.rounds = run.rounds, max(rounds, 1)

@@ -161,19 +161,24 @@ class Table:
             self.entries = Slots(self.entries)
 
 
-@dataclass(slots=True, eq=False)
 class Row:
     """A list, tuple or set. Its items are replaced as a whole, so that a write can be undone."""
 
-    cell: dict[str, list[Value]]
+    __slots__ = ("cell",)
 
-    def __post_init__(self) -> None:
-        self.cell = Slots(self.cell)
+    def __init__(self, items: list[Value]) -> None:
+        self.cell: dict[str, list[Value]] = Slots({"items": items})
 
     @property
     def items(self) -> list[Value]:
         """The items; [] if they are unknown."""
         return self.cell.get("items", [])
+
+
+def items_of(value: Value) -> list[Value] | None:
+    """The items of a list, tuple or set; None for another value, or if they are unknown."""
+    data: object = value.data
+    return data.cell.get("items") if isinstance(data, Row) else None
 
 
 @dataclass(slots=True, eq=False)
@@ -295,6 +300,8 @@ class Call:
     keywords: dict[str, Value] = field(default_factory=dict)
     is_open: bool = False
     """Whether there are further, unknown arguments: missing ones take their defaults, or what the user passes."""
+    written: dict[int | str, ast.expr] = field(default_factory=dict)
+    """Expressions of the arguments, by place or name; those of `**more` have none."""
 
     @property
     def first(self) -> Value | None:
