@@ -141,8 +141,6 @@ class Mt5(Large):
     precision: Annotated[PlannedPrecision, tyro.conf.arg(aliases=["--mixed-precision"])] = "auto"
     """Compute precision: auto, fp32 (or no), fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses
     what the GPU supports, and fp16 only if proved safe."""
-    gradient_checkpointing: bool = False
-    """Recompute activations to save memory."""
 
     # -- looking on
     eval_steps: int | None = None

@@ -22,7 +22,6 @@ from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import Average, optimizer_for, steps_of
 from stayfinite.recipes.running.options import Large
-from stayfinite.recipes.running.place import PlannedPrecision
 from stayfinite.recipes.running.planned import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.quiet import quiet_transformers
@@ -128,21 +127,15 @@ class Translate(Large):
     """Decay of the learning rate after warmup."""
     warmup_ratio: float = 0.1
     """Share of the training for warmup."""
-    warmup_steps: int | None = None
-    """Instead of --warmup-ratio: warmup steps."""
     label_smoothing: float = 0.0
     """Label smoothing."""
     ema: float = 0.0
     """Average the weights with this decay (0.999) and evaluate the average; 0 for none."""
-    precision: PlannedPrecision = "auto"
-    """Compute precision: auto, fp32, fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses what
-    the GPU supports, and fp16 only if proved safe."""
     compile: bool = False
     """Compile the model's blocks: the first steps take a minute or two, later ones are faster, mostly on a GPU."""
     graphs: bool = False
     """Record forward and backward as CUDA graphs: for small models on large GPUs."""
     gradient_checkpointing: bool = True
-    """Recompute activations to save memory."""
     length_buckets: bool = True
     """Put pairs of similar length into a batch."""
 
@@ -163,8 +156,6 @@ class Translate(Large):
     """Translations shown per evaluation."""
     checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one per epoch, and with --minutes every twentieth of the time."""
-    keep_checkpoints: int = 2
-    """Good checkpoints to keep."""
 
 
 BUILT_IN: dict[str, Any] = {
