@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, print_json
 from stayfinite.errors import UsageError
 
 
@@ -37,12 +36,9 @@ class Diagnose:
     """Print the diagnosis as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Diagnose)
+def run(settings: Diagnose) -> int:
     """Run the command; 0 if nothing is wrong, 1 with findings, 2 if nothing could be read."""
-    return run_command(Diagnose, arguments, "diagnose", _run)
-
-
-def _run(settings: Diagnose) -> int:
     if not settings.paths:
         raise UsageError("name a file or a directory: stayfinite diagnose train.log config.yaml")
     from stayfinite.diagnosis.diagnose import judge_reading

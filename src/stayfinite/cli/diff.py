@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, print_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +29,9 @@ class Diff:
     """Print the comparison as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Diff)
+def run(settings: Diff) -> int:
     """Run the command; 0 if both are the same, 1 if they differ, 2 on wrong use."""
-    return run_command(Diff, arguments, "diff", _run)
-
-
-def _run(settings: Diff) -> int:
     from stayfinite.inspection.files.comparison import compare
 
     found = compare(settings.left, settings.right)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import run_command
+from stayfinite.cli.ending import command
 from stayfinite.errors import UsageError
 
 
@@ -67,12 +67,9 @@ class Generate:
     """Print one JSON list: prompt, text and gaps of each answer."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Generate)
+def run(settings: Generate) -> int:
     """Run the command; 0 if all prompts were answered, 2 on wrong use."""
-    return run_command(Generate, arguments, "generate", _run)
-
-
-def _run(settings: Generate) -> int:
     options = options_of(settings)
     answers = _answers(settings, _prompts(settings), options)
     if settings.json:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, print_json
 from stayfinite.errors import UsageError
 from stayfinite.report.standard_output import StandardOutput
 
@@ -27,12 +26,9 @@ class Hardware:
     """Print the result as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Hardware, also=(OSError,))
+def run(settings: Hardware) -> int:
     """Run the command; 0 if no machine is suspect, 1 if one is, 2 if there is nothing to read."""
-    return run_command(Hardware, arguments, "hardware", _run, also=(OSError,))
-
-
-def _run(settings: Hardware) -> int:
     from stayfinite.core.suspects import judge
     from stayfinite.readers.runs.machines import machines_of, runs_in
     from stayfinite.report.hardware import show

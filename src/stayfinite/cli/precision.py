@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, print_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +57,9 @@ class Precision:
     """Print the plan as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Precision, also=(OSError,), tells_interrupt=True)
+def run(settings: Precision) -> int:
     """Run the command; 0 with a plan, 2 on wrong use."""
-    return run_command(Precision, arguments, "precision", _run, also=(OSError,), tells_interrupt=True)
-
-
-def _run(settings: Precision) -> int:
     from stayfinite.inspection.building import parts_of_build
     from stayfinite.precision.plan import Budget
     from stayfinite.precision.planning import plan_precision

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command, without_numpy_warning
+from stayfinite.cli.ending import command, print_json, without_numpy_warning
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -40,12 +39,9 @@ class Replay:
     """Print the result as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Replay)
+def run(settings: Replay) -> int:
     """Run the command; 0 if the step is finite, 1 with a cause, 2 on wrong use."""
-    return run_command(Replay, arguments, "replay", _run)
-
-
-def _run(settings: Replay) -> int:
     with without_numpy_warning():
         from stayfinite.autopsy.incidents.rebuild import replay
 

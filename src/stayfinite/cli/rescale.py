@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, print_json
 from stayfinite.report.standard_output import StandardOutput
 
 
@@ -53,12 +52,9 @@ class Rescale:
     """Print the result as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Rescale, also=(OSError,))
+def run(settings: Rescale) -> int:
     """Run the command; 0 if everything fits, 1 if something does not, 2 on wrong use."""
-    return run_command(Rescale, arguments, "rescale", _run, also=(OSError,))
-
-
-def _run(settings: Rescale) -> int:
     from stayfinite.precision.surgery.files import rescale_directory
     from stayfinite.report.precision import show_rescaled
 

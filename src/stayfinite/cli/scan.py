@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command, without_numpy_warning
+from stayfinite.cli.ending import command, print_json, without_numpy_warning
 from stayfinite.errors import UsageError
 from stayfinite.report.standard_output import StandardOutput
 
@@ -36,12 +35,9 @@ class Scan:
     """Compare SHA-256 sums with a manifest or list, if there is one."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Scan, tells_interrupt=True)
+def run(settings: Scan) -> int:
     """Run the command; 0 if all is good, 1 with findings, 2 if there is nothing to scan."""
-    return run_command(Scan, arguments, "scan", _run, tells_interrupt=True)
-
-
-def _run(settings: Scan) -> int:
     if not settings.paths:
         raise UsageError("no checkpoint named")
     with without_numpy_warning():

@@ -44,6 +44,12 @@ def explaining(policy: Policy | None, *, explain: bool) -> Policy:
     return policy if explain else replace(policy, autopsy_seconds=0)
 
 
+def figures_of(driven: DrivenGuard, norm: float, vetoes: int, name: str = "stayfinite") -> dict[str, float]:
+    """What a loop logs of a guard, under this name."""
+    counts = {"vetoes": vetoes, "bounded": driven.unusual["bounded"], "findings": len(driven.causes)}
+    return {f"{name}/grad_norm": norm} | {f"{name}/{what}": float(count) for what, count in counts.items()}
+
+
 class FrameworkGuard:
     """Guards a loop that a framework takes part in; see the framework's file for construction."""
 
@@ -76,12 +82,7 @@ class FrameworkGuard:
 
     def figures(self) -> dict[str, float]:
         """Gradient norm of the last step; vetoes, bounded steps and findings so far. Added to what the loop logs."""
-        return {
-            "stayfinite/grad_norm": self._norm,
-            "stayfinite/vetoes": float(self.vetoes),
-            "stayfinite/bounded": float(self.driven.unusual["bounded"]),
-            "stayfinite/findings": float(len(self.driven.causes)),
-        }
+        return figures_of(self.driven, self._norm, self.vetoes)
 
     def describe(self) -> str:
         """What is guarded, how, and at what cost, in a few lines."""

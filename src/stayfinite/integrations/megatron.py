@@ -25,10 +25,8 @@ from stayfinite.integrations.combined import EngineOptimizers
 from stayfinite.integrations.framework_guard import FrameworkGuard, warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 
-try:
+with MissingExtra.unless("megatron-core", extra="megatron", what_for="stayfinite.integrations.megatron"):
     from megatron.core.optimizer.optimizer import MegatronOptimizer
-except ImportError as error:
-    raise MissingExtra.of("megatron-core", extra="megatron", what_for="stayfinite.integrations.megatron") from error
 
 __all__ = ["MegatronGuard", "megatron_guard"]
 

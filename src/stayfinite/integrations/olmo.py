@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -28,7 +27,7 @@ from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra, ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.framework_guard import NotGuarded, explaining, warn_of_unseen_loss
-from stayfinite.integrations.places import free_place
+from stayfinite.integrations.places import agreed_place
 from stayfinite.report.terminal import Console
 
 __all__ = ["NotGuarded", "StayFinite"]
@@ -136,11 +135,7 @@ class StayFinite:
         if self.run_dir != "":
             return None if self.run_dir is None else Path(self.run_dir)
         home = trainer.work_dir if "://" in str(trainer.save_folder) else trainer.save_folder
-        place = [str(free_place(Path(home) / "stayfinite", again=again))]
-        if dist.is_available() and dist.is_initialized():
-            # Chosen by rank 0: it may have started writing by the time another rank looks.
-            dist.broadcast_object_list(place, src=0)
-        return Path(place[0])
+        return agreed_place(home, again=again)
 
 
 class GuardedFit:

@@ -29,16 +29,14 @@ from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.combined import EngineOptimizers, Schedules
 from stayfinite.integrations.framework_guard import FrameworkGuard
-from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
+from stayfinite.integrations.places import DEFAULT, Default, agreed_place, place_of
 from stayfinite.report.terminal import Console
 
-try:
+with MissingExtra.unless("torchtitan", extra="torchtitan", what_for="stayfinite.integrations.torchtitan"):
     from torchtitan.components.metrics import MetricsProcessor
     from torchtitan.config.override import derive, override
     from torchtitan.distributed import utils as dist_utils
     from torchtitan.trainer import Trainer
-except ImportError as error:
-    raise MissingExtra.of("torchtitan", extra="torchtitan", what_for="stayfinite.integrations.torchtitan") from error
 
 __all__ = ["TorchtitanGuard", "stayfinite", "torchtitan_guard"]
 
@@ -77,7 +75,8 @@ class TorchtitanGuard(FrameworkGuard):
             )
         parts = trainer.model_parts
         model = parts[0] if len(parts) == 1 else nn.ModuleList(parts)
-        place = place_of(run_dir, lambda: _usual_place(trainer))
+        config = trainer.config
+        place = place_of(run_dir, lambda: agreed_place(config.dump_folder, again=config.checkpoint.enable))
         driven = DrivenGuard(
             model,
             EngineOptimizers.of(list(trainer.optimizers), model),
@@ -210,13 +209,6 @@ def _caller() -> Any:
             raise UsageError("this override works only in a config for a torchtitan Trainer")
         frame = frame.f_back
     return found
-
-
-def _usual_place(trainer: Any) -> Path:
-    found = [free_place(Path(trainer.config.dump_folder) / "stayfinite", again=trainer.config.checkpoint.enable)]
-    if dist.is_initialized():
-        dist.broadcast_object_list(found, src=0)
-    return found[0]
 
 
 def _whole(loss: Tensor, trainer: Any) -> Tensor:

@@ -33,10 +33,8 @@ def quantized(bits: str, what_for: str, kept: Sequence[str] = ()) -> Any:
     Raises:
         MissingExtra: bitsandbytes is not installed.
     """
-    try:
+    with MissingExtra.unless("bitsandbytes", extra="quant", what_for=what_for):
         import bitsandbytes  # noqa: F401
-    except ImportError:
-        raise MissingExtra.of("bitsandbytes", extra="quant", what_for=what_for) from None
     from transformers import BitsAndBytesConfig
 
     kind: Any = BitsAndBytesConfig

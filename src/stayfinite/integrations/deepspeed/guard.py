@@ -20,10 +20,8 @@ from stayfinite.report.terminal import Console
 from stayfinite.state.finite import finite_flag, is_finite
 from stayfinite.state.parts import stateful
 
-try:
+with MissingExtra.unless("deepspeed", extra="deepspeed", what_for="stayfinite.integrations.deepspeed"):
     import deepspeed as _  # noqa: F401
-except ImportError as error:
-    raise MissingExtra.of("deepspeed", extra="deepspeed", what_for="stayfinite.integrations.deepspeed") from error
 
 from stayfinite.integrations.deepspeed.asking import asking_for, scaler_of
 from stayfinite.integrations.deepspeed.masters import (

@@ -69,10 +69,8 @@ def add_lora(model: Any, *, rank: int, alpha: float, dropout: float, vision: boo
     Arguments:
         vision: also train the vision tower whole; it is saved with the adapters.
     """
-    try:
+    with MissingExtra.unless("peft", extra="recipes", what_for="LoRA"):
         import peft
-    except ImportError:
-        raise MissingExtra.of("peft", extra="recipes", what_for="LoRA") from None
     targets = [
         name for name, module in model.named_modules() if isinstance(module, nn.Linear) and f"{LANGUAGE}." in name
     ]

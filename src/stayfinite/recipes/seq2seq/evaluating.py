@@ -130,11 +130,9 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
     Raises:
         UsageError: different numbers of translations and references, or none.
     """
-    try:
+    with MissingExtra.unless("sacrebleu", extra="recipes", what_for="scoring translations"):
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
-    except ImportError as error:
-        raise MissingExtra.of("sacrebleu", extra="recipes", what_for="scoring translations") from error
     if len(translations) != len(references) or not references:
         raise UsageError(
             f"{len(translations)} translations and {len(references)} references", fix="give one reference for each"

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stayfinite.errors import MissingExtra, UsageError
+from stayfinite.recipes.models import quantized
 from stayfinite.recipes.running.hub import is_built_here, loading_options
 from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import read_record
@@ -103,7 +104,9 @@ def load_seq2seq(
 
     options = {"dtype": torch.float32} | loading_options(name, cache_dir=cache_dir, fix=fix)
     if eight_bit:
-        options["quantization_config"] = _eight_bit()
+        options["quantization_config"] = quantized("8bit", "loading in 8 bits")
+        # It warns at every product that it computes in fp16, which was requested.
+        logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     if device is not None:
         options["device_map"] = {"": device}
     try:
@@ -170,19 +173,6 @@ def load_weights(model: Any, directory: Path) -> None:
     path = directory / "model.safetensors"
     if path.exists():
         model.load_state_dict(load_file(path), strict=False)
-
-
-def _eight_bit() -> Any:
-    try:
-        import bitsandbytes  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra("loading in 8 bits needs bitsandbytes", fix="pip install 'stayfinite[quant]'") from error
-    from transformers import BitsAndBytesConfig
-
-    # It warns at every product that it computes in fp16, which was requested.
-    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
-    kind: Any = BitsAndBytesConfig
-    return kind(load_in_8bit=True)
 
 
 def loss_of(model: Any, smoothing: float = 0.0) -> Callable[[dict[str, Tensor]], Tensor]:
@@ -263,10 +253,8 @@ def load_adapters(model: Any, directory: Path) -> Any:
 
 
 def _peft(what_for: str) -> Any:
-    try:
+    with MissingExtra.unless("peft", extra="hf", what_for=what_for):
         import peft
-    except ImportError as error:
-        raise MissingExtra.of("peft", extra="hf", what_for=what_for) from error
     return peft
 
 
