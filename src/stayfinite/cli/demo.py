@@ -1,7 +1,5 @@
 """``stayfinite demo``: train three times side by side and see the difference."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``stayfinite diagnose PATH...``: find the cause from a log, a config or a run directory."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

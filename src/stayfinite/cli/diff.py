@@ -1,7 +1,5 @@
 """``stayfinite diff A B``: compare two configs, scripts, notebooks or commands."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

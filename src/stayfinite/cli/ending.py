@@ -1,7 +1,5 @@
 """End of a command: report an error, and choose the exit code."""
 
-from __future__ import annotations
-
 import json
 import sys
 import traceback

@@ -1,7 +1,5 @@
 """``stayfinite evaluate``: score a model's translations."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``stayfinite export``: save a trained model as a plain directory."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``stayfinite generate``: generate text with a trained language model, or any T5."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

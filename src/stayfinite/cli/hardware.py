@@ -1,7 +1,5 @@
 """``stayfinite hardware RUNS...``: find the suspect machine over restarts and ranks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """``stayfinite mcp``: a Model Context Protocol server for assistants."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

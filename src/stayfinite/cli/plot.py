@@ -1,7 +1,5 @@
 """``stayfinite plot PATH... -o loss.png``: plot the curves of one or several runs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``stayfinite precision``: plan the precision of each module for a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

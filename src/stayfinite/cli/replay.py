@@ -1,7 +1,5 @@
 """``stayfinite replay``: re-run a captured incident, later and elsewhere, and find its cause."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """``stayfinite report RUN... -o report.html``: write one self-contained page of what happened."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any

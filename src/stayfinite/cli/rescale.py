@@ -1,7 +1,5 @@
 """``stayfinite rescale MODEL -o OUT``: an equivalent network whose activations fit fp16."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """``stayfinite scan``: check checkpoints for NaN and damage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``stayfinite tail PATH``: follow a log live and report when it turns bad."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys

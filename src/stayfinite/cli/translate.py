@@ -1,7 +1,5 @@
 """``stayfinite translate``: translate a file with a trained model."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import dataclass

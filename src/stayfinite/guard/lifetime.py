@@ -1,7 +1,5 @@
 """Lifetime of a guard, and the error that ends a stopped training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Record a decided step and act on it, and on an unusual step once the losses after it are known."""
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ Loads no framework: when the script imports one, the import is noticed, and one 
 (``get_megatron_optimizer``), adds the guard when it returns.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Lightning Fabric: one line after ``fabric.setup``; the loop does not change."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext

@@ -1,7 +1,5 @@
 """Base of guards in a framework's loop: queries, the work between two steps, closing."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import math

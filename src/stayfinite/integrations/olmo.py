@@ -5,8 +5,6 @@ OLMo-core's loop does not change. During ``fit`` four methods of the train modul
 (at which learning rate?).
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -1,7 +1,5 @@
 """Default run directories of integrations."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from enum import Enum

@@ -5,8 +5,6 @@ A module's class becomes a subclass whose forward enters or leaves autocast. Par
 optimizer are unchanged. fp8 linear layers come from torchao.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps

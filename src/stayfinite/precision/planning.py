@@ -1,7 +1,5 @@
 """``plan_precision(model, optimizer, batch, forward=...)``: the fastest formats that stay within a stated error."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence

@@ -7,8 +7,6 @@
 The program reads top to bottom: settings, data, prompt, model, check, loop, result.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile

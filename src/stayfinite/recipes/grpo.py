@@ -9,8 +9,6 @@ Several answers are sampled per question. Better ones become likelier, worse one
 The program reads top to bottom: settings, start, data, model, check, loop, result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

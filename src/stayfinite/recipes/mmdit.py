@@ -9,8 +9,6 @@
 The program reads top to bottom: settings, data, model, check, loop, result.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace

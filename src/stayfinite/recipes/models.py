@@ -1,7 +1,5 @@
 """What recipes ask of any model: to be evaluated, and to be loaded in fewer bits."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -9,8 +9,6 @@ The program reads top to bottom: settings, data, tokenizer, model, check, loop, 
 the same settings it goes on from its newest good checkpoint.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

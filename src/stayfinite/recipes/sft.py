@@ -9,8 +9,6 @@
 The program reads top to bottom: settings, data, base, adapter, check, loop, result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

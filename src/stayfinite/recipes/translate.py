@@ -7,8 +7,6 @@
 The program reads top to bottom: settings, data, tokenizer, model, check, loop, result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Precision on the terminal: a plan, updates lost by 16-bit weights, and a network rescaled for fp16."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Terminal lines of the guard: one per event, silent otherwise, and a summary at the end of a run."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ tokens as the sampler saw them. The world in which the difference disappears has
 examined again. If no single change helps, pairs are tried: dropout and a temperature hide each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Detect a reference model that is the policy, shares weights with it, or is trained, without a forward pass."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Schemas by name."""
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import fields
 from typing import Any

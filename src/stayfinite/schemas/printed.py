@@ -1,7 +1,5 @@
 """Typed dicts for --json output that is not a single dataclass."""
 
-from __future__ import annotations
-
 from typing import Any, Literal, NotRequired, TypedDict
 
 from stayfinite.core.finding import Finding, Severity

@@ -5,8 +5,6 @@ runs beside it. There are two graphs: between them the device waits for a snapsh
 needed only before the weights change, and a learning rate cut applies to the second one only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Copy the training at an incident to the host: batch, generators, weights, optimizer, history."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ Costs a few tens of microseconds on the healthy path: the batch is referenced, n
 noted.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Run a refused step again inside the training, without side effects and without the other ranks."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

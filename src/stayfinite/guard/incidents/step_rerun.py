@@ -4,8 +4,6 @@ Weights, buffers, gradients, modes and generators are unchanged afterwards. Each
 ``fully_shard``: there all ranks run the step together.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence

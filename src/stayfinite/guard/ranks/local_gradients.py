@@ -7,8 +7,6 @@ torch cannot remove these hooks. They are installed once per model, serve one gu
 none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary

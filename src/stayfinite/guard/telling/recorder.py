@@ -1,7 +1,5 @@
 """Record what the guard did: run directory, terminal, summary."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

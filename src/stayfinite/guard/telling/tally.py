@@ -1,7 +1,5 @@
 """Running totals of a run."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

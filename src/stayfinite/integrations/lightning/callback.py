@@ -1,7 +1,5 @@
 """The callback: Lightning's hooks, and the fit that it guards."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from pathlib import Path

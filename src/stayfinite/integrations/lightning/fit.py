@@ -1,7 +1,5 @@
 """One guarded ``trainer.fit``: where Lightning's loop is hooked, and what happens there."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

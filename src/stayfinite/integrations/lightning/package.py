@@ -1,7 +1,5 @@
 """Lightning has two package names, ``lightning`` and ``pytorch_lightning``, with separate classes."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import sys

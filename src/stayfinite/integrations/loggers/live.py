@@ -1,7 +1,5 @@
 """Follow a run directory, live or afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -1,7 +1,5 @@
 """Destinations for curves and texts. Each logger is imported when its sink is built."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """The callback: the Trainer's hooks, and the training that it guards."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

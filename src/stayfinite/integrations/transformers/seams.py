@@ -1,7 +1,5 @@
 """Find the Trainer of a callback, and whether its steps can be refused."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from importlib import metadata

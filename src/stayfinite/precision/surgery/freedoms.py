@@ -1,7 +1,5 @@
 """A freedom of a network: one number by which its inside may be multiplied while its function stays what it is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

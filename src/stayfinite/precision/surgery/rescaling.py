@@ -1,7 +1,5 @@
 """What still leaves fp16's range, and which operator stands in the way of a rescaling."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A few steps of training in fp16 autocast with a loss scaler, or in fp32, over the same batches."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The adapter: put on a base, saved, and loaded again only where it fits, by a fingerprint of the base."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The base that an adapter is put on, with its tokenizer: built here, from a package, a directory or a hub."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """``stayfinite sft chat``: ask a trained adapter yourself, with the very prompt of its training."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Asking a model held-out questions: what it says, how much of it is right, and how far its probabilities are off."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence

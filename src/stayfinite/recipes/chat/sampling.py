@@ -1,7 +1,5 @@
 """``stayfinite sft datagen``: sample several ways to each answer, keep those that end rightly, to be trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stream questions larger than memory: a sample, and batches."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """``stayfinite sft test``: ask held-out questions, say how many answers were right and how many there were."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A base with its adapter, loaded to be asked: in the precision that was asked for, with the format of its training."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Evaluate on held-out rows: losses at fixed noise, sampled texts and latents; rows as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

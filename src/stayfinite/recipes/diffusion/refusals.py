@@ -1,7 +1,5 @@
 """Reject impossible settings before anything is read or written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stayfinite.errors import UsageError

@@ -1,7 +1,5 @@
 """Sample text from latents, latents from text, or pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

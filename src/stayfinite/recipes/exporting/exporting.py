@@ -1,7 +1,5 @@
 """Write the best model of a run as a plain directory, atomically."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Build the model for the settings of a run: loaded, or a small LLaVA (tiny CLIP, tiny LLaMA, word-level tokenizer)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Evaluate held-out pairs in both orders: accuracy, and consistency under the swap."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

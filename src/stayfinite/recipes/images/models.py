@@ -1,7 +1,5 @@
 """Load a model in fp32, bf16, 8 or 4 bits, choose its trained part and their learning rates, save it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 

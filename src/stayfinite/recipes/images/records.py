@@ -1,7 +1,5 @@
 """Records of a comparison: what was trained, a line per epoch, and the result."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

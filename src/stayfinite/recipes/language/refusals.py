@@ -1,7 +1,5 @@
 """Reject impossible settings before anything is read or written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Stream texts larger than memory: a sample, and masked batches."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

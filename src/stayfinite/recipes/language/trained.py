@@ -1,7 +1,5 @@
 """A trained language model: saved, the result of its training, and asked (``stayfinite generate``)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

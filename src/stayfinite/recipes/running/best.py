@@ -1,7 +1,5 @@
 """Keep the best model on disk; early stopping."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

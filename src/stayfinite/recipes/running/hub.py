@@ -1,7 +1,5 @@
 """Ask a hub once with a short timeout, before transformers retries for a minute without a network."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from pathlib import Path

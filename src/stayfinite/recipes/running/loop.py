@@ -1,7 +1,5 @@
 """The guarded loop of a recipe: steps, log lines, evaluations, the best model."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """Choose device and precision."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, cast
 

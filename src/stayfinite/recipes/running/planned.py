@@ -1,7 +1,5 @@
 """``--precision plan`` and ``--precision precision.json``: train by a precision plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast

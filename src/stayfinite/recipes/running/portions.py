@@ -1,7 +1,5 @@
 """Process rows in portions, halved when memory runs out."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from collections.abc import Callable, Sequence

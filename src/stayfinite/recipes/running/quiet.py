@@ -1,7 +1,5 @@
 """Silence transformers' progress bars and advice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

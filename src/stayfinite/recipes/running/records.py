@@ -1,7 +1,5 @@
 """Records of a run: settings in run.json, losses in steps.jsonl, outcome in result.json."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

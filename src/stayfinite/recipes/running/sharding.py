@@ -1,7 +1,5 @@
 """Train a model on all ranks: replicated (DDP) or in parts (``--shard``, ``--tensor-parallel``)."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import warnings

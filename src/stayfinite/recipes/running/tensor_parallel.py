@@ -1,7 +1,5 @@
 """Tensor parallelism (``--tensor-parallel``) with torch's DTensor styles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

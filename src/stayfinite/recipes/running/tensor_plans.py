@@ -1,7 +1,5 @@
 """Tensor-parallel plans: how each layer of a model family is split."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Build, load, adapt and save the model, in full precision or 8 bits, and its loss."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence

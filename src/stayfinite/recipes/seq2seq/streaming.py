@@ -1,7 +1,5 @@
 """Stream pairs larger than memory: a sample, and batches."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The tokenizer: the model's own, bytes, or SentencePiece trained here."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Use a trained model with its normalization, prefix and limits, on the texts of a table or of lines."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

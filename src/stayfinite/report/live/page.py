@@ -1,7 +1,5 @@
 """The live report page: whole when opened, then only changes."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Runs on a terminal: one in full or several as a table, with curves in a line of text and recent events below."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Data object of the page: runs as plain JSON, with a sentence and key figures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime

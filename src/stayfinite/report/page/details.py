@@ -1,7 +1,5 @@
 """Details of a run as tables, and its incidents: origin, path to the loss, worlds, bad rows, fix."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Values for the page's JSON: bounded texts, finite short numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
