@@ -5,7 +5,6 @@ OLMo-core's loop does not change. During ``fit`` four methods of the train modul
 (at which learning rate?).
 """
 
-import functools
 import json
 import math
 import warnings
@@ -25,6 +24,7 @@ from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra, ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.framework_guard import NotGuarded, explaining, warn_of_unseen_loss
+from stayfinite.integrations.lightning.package import as_callback
 from stayfinite.integrations.places import agreed_place
 from stayfinite.report.terminal import Console
 
@@ -250,13 +250,7 @@ def check_train_module(module: Any) -> None:
         )
 
 
-def _as_callback(kind: type) -> Any:
+def _as_callback(kind: Any) -> Any:
     if find_spec("olmo_core") is None:
         raise MissingExtra.of("olmo_core", extra="olmo", what_for="stayfinite.integrations.olmo")
-    return _joined(kind, import_module("olmo_core.train.callbacks").Callback)
-
-
-@functools.cache
-def _joined(kind: Any, callback: type) -> Any:
-    kept = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
-    return type(kind.__name__, (kind, callback), kept)
+    return as_callback(kind, (import_module("olmo_core.train.callbacks").Callback,))

@@ -35,7 +35,7 @@ from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of, warmup_of
 from stayfinite.recipes.running.options import Pretrained
-from stayfinite.recipes.running.planned import plan_again
+from stayfinite.recipes.running.place import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step

@@ -37,8 +37,7 @@ from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import guarded
 from stayfinite.recipes.running.optimizing import optimizer_for
 from stayfinite.recipes.running.options import Asking
-from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
-from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again
+from stayfinite.recipes.running.place import PlannedPrecision, before_plan, choose_precision, is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharing import Examples

@@ -36,7 +36,7 @@ from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.options import Common
-from stayfinite.recipes.running.planned import plan_again
+from stayfinite.recipes.running.place import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharding import Team

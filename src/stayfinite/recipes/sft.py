@@ -38,15 +38,14 @@ from stayfinite.recipes.running.logbook import Progress
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, steps_of
 from stayfinite.recipes.running.options import Asking, Large
-from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
-from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again
+from stayfinite.recipes.running.place import PlannedPrecision, before_plan, choose_precision, is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
+from stayfinite.recipes.running.sharding import refuse_unsplittable
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import EvaluationBudget, schedule_of
 from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import given, opened, streams
+from stayfinite.recipes.streaming.choosing import given, opened
 from stayfinite.recipes.streaming.loading import steps_in_words
 
 SYSTEM = "Answer the question. Put the answer between tags, like this: <answer>12.5</answer>"
@@ -178,15 +177,10 @@ def _train(
     output, device, whole_batch = launch.output, place.device, config.batch_size * launch.in_batch
 
     # -- data --------------------------------------------------------------------------------------------------------
-    files = place.together(lambda: opened(config.train, open_data, dataset))
-    stream = None
-    if streams(config.stream, files):
-        stream = place.together(lambda: streamed_questions(config, files, output if launch.resuming else None, say))
-        training, validation = stream.training, stream.validation
-    else:
-        training, validation = place.together(lambda: questions_of(config, say))
+    found = partial(opened, config.train, open_data, dataset)
+    files, stream, training, validation = launch.read("questions", found, streamed_questions, questions_of)
+    if stream is None:
         refuse_idle(len(training), whole_batch, place.row_ranks)
-    place.require_alike("questions", [*training, *validation])
     if look_only:
         training, validation = training[: max(ENOUGH, config.batch_size)], validation[:ENOUGH]
 

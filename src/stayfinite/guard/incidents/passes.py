@@ -237,6 +237,7 @@ def _written(tensors: list[Tensor]) -> list[int]:
         return []
 
 
+@dataclass(eq=False)
 class ForwardPass:
     """Runs the forward function of the guard.
 
@@ -247,18 +248,12 @@ class ForwardPass:
         groups: counts batches by the groups of their rows.
     """
 
-    def __init__(
-        self,
-        function: Callable[[Any], Tensor] | None,
-        describe: Callable[[Any], Described] | None,
-        collector: LossCollector,
-        precision: PrecisionControl,
-        passes: Passes,
-        groups: Groups,
-    ) -> None:
-        self.function, self.describe = function, describe
-        self.precision, self.passes = precision, passes
-        self._collector, self._groups = collector, groups
+    function: Callable[[Any], Tensor] | None
+    describe: Callable[[Any], Described] | None
+    collector: LossCollector
+    precision: PrecisionControl
+    passes: Passes
+    groups: Groups
 
     def __call__(self, batch: Any) -> Tensor:
         """Return the loss of a batch.
@@ -279,10 +274,10 @@ class ForwardPass:
     @contextmanager
     def recorded(self, batch: Any) -> Iterator[Callable[[Tensor], None]]:
         """Context for a forward pass on this batch, inside its autocast; call the yielded function with the loss."""
-        self._collector.see(batch)
+        self.collector.see(batch)
         # Evaluation is not part of a step.
         if torch.is_grad_enabled():
-            self._groups.see(batch)
+            self.groups.see(batch)
         began = self.passes.begin(batch)
         try:
             yield partial(self.passes.end, began)

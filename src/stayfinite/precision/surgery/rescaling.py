@@ -17,12 +17,12 @@ from stayfinite.precision.surgery.freedoms import Anatomy, Freedom, deciding, ex
 from stayfinite.precision.surgery.measuring import (
     Size,
     check_full_precision,
-    evaluating,
     lost_share,
     measure,
     weight_sizes,
 )
 from stayfinite.precision.surgery.result import Change, Obstacle, Rescaled, Verdict
+from stayfinite.state.parts import evaluating
 from stayfinite.state.rng import capture_rng
 
 SHARE = 0.25

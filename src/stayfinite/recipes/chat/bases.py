@@ -19,10 +19,8 @@ import torch
 
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat.questions import CLOSE, OPEN
-from stayfinite.recipes.models import keep_trainable, quantized
+from stayfinite.recipes.models import is_built_here, keep_trainable, quantized, quiet_transformers
 from stayfinite.recipes.running.directories import write_whole
-from stayfinite.recipes.running.hub import is_built_here
-from stayfinite.recipes.running.quiet import quiet_transformers
 
 Bits = Literal["full", "8bit", "4bit"]
 """How the base's weights are stored; in 8 or 4 bits they cannot be trained, and need not be."""

@@ -10,8 +10,8 @@ from typing import Any
 from stayfinite.errors import UsageError
 from stayfinite.recipes.exporting.card import FRAME, card, generation_of, notes_of, use_of
 from stayfinite.recipes.exporting.finding import ADAPTER, Found, base_named, find, is_public, merged
+from stayfinite.recipes.models import quiet_transformers
 from stayfinite.recipes.running.directories import require_room, write_whole
-from stayfinite.recipes.running.quiet import quiet_transformers
 
 OURS = frozenset({"translate.json", "language.json", "sft.json", "compare.json", "mmdit.json", "README.md"})
 """Files only this package reads; the card covers their contents."""

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from stayfinite.recipes.images.models import add_lora, choose_trained, load_model, save_model
+from stayfinite.recipes.models import is_built_here
 from stayfinite.recipes.running.directories import write_whole
-from stayfinite.recipes.running.hub import is_built_here
 
 KEPT = "base"
 """Subdirectory for a base that was built for the run."""

@@ -8,8 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.models import keep_trainable, quantized
-from stayfinite.recipes.running.quiet import quiet_transformers
+from stayfinite.recipes.models import keep_trainable, quantized, quiet_transformers
 
 Base = Literal["fp32", "bf16", "8bit", "4bit"]
 PROJECTOR = "multi_modal_projector"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.running.portions import in_portions
+from stayfinite.recipes.models import in_portions
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.recording import as_written
 from stayfinite.recipes.running.records import Outcome

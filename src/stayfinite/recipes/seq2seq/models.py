@@ -15,11 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.models import quantized
-from stayfinite.recipes.running.hub import is_built_here, loading_options
-from stayfinite.recipes.running.quiet import quiet_transformers
+from stayfinite.recipes.models import is_built_here, loading_options, quantized, quiet_transformers, with_cache
 from stayfinite.recipes.running.records import read_record
 from stayfinite.recipes.seq2seq.batching import IGNORED
+from stayfinite.state.parts import evaluating
 
 SIZES = {
     "tiny": {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4},
@@ -154,14 +153,8 @@ def compute_twice(model: Any) -> None:
 @contextmanager
 def answering(model: Any) -> Iterator[None]:
     """Dropout off and the cache on within this context: without the cache, generation is quadratic."""
-    training, cached = model.training, model.config.use_cache  # gradient checkpointing disables the cache
-    model.eval()
-    model.config.use_cache = True
-    try:
+    with evaluating(model), with_cache(model.config):
         yield
-    finally:
-        model.train(training)
-        model.config.use_cache = cached
 
 
 def load_weights(model: Any, directory: Path) -> None:

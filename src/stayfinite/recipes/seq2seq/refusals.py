@@ -4,7 +4,7 @@ from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.running.directories import require_room
-from stayfinite.recipes.running.planned import is_planned
+from stayfinite.recipes.running.place import is_planned
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.timing import refuse_untimed

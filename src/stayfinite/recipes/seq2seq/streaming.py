@@ -16,6 +16,7 @@ from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.encoding import Encoding
 from stayfinite.recipes.seq2seq.normalizing import normalizer
 from stayfinite.recipes.seq2seq.pairs import clean, pairs_of, read_pairs, split, tidy, to_score
+from stayfinite.recipes.seq2seq.refusals import refuse_recorded_stream
 from stayfinite.recipes.seq2seq.tables import Columns
 from stayfinite.recipes.streaming.choosing import require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
@@ -104,6 +105,7 @@ def streamed_pairs(config: Any, files: Sequence[Source], begun: Path | None, say
         UsageError: other files than the run was started with, or no usable pair.
         LoaderFailed: a file is truncated.
     """
+    refuse_recorded_stream(config)
     if begun is not None:
         require_same_files(files, begun)
     columns, normalise = Columns.of(config), normalizer(config.normalise)

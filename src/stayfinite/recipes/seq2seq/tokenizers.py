@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.running.hub import loading_options
+from stayfinite.recipes.models import loading_options
 from stayfinite.recipes.running.processes import Place
 
 SENTINELS = 100
