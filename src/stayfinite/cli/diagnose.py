@@ -2,12 +2,13 @@
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import command, print_json
+from stayfinite.cli.ending import command, tell
 from stayfinite.errors import UsageError
 
 
@@ -42,6 +43,7 @@ def run(settings: Diagnose) -> int:
     from stayfinite.diagnosis.diagnose import judge_reading
     from stayfinite.diagnosis.reading import read_paths
     from stayfinite.diagnosis.telling import understand_told
+    from stayfinite.report.diagnosis import show_diagnosis
     from stayfinite.report.progress import reading_progress
 
     if settings.ask and ("-" in settings.paths or not sys.stdin.isatty()):
@@ -54,11 +56,6 @@ def run(settings: Diagnose) -> int:
 
         told = understand_told(interview(reading, settings.tell))
     found = judge_reading(reading, told)
-    if settings.json:
-        print_json("diagnosis", found.to_json(), ensure_ascii=False)
-    else:
-        from stayfinite.report.diagnosis import show_diagnosis
-        from stayfinite.report.standard_output import StandardOutput
-
-        show_diagnosis(found.to_json(), StandardOutput(), everything=settings.all)
+    show = partial(show_diagnosis, everything=settings.all)
+    tell("diagnosis", found.to_json(), show, as_json=settings.json, ensure_ascii=False)
     return int(found.verdict == "sick")

@@ -1,11 +1,12 @@
 """``stayfinite diff A B``: compare two configs, scripts, notebooks or commands."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import command, print_json
+from stayfinite.cli.ending import command, tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +32,9 @@ class Diff:
 def run(settings: Diff) -> int:
     """Run the command; 0 if both are the same, 1 if they differ, 2 on wrong use."""
     from stayfinite.inspection.files.comparison import compare
+    from stayfinite.report.difference import show_difference
 
     found = compare(settings.left, settings.right)
-    if settings.json:
-        print_json("diff", found.to_json(), ensure_ascii=False)
-    else:
-        from stayfinite.report.difference import show_difference
-        from stayfinite.report.standard_output import StandardOutput
-
-        show_difference(found.to_json(), StandardOutput(), everything=settings.all)
+    show = partial(show_difference, everything=settings.all)
+    tell("diff", found.to_json(), show, as_json=settings.json, ensure_ascii=False)
     return int(not found.same)

@@ -100,6 +100,18 @@ def print_json(kind: str, record: Mapping[str, Any], *, indent: int | None = 1, 
     print(json.dumps(tagged(kind, record), indent=indent, **options))
 
 
+def tell(
+    kind: str, record: Mapping[str, Any], show: Callable[[Any, Any], object], *, as_json: bool, **options: Any
+) -> None:
+    """Print what a command found: its JSON, or what ``show(record, console)`` draws."""
+    if as_json:
+        print_json(kind, record, **options)
+    else:
+        from stayfinite.report.standard_output import StandardOutput
+
+        show(record, StandardOutput())
+
+
 @contextmanager
 def without_numpy_warning() -> Iterator[None]:
     """Context without torch's warning on first use that the bare install has no numpy."""

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import command, print_json
+from stayfinite.cli.ending import command, tell
 from stayfinite.errors import UsageError
-from stayfinite.report.standard_output import StandardOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +44,5 @@ def run(settings: Hardware) -> int:
     order = ("suspect", "watch", "clear", "unknown")
     judged.sort(key=lambda each: (order.index(each["verdict"]), -each["persistent"] - each["transient"]))
     result = {"runs": [str(path) for path in runs], "machines": judged}
-    if settings.json:
-        print_json("hardware", result)
-    else:
-        show(result, StandardOutput())
+    tell("hardware", result, show, as_json=settings.json)
     return int(any(each["verdict"] == "suspect" for each in judged))

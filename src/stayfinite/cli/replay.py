@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import command, print_json, without_numpy_warning
-from stayfinite.report.standard_output import StandardOutput
+from stayfinite.cli.ending import command, tell, without_numpy_warning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +51,9 @@ def run(settings: Replay) -> int:
         )
     if settings.write and settings.world is None:
         notes += _write(settings.incident, found)
-    if settings.json:
-        print_json("replay", found | {"notes": notes}, default=str)
-    else:
-        from stayfinite.report.autopsy import draw_autopsy
+    from stayfinite.report.autopsy import draw_autopsy
 
-        draw_autopsy(found, notes, StandardOutput())
+    tell("replay", found | {"notes": notes}, draw_autopsy, as_json=settings.json, default=str)
     return 1 if found["cause"] else 0
 
 

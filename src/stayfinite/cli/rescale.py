@@ -1,13 +1,13 @@
 """``stayfinite rescale MODEL -o OUT``: an equivalent network whose activations fit fp16."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import command, print_json
-from stayfinite.report.standard_output import StandardOutput
+from stayfinite.cli.ending import command, tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +67,6 @@ def run(settings: Rescale) -> int:
         length=settings.length,
         count=settings.batches,
     )
-    record = result.to_json()
-    if settings.json:
-        print_json("rescale", record, allow_nan=False)
-    else:
-        show_rescaled(record, None if settings.out is None else str(settings.out), StandardOutput())
+    show = partial(show_rescaled, out=None if settings.out is None else str(settings.out))
+    tell("rescale", result.to_json(), show, as_json=settings.json, allow_nan=False)
     return int(bool(result.obstacles))

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import command, print_json, without_numpy_warning
+from stayfinite.cli.ending import command, tell, without_numpy_warning
 from stayfinite.errors import UsageError
-from stayfinite.report.standard_output import StandardOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +48,7 @@ def run(settings: Scan) -> int:
                 result = scan(settings.paths, quick=settings.quick, hashes=settings.hashes, progress=progress)
         except OSError as error:
             raise UsageError(f"{error.filename or ''}: {error.strerror or error}") from error
-    record = result.to_json()
-    if settings.json:
-        print_json("scan", record, allow_nan=False)
-    else:
-        show(record, StandardOutput())
+    tell("scan", result.to_json(), show, as_json=settings.json, allow_nan=False)
     if result.verdict == "unknown" and not settings.quick:
         return 2
     return int(result.verdict == "sick")

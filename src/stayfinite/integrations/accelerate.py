@@ -93,7 +93,7 @@ class StayFinite(LoopGuard):
             console=console,
         )  # fmt: skip
         self._stand_ins.put(accelerator, "save_state", self._save_state)
-        self._stand_ins.put(accelerator, "end_training", self._end_training)
+        self._stand_ins.put(accelerator, "end_training", self._close_with)
         if checkpointing:
             accelerator.register_for_checkpointing(self)
 
@@ -126,10 +126,6 @@ class StayFinite(LoopGuard):
 
     def _save_state(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._between_steps()
-        return original(*args, **kwargs)
-
-    def _end_training(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self.close()
         return original(*args, **kwargs)
 
 

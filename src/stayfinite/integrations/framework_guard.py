@@ -51,8 +51,8 @@ def figures_of(driven: DrivenGuard, norm: float, vetoes: int, name: str = "stayf
 class FrameworkGuard:
     """Guards a loop that a framework takes part in; see the framework's file for construction."""
 
-    def __init__(self, driven: DrivenGuard, run_dir: Path | None) -> None:
-        self.driven, self._run_dir = driven, run_dir
+    def __init__(self, *, run_dir: Path | None, **driven: Any) -> None:
+        self.driven, self._run_dir = DrivenGuard(**driven, run_dir=run_dir), run_dir
         self.vetoes = 0
         self._norm = math.nan
         self._decision: Decision | None = None
@@ -124,6 +124,11 @@ class FrameworkGuard:
             self._stand_ins.off()
             self._leave()
             self.driven.__exit__(kind, error, trace)
+
+    def _close_with(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Stands in for the call that ends the framework's training."""
+        self.close()
+        return original(*args, **kwargs)
 
     def _leave(self) -> None:
         """Restore other changes to the framework's objects."""
@@ -203,7 +208,7 @@ class PassGuard(FrameworkGuard, ABC):
 
     def __init__(self, called: nn.Module, forward: Callable[[Any], Tensor] | None, **driven: Any) -> None:
         self._called, self._forward, self._calls = called, forward, ModelCalls(called)
-        super().__init__(DrivenGuard(**driven, forward=self._again), driven["run_dir"])
+        super().__init__(**driven, forward=self._again)
         self._stand_ins.keep(called.register_forward_pre_hook(self._before_forward, with_kwargs=True).remove)
         self._stand_ins.keep(called.register_forward_hook(self._after_forward).remove)
 

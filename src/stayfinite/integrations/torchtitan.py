@@ -26,7 +26,6 @@ from torch.distributed.tensor import DTensor
 from stayfinite.core.policy import Policy
 from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.combined import EngineOptimizers, Schedules
 from stayfinite.integrations.framework_guard import FrameworkGuard
 from stayfinite.integrations.places import DEFAULT, Default, agreed_place, place_of
@@ -76,18 +75,12 @@ class TorchtitanGuard(FrameworkGuard):
         parts = trainer.model_parts
         model = parts[0] if len(parts) == 1 else nn.ModuleList(parts)
         config = trainer.config
-        place = place_of(run_dir, lambda: agreed_place(config.dump_folder, again=config.checkpoint.enable))
-        driven = DrivenGuard(
-            model,
-            EngineOptimizers.of(list(trainer.optimizers), model),
-            Schedules.of(list(trainer.lr_schedulers)),
-            None,
-            trainer.config.training.max_norm,
-            policy or Policy(),
-            place,
-            console=console,
-        )
-        super().__init__(driven, place)
+        super().__init__(
+            model=model, optimizer=EngineOptimizers.of(list(trainer.optimizers), model),
+            scheduler=Schedules.of(list(trainer.lr_schedulers)), max_norm=config.training.max_norm,
+            policy=policy or Policy(), console=console,
+            run_dir=place_of(run_dir, lambda: agreed_place(config.dump_folder, again=config.checkpoint.enable)),
+        )  # fmt: skip
         self._trainer = trainer
         self._stand_ins.put(trainer, "train_step", self._train_step)
         self._stand_ins.put(trainer, "forward_backward_step", self._forward_backward)
@@ -95,6 +88,7 @@ class TorchtitanGuard(FrameworkGuard):
         self._stand_ins.put(trainer.lr_schedulers, "step", self._move)
         self._stand_ins.put(trainer.checkpointer, "save", self._save)
         self._stand_ins.put(trainer.checkpointer, "load", self._load)
+        # After it the processes separate, and can no longer agree on anything.
         self._stand_ins.put(trainer, "close", self._close_with)
 
     # -- one step, in the order in which the Trainer goes through it -------------------------------------------------
@@ -136,11 +130,6 @@ class TorchtitanGuard(FrameworkGuard):
 
     def _move(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         return None if self.refused else original(*args, **kwargs)
-
-    def _close_with(self, original: Any) -> Any:
-        # After it the processes separate, and can no longer agree on anything.
-        self.close()
-        return original()
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from stayfinite.recipes.images.assembling import assembled, base_of, build_base
 from stayfinite.recipes.images.data import Apart, Task, pairs_for, table_for
 from stayfinite.recipes.images.evaluating import Scores, evaluate
 from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, prompt_for, ramp
-from stayfinite.recipes.images.pairs import LABELS, Pair
+from stayfinite.recipes.images.pairs import LABELS
 from stayfinite.recipes.images.records import Result
 from stayfinite.recipes.images.refusals import refuse_impossible
 from stayfinite.recipes.running.checking import look_before_start
@@ -255,7 +255,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     trained = Comparison(team.trained, prompt, weights, device)
     with guarded(
         launch, team, optimizer, scheduler, scaler, forward=trained.loss, metric=config.metric, unit="pairs",
-        describe=lambda batch: _in_words(batch, pairs.training), policy=policy, steps=steps,
+        describe=lambda batch: [str(pairs.training[row]) for row in batch["rows"].tolist()], policy=policy, steps=steps,
         max_norm=config.max_grad_norm or None,
     ) as loop, batching.anomalies(config.detect_anomaly, lambda: loop.taken):  # fmt: skip
 
@@ -318,7 +318,3 @@ def settled(config: Compare) -> Compare:
     if config.train is not None:
         return config
     return replace(config, question=QUESTIONS[config.built_in], **BUILT_IN)
-
-
-def _in_words(batch: batching.Batch, pairs: Sequence[Pair]) -> list[str]:
-    return [str(pairs[row]) for row in batch["rows"].tolist()]

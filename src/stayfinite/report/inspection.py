@@ -34,7 +34,8 @@ def show_inspection(
     for name, text in inspection["banner"].items() if not quiet else ():
         console.print(Text.assemble((f"{name:<{width}}  ", "bold"), text))
     shown = MARKS if verbose else ("warn", "fail") if quiet else ("warn", "fail", "note")
-    columns = {_numbered(place): f"{_numbered(place)}:{place['column']}" for place in _places(inspection)}
+    places = (finding["place"] for finding in inspection["findings"] if "place" in finding)
+    columns = {_numbered(place): f"{_numbered(place)}:{place['column']}" for place in places}
     chosen = [_with_columns(line, columns) for line in inspection["checks"] if line["status"] in shown]
     for group, lines in groupby(chosen, key=lambda line: line["group"]):
         console.print(Text(f"\n{group}", style="bold"))
@@ -49,10 +50,6 @@ def show_inspection(
         what = f"{ignored['finding']['where']}: {ignored['finding']['code']} ignored: {ignored['reason']}"
         console.print(Text(f"\n{what}", style="dim"))
     console.print(verdict_line(inspection))
-
-
-def _places(inspection: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [finding["place"] for finding in inspection["findings"] if "place" in finding]
 
 
 def _numbered(place: Mapping[str, Any]) -> str:

@@ -112,15 +112,12 @@ class GraphedStep:
             if self._warm == 0:
                 self._settings = _settings(guard._optimizer)
             self._warm += 1
-            return self._plainly(batch)
+            with self._tape.aside():
+                return self._take_plainly(batch).detach()
         if not self._replays:
             self._record(batch)
             self._form, self._recorded = form, self._present()
         return self._replay(batch)
-
-    def _plainly(self, batch: Any) -> Tensor:
-        with self._tape.aside():
-            return self._take_plainly(batch).detach()
 
     # -- recording ---------------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class Pass:
     batch: Any
     rng: dict[str, Any]
     """Generator states before it."""
-    autocast: torch.dtype | None
+    autocast: str | None
     """Autocast dtype of the pass; None if off."""
     tensors: list[Tensor]
     """Tensors of the batch."""
@@ -117,7 +117,7 @@ class Passes:
         began = Pass(
             batch=own_copy(batch),
             rng=self._rng.capture(),
-            autocast=torch.get_autocast_dtype(self._device) if on else None,
+            autocast=str(torch.get_autocast_dtype(self._device)).removeprefix("torch.") if on else None,
             tensors=tensors,
             before=_written(tensors),
         )

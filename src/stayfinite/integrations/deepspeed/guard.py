@@ -217,14 +217,10 @@ class AcceleratedEngine(StayFinite):
         super().__init__(engine, **settings)
         tell_of_skips(optimizer)
         self._stand_ins.put(accelerator, "log", self._log)
-        self._stand_ins.put(accelerator, "end_training", self._end_training)
+        self._stand_ins.put(accelerator, "end_training", self._close_with)
 
     def _log(self, original: Any, values: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         return original({**self.figures(), **values}, *args, **kwargs)
-
-    def _end_training(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self.close()
-        return original(*args, **kwargs)
 
 
 def tell_of_skips(optimizer: Any) -> None:

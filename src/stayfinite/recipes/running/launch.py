@@ -20,7 +20,7 @@ from stayfinite.recipes.running.place import choose_precision, is_planned, use_p
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import RUN, finished_result, read_launch, read_record, write_launch
 from stayfinite.recipes.running.sharding import Team
-from stayfinite.recipes.streaming.choosing import note_files, streams
+from stayfinite.recipes.streaming.choosing import note_files, require_same_files, streams
 
 Say = Callable[[str], None]
 ENDS = ("epochs", "steps", "max_steps", "minutes", "patience")
@@ -69,14 +69,15 @@ class Launch:
 
         Arguments:
             what: the rows, in words.
-            streamed: makes the stream; given settings, files, the run to resume if any, and ``say``.
+            streamed: makes the stream; given settings, files and ``say``.
             loaded: reads all rows; given settings and ``say``.
         """
         config, place = self.config, self.place
         found, stream = place.together(files), None
         if streams(config.stream, found):
-            begun = self.output if self.resuming else None
-            stream = place.together(lambda: streamed(config, found, begun, self.say))
+            if self.resuming:
+                place.together(lambda: require_same_files(found, self.output))
+            stream = place.together(lambda: streamed(config, found, self.say))
             training, validation = stream.training, stream.validation
         else:
             training, validation = place.together(lambda: loaded(config, self.say))

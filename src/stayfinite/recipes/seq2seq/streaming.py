@@ -18,7 +18,6 @@ from stayfinite.recipes.seq2seq.normalizing import normalizer
 from stayfinite.recipes.seq2seq.pairs import clean, pairs_of, read_pairs, split, tidy, to_score
 from stayfinite.recipes.seq2seq.refusals import refuse_recorded_stream
 from stayfinite.recipes.seq2seq.tables import Columns
-from stayfinite.recipes.streaming.choosing import require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
 from stayfinite.recipes.streaming.loading import HELD, PassedOver, Say, Streamed, TableReader, look
 
@@ -95,19 +94,14 @@ class StreamedPairs(Streamed[Pair]):
         return self.loaded(config, reader, make, place, say, pool=pool)
 
 
-def streamed_pairs(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedPairs:
+def streamed_pairs(config: Any, files: Sequence[Source], say: Say) -> StreamedPairs:
     """Sample the files without reading them whole.
 
-    Arguments:
-        begun: directory of a run to resume.
-
     Raises:
-        UsageError: other files than the run was started with, or no usable pair.
+        UsageError: no usable pair.
         LoaderFailed: a file is truncated.
     """
     refuse_recorded_stream(config)
-    if begun is not None:
-        require_same_files(files, begun)
     columns, normalise = Columns.of(config), normalizer(config.normalise)
     sample: list[Pair] = []
     found = look(files, PairReader(columns=columns, tell=False).read, sample.append, size=size_of)
