@@ -38,12 +38,11 @@ def quantized(bits: str, what_for: str, kept: Sequence[str] = ()) -> Any:
         import bitsandbytes  # noqa: F401
     from transformers import BitsAndBytesConfig
 
-    kind: Any = BitsAndBytesConfig
     options: dict[str, Any] = {"llm_int8_skip_modules": list(kept)} if kept else {}
     if bits == "8bit":
-        return kind(load_in_8bit=True, **options)
+        return BitsAndBytesConfig(load_in_8bit=True, **options)
     computing = torch.bfloat16 if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else torch.float32
-    return kind(
+    return BitsAndBytesConfig(
         load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=computing,
         **options,
     )  # fmt: skip

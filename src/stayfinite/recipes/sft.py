@@ -177,8 +177,8 @@ def _train(
     output, device, whole_batch = launch.output, place.device, config.batch_size * launch.in_batch
 
     # -- data --------------------------------------------------------------------------------------------------------
-    found = partial(opened, config.train, open_data, dataset)
-    files, stream, training, validation = launch.read("questions", found, streamed_questions, questions_of)
+    files_of = partial(opened, config.train, open_data, dataset)
+    files, stream, training, validation = launch.read("questions", files_of, streamed_questions, questions_of)
     if stream is None:
         refuse_idle(len(training), whole_batch, place.row_ranks)
     if look_only:

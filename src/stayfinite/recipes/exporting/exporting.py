@@ -135,9 +135,8 @@ def _write(found: Found, aside: Path, *, merge: bool) -> None:
 def _tokenizer(directory: Path) -> Any:
     from transformers import AutoTokenizer
 
-    kind: Any = AutoTokenizer
     with quiet_transformers():
-        return kind.from_pretrained(str(directory))
+        return AutoTokenizer.from_pretrained(str(directory))
 
 
 def _frame(tokenizer: Any, aside: Path, found: Found) -> None:
@@ -163,7 +162,6 @@ def _write_generation(found: Found, aside: Path, tokenizer: Any) -> None:
     """Write generation_config.json with the recipe's own settings."""
     from transformers import GenerationConfig
 
-    kind: Any = GenerationConfig
     path = aside / "generation_config.json"
     held = _read(path) if path.is_file() else {}
     marks, sampled = {"pad_token_id": tokenizer.pad_token_id}, {"max_length"}
@@ -171,7 +169,7 @@ def _write_generation(found: Found, aside: Path, tokenizer: Any) -> None:
         marks |= {"eos_token_id": tokenizer.eos_token_id}
         sampled |= {"temperature", "top_p", "top_k"}
     kept = {name: value for name, value in held.items() if name not in sampled}
-    kind(**(kept | marks | generation_of(found))).save_pretrained(str(aside))
+    GenerationConfig(**(kept | marks | generation_of(found))).save_pretrained(str(aside))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -74,15 +74,15 @@ def _processor(question: str, answers: Sequence[str], image_size: int) -> Any:
     from transformers import LlavaProcessor, PreTrainedTokenizerFast
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-    kind: Any = CLIPImageProcessorPil  # works without torchvision
-    image_processor = kind(size={"shortest_edge": image_size}, crop_size={"height": image_size, "width": image_size})
-    wrapped: Any = PreTrainedTokenizerFast
-    tokenizer = wrapped(
+    # Works without torchvision.
+    image_processor = CLIPImageProcessorPil(
+        size={"shortest_edge": image_size}, crop_size={"height": image_size, "width": image_size}
+    )
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=_words(question, answers), pad_token="<pad>", unk_token="<unk>", bos_token="<s>",
         eos_token="</s>", extra_special_tokens={"image_token": "<image>"},
     )  # fmt: skip
-    whole: Any = LlavaProcessor
-    return whole(
+    return LlavaProcessor(
         image_processor=image_processor, tokenizer=tokenizer, patch_size=PATCH,
         vision_feature_select_strategy="default", num_additional_image_tokens=1, chat_template=TEMPLATE,
     )  # fmt: skip

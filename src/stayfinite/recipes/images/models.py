@@ -19,9 +19,8 @@ def load_processor(name: str, *, cache_dir: str | None = None) -> Any:
     """Tokenizer and image processor of a model, from a directory or hub. Raises UsageError if not found."""
     from transformers import AutoProcessor
 
-    kind: Any = AutoProcessor
     try:
-        processor = kind.from_pretrained(name, cache_dir=cache_dir)
+        processor = AutoProcessor.from_pretrained(name, cache_dir=cache_dir)
     except (OSError, ValueError, KeyError) as error:
         raise _not_loaded("processor", name, error) from error
     if not hasattr(processor, "image_processor") or not hasattr(processor, "image_token"):

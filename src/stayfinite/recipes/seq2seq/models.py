@@ -276,5 +276,4 @@ def rebuild(run: Path) -> Any:
         config = AutoConfig.from_pretrained(run / SHAPE)
     except (OSError, ValueError) as error:
         raise UsageError(f"{run / SHAPE} is not a valid model config: {str(error).splitlines()[0]}") from error
-    kind: Any = AutoModelForSeq2SeqLM  # has no annotations
-    return with_fused_norms(kind.from_config(config))
+    return with_fused_norms(AutoModelForSeq2SeqLM.from_config(config))

@@ -13,6 +13,11 @@ def text(value: object, longest: int = LONGEST) -> str:
     return words if len(words) <= longest else f"{words[: longest - 1]}…"
 
 
+def texts(record: Mapping[str, Any], **longest: int) -> dict[str, str]:
+    """Values of a record as texts of at most so many characters; empty for a missing one."""
+    return {name: text("" if record.get(name) is None else record[name], most) for name, most in longest.items()}
+
+
 def short(value: float) -> float | int:
     """A finite number rounded to six digits."""
     rounded = float(f"{value:.6g}")
