@@ -235,7 +235,7 @@ def underflow_overflow(model: nn.Module) -> Iterator[None]:
     """transformers' DebugUnderflowOverflow, removed on exit."""
     from transformers.debug_utils import DebugUnderflowOverflow
 
-    debug = DebugUnderflowOverflow(model)  # type: ignore[no-untyped-call]
+    debug = DebugUnderflowOverflow(model)
     try:
         yield
     finally:

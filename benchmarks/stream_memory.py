@@ -135,7 +135,7 @@ def load_for(place: Path, workers: int, seconds: float) -> dict[str, Any]:
     tokenizer = load_tokenizer(str(place / "tokenizer"))
     config = Mt5(data=(str(place / "corpus"),), stream="on", workers=workers, train_batch_size=32)
     here = Place(device=torch.device("cpu"))
-    corpus = streamed_corpus(config, text_files(config.data), None, lambda _: None)
+    corpus = streamed_corpus(config, text_files(config.data), lambda _: None)
     masking = masking_for("span_corruption", tokenizer, density=0.15, mean_span=3.0)
     tokens, clock = 0, None
     for batch in corpus.loader(config, tokenizer, masking, here, print, batch_size=config.train_batch_size):

@@ -39,9 +39,9 @@ from transformers import (
 from stayfinite import __version__
 from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
+from stayfinite.recipes.models import quiet_transformers
 from stayfinite.recipes.running.loop import grouped
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
-from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.recording import RecordedLoss
 from stayfinite.recipes.seq2seq.batching import MULTIPLE, Example, Padding, labels_in, loading_of, tokens_in
 from stayfinite.recipes.seq2seq.models import SIZES, build_t5, loss_of

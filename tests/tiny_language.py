@@ -12,8 +12,8 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from dying import die_with_a_checkpoint
 from stayfinite.recipes.language.built_in import travel_notes
+from stayfinite.recipes.models import quiet_transformers
 from stayfinite.recipes.mt5 import Mt5, train
-from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.seq2seq.tokenizers import train_sentencepiece
 
 

@@ -175,7 +175,7 @@ class Ways:
         """transformers' DebugUnderflowOverflow, taken off again at the end."""
         from transformers.debug_utils import DebugUnderflowOverflow
 
-        debug = DebugUnderflowOverflow(self._work.model)  # type: ignore[no-untyped-call]
+        debug = DebugUnderflowOverflow(self._work.model)
         try:
             yield
         finally:

@@ -23,6 +23,8 @@ Each message says what happened and where; ``fix`` says what to do about it and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -87,6 +89,15 @@ class MissingExtra(StayfiniteError, ImportError):
     def of(cls, package: str, *, extra: str, what_for: str) -> MissingExtra:
         """The error for a package that an extra of stayfinite brings."""
         return cls(f"{what_for} needs {package}, which is not installed", fix=f"pip install 'stayfinite[{extra}]'")
+
+    @classmethod
+    @contextmanager
+    def unless(cls, package: str, *, extra: str, what_for: str) -> Iterator[None]:
+        """Context for importing such a package; raises this error if it is not installed."""
+        try:
+            yield
+        except ImportError as error:
+            raise cls.of(package, extra=extra, what_for=what_for) from error
 
 
 class NotReady(StayfiniteError, RuntimeError):

@@ -1,7 +1,5 @@
 """The command line: one file per command, loaded only when it is called."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import sys

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -272,23 +272,10 @@ def _inspect(settings: Check, runs: Sequence[Sequence[str]]) -> Inspection | Non
 def _inspect_memory(settings: Check, model: str) -> Inspection:
     from stayfinite.inspection.memory.inspecting import MemoryRequest, inspect_memory
 
-    return inspect_memory(
-        MemoryRequest(
-            model=model,
-            batch=settings.batch,
-            seq=settings.seq,
-            target_seq=settings.target_seq,
-            optimizer=settings.optimizer,
-            lora=settings.lora,
-            gpu=settings.gpu,
-            precision=settings.precision,
-            checkpointing=None if settings.checkpointing is None else settings.checkpointing == "on",
-            attention=settings.attention,
-            padded=settings.padded,
-            base=settings.base,
-            accumulate=settings.accumulate,
-        )
-    )
+    checkpointing = None if settings.checkpointing is None else settings.checkpointing == "on"
+    asked: dict[str, Any] = {"model": model, "checkpointing": checkpointing}
+    same = (field.name for field in fields(MemoryRequest) if field.name not in asked)
+    return inspect_memory(MemoryRequest(**asked, **{name: getattr(settings, name) for name in same}))
 
 
 def _inspect_data(settings: Check) -> Inspection:

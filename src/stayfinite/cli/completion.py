@@ -1,7 +1,5 @@
 """``stayfinite completion bash``: print a shell completion script for commands, programs and flags."""
 
-from __future__ import annotations
-
 import argparse
 import io
 import re

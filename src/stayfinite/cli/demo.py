@@ -1,14 +1,11 @@
 """``stayfinite demo``: train three times side by side and see the difference."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from stayfinite.cli.ending import print_json, run_command, without_numpy_warning
+from stayfinite.cli.ending import command, print_json, without_numpy_warning
 from stayfinite.errors import UsageError
 from stayfinite.report.standard_output import StandardOutput
 
@@ -30,12 +27,9 @@ class Demo:
     """Print the result as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Demo)
+def run(settings: Demo) -> int:
     """Run the command; 0 if the demo finished."""
-    return run_command(Demo, arguments, "demo", _run)
-
-
-def _run(settings: Demo) -> int:
     if settings.steps < 1:
         raise UsageError(f"--steps {settings.steps}: expected at least 1")
     with without_numpy_warning():

@@ -1,17 +1,18 @@
 """``stayfinite diagnose PATH...``: find the cause from a log, a config or a run directory."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, tell
 from stayfinite.errors import UsageError
+
+if TYPE_CHECKING:
+    from stayfinite.diagnosis import Diagnosis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,17 +38,15 @@ class Diagnose:
     """Print the diagnosis as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Diagnose)
+def run(settings: Diagnose) -> int:
     """Run the command; 0 if nothing is wrong, 1 with findings, 2 if nothing could be read."""
-    return run_command(Diagnose, arguments, "diagnose", _run)
-
-
-def _run(settings: Diagnose) -> int:
     if not settings.paths:
         raise UsageError("name a file or a directory: stayfinite diagnose train.log config.yaml")
     from stayfinite.diagnosis.diagnose import judge_reading
     from stayfinite.diagnosis.reading import read_paths
     from stayfinite.diagnosis.telling import understand_told
+    from stayfinite.report.diagnosis import show_diagnosis
     from stayfinite.report.progress import reading_progress
 
     if settings.ask and ("-" in settings.paths or not sys.stdin.isatty()):
@@ -60,13 +59,15 @@ def _run(settings: Diagnose) -> int:
 
         told = understand_told(interview(reading, settings.tell))
     found = judge_reading(reading, told)
-    if settings.json:
-        print_json("diagnosis", found.to_json(), ensure_ascii=False)
-    else:
-        from stayfinite.report.diagnosis import show_diagnosis
-        from stayfinite.report.page.data import overfits_in_words
-        from stayfinite.report.standard_output import StandardOutput
-
-        notes = [overfits_in_words(run) for run in found.runs if found.verdict == "healthy" and run.points_seen]
-        show_diagnosis(found.to_json(), StandardOutput(), everything=settings.all, notes=[*filter(None, notes)])
+    notes = [] if settings.json else _notes(found)
+    show = partial(show_diagnosis, everything=settings.all, notes=notes)
+    tell("diagnosis", found.to_json(), show, as_json=settings.json, ensure_ascii=False)
     return int(found.verdict in ("sick", "warning"))
+
+
+def _notes(found: "Diagnosis") -> list[str]:
+    """That a healthy run overfits."""
+    from stayfinite.report.page.data import overfits_in_words
+
+    runs = found.runs if found.verdict == "healthy" else ()
+    return [note for run in runs if run.points_seen and (note := overfits_in_words(run))]

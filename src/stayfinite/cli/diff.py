@@ -1,14 +1,12 @@
 """``stayfinite diff A B``: compare two configs, scripts, notebooks or commands."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,20 +28,13 @@ class Diff:
     """Print the comparison as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Diff)
+def run(settings: Diff) -> int:
     """Run the command; 0 if both are the same, 1 if they differ, 2 on wrong use."""
-    return run_command(Diff, arguments, "diff", _run)
-
-
-def _run(settings: Diff) -> int:
     from stayfinite.inspection.files.comparison import compare
+    from stayfinite.report.difference import show_difference
 
     found = compare(settings.left, settings.right)
-    if settings.json:
-        print_json("diff", found.to_json(), ensure_ascii=False)
-    else:
-        from stayfinite.report.difference import show_difference
-        from stayfinite.report.standard_output import StandardOutput
-
-        show_difference(found.to_json(), StandardOutput(), everything=settings.all)
+    show = partial(show_difference, everything=settings.all)
+    tell("diff", found.to_json(), show, as_json=settings.json, ensure_ascii=False)
     return int(not found.same)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import tell_error
-from stayfinite.core.schema_names import tagged
+from stayfinite.cli.ending import tell, tell_error
 from stayfinite.errors import StayfiniteError
 from stayfinite.flags import parsed
 
@@ -114,19 +112,10 @@ def run(arguments: Sequence[str]) -> int:
     if said is None:
         return code or 2
     said |= {"exit_code": code, "attached": len(found.guards), "runs": [str(place) for place in found.run_dirs]}
-    if settings.json:
-        kind = "diagnosis" if found.guards or found.own else "doctor"
-        print(json.dumps(tagged(kind, said), indent=1, ensure_ascii=False))
-    elif found.guards or found.own:
-        from stayfinite.report.diagnosis import show_diagnosis
-        from stayfinite.report.standard_output import StandardOutput
+    from stayfinite.report.diagnosis import show_diagnosis, show_seen
 
-        show_diagnosis(said, StandardOutput())
-    else:
-        from stayfinite.report.diagnosis import show_seen
-        from stayfinite.report.standard_output import StandardOutput
-
-        show_seen(said, StandardOutput())
+    kind, show = ("diagnosis", show_diagnosis) if found.guards or found.own else ("doctor", show_seen)
+    tell(kind, said, show, as_json=settings.json, ensure_ascii=False)
     return code or int(said["verdict"] == "sick")
 
 

@@ -1,7 +1,5 @@
 """End of a command: report an error, and choose the exit code."""
 
-from __future__ import annotations
-
 import json
 import sys
 import traceback
@@ -85,9 +83,33 @@ def run_command(
         return 130
 
 
+def command(
+    kind: type[Settings], *, also: tuple[type[Exception], ...] = (), tells_interrupt: bool = False
+) -> Callable[[Callable[[Settings], int]], Callable[[Sequence[str]], int]]:
+    """Make a function of its settings the ``run(arguments) -> exit code`` of the command its module is named after."""
+
+    def ready(work: Callable[[Settings], int]) -> Callable[[Sequence[str]], int]:
+        name = work.__module__.rpartition(".")[2]
+        return lambda arguments: run_command(kind, arguments, name, work, also=also, tells_interrupt=tells_interrupt)
+
+    return ready
+
+
 def print_json(kind: str, record: Mapping[str, Any], *, indent: int | None = 1, **options: Any) -> None:
     """Print the JSON of a command with the name of its schema; ``options`` are those of `json.dumps`."""
     print(json.dumps(tagged(kind, record), indent=indent, **options))
+
+
+def tell(
+    kind: str, record: Mapping[str, Any], show: Callable[[Any, Any], object], *, as_json: bool, **options: Any
+) -> None:
+    """Print what a command found: its JSON, or what ``show(record, console)`` draws."""
+    if as_json:
+        print_json(kind, record, **options)
+    else:
+        from stayfinite.report.standard_output import StandardOutput
+
+        show(record, StandardOutput())
 
 
 @contextmanager

@@ -1,16 +1,13 @@
 """``stayfinite evaluate``: score a model's translations."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import run_command
+from stayfinite.cli.ending import command
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 
@@ -47,12 +44,9 @@ class Evaluate:
     """Print the scores as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Evaluate)
+def run(settings: Evaluate) -> int:
     """Run the command; 0 if it was scored, 2 on wrong use."""
-    return run_command(Evaluate, arguments, "evaluate", _run)
-
-
-def _run(settings: Evaluate) -> int:
     if not settings.data:
         raise UsageError("no data to score", fix="stayfinite evaluate MODEL pairs.csv, or valid.src valid.tgt")
     from stayfinite.recipes.seq2seq.pairs import read_pairs, to_score

@@ -1,7 +1,5 @@
 """``stayfinite explain SF101``: what a rule means, why it happens, and how to fix it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

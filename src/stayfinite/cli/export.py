@@ -1,16 +1,13 @@
 """``stayfinite export``: save a trained model as a plain directory."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, print_json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +32,9 @@ class Export:
     """Print the result as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Export, also=(OSError,))
+def run(settings: Export) -> int:
     """Run the command; 0 if the directory was written, 2 on wrong use."""
-    return run_command(Export, arguments, "export", _run, also=(OSError,))
-
-
-def _run(settings: Export) -> int:
     from stayfinite.recipes.exporting.exporting import export
 
     def say(line: str) -> None:

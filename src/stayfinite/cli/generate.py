@@ -1,7 +1,5 @@
 """``stayfinite generate``: generate text with a trained language model, or any T5."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence
@@ -11,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import run_command
+from stayfinite.cli.ending import command
 from stayfinite.errors import UsageError
 
 
@@ -67,12 +65,9 @@ class Generate:
     """Print one JSON list: prompt, text and gaps of each answer."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Generate)
+def run(settings: Generate) -> int:
     """Run the command; 0 if all prompts were answered, 2 on wrong use."""
-    return run_command(Generate, arguments, "generate", _run)
-
-
-def _run(settings: Generate) -> int:
     options = options_of(settings)
     answers = _answers(settings, _prompts(settings), options)
     if settings.json:

@@ -1,17 +1,13 @@
 """``stayfinite hardware RUNS...``: find the suspect machine over restarts and ranks."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, tell
 from stayfinite.errors import UsageError
-from stayfinite.report.standard_output import StandardOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +23,9 @@ class Hardware:
     """Print the result as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Hardware, also=(OSError,))
+def run(settings: Hardware) -> int:
     """Run the command; 0 if no machine is suspect, 1 if one is, 2 if there is nothing to read."""
-    return run_command(Hardware, arguments, "hardware", _run, also=(OSError,))
-
-
-def _run(settings: Hardware) -> int:
     from stayfinite.core.suspects import judge
     from stayfinite.readers.runs.machines import machines_of, runs_in
     from stayfinite.report.hardware import show
@@ -51,8 +44,5 @@ def _run(settings: Hardware) -> int:
     order = ("suspect", "watch", "clear", "unknown")
     judged.sort(key=lambda each: (order.index(each["verdict"]), -each["persistent"] - each["transient"]))
     result = {"runs": [str(path) for path in runs], "machines": judged}
-    if settings.json:
-        print_json("hardware", result)
-    else:
-        show(result, StandardOutput())
+    tell("hardware", result, show, as_json=settings.json)
     return int(any(each["verdict"] == "suspect" for each in judged))

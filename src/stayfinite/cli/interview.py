@@ -1,7 +1,5 @@
 """``diagnose --ask``: ask the most informative question in the terminal, until none matters."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

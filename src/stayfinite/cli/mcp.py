@@ -1,17 +1,14 @@
 """``stayfinite mcp``: a Model Context Protocol server for assistants."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
 
-from stayfinite.cli.ending import run_command
+from stayfinite.cli.ending import command
 from stayfinite.errors import UsageError
 
 TOKEN = "STAYFINITE_MCP_TOKEN"
@@ -46,12 +43,9 @@ class Mcp:
     """Port for --http."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Mcp)
+def run(settings: Mcp) -> int:
     """Run the command until its client disconnects or Ctrl-C; 2 on wrong use."""
-    return run_command(Mcp, arguments, "mcp", _run)
-
-
-def _run(settings: Mcp) -> int:
     if not (settings.seconds > 0 and settings.run_minutes > 0 and settings.megabytes > 0):
         raise UsageError("--seconds, --run-minutes and --megabytes must be above 0")
     roots = tuple(path.resolve() for path in settings.root or (Path.cwd(),))

@@ -1,15 +1,12 @@
 """``stayfinite plot PATH... -o loss.png``: plot the curves of one or several runs."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, print_json
 from stayfinite.errors import UsageError
 from stayfinite.report.printable import printable
 
@@ -31,12 +28,9 @@ class Plot:
     """Print the plotted data as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Plot, also=(OSError,))
+def run(settings: Plot) -> int:
     """Run the command; 0 if the plot was written, 2 on wrong use."""
-    return run_command(Plot, arguments, "plot", _run, also=(OSError,))
-
-
-def _run(settings: Plot) -> int:
     if not settings.paths:
         raise UsageError("name a log or a run directory: stayfinite plot train.log -o loss.png")
     from stayfinite.diagnosis.reading import main_series

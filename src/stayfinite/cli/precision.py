@@ -1,15 +1,14 @@
 """``stayfinite precision``: plan the precision of each module for a GPU."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,15 +56,13 @@ class Precision:
     """Print the plan as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Precision, also=(OSError,), tells_interrupt=True)
+def run(settings: Precision) -> int:
     """Run the command; 0 with a plan, 2 on wrong use."""
-    return run_command(Precision, arguments, "precision", _run, also=(OSError,), tells_interrupt=True)
-
-
-def _run(settings: Precision) -> int:
     from stayfinite.inspection.building import parts_of_build
     from stayfinite.precision.plan import Budget
     from stayfinite.precision.planning import plan_precision
+    from stayfinite.report.precision import show_plan
 
     parts = parts_of_build(settings.build)
     if settings.updates is not None:
@@ -83,14 +80,9 @@ def _run(settings: Precision) -> int:
     )
     if settings.output is not None:
         plan.save(settings.output)
-    if settings.json:
-        print_json("precision", plan.to_json(), ensure_ascii=False)
-        return 0
-    from stayfinite.report.precision import show_plan
-    from stayfinite.report.standard_output import StandardOutput
-
-    show_plan(plan.to_json(), StandardOutput(), every=settings.all)
-    if settings.output is not None:
+    show = partial(show_plan, every=settings.all)
+    tell("precision", plan.to_json(), show, as_json=settings.json, ensure_ascii=False)
+    if settings.output is not None and not settings.json:
         print(f"Saved the plan to {settings.output}. Use it: PrecisionPlan.load({str(settings.output)!r}).apply(model)")
     return 0
 
@@ -100,15 +92,11 @@ def _updates(settings: Precision, format: str, parts: Mapping[str, Any]) -> int:
 
     from stayfinite.precision.lost_updates import lost_updates
     from stayfinite.report.precision import show_updates
-    from stayfinite.report.standard_output import StandardOutput
 
     steps = max(settings.steps, 4)
     batches = [parts["batch"]] if parts["loader"] is None else list(islice(parts["loader"], steps))
     found = lost_updates(
         parts["model"], parts["optimizer"], batches, parts["forward"], steps=steps, format=format
     ).to_json()
-    if settings.json:
-        print_json("updates", found)
-    else:
-        show_updates(found, StandardOutput())
+    tell("updates", found, show_updates, as_json=settings.json)
     return 0

@@ -1,7 +1,5 @@
 """A command with several programs: choose one by name and run it."""
 
-from __future__ import annotations
-
 import difflib
 import sys
 from collections.abc import Mapping, Sequence

@@ -1,16 +1,12 @@
 """``stayfinite replay``: re-run a captured incident, later and elsewhere, and find its cause."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command, without_numpy_warning
-from stayfinite.report.standard_output import StandardOutput
+from stayfinite.cli.ending import command, tell, without_numpy_warning
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,12 +36,9 @@ class Replay:
     """Print the result as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Replay)
+def run(settings: Replay) -> int:
     """Run the command; 0 if the step is finite, 1 with a cause, 2 on wrong use."""
-    return run_command(Replay, arguments, "replay", _run)
-
-
-def _run(settings: Replay) -> int:
     with without_numpy_warning():
         from stayfinite.autopsy.incidents.rebuild import replay
 
@@ -58,12 +51,9 @@ def _run(settings: Replay) -> int:
         )
     if settings.write and settings.world is None:
         notes += _write(settings.incident, found)
-    if settings.json:
-        print_json("replay", found | {"notes": notes}, default=str)
-    else:
-        from stayfinite.report.autopsy import draw_autopsy
+    from stayfinite.report.autopsy import draw_autopsy
 
-        draw_autopsy(found, notes, StandardOutput())
+    tell("replay", found | {"notes": notes}, draw_autopsy, as_json=settings.json, default=str)
     return 1 if found["cause"] else 0
 
 

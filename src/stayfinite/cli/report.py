@@ -1,15 +1,12 @@
 """``stayfinite report RUN... -o report.html``: write one self-contained page of what happened."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
+from stayfinite.cli.ending import command, print_json
 from stayfinite.errors import UsageError
 from stayfinite.report.printable import printable
 
@@ -39,12 +36,9 @@ class Report:
     """Print path and contents as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Report, also=(OSError,))
+def run(settings: Report) -> int:
     """Run the command; 0 if the page was written, 2 on wrong use."""
-    return run_command(Report, arguments, "report", _run, also=(OSError,))
-
-
-def _run(settings: Report) -> int:
     if not settings.paths:
         raise UsageError("name a run directory or a log: stayfinite report runs/first")
     from stayfinite.guard.telling.showing import shown_runs

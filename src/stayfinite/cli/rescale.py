@@ -1,16 +1,13 @@
 """``stayfinite rescale MODEL -o OUT``: an equivalent network whose activations fit fp16."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command
-from stayfinite.report.standard_output import StandardOutput
+from stayfinite.cli.ending import command, tell
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,12 +50,9 @@ class Rescale:
     """Print the result as JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Rescale, also=(OSError,))
+def run(settings: Rescale) -> int:
     """Run the command; 0 if everything fits, 1 if something does not, 2 on wrong use."""
-    return run_command(Rescale, arguments, "rescale", _run, also=(OSError,))
-
-
-def _run(settings: Rescale) -> int:
     from stayfinite.precision.surgery.files import rescale_directory
     from stayfinite.report.precision import show_rescaled
 
@@ -73,9 +67,6 @@ def _run(settings: Rescale) -> int:
         length=settings.length,
         count=settings.batches,
     )
-    record = result.to_json()
-    if settings.json:
-        print_json("rescale", record, allow_nan=False)
-    else:
-        show_rescaled(record, None if settings.out is None else str(settings.out), StandardOutput())
+    show = partial(show_rescaled, out=None if settings.out is None else str(settings.out))
+    tell("rescale", result.to_json(), show, as_json=settings.json, allow_nan=False)
     return int(bool(result.obstacles))

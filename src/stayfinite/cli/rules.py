@@ -1,7 +1,5 @@
 """``stayfinite rules``: list everything that can be recognized, or write its pages for the docs."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shutil

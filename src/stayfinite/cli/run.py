@@ -1,7 +1,5 @@
 """``stayfinite run --restarts 5 -- torchrun ...``: restart a training after a crash, never after a stop."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,8 +1,5 @@
 """``stayfinite scan``: check checkpoints for NaN and damage."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,9 +7,8 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import print_json, run_command, without_numpy_warning
+from stayfinite.cli.ending import command, tell, without_numpy_warning
 from stayfinite.errors import UsageError
-from stayfinite.report.standard_output import StandardOutput
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,12 +32,9 @@ class Scan:
     """Compare SHA-256 sums with a manifest or list, if there is one."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Scan, tells_interrupt=True)
+def run(settings: Scan) -> int:
     """Run the command; 0 if all is good, 1 with findings, 2 if there is nothing to scan."""
-    return run_command(Scan, arguments, "scan", _run, tells_interrupt=True)
-
-
-def _run(settings: Scan) -> int:
     if not settings.paths:
         raise UsageError("no checkpoint named")
     with without_numpy_warning():
@@ -55,11 +48,7 @@ def _run(settings: Scan) -> int:
                 result = scan(settings.paths, quick=settings.quick, hashes=settings.hashes, progress=progress)
         except OSError as error:
             raise UsageError(f"{error.filename or ''}: {error.strerror or error}") from error
-    record = result.to_json()
-    if settings.json:
-        print_json("scan", record, allow_nan=False)
-    else:
-        show(record, StandardOutput())
+    tell("scan", result.to_json(), show, as_json=settings.json, allow_nan=False)
     if result.verdict == "unknown" and not settings.quick:
         return 2
     return int(result.verdict == "sick")

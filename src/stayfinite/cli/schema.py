@@ -1,7 +1,5 @@
 """``stayfinite schema NAME``: the JSON Schema of what a command prints or a run writes."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``stayfinite sft train | test | chat | datagen``: fine-tune a chat model on questions and answers, and use it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from stayfinite.cli.programs import run_program

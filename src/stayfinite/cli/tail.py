@@ -1,12 +1,9 @@
 """``stayfinite tail PATH``: follow a log live and report when it turns bad."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +11,7 @@ from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import run_command
+from stayfinite.cli.ending import command
 from stayfinite.core.finding import Finding
 from stayfinite.core.schema_names import tagged
 from stayfinite.core.series import Point
@@ -45,12 +42,9 @@ class Tail:
     """Print each finding as one line of JSON and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Tail, also=(OSError,))
+def run(settings: Tail) -> int:
     """Run the command; 1 if something turned bad, 0 if not, 2 on wrong use."""
-    return run_command(Tail, arguments, "tail", _run, also=(OSError,))
-
-
-def _run(settings: Tail) -> int:
     if not (math.isfinite(settings.poll) and settings.poll > 0):
         raise UsageError(f"--poll {settings.poll}: expected seconds above 0")
     if settings.path.is_dir() or (settings.once and not settings.path.exists()):

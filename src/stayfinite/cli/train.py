@@ -1,7 +1,5 @@
 """``stayfinite train RECIPE``: a complete training program, stable out of the box."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from stayfinite.cli.programs import run_program

@@ -1,17 +1,14 @@
 """``stayfinite translate``: translate a file with a trained model."""
 
-from __future__ import annotations
-
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from stayfinite.cli.ending import run_command
+from stayfinite.cli.ending import command
 from stayfinite.core.schema_names import tagged
 
 
@@ -50,12 +47,9 @@ class Translate:
     """Print one JSON object per row and nothing else."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Translate)
+def run(settings: Translate) -> int:
     """Run the command; 0 if it was translated, 2 on wrong use."""
-    return run_command(Translate, arguments, "translate", _run)
-
-
-def _run(settings: Translate) -> int:
     from stayfinite.recipes.seq2seq.translating import find_model, load_translator, read_texts, write_table
     from stayfinite.recipes.settings import require
     from stayfinite.report.progress import counting_progress

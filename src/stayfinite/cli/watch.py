@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from stayfinite.cli.ending import run_command
+from stayfinite.cli.ending import command
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
 
@@ -75,12 +75,9 @@ class Watch:
     """Print JSON and nothing else: a line on every change, or one object with --once."""
 
 
-def run(arguments: Sequence[str]) -> int:
+@command(Watch, also=(OSError,))
+def run(settings: Watch) -> int:
     """Run the command; 1 if a run is not healthy at the end, 0 if all are, 2 on wrong use."""
-    return run_command(Watch, arguments, "watch", _run, also=(OSError,))
-
-
-def _run(settings: Watch) -> int:
     if wrong := _wrong(settings):
         raise UsageError(wrong)
     from stayfinite.core.settings import Settings

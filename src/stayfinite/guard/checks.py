@@ -1,7 +1,5 @@
 """Checks that reject impossible setups before anything is changed."""
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Iterator, Mapping

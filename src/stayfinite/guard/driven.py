@@ -17,8 +17,6 @@ cannot call ``guard.step(loss)``, but can call the guard at the right moments::
     driven.settle()                            # records, incidents, the rungs of the ladder, snapshots
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager

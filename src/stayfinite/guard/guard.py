@@ -1,7 +1,5 @@
 """The guard: refuses a bad step before it changes a parameter, a moment or the schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType

@@ -1,8 +1,7 @@
 """Lifetime of a guard, and the error that ends a stopped training."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from stayfinite.core.decision import Code, Decision
@@ -60,28 +59,18 @@ def stopped(decision: Decision, found: Mapping[str, Any] | None = None) -> Train
 Stopped = TypeVar("Stopped", bound=TrainingStopped)
 
 
+@dataclass(eq=False)
 class Lifetime:
     """Open until closed, stopped, or the loop fails; ends once, after everything is written."""
 
-    over: str
+    ranks: Ranks
+    recorder: Recorder
+    incidents: Incidents
+    saving: Saving | None
+    replays: Replays
+    progress: Progress
+    over: str = ""
     """Why no further step is taken; empty while open."""
-
-    def __init__(
-        self,
-        ranks: Ranks,
-        recorder: Recorder,
-        incidents: Incidents,
-        saving: Saving | None,
-        replays: Replays,
-        progress: Progress,
-    ) -> None:
-        self._ranks = ranks
-        self._progress = progress
-        self._recorder = recorder
-        self._incidents = incidents
-        self._saving = saving
-        self._replays = replays
-        self.over = ""
 
     def check_open(self) -> None:
         if self.over:
@@ -92,9 +81,9 @@ class Lifetime:
 
     def hurry(self) -> None:
         """Start nothing that takes long, because the loop has failed."""
-        self._incidents.hurry()
-        if self._saving is not None:
-            self._saving.hurry()
+        self.incidents.hurry()
+        if self.saving is not None:
+            self.saving.hurry()
 
     def stop(self, error: Stopped, step: int, reason: str) -> Stopped:
         """End the guard with this error and return it; if uncaught, it sets the exit code."""
@@ -108,10 +97,10 @@ class Lifetime:
     def finish(self, event: str, step: int, reason: str, **details: Any) -> None:
         """Wait for pending work and record the end."""
         self.over = reason
-        self._ranks.stop_looking()
-        self._progress.stop()
-        if self._saving is not None:
-            self._saving.tell(wait=True)
-        self._incidents.finish()
-        self._replays.finish(step)
-        self._recorder.finish(event, step, reason, **details)
+        self.ranks.stop_looking()
+        self.progress.stop()
+        if self.saving is not None:
+            self.saving.tell(wait=True)
+        self.incidents.finish()
+        self.replays.finish(step)
+        self.recorder.finish(event, step, reason, **details)

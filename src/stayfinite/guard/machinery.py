@@ -1,7 +1,5 @@
 """Assembly of a guard, and what happens inside a step. ``guard.py`` has the public methods."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace

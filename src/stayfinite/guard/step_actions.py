@@ -1,9 +1,7 @@
 """Record a decided step and act on it, and on an unusual step once the losses after it are known."""
 
-from __future__ import annotations
-
 from collections import deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stayfinite.core.decision import Action, Decision
@@ -19,6 +17,7 @@ from stayfinite.guard.telling.recorder import Recorder
 from stayfinite.measure.reading import Opened
 
 
+@dataclass(eq=False)
 class StepActions:
     """Owns the gate, which is replaced when the training is restored.
 
@@ -27,22 +26,18 @@ class StepActions:
         comparison: compares the known-good weights with the current ones after an unusual step.
     """
 
-    def __init__(
-        self,
-        setup: TrainingSetup,
-        judge: Judge,
-        recovery: Recovery,
-        recorder: Recorder,
-        incidents: Incidents,
-        comparison: Comparison,
-    ) -> None:
-        self._setup, self._judge, self._recovery, self._recorder = setup, judge, recovery, recorder
-        self._incidents, self._comparison = incidents, comparison
-        self._doubted: int | None = None
-        """The unusual step that a trial is about."""
-        self._factor = factor_of(judge.memory.ladder.spikes, judge.policy)
-        self.gate, self.cost = choose_gate(setup, judge.policy, judge.memory.ladder.spikes)
-        self._known: Opened | None = None
+    setup: TrainingSetup
+    judge: Judge
+    recovery: Recovery
+    recorder: Recorder
+    incidents: Incidents
+    comparison: Comparison
+    _doubted: int | None = None
+    """The unusual step that a trial is about."""
+    _known: Opened | None = None
+
+    def __post_init__(self) -> None:
+        self._choose(self.judge.memory)
 
     def follow(self, decided: list[JudgedStep], step: int) -> Decision | None:
         """Act on steps decided by the current ``step``; return the decision to stop, if there is one."""
@@ -51,18 +46,18 @@ class StepActions:
             each = queue.popleft()
             decision = each.judgement.decision
             doubt = each.judgement.memory.probation.doubt
-            self._recovery.decided(decision, in_doubt=doubt is not None)
+            self.recovery.decided(decision, in_doubt=doubt is not None)
             if doubt is not None:
-                self._incidents.watch(doubt.step)
+                self.incidents.watch(doubt.step)
             try:
-                self._incidents.look(each, step)
+                self.incidents.look(each, step)
             except KeyboardInterrupt:
                 # On an interrupt during an autopsy, still report what was refused.
                 self._note(each)
                 raise
             if decision.action is Action.ROLLBACK:
                 late = [*queue, *self.gate.drain()]
-                done, memory = self._recovery.roll_back(step, each.judgement.memory)
+                done, memory = self.recovery.roll_back(step, each.judgement.memory)
                 self.continue_with(each.judgement.memory if memory is None else memory)
                 self._note(each, done)
                 self._pass_over(late)
@@ -82,15 +77,15 @@ class StepActions:
 
     def continue_with(self, memory: Memory) -> None:
         """Continue with this memory after the training was restored."""
-        self._setup.schedule.forget()
-        self._setup.buffers.keep()
+        self.setup.schedule.forget()
+        self.setup.buffers.keep()
         self._remember(memory)
 
     def go_back(self, step: int) -> dict[str, Any] | None:
         """Restore the newest known-good state, if there is one; no step may be pending."""
-        if self._recovery.known_good() is None:
+        if self.recovery.known_good() is None:
             return None
-        done, memory = self._recovery.roll_back(step, self._judge.memory)
+        done, memory = self.recovery.roll_back(step, self.judge.memory)
         if memory is None:
             return None
         self.continue_with(memory)
@@ -98,13 +93,16 @@ class StepActions:
 
     def begin_phase(self) -> None:
         """Start an announced phase: earlier levels no longer count. No step may be pending."""
-        self._remember(fresh_phase(self._judge.memory))
+        self._remember(fresh_phase(self.judge.memory))
         self._keep_watch()
 
     def _remember(self, memory: Memory) -> None:
-        self._judge.memory = memory
-        self.gate, self.cost = choose_gate(self._setup, self._judge.policy, memory.ladder.spikes)
-        self._factor = factor_of(memory.ladder.spikes, self._judge.policy)
+        self.judge.memory = memory
+        self._choose(memory)
+
+    def _choose(self, memory: Memory) -> None:
+        self.gate, self.cost = choose_gate(self.setup, self.judge.policy, memory.ladder.spikes)
+        self._factor = factor_of(memory.ladder.spikes, self.judge.policy)
 
     def _weigh(self, followed: Followed, queue: deque[JudgedStep], step: int) -> None:
         """Act on the losses since an unusual step."""
@@ -120,25 +118,25 @@ class StepActions:
 
     def _keep_watch(self) -> None:
         """Release kept batches if no step is on probation, and pass the gradient limit to the gate."""
-        memory = self._judge.memory
+        memory = self.judge.memory
         if memory.probation.doubt is None:
-            self._incidents.look_away()
-        if (factor := factor_of(memory.ladder.spikes, self._judge.policy)) != self._factor:
+            self.incidents.look_away()
+        if (factor := factor_of(memory.ladder.spikes, self.judge.policy)) != self._factor:
             self._factor = factor
             self.gate.allow(factor)
 
     def _note(self, each: JudgedStep, done: dict[str, Any] | None = None) -> None:
-        self._recorder.note(each.judgement, done)
-        self._incidents.tell()
+        self.recorder.note(each.judgement, done)
+        self.incidents.tell()
         self._known = each.opened
 
     def _act(self, action: Action) -> dict[str, Any] | None:
         if action is Action.CUT:
-            return self._recovery.begin_cut()
+            return self.recovery.begin_cut()
         if action is Action.ESCALATE:
             # Only fp16 needs a scaler, and nothing escalates to fp16.
-            self._setup.scaler = None
-            return self._recovery.escalate()
+            self.setup.scaler = None
+            return self.recovery.escalate()
         return None
 
     def _pass_over(self, late: list[JudgedStep]) -> None:
@@ -163,16 +161,16 @@ class StepActions:
         return self._return(followed, step) if followed.move is Move.RETURN else None
 
     def _compare(self, step: int) -> Memory | None:
-        memory, good = self._judge.memory, self._recovery.known_good()
+        memory, good = self.judge.memory, self.recovery.known_good()
         probation = memory.probation
         # Steps decided together with this one may have settled it.
         if good is None or probation.doubt is None or probation.trial is not None:
             return None
-        if (losses := self._comparison.with_weights_of(good, probation.doubt.step)) is None:
+        if (losses := self.comparison.with_weights_of(good, probation.doubt.step)) is None:
             return self._try(memory, step)
         answer = compared(
             probation,
-            self._judge.policy,
+            self.judge.policy,
             known_good=good.step,
             earlier=losses.earlier,
             present=losses.present,
@@ -181,7 +179,7 @@ class StepActions:
         after = self._adopt(answer, step)
         if answer.move is not Move.GO_BACK:
             return None
-        done, then = self._recovery.roll_back(step, after)
+        done, then = self.recovery.roll_back(step, after)
         self._tell_back(answer, step, done)
         if then is None:
             return None
@@ -189,52 +187,52 @@ class StepActions:
         return replace(then, probation=after.probation)
 
     def _adopt(self, answer: Followed, step: int) -> Memory:
-        self._judge.memory = adopt(self._judge.memory, answer)
+        self.judge.memory = adopt(self.judge.memory, answer)
         if answer.move is Move.NEW_PHASE:
             self._tell_phase(answer, step)
-        return self._judge.memory
+        return self.judge.memory
 
     def _try(self, memory: Memory, step: int) -> Memory | None:
         """Start a trial with the known-good state, because batches cannot be run again."""
-        then = self._recovery.try_known_good(step)
+        then = self.recovery.try_known_good(step)
         if then is None:
-            self._adopt(cannot_compare(memory.probation, self._judge.policy), step)
+            self._adopt(cannot_compare(memory.probation, self.judge.policy), step)
             return None
         assert memory.probation.doubt is not None
         self._doubted = memory.probation.doubt.step
-        good = self._recovery.known_good()
+        good = self.recovery.known_good()
         assert good is not None
-        self._recorder.announce("trial", step, to_step=good.step, doubt=memory.probation.doubt.step)
+        self.recorder.announce("trial", step, to_step=good.step, doubt=memory.probation.doubt.step)
         spikes = replace(then.ladder.spikes, factor=memory.probation.factor)
         return Memory(replace(memory.ladder, spikes=spikes), then.trends, begin_trial(memory.probation, good.step))
 
     def _stay(self, followed: Followed, step: int) -> None:
         """Keep the known-good state, which is already in place and won the trial."""
-        done = self._recovery.keep_trial(step)
+        done = self.recovery.keep_trial(step)
         self._tell_back(followed, step, done)
         if self._doubted is not None:
-            self._blame(self._doubted, self._judge.memory)
+            self._blame(self._doubted, self.judge.memory)
 
     def _blame(self, step: int, then: Memory) -> None:
-        self._incidents.blame(step, limits(then.ladder.spikes, self._judge.policy))
+        self.incidents.blame(step, limits(then.ladder.spikes, self.judge.policy))
 
     def _return(self, followed: Followed, step: int) -> Memory | None:
-        then = self._recovery.end_trial(step)
+        then = self.recovery.end_trial(step)
         if then is None:
             return None
-        memory = self._judge.memory
+        memory = self.judge.memory
         spikes = replace(then.ladder.spikes, factor=followed.state.factor)
         return Memory(replace(memory.ladder, spikes=spikes), memory.trends, followed.state)
 
     def _tell_phase(self, followed: Followed, step: int) -> None:
         line = f"step {step}: new phase. {_sentence(followed.words)}. Training continues."
-        self._recorder.announce("new-phase", step, line, code="new-phase", reason=followed.words)
+        self.recorder.announce("new-phase", step, line, code="new-phase", reason=followed.words)
 
     def _tell_back(self, followed: Followed, step: int, done: dict[str, Any]) -> None:
         line = f"step {step}: rolled back to step {done.get('to_step')}. {_sentence(followed.words)}."
         if "failed" in done:
             line = f"step {step}: rollback failed, nothing changed: {done['failed']}"
-        self._recorder.announce("rollback", step, line, code="harm", reason=followed.words, **done)
+        self.recorder.announce("rollback", step, line, code="harm", reason=followed.words, **done)
 
 
 def _sentence(words: str) -> str:

@@ -5,8 +5,6 @@ an uncaught ``TrainingStopped`` exits with its own code instead of 1. A launcher
 run` names a file to which every rank of its machine appends a line.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

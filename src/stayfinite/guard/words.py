@@ -1,7 +1,5 @@
 """A guard in a few lines, for ``guard.describe()``."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -21,17 +21,15 @@ from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.integrations.framework_guard import explaining
 from stayfinite.integrations.loop import LoopGuard
-from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
+from stayfinite.integrations.places import DEFAULT, Default, agreed_place, place_of
 from stayfinite.report.terminal import Console
 from stayfinite.state.parts import unwrapped
 
-try:
+with MissingExtra.unless("accelerate", extra="hf", what_for="stayfinite.integrations.accelerate"):
     from accelerate import Accelerator
     from accelerate.optimizer import AcceleratedOptimizer
-    from accelerate.utils import DistributedType, broadcast_object_list
+    from accelerate.utils import DistributedType
     from accelerate.utils.operations import convert_to_fp32
-except ImportError as error:
-    raise MissingExtra.of("accelerate", extra="hf", what_for="stayfinite.integrations.accelerate") from error
 
 if TYPE_CHECKING:
     from stayfinite.integrations.deepspeed.guard import AcceleratedEngine
@@ -95,7 +93,7 @@ class StayFinite(LoopGuard):
             console=console,
         )  # fmt: skip
         self._stand_ins.put(accelerator, "save_state", self._save_state)
-        self._stand_ins.put(accelerator, "end_training", self._end_training)
+        self._stand_ins.put(accelerator, "end_training", self._close_with)
         if checkpointing:
             accelerator.register_for_checkpointing(self)
 
@@ -128,10 +126,6 @@ class StayFinite(LoopGuard):
 
     def _save_state(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         self._between_steps()
-        return original(*args, **kwargs)
-
-    def _end_training(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self.close()
         return original(*args, **kwargs)
 
 
@@ -189,10 +183,5 @@ def _check(accelerator: Any, model: Any, optimizer: Any) -> None:
 
 
 def _place(accelerator: Accelerator, run_dir: str | os.PathLike[str] | Default | None) -> Path | None:
-    def usual() -> Path | None:
-        if not accelerator.project_dir:
-            return None
-        place = [str(free_place(Path(accelerator.project_dir) / "stayfinite", again=False))]
-        return Path(broadcast_object_list(place)[0])
-
-    return place_of(run_dir, usual)
+    home = accelerator.project_dir
+    return place_of(run_dir, lambda: agreed_place(home) if home else None)

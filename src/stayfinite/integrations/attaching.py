@@ -5,8 +5,6 @@ Loads no framework: when the script imports one, the import is noticed, and one 
 (``get_megatron_optimizer``), adds the guard when it returns.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import sys
@@ -22,7 +20,7 @@ from typing import Any, NamedTuple
 from stayfinite.core.policy import Policy
 from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import StayfiniteError
-from stayfinite.integrations.places import free_place
+from stayfinite.integrations.places import agreed_place
 
 Tell = Callable[[str], None]
 
@@ -171,7 +169,7 @@ def _add_to_accelerate(call: Call) -> Added | None:
     if len(models) != 1 or len(optimizers) != 1:
         return None
     scheduler = next((part for part in parts if type(part).__name__ == "AcceleratedScheduler"), None)
-    place = free_place(Path(call.owner.project_dir or ".").absolute() / "stayfinite", again=False)
+    place = agreed_place(Path(call.owner.project_dir or ".").absolute())
     settings: dict[str, Any] = {"policy": call.policy, "run_dir": place, "checkpointing": False}
     return _guarding(accelerate_guard(call.owner, models[0], optimizers[0], scheduler, **settings))
 
@@ -188,7 +186,7 @@ def _add_to_torchtitan(call: Call) -> Added:
 def _add_to_megatron(call: Call) -> Added:
     from stayfinite.integrations.megatron import megatron_guard
 
-    place = _place_of_all(Path("stayfinite").absolute())
+    place = agreed_place(Path.cwd())
     return _guarding(megatron_guard(call.given["model_chunks"], call.owner, policy=call.policy, run_dir=place))
 
 
@@ -198,8 +196,7 @@ def _add_to_deepspeed(call: Call) -> Added | None:
         return None
     from stayfinite.integrations.deepspeed import deepspeed_guard
 
-    place = _place_of_all(Path("stayfinite").absolute())
-    return _guarding(deepspeed_guard(call.owner, policy=call.policy, run_dir=place))
+    return _guarding(deepspeed_guard(call.owner, policy=call.policy, run_dir=agreed_place(Path.cwd())))
 
 
 def _refuse_composer(_: Call) -> Added:
@@ -213,16 +210,6 @@ def _callers() -> Iterator[str]:
     while frame is not None:
         yield str(frame.f_globals.get("__name__", ""))
         frame = frame.f_back
-
-
-def _place_of_all(wanted: Path) -> Path:
-    """A free directory, chosen by rank 0 for all ranks."""
-    from torch import distributed
-
-    found = [str(free_place(wanted, again=False))]
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.broadcast_object_list(found)
-    return Path(found[0])
 
 
 SEAMS = (

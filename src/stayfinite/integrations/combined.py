@@ -1,7 +1,5 @@
 """Several optimizers, or several schedules, as one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, MutableMapping, Sequence
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Lightning Fabric: one line after ``fabric.setup``; the loop does not change."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -16,7 +14,7 @@ from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import UsageError
 from stayfinite.integrations.framework_guard import explaining
 from stayfinite.integrations.loop import LoopGuard
-from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
+from stayfinite.integrations.places import DEFAULT, Default, agreed_place, place_of
 from stayfinite.report.terminal import Console
 
 
@@ -141,7 +139,6 @@ def _place(fabric: Any, run_dir: str | os.PathLike[str] | Default | None) -> Pat
             # Creates its directory; some loggers warn if it is not empty.
             _ = each.experiment
         home = next((found for each in fabric.loggers if (found := getattr(each, "log_dir", None))), None)
-        found = fabric.broadcast(None if home is None else str(free_place(Path(home) / "stayfinite", again=False)))
-        return None if found is None else Path(found)
+        return None if home is None else agreed_place(home)
 
     return place_of(run_dir, usual)

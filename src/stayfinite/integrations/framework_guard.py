@@ -1,7 +1,5 @@
 """Base of guards in a framework's loop: queries, the work between two steps, closing."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import math
@@ -44,11 +42,17 @@ def explaining(policy: Policy | None, *, explain: bool) -> Policy:
     return policy if explain else replace(policy, autopsy_seconds=0)
 
 
+def figures_of(driven: DrivenGuard, norm: float, vetoes: int, name: str = "stayfinite") -> dict[str, float]:
+    """What a loop logs of a guard, under this name."""
+    counts = {"vetoes": vetoes, "bounded": driven.unusual["bounded"], "findings": len(driven.causes)}
+    return {f"{name}/grad_norm": norm} | {f"{name}/{what}": float(count) for what, count in counts.items()}
+
+
 class FrameworkGuard:
     """Guards a loop that a framework takes part in; see the framework's file for construction."""
 
-    def __init__(self, driven: DrivenGuard, run_dir: Path | None) -> None:
-        self.driven, self._run_dir = driven, run_dir
+    def __init__(self, *, run_dir: Path | None, **driven: Any) -> None:
+        self.driven, self._run_dir = DrivenGuard(**driven, run_dir=run_dir), run_dir
         self.vetoes = 0
         self._norm = math.nan
         self._decision: Decision | None = None
@@ -76,12 +80,7 @@ class FrameworkGuard:
 
     def figures(self) -> dict[str, float]:
         """Gradient norm of the last step; vetoes, bounded steps and findings so far. Added to what the loop logs."""
-        return {
-            "stayfinite/grad_norm": self._norm,
-            "stayfinite/vetoes": float(self.vetoes),
-            "stayfinite/bounded": float(self.driven.unusual["bounded"]),
-            "stayfinite/findings": float(len(self.driven.causes)),
-        }
+        return figures_of(self.driven, self._norm, self.vetoes)
 
     def describe(self) -> str:
         """What is guarded, how, and at what cost, in a few lines."""
@@ -125,6 +124,11 @@ class FrameworkGuard:
             self._stand_ins.off()
             self._leave()
             self.driven.__exit__(kind, error, trace)
+
+    def _close_with(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Stands in for the call that ends the framework's training."""
+        self.close()
+        return original(*args, **kwargs)
 
     def _leave(self) -> None:
         """Restore other changes to the framework's objects."""
@@ -204,7 +208,7 @@ class PassGuard(FrameworkGuard, ABC):
 
     def __init__(self, called: nn.Module, forward: Callable[[Any], Tensor] | None, **driven: Any) -> None:
         self._called, self._forward, self._calls = called, forward, ModelCalls(called)
-        super().__init__(DrivenGuard(**driven, forward=self._again), driven["run_dir"])
+        super().__init__(**driven, forward=self._again)
         self._stand_ins.keep(called.register_forward_pre_hook(self._before_forward, with_kwargs=True).remove)
         self._stand_ins.keep(called.register_forward_hook(self._after_forward).remove)
 

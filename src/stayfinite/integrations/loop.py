@@ -5,8 +5,6 @@ the loss, clipping and ``optimizer.step`` ask for a decision, and the next forwa
 steps.
 """
 
-from __future__ import annotations
-
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping

@@ -20,15 +20,12 @@ from torch import Tensor, nn
 
 from stayfinite.core.policy import Policy
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.combined import EngineOptimizers
 from stayfinite.integrations.framework_guard import FrameworkGuard, warn_of_unseen_loss
 from stayfinite.report.terminal import Console
 
-try:
+with MissingExtra.unless("megatron-core", extra="megatron", what_for="stayfinite.integrations.megatron"):
     from megatron.core.optimizer.optimizer import MegatronOptimizer
-except ImportError as error:
-    raise MissingExtra.of("megatron-core", extra="megatron", what_for="stayfinite.integrations.megatron") from error
 
 __all__ = ["MegatronGuard", "megatron_guard"]
 
@@ -68,19 +65,14 @@ class MegatronGuard(FrameworkGuard):
         self._leaves = [each for each in getattr(optimizer, "chained_optimizers", [optimizer]) if each.optimizer]
         inner = [_unwrapped(each) for each in chunks]
         whole = inner[0] if len(inner) == 1 else nn.ModuleList(inner)
-        place = None if run_dir is None else Path(run_dir)
-        driven = DrivenGuard(
-            whole,
-            EngineOptimizers.of([each.optimizer for each in self._leaves], whole),
-            None if scheduler is None else _Schedule(scheduler),
-            None,
-            getattr(optimizer.config, "clip_grad", 0.0) or None,
+        super().__init__(
+            model=whole, optimizer=EngineOptimizers.of([each.optimizer for each in self._leaves], whole),
+            scheduler=None if scheduler is None else _Schedule(scheduler),
+            max_norm=getattr(optimizer.config, "clip_grad", 0.0) or None,
             # Tensor parallel ranks hold different plain tensors; megatron compares replicas itself, if configured.
-            replace(policy or Policy(), desync_steps=0),
-            place,
-            console=console,
-        )
-        super().__init__(driven, place)
+            policy=replace(policy or Policy(), desync_steps=0),
+            run_dir=None if run_dir is None else Path(run_dir), console=console,
+        )  # fmt: skip
         self._loss: Tensor | None = None
         self._measured: float | None = None
         for name, ours in (

@@ -1,7 +1,5 @@
 """`%load_ext stayfinite`: live curves of every guard in the cell that trains, and the commands as `%stayfinite`."""
 
-from __future__ import annotations
-
 import shlex
 from typing import Any
 

@@ -5,9 +5,6 @@ OLMo-core's loop does not change. During ``fit`` four methods of the train modul
 (at which learning rate?).
 """
 
-from __future__ import annotations
-
-import functools
 import json
 import math
 import warnings
@@ -18,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -28,7 +24,8 @@ from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra, ModelError, OptimizerError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.framework_guard import NotGuarded, explaining, warn_of_unseen_loss
-from stayfinite.integrations.places import free_place
+from stayfinite.integrations.lightning.package import as_callback
+from stayfinite.integrations.places import agreed_place
 from stayfinite.report.terminal import Console
 
 __all__ = ["NotGuarded", "StayFinite"]
@@ -136,11 +133,7 @@ class StayFinite:
         if self.run_dir != "":
             return None if self.run_dir is None else Path(self.run_dir)
         home = trainer.work_dir if "://" in str(trainer.save_folder) else trainer.save_folder
-        place = [str(free_place(Path(home) / "stayfinite", again=again))]
-        if dist.is_available() and dist.is_initialized():
-            # Chosen by rank 0: it may have started writing by the time another rank looks.
-            dist.broadcast_object_list(place, src=0)
-        return Path(place[0])
+        return agreed_place(home, again=again)
 
 
 class GuardedFit:
@@ -257,13 +250,7 @@ def check_train_module(module: Any) -> None:
         )
 
 
-def _as_callback(kind: type) -> Any:
+def _as_callback(kind: Any) -> Any:
     if find_spec("olmo_core") is None:
         raise MissingExtra.of("olmo_core", extra="olmo", what_for="stayfinite.integrations.olmo")
-    return _joined(kind, import_module("olmo_core.train.callbacks").Callback)
-
-
-@functools.cache
-def _joined(kind: Any, callback: type) -> Any:
-    kept = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
-    return type(kind.__name__, (kind, callback), kept)
+    return as_callback(kind, (import_module("olmo_core.train.callbacks").Callback,))

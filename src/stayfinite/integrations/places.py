@@ -1,7 +1,5 @@
 """Default run directories of integrations."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from enum import Enum
@@ -23,6 +21,21 @@ def place_of(run_dir: str | os.PathLike[str] | Default | None, usual: Callable[[
     if isinstance(run_dir, Default):
         return usual()
     return None if run_dir is None else Path(run_dir)
+
+
+def agreed_place(home: str | os.PathLike[str], *, again: bool = False) -> Path:
+    """A free ``stayfinite`` in a directory, chosen by rank 0 for all: it may write before another rank looks."""
+    return agreed(free_place(Path(home) / "stayfinite", again=again))
+
+
+def agreed(place: Path) -> Path:
+    """Rank 0's choice on all ranks."""
+    from torch import distributed
+
+    found = [str(place)]
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.broadcast_object_list(found)
+    return Path(found[0])
 
 
 def free_place(wanted: Path, *, again: bool) -> Path:

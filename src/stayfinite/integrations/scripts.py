@@ -1,7 +1,5 @@
 """Run a user's script as if started directly, and keep its output."""
 
-from __future__ import annotations
-
 import io
 import json
 import linecache

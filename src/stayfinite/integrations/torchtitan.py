@@ -26,19 +26,16 @@ from torch.distributed.tensor import DTensor
 from stayfinite.core.policy import Policy
 from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.combined import EngineOptimizers, Schedules
 from stayfinite.integrations.framework_guard import FrameworkGuard
-from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
+from stayfinite.integrations.places import DEFAULT, Default, agreed_place, place_of
 from stayfinite.report.terminal import Console
 
-try:
+with MissingExtra.unless("torchtitan", extra="torchtitan", what_for="stayfinite.integrations.torchtitan"):
     from torchtitan.components.metrics import MetricsProcessor
     from torchtitan.config.override import derive, override
     from torchtitan.distributed import utils as dist_utils
     from torchtitan.trainer import Trainer
-except ImportError as error:
-    raise MissingExtra.of("torchtitan", extra="torchtitan", what_for="stayfinite.integrations.torchtitan") from error
 
 __all__ = ["TorchtitanGuard", "stayfinite", "torchtitan_guard"]
 
@@ -77,18 +74,13 @@ class TorchtitanGuard(FrameworkGuard):
             )
         parts = trainer.model_parts
         model = parts[0] if len(parts) == 1 else nn.ModuleList(parts)
-        place = place_of(run_dir, lambda: _usual_place(trainer))
-        driven = DrivenGuard(
-            model,
-            EngineOptimizers.of(list(trainer.optimizers), model),
-            Schedules.of(list(trainer.lr_schedulers)),
-            None,
-            trainer.config.training.max_norm,
-            policy or Policy(),
-            place,
-            console=console,
-        )
-        super().__init__(driven, place)
+        config = trainer.config
+        super().__init__(
+            model=model, optimizer=EngineOptimizers.of(list(trainer.optimizers), model),
+            scheduler=Schedules.of(list(trainer.lr_schedulers)), max_norm=config.training.max_norm,
+            policy=policy or Policy(), console=console,
+            run_dir=place_of(run_dir, lambda: agreed_place(config.dump_folder, again=config.checkpoint.enable)),
+        )  # fmt: skip
         self._trainer = trainer
         self._stand_ins.put(trainer, "train_step", self._train_step)
         self._stand_ins.put(trainer, "forward_backward_step", self._forward_backward)
@@ -96,6 +88,7 @@ class TorchtitanGuard(FrameworkGuard):
         self._stand_ins.put(trainer.lr_schedulers, "step", self._move)
         self._stand_ins.put(trainer.checkpointer, "save", self._save)
         self._stand_ins.put(trainer.checkpointer, "load", self._load)
+        # After it the processes separate, and can no longer agree on anything.
         self._stand_ins.put(trainer, "close", self._close_with)
 
     # -- one step, in the order in which the Trainer goes through it -------------------------------------------------
@@ -137,11 +130,6 @@ class TorchtitanGuard(FrameworkGuard):
 
     def _move(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         return None if self.refused else original(*args, **kwargs)
-
-    def _close_with(self, original: Any) -> Any:
-        # After it the processes separate, and can no longer agree on anything.
-        self.close()
-        return original()
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -210,13 +198,6 @@ def _caller() -> Any:
             raise UsageError("this override works only in a config for a torchtitan Trainer")
         frame = frame.f_back
     return found
-
-
-def _usual_place(trainer: Any) -> Path:
-    found = [free_place(Path(trainer.config.dump_folder) / "stayfinite", again=trainer.config.checkpoint.enable)]
-    if dist.is_initialized():
-        dist.broadcast_object_list(found, src=0)
-    return found[0]
 
 
 def _whole(loss: Tensor, trainer: Any) -> Tensor:

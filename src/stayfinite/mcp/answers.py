@@ -1,7 +1,5 @@
 """Turn a command's JSON into a compact answer: proof first, then what is likely, then where to look next."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Run a stayfinite command in its own process with a time limit, and read its JSON."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

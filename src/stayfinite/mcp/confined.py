@@ -3,8 +3,6 @@
 `python -m stayfinite.mcp.confined '{"roots": [...], "told": FD}' check train.yaml --json`
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Limits of a server: what it may read, how long a call may take, whether it may run programs."""
 
-from __future__ import annotations
-
 import os
 import stat
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Runs, incidents, rule pages and schemas as MCP resources."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The server: tools and resources over stdio, or over HTTP on this machine."""
 
-from __future__ import annotations
-
 import secrets
 from typing import Any
 

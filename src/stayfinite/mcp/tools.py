@@ -1,7 +1,5 @@
 """The tools: their arguments, descriptions, and commands."""
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

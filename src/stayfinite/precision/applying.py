@@ -5,8 +5,6 @@ A module's class becomes a subclass whose forward enters or leaves autocast. Par
 optimizer are unchanged. fp8 linear layers come from torchao.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import wraps
@@ -158,10 +156,8 @@ def _declass(module: nn.Module, name: str) -> None:
 def _to_fp8(model: nn.Module, recipe: str, names: list[str], applied: Applied) -> None:
     if not names:
         return
-    try:
+    with MissingExtra.unless("torchao", extra="fp8", what_for="fp8 in this plan"):
         from torchao.float8 import Float8LinearConfig, convert_to_float8_training
-    except ImportError as error:
-        raise MissingExtra.of("torchao", extra="fp8", what_for="fp8 in this plan") from error
     from dataclasses import replace
 
     weight = cast(Tensor, model.get_submodule(names[0]).weight)

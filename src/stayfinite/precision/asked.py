@@ -1,7 +1,5 @@
 """Read the inputs of `plan_precision`: card, batches, formats."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any

@@ -1,7 +1,5 @@
 """Autocast that stays in effect when the training's own autocast is disabled."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

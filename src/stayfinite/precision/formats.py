@@ -1,7 +1,5 @@
 """Number formats of training: range, rounding, and the cards that support them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

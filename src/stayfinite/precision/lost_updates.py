@@ -4,8 +4,6 @@ All methods take the same steps: same start, same batches, same optimizer with f
 ``weight + update`` is stored.
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Run one fp32 step and record each module's magnitudes, with sample rows for trying formats."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any

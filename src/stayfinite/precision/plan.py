@@ -281,7 +281,7 @@ def _plain(kind: str) -> str:
 
 def _without_infinities(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
-        return "inf" if value > 0 else "-inf" if value < 0 else "nan"
+        return str(value)
     if isinstance(value, dict):
         return {name: _without_infinities(each) for name, each in value.items()}
     return [_without_infinities(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,7 +1,5 @@
 """``plan_precision(model, optimizer, batch, forward=...)``: the fastest formats that stay within a stated error."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -293,19 +291,14 @@ class _Planner:
             notes.append(f"no speed estimate: rates of {self._card.with_article} are unknown")
         if best.name.endswith("fp8") and find_spec("torchao") is None:
             notes.append("fp8 needs torchao: pip install 'stayfinite[fp8]'")
+        chosen = ("base", "formats", "loss", "cosine", "gradient", "measured", "saved_gib")
         return PrecisionPlan(
-            base=best.base,
-            formats=dict(best.formats),
+            **{name: getattr(best, name) for name in chosen},
             units={name: type(module).__name__ for name, module in self._seen.modules.items()},
             card=self._card.with_article,
-            loss=best.loss,
-            cosine=best.cosine,
-            gradient=best.gradient,
             loss_scale=self._seen.scale if best.base == "fp16" else 1.0,
             budget=self._budget,
             speedup=full / best.ms if full and best.ms else None,
-            measured=best.measured,
-            saved_gib=best.saved_gib,
             rows=tuple(self._seen.rows()),
             options=tuple(options),
             notes=tuple(notes),

@@ -5,8 +5,6 @@ Dense TFLOP/s of matrix products with fp32 accumulation, and GB/s, from the vend
 share given by EFFICIENCY.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext

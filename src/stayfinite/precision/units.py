@@ -1,7 +1,5 @@
 """The modules a plan assigns formats to: leaves, and modules with their own weights; and short lists of names."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator

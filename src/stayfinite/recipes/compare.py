@@ -7,8 +7,6 @@
 The program reads top to bottom: settings, data, prompt, model, check, loop, result.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import tempfile
@@ -28,7 +26,7 @@ from stayfinite.recipes.images.assembling import assembled, base_of, build_base
 from stayfinite.recipes.images.data import Apart, Task, pairs_for, table_for
 from stayfinite.recipes.images.evaluating import Scores, evaluate
 from stayfinite.recipes.images.losses import Comparison, class_weights, classes_in_words, prompt_for, ramp
-from stayfinite.recipes.images.pairs import LABELS, Pair
+from stayfinite.recipes.images.pairs import LABELS
 from stayfinite.recipes.images.records import Result
 from stayfinite.recipes.images.refusals import refuse_impossible
 from stayfinite.recipes.running.checking import look_before_start
@@ -36,9 +34,8 @@ from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import schedule_for, steps_of, warmup_of
-from stayfinite.recipes.running.options import Common
-from stayfinite.recipes.running.place import PlannedPrecision
-from stayfinite.recipes.running.planned import plan_again
+from stayfinite.recipes.running.options import Pretrained
+from stayfinite.recipes.running.place import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import read_launch, settings_of
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
@@ -46,7 +43,7 @@ from stayfinite.recipes.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compare(Common):
+class Compare(Pretrained):
     """Train a vision-language model to choose between two images. Without --train: drawn shapes, a small model."""
 
     # -- data
@@ -95,8 +92,6 @@ class Compare(Common):
     """Words for First, Second, Similar; each must start with a different token."""
     image_size: int = 32
     """Image side in pixels, for a model built here."""
-    cache_dir: str | None = None
-    """Cache directory for hub models."""
     output_dir: str = "runs/compare"
 
     # -- training
@@ -116,19 +111,12 @@ class Compare(Common):
     """Decay of the learning rates after warmup."""
     warmup_ratio: float = 0.05
     """Share of the steps for warmup."""
-    warmup_steps: int | None = None
-    """Instead of --warmup-ratio: warmup steps."""
     max_grad_norm: float = 1.0
     """Clip gradients to this norm, after unscaling; 0 for no clipping."""
     consistency: float = 0.5
     """Weight of the consistency term: the symmetric KL divergence between a pair and its swap; 0 for none."""
     consistency_ramp: float = 0.3
     """Share of the steps over which that weight rises from 0."""
-    precision: PlannedPrecision = "auto"
-    """Compute precision: auto, fp32, fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses what
-    the GPU supports, and fp16 only if proved safe."""
-    gradient_checkpointing: bool = False
-    """Recompute activations to save memory."""
     shard: bool = False
     """Shard weights, gradients and moments over ranks (FSDP2)."""
     workers: int = 0
@@ -150,8 +138,6 @@ class Compare(Common):
     logging_steps: int = 25
     checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one per epoch."""
-    keep_checkpoints: int = 2
-    """Good checkpoints to keep."""
 
 
 BUILT_IN: dict[str, Any] = {
@@ -269,7 +255,7 @@ def _train(config: Compare, place: Place, say: Callable[[str], None]) -> Result:
     trained = Comparison(team.trained, prompt, weights, device)
     with guarded(
         launch, team, optimizer, scheduler, scaler, forward=trained.loss, metric=config.metric, unit="pairs",
-        describe=lambda batch: _in_words(batch, pairs.training), policy=policy, steps=steps,
+        describe=lambda batch: [str(pairs.training[row]) for row in batch["rows"].tolist()], policy=policy, steps=steps,
         max_norm=config.max_grad_norm or None,
     ) as loop, batching.anomalies(config.detect_anomaly, lambda: loop.taken):  # fmt: skip
 
@@ -332,7 +318,3 @@ def settled(config: Compare) -> Compare:
     if config.train is not None:
         return config
     return replace(config, question=QUESTIONS[config.built_in], **BUILT_IN)
-
-
-def _in_words(batch: batching.Batch, pairs: Sequence[Pair]) -> list[str]:
-    return [str(pairs[row]) for row in batch["rows"].tolist()]

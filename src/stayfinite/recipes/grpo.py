@@ -9,8 +9,6 @@ Several answers are sampled per question. Better ones become likelier, worse one
 The program reads top to bottom: settings, start, data, model, check, loop, result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,9 +36,8 @@ from stayfinite.recipes.running.directories import write_whole
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import guarded
 from stayfinite.recipes.running.optimizing import optimizer_for
-from stayfinite.recipes.running.options import Common
-from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
-from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again
+from stayfinite.recipes.running.options import Asking
+from stayfinite.recipes.running.place import PlannedPrecision, before_plan, choose_precision, is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharing import Examples
@@ -49,7 +46,7 @@ from stayfinite.recipes.settings import read_settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grpo(Common):
+class Grpo(Asking):
     """GRPO of a small chat model on questions with checkable answers. Without --train: unit conversions."""
 
     # -- start
@@ -66,20 +63,8 @@ class Grpo(Common):
     # -- data
     train: tuple[str, ...] = ()
     """JSON, JSONL, CSV, TSV, Parquet or Arrow files with a question and an answer per row."""
-    val: tuple[str, ...] = ()
-    """Evaluation data, same formats; by default a share of the training questions is held out."""
-    question: str | None = None
-    """Question column; guessed by default."""
-    answer: str | None = None
-    """Answer column; guessed by default."""
-    val_share: float = 0.1
-    """Share of the questions held out without --val."""
     task: Literal["auto", "metric", "units"] = "auto"
     """Built-in questions; auto uses those of the start."""
-    rows: int = 8000
-    """Built-in training questions."""
-    held_out: int = 500
-    """Built-in evaluation questions, with other numbers."""
     system: str | None = None
     """System text before every question; by default that of the start."""
     max_length: int | None = None
@@ -95,31 +80,21 @@ class Grpo(Common):
     which ratio clipping allows."""
     temperature: float = 1.0
     """Sampling temperature, above 0."""
-    new_tokens: int | None = None
-    """Most tokens per answer; by default enough for the longest correct one."""
     answer_reward: float = 0.1
     """Reward of a wrong answer that can be parsed. Correct: 1; unparsable or truncated: 0."""
 
     # -- model
     bits: Bits | None = None
     """How the base is stored: full, 8bit, or 4bit; by default that of the start."""
-    base_dtype: Literal["auto", "fp32", "bf16"] = "auto"
-    """Dtype of the frozen weights; auto is bf16 when computing in bf16, else fp32."""
     rank: int = 16
     """Rank of a new adapter; that of the start is kept."""
     alpha: float = 32.0
     """Scale of a new adapter: alpha / rank."""
-    gradient_checkpointing: bool = False
-    """Recompute activations to save memory."""
-    cache_dir: str | None = None
-    """Cache directory for hub models."""
     output_dir: str = "runs/grpo"
 
     # -- training
     steps: Annotated[int, tyro.conf.arg(aliases=["--max-steps"])] = 300
     """Total steps."""
-    minutes: float | None = None
-    """Stop after this many minutes of training; a resumed run has the rest."""
     batch_size: int = 64
     """Answers per training batch and rank; a step has --prompts times --group-size."""
     clip: float = 0.2
@@ -134,13 +109,6 @@ class Grpo(Common):
     """Peak learning rate."""
     schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "cosine"
     """Decay of the learning rate after warmup, over the steps or the minutes, whichever end first."""
-    warmup_ratio: float = 0.05
-    """Share of the steps for warmup."""
-    warmup_steps: int | None = None
-    """Instead of --warmup-ratio: warmup steps."""
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    """Clip gradients to this norm."""
     precision: PlannedPrecision = "auto"
     """Compute precision: auto, fp32, bf16, or FILE.json (a precision plan). auto is bf16 if the GPU supports it, else
     fp32. fp16 is refused."""
@@ -148,17 +116,9 @@ class Grpo(Common):
     # -- looking on
     eval_steps: int = 50
     """Steps between evaluations."""
-    eval_rows: int = 200
-    """Questions per evaluation; the first and the last one take all."""
-    patience: int = 0
-    """Stop after this many evaluations without improvement; 0 to continue."""
-    samples: int = 3
-    """Answers shown per evaluation."""
     logging_steps: int = 10
     checkpoint_steps: int | None = None
     """Steps between checkpoints, rounded up to whole sampling rounds; by default as between evaluations."""
-    keep_checkpoints: int = 2
-    """Good checkpoints to keep."""
 
 
 BUILT_IN: dict[str, Any] = {

@@ -9,8 +9,6 @@
 The program reads top to bottom: settings, data, model, check, loop, result.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -38,8 +36,7 @@ from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import grouped, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for
 from stayfinite.recipes.running.options import Common
-from stayfinite.recipes.running.place import PlannedPrecision
-from stayfinite.recipes.running.planned import plan_again
+from stayfinite.recipes.running.place import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
 from stayfinite.recipes.running.sharding import Team
@@ -123,10 +120,6 @@ class Mmdit(Common):
     warmup_ratio: float | None = None
     """Instead of --warmup-steps: share of the steps."""
     max_grad_norm: float = 0.5
-    """Clip gradients to this norm."""
-    precision: PlannedPrecision = "auto"
-    """Compute precision: auto, fp32, fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses what
-    the GPU supports, and fp16 only if proved safe."""
     shard: bool = False
     """Shard weights, gradients and moments over ranks (FSDP2)."""
 
@@ -141,8 +134,6 @@ class Mmdit(Common):
     """Texts shown per evaluation."""
     checkpoint_steps: int = 500
     """Steps between checkpoints."""
-    keep_checkpoints: int = 2
-    """Good checkpoints to keep."""
 
 
 BUILT_IN: dict[str, Any] = {

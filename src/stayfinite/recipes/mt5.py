@@ -9,8 +9,6 @@ The program reads top to bottom: settings, data, tokenizer, model, check, loop, 
 the same settings it goes on from its newest good checkpoint.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -30,19 +28,18 @@ from stayfinite.recipes.language.refusals import refuse_impossible
 from stayfinite.recipes.language.streaming import streamed_corpus, text_files
 from stayfinite.recipes.language.texts import corpus
 from stayfinite.recipes.language.trained import Result, recorded_result, result_of, save_trained
+from stayfinite.recipes.models import quiet_transformers
 from stayfinite.recipes.running.directories import keep_checkpoints_in, remove_checkpoints
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, schedule_for, steps_of, warmup_of
 from stayfinite.recipes.running.options import Large
-from stayfinite.recipes.running.place import PlannedPrecision
-from stayfinite.recipes.running.planned import plan_again
+from stayfinite.recipes.running.place import PlannedPrecision, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
-from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import finished_result, read_launch, settings_of, write_result
+from stayfinite.recipes.running.sharding import refuse_unsplittable
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
 from stayfinite.recipes.running.sinks import Logger
-from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.seq2seq.batching import Padding, labels_in, tokens_in
 from stayfinite.recipes.seq2seq.models import (
     add_adapters,
@@ -57,7 +54,7 @@ from stayfinite.recipes.seq2seq.models import (
 )
 from stayfinite.recipes.seq2seq.tokenizers import check_ids, has_tokenizer, load_tokenizer, trained_once
 from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import given, streams
+from stayfinite.recipes.streaming.choosing import given
 from stayfinite.recipes.streaming.loading import steps_in_words
 
 Say = Callable[[str], None]
@@ -141,8 +138,6 @@ class Mt5(Large):
     precision: Annotated[PlannedPrecision, tyro.conf.arg(aliases=["--mixed-precision"])] = "auto"
     """Compute precision: auto, fp32 (or no), fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses
     what the GPU supports, and fp16 only if proved safe."""
-    gradient_checkpointing: bool = False
-    """Recompute activations to save memory."""
 
     # -- looking on
     eval_steps: int | None = None
@@ -199,13 +194,8 @@ def _train(config: Mt5, place: Place, say: Say, dataset: Any) -> Result:
     output, whole_batch = launch.output, config.train_batch_size * launch.in_batch
 
     # -- data --------------------------------------------------------------------------------------------------------
-    files = place.together(lambda: text_files(config.data, dataset))
-    stream = None
-    if streams(config.stream, files):
-        stream = place.together(lambda: streamed_corpus(config, files, output if launch.resuming else None, say))
-    read = (lambda: corpus(config, say)) if stream is None else lambda: (stream.training, stream.validation)
-    training, validation = place.together(read)
-    place.require_alike("texts", [*training, *validation])
+    found = partial(text_files, config.data, dataset)
+    files, stream, training, validation = launch.read("texts", found, streamed_corpus, corpus)
 
     # -- tokenizer and model: what may fail to load first, before anything is written ---------------------------------
     loaded = _loaded(config, place)

@@ -1,7 +1,5 @@
 """Settings from flags and a YAML file; flags win."""
 
-from __future__ import annotations
-
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

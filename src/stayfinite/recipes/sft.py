@@ -9,8 +9,6 @@
 The program reads top to bottom: settings, data, base, adapter, check, loop, result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,45 +37,32 @@ from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.logbook import Progress
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import optimizer_for, steps_of
-from stayfinite.recipes.running.options import Large
-from stayfinite.recipes.running.place import PlannedPrecision, choose_precision
-from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again
+from stayfinite.recipes.running.options import Asking, Large
+from stayfinite.recipes.running.place import PlannedPrecision, before_plan, choose_precision, is_planned, plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
 from stayfinite.recipes.running.records import Outcome, read_launch, settings_of, write_result
+from stayfinite.recipes.running.sharding import refuse_unsplittable
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import EvaluationBudget, schedule_of
 from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import given, opened, streams
+from stayfinite.recipes.streaming.choosing import given, opened
 from stayfinite.recipes.streaming.loading import steps_in_words
 
 SYSTEM = "Answer the question. Put the answer between tags, like this: <answer>12.5</answer>"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sft(Large):
+class Sft(Asking, Large):
     """LoRA fine-tuning of a small chat model on questions and answers. Without --train: built-in unit conversions."""
 
     # -- data
     train: tuple[str, ...] = ()
     """JSON (also a list of pairs), JSONL, CSV, TSV, Parquet or Arrow: questions with answers, chats, Alpaca. Files,
     directories, patterns, or a hub's data set (hub:owner/name)."""
-    val: tuple[str, ...] = ()
-    """Evaluation data, same formats; by default a share of the training questions is held out."""
-    question: str | None = None
-    """Question column; guessed by default."""
-    answer: str | None = None
-    """Answer column; guessed by default."""
     reasoning: str | None = None
     """Reasoning column, which is learned too; `reasoning` if there is one."""
-    val_share: float = 0.1
-    """Share of the questions held out without --val."""
     task: Literal["auto", "metric", "units"] = "auto"
     """Built-in questions: `metric` is easier, `units` is all; auto depends on the model's size."""
-    rows: int = 8000
-    """Built-in training questions."""
-    held_out: int = 500
-    """Built-in evaluation questions, with other numbers."""
     system: str = SYSTEM
     """System text before every question, in training and in use; empty for the model's default."""
     max_length: int = 256
@@ -90,8 +75,6 @@ class Sft(Large):
     """Continue from this trained adapter or run, with its rank, alpha and dropout."""
     bits: Bits = "full"
     """How the base is stored: full, 8bit, or 4bit (QLoRA)."""
-    base_dtype: Literal["auto", "fp32", "bf16"] = "auto"
-    """Dtype of the frozen weights; auto is bf16 when computing in bf16, else fp32."""
     rank: int = 16
     """Rank of the adapter, on every linear layer."""
     alpha: float = 32.0
@@ -105,21 +88,12 @@ class Sft(Large):
     # -- training
     epochs: int = 3
     """Passes over the training questions."""
-    minutes: float | None = None
-    """Stop after this many minutes of training; a resumed run has the rest."""
     batch_size: int = 8
     """Questions per batch and process."""
     accumulation: int = 4
     """Batches per step; 1 for a small set."""
     learning_rate: float = 2e-4
     """Peak learning rate; 5e-4 for a small set."""
-    schedule: Literal["linear", "cosine", "inverse_sqrt", "constant"] = "cosine"
-    """Decay of the learning rate after warmup."""
-    warmup_ratio: float = 0.05
-    """Share of the steps for warmup."""
-    warmup_steps: int | None = None
-    """Instead of --warmup-ratio: warmup steps."""
-    weight_decay: float = 0.0
     precision: PlannedPrecision = "auto"
     """Compute precision: auto, fp32, bf16, plan (make a precision plan), or FILE.json (a plan). auto is bf16 if the GPU
     supports it, else fp32. fp16 is for `sft test` and `sft chat`."""
@@ -129,19 +103,9 @@ class Sft(Large):
     """Evaluate before the first step, for comparison; by default unless the base has random weights."""
     eval_epochs: int | None = None
     """Epochs between evaluations, by default 1. With --minutes, slow ones (over a tenth of the time) are skipped."""
-    eval_rows: int = 200
-    """Questions per evaluation; the first and the last one take all."""
-    new_tokens: int | None = None
-    """Most tokens per answer; by default enough for the longest correct one."""
-    patience: int = 0
-    """Stop after this many evaluations without improvement; 0 to continue."""
-    samples: int = 3
-    """Answers shown per evaluation."""
     logging_steps: int = 20
     checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one per epoch, and with --minutes every twentieth of the time."""
-    keep_checkpoints: int = 2
-    """Good checkpoints to keep."""
 
 
 BUILT_IN: dict[str, dict[str, Any]] = {
@@ -213,15 +177,10 @@ def _train(
     output, device, whole_batch = launch.output, place.device, config.batch_size * launch.in_batch
 
     # -- data --------------------------------------------------------------------------------------------------------
-    files = place.together(lambda: opened(config.train, open_data, dataset))
-    stream = None
-    if streams(config.stream, files):
-        stream = place.together(lambda: streamed_questions(config, files, output if launch.resuming else None, say))
-        training, validation = stream.training, stream.validation
-    else:
-        training, validation = place.together(lambda: questions_of(config, say))
+    files_of = partial(opened, config.train, open_data, dataset)
+    files, stream, training, validation = launch.read("questions", files_of, streamed_questions, questions_of)
+    if stream is None:
         refuse_idle(len(training), whole_batch, place.row_ranks)
-    place.require_alike("questions", [*training, *validation])
     if look_only:
         training, validation = training[: max(ENOUGH, config.batch_size)], validation[:ENOUGH]
 

@@ -7,8 +7,6 @@
 The program reads top to bottom: settings, data, tokenizer, model, check, loop, result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,18 +16,17 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from stayfinite.recipes.models import quiet_transformers
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.loop import STREAM_EVAL_STEPS, guarded
 from stayfinite.recipes.running.optimizing import Average, optimizer_for, steps_of
 from stayfinite.recipes.running.options import Large
-from stayfinite.recipes.running.place import PlannedPrecision
-from stayfinite.recipes.running.planned import plan_again
+from stayfinite.recipes.running.place import plan_again
 from stayfinite.recipes.running.processes import Place, place_of_process
-from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.recording import RecordedLoss, compile_blocks
 from stayfinite.recipes.running.records import finished_result, read_launch, settings_of, write_result
+from stayfinite.recipes.running.sharding import refuse_unsplittable
 from stayfinite.recipes.running.sharing import refuse_idle, weights_in_step
-from stayfinite.recipes.running.tensor_plans import refuse_unsplittable
 from stayfinite.recipes.running.timing import schedule_of
 from stayfinite.recipes.seq2seq.batching import labels_in, loading_of, rows_in_words, tokens_in
 from stayfinite.recipes.seq2seq.built_in import Pair
@@ -50,11 +47,11 @@ from stayfinite.recipes.seq2seq.models import (
 )
 from stayfinite.recipes.seq2seq.normalizing import Form
 from stayfinite.recipes.seq2seq.pairs import files_of_pairs, pairs_for
-from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place, refuse_recorded_stream
+from stayfinite.recipes.seq2seq.refusals import refuse_impossible, refuse_place
 from stayfinite.recipes.seq2seq.streaming import streamed_pairs
 from stayfinite.recipes.seq2seq.tokenizers import check_ids, load_tokenizer, trained_once
 from stayfinite.recipes.settings import read_settings
-from stayfinite.recipes.streaming.choosing import given, opened, streams
+from stayfinite.recipes.streaming.choosing import given, opened
 from stayfinite.recipes.streaming.loading import steps_in_words
 
 
@@ -128,21 +125,15 @@ class Translate(Large):
     """Decay of the learning rate after warmup."""
     warmup_ratio: float = 0.1
     """Share of the training for warmup."""
-    warmup_steps: int | None = None
-    """Instead of --warmup-ratio: warmup steps."""
     label_smoothing: float = 0.0
     """Label smoothing."""
     ema: float = 0.0
     """Average the weights with this decay (0.999) and evaluate the average; 0 for none."""
-    precision: PlannedPrecision = "auto"
-    """Compute precision: auto, fp32, fp16, bf16, plan (make a precision plan), or FILE.json (a plan). auto uses what
-    the GPU supports, and fp16 only if proved safe."""
     compile: bool = False
     """Compile the model's blocks: the first steps take a minute or two, later ones are faster, mostly on a GPU."""
     graphs: bool = False
     """Record forward and backward as CUDA graphs: for small models on large GPUs."""
     gradient_checkpointing: bool = True
-    """Recompute activations to save memory."""
     length_buckets: bool = True
     """Put pairs of similar length into a batch."""
 
@@ -163,8 +154,6 @@ class Translate(Large):
     """Translations shown per evaluation."""
     checkpoint_steps: int | None = None
     """Steps between checkpoints; by default one per epoch, and with --minutes every twentieth of the time."""
-    keep_checkpoints: int = 2
-    """Good checkpoints to keep."""
 
 
 BUILT_IN: dict[str, Any] = {
@@ -204,14 +193,8 @@ def _train(config: Translate, place: Place, say: Callable[[str], None], dataset:
     output, device, in_batch = launch.output, place.device, launch.in_batch
 
     # -- data --------------------------------------------------------------------------------------------------------
-    files = place.together(lambda: opened(config.train, files_of_pairs, dataset))
-    stream = None
-    if streams(config.stream, files):
-        refuse_recorded_stream(config)
-        stream = place.together(lambda: streamed_pairs(config, files, output if launch.resuming else None, say))
-    read = (lambda: pairs_for(config, say)) if stream is None else lambda: (stream.training, stream.validation)
-    training, validation = place.together(read)
-    place.require_alike("pairs", [*training, *validation])
+    found = partial(opened, config.train, files_of_pairs, dataset)
+    files, stream, training, validation = launch.read("pairs", found, streamed_pairs, pairs_for)
 
     # -- tokenizer and model -----------------------------------------------------------------------------------------
     tokenizer = _tokenizer(config, training, launch)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
-def draw_autopsy(autopsy: Mapping[str, Any], notes: Sequence[str], console: Console) -> None:
-    """Print the contents of autopsy.json.
+def draw_autopsy(autopsy: Mapping[str, Any], console: Console) -> None:
+    """Print the contents of autopsy.json, and notes about it.
 
     Each world is the same step with one change. A world that is finite shows which change mattered.
     """
@@ -36,7 +36,7 @@ def draw_autopsy(autopsy: Mapping[str, Any], notes: Sequence[str], console: Cons
         )  # fmt: skip
     if table.row_count:
         console.print(Padding(table, (1, 0)))
-    for note in notes:
+    for note in autopsy["notes"]:
         console.print(Text(note, style="dim"))
 
 

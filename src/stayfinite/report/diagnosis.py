@@ -1,7 +1,5 @@
 """Diagnosis and doctor's result on the terminal: verdict, likeliest cause with evidence and fix, then other causes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Two plans side by side on the terminal: settings that affect stability, then the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

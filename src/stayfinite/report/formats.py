@@ -1,7 +1,5 @@
 """Machine-readable inspections: SARIF 2.1.0 for code scanning, GitHub workflow commands, JUnit XML for CI systems."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

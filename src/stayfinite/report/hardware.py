@@ -1,7 +1,5 @@
 """Suspect machines on the terminal: a table, then what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

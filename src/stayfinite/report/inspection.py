@@ -1,7 +1,5 @@
 """Inspection on the terminal: banner, checks, verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import groupby
 from typing import Any

@@ -1,7 +1,5 @@
 """Plot of a learning-rate range test: loss over rate, with the suggested and diverging rates."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from pathlib import Path

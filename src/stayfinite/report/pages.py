@@ -1,7 +1,5 @@
 """A rule's page as terminal text and as Markdown, both from its docstring."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Mapping, Sequence

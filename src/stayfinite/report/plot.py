@@ -45,10 +45,8 @@ def empty_figure(out: Path, kinds: Sequence[str], *, size: tuple[float, float], 
     """A figure to draw on. Raises UsageError for a file of another kind, MissingExtra without matplotlib."""
     if out.suffix.lower() not in kinds:
         raise UsageError(f"{out}: expected a name ending in {', '.join(kinds)}", fix=f"-o {example}")
-    try:
+    with MissingExtra.unless("matplotlib", extra="report", what_for="drawing"):
         from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtra.of("matplotlib", extra="report", what_for="drawing") from None
     return Figure(figsize=size, layout="constrained")
 
 

@@ -1,7 +1,5 @@
 """Precision on the terminal: a plan, updates lost by 16-bit weights, and a network rescaled for fp16."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -103,7 +101,7 @@ def updates_in_a_line(record: Mapping[str, Any]) -> str:
     return f"{lost}. Keep them in fp32 under autocast; least error here: {best['way']} ({best['error']:.2g})."
 
 
-def show_rescaled(record: Mapping[str, Any], out: str | None, console: Console) -> None:
+def show_rescaled(record: Mapping[str, Any], console: Console, *, out: str | None) -> None:
     """Print the result."""
 
     def say(line: str, style: str = "") -> None:

@@ -1,7 +1,5 @@
 """Escape text for a terminal, so that it cannot move the cursor, change colors or reverse the reading direction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

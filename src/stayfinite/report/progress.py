@@ -1,7 +1,5 @@
 """Progress bars for slow reads: only on a terminal, after a second."""
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -1,7 +1,5 @@
 """Checkpoint scan on the terminal: table, findings, and where to resume."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections import Counter

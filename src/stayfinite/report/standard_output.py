@@ -1,7 +1,5 @@
 """rich console on standard output, for commands whose reader may leave early (`| head`)."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -3,8 +3,6 @@
 Everything stays on the device, without a sync. Masked values are ignored, including NaN in the padding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

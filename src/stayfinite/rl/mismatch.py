@@ -5,8 +5,6 @@ tokens as the sampler saw them. The world in which the difference disappears has
 examined again. If no single change helps, pairs are tried: dropout and a temperature hide each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -17,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from stayfinite.errors import UsageError
+from stayfinite.state.parts import evaluating
 
 __all__ = ["Difference", "Mismatch", "explain_mismatch"]
 
@@ -321,7 +320,8 @@ class _Runs:
             positions = counted.clamp(min=0) if setting.positions == "from the padding" else _plain(tokens)
         kernel = sdpa_kernel(SDPBackend.MATH) if setting.math else nullcontext()
         precision = torch.autocast(tokens.device.type, enabled=False) if setting.exact else nullcontext()
-        with _mode(self._model, evaluate=setting.evaluate), kernel, precision, _exact(self._model, setting.exact):
+        mode = evaluating(self._model) if setting.evaluate else nullcontext()
+        with mode, kernel, precision, _exact(self._model, setting.exact):
             result: Tensor = self._forward(self._model, tokens, attention, positions)
             return result
 
@@ -349,18 +349,6 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
     devices = sorted({each.device.index for each in model.parameters() if each.device.type == "cuda"})
     with torch.no_grad(), torch.random.fork_rng(devices):
         yield
-
-
-@contextmanager
-def _mode(model: nn.Module, *, evaluate: bool) -> Iterator[None]:
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        if evaluate:
-            model.eval()
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 @contextmanager

@@ -1,11 +1,8 @@
 """Detect a reference model that is the policy, shares weights with it, or is trained, without a forward pass."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 __all__ = ["Reference"]
 
@@ -41,7 +38,8 @@ class Reference:
             adapter = sum("lora_" in name for name in shared)
             what = f"the adapter ({adapter} weights)" if adapter == len(shared) else f"{len(shared)} trained weights"
             return f"the reference shares {what} with the policy, first {shared[0]}"
-        given = {id(each) for each in _given(self._optimizer)}
+        groups = () if self._optimizer is None else self._optimizer.param_groups
+        given = {id(each) for group in groups for each in group["params"]}
         if trains := [name for name, each in own if id(each) in given]:
             return f"the optimizer trains {len(trains)} weights of the reference, first {trains[0]}"
         return ""
@@ -51,8 +49,3 @@ class Reference:
         return [
             name for (name, each), written in zip(self._weights, self._written, strict=True) if each._version != written
         ]
-
-
-def _given(optimizer: Any) -> Iterable[Tensor]:
-    groups = () if optimizer is None else optimizer.param_groups
-    return (each for group in groups for each in group["params"])

@@ -5,8 +5,6 @@ known-good weights. Causes that none of these fix (a differing sampler, a consta
 user.
 """
 
-from __future__ import annotations
-
 from collections.abc import Set as AbstractSet
 from enum import IntEnum
 from typing import Any, Protocol

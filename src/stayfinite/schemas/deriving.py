@@ -1,7 +1,5 @@
 """Derive JSON Schema (draft 2020-12) from dataclasses and typed dicts: types, and docstrings under fields."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

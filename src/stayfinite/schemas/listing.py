@@ -1,7 +1,5 @@
 """Schemas by name."""
 
-from __future__ import annotations
-
 import difflib
 from dataclasses import fields
 from typing import Any
@@ -89,13 +87,9 @@ def _type_of(name: str) -> Any:
         "check": Inspection,
         "diff": Comparison,
         "scan": ScanResult,
-        "run": written.RunRecord,
-        "step": written.StepRecord,
-        "event": written.EventRecord,
-        "incident": written.IncidentRecord,
-        "autopsy": written.AutopsyRecord,
     }
-    return own[name] if name in own else printed.ROOTS[name]
+    called = f"{name.title().replace('_', '')}Record"
+    return (own | printed.ROOTS).get(name) or getattr(written if name in WRITTEN else printed, called)
 
 
 def _demo_shapes() -> dict[type, Shape]:

@@ -4,8 +4,6 @@ Non-finite numbers are written as NaN and Infinity, which Python's json reads. N
 rely on those listed here.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NotRequired, TypedDict
 
 from stayfinite.core.decision import Action, Code

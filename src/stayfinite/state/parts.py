@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
@@ -150,3 +151,15 @@ def modules_with_more(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _finite(tensor: Tensor) -> bool:
     tensor = local_part(tensor)
     return not tensor.is_floating_point() or bool(torch.isfinite(tensor.float()).all())
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Context in evaluation mode; each module is in its own mode again afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from collections import Counter
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from rich.console import Console
 from torch import nn
 
 from stayfinite import Guard, Policy
+from stayfinite.report.terminal import Totals
 from stayfinite.report.terminal import summary as summed_up
 from tiny_training import GATES, TinyNet, Training, batch
 
@@ -64,39 +66,24 @@ def test_the_summary_of_a_healthy_run_is_one_line():
     assert "loss scale" not in summary
 
 
+NOTHING_MORE = {"unlearned": "", "groups": (), "directory": None}
+
+
 def test_the_summary_counts_as_people_do():
-    words = {
-        "watched": {},
-        "last_loss": 1.0,
-        "worst": (),
-        "silent": (),
-        "directory": None,
-        "unlearned": "",
-        "signs": {},
-    }
-    words |= {"groups": (), "bounded": 0, "rollbacks": 0, "phases": 0, "slowest": None}
-    one = summed_up(steps=1, vetoes={}, clipped=1, lowest_scale=None, **words)
+    one = summed_up(Totals(steps=1, clipped=1, last_loss=1.0), **NOTHING_MORE)
     assert one == "1 step, none refused, 1 clipped; last loss 1"
-    many = summed_up(steps=100_000, vetoes={"scale-search": 1_234}, clipped=2_000, lowest_scale=2.0**24, **words)
-    assert many == (
+    vetoes = Counter({"scale-search": 1_234})
+    run = Totals(steps=100_000, vetoes=vetoes, clipped=2_000, last_loss=1.0, lowest_scale=2.0**24)
+    assert summed_up(run, **NOTHING_MORE) == (
         "100,000 steps, 1,234 refused (1,234 scale-search), 2,000 clipped; last loss 1; lowest loss scale 16,777,216"
     )
 
 
 @pytest.mark.parametrize(("share", "told"), [(0.41, True), (0.24, False)])
 def test_the_summary_names_a_rank_that_the_others_wait_for(share, told):
-    words = {
-        "watched": {},
-        "last_loss": 1.0,
-        "worst": (),
-        "silent": (),
-        "directory": None,
-        "unlearned": "",
-        "signs": {},
-    }
-    words |= {"groups": (), "bounded": 0, "rollbacks": 0, "phases": 0, "slowest": (3, "node7", share, 0.22)}
     line = "rank 3 (node7) is slowest: 41% of each step (mean 22%)"
-    assert (line in summed_up(steps=9, vetoes={}, clipped=0, lowest_scale=None, **words)) is told
+    run = Totals(steps=9, slowest=(3, "node7", share, 0.22))
+    assert (line in summed_up(run, **NOTHING_MORE)) is told
 
 
 def test_a_stop_is_said_and_then_summed_up():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from stayfinite.recipes.running.best import Best
+from stayfinite.recipes.running.records import Best
 
 
 def saving(words):

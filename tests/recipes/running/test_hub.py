@@ -11,7 +11,7 @@ import pytest
 from huggingface_hub import constants
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.running.hub import loading_options
+from stayfinite.recipes.models import loading_options
 from stayfinite.recipes.seq2seq.models import load_seq2seq
 from stayfinite.recipes.seq2seq.tokenizers import load_tokenizer
 
@@ -57,7 +57,7 @@ def hub(monkeypatch):
             return
 
     # It answers, however long a busy machine lets it wait for its turn.
-    monkeypatch.setattr("stayfinite.recipes.running.hub.SECONDS", 90.0)
+    monkeypatch.setattr("stayfinite.recipes.models.SECONDS", 90.0)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     Thread(target=server.serve_forever, daemon=True).start()
     asked_at(monkeypatch, f"http://127.0.0.1:{server.server_port}")

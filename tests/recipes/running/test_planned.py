@@ -6,7 +6,7 @@ from precision import small_models as small
 from precision.test_applying import plan_of
 from stayfinite.errors import UsageError
 from stayfinite.precision.applying import applied_to
-from stayfinite.recipes.running.planned import before_plan, is_planned, plan_again, use_plan
+from stayfinite.recipes.running.place import before_plan, is_planned, plan_again, use_plan
 
 
 def test_the_file_of_a_plan_is_applied_and_kept_with_the_run(tmp_path):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stayfinite.recipes.running.portions import in_portions
+from stayfinite.recipes.models import in_portions
 
 
 class Card:

@@ -18,8 +18,7 @@ from transformers import (
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.running.processes import place_of_process
-from stayfinite.recipes.running.sharding import refuse_unshardable
-from stayfinite.recipes.running.tensor_plans import planned_layers, refuse_unsplittable
+from stayfinite.recipes.running.sharding import planned_layers, refuse_unshardable, refuse_unsplittable
 from stayfinite.recipes.translate import Translate
 
 LLAMA: dict[str, Any] = {

@@ -88,7 +88,7 @@ def asked_in(batches: Any) -> Counter[str]:
 
 def loader_for(data: Path, rank: int = 0, ranks: int = 1, say: Any = quiet, **more: Any) -> Any:
     config = streamed(data, data / "never", **({"max_length": 200} | more))
-    found = streamed_questions(config, open_data([data]), None, say)
+    found = streamed_questions(config, open_data([data]), say)
     place = Place(device=torch.device("cpu"), rank=rank, count=ranks)
     loader = found.loader(config, Prompting(tokenizer=Words()), place, say, batch_size=4)
     return loader, found

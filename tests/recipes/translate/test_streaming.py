@@ -74,7 +74,7 @@ def losses(run: Path) -> list[tuple[int, float]]:
 def sources_of(data: list[str], rank: int = 0, ranks: int = 1, **more: Any) -> tuple[Counter[str], Any]:
     """What a rank is given in a pass, read back from its bytes, and the stream."""
     config = quick_settings(Path(data[0]).parent, train=tuple(data), **(STREAM | more))
-    found = streamed_pairs(config, files_of_pairs(data), None, quiet)
+    found = streamed_pairs(config, files_of_pairs(data), quiet)
     tokenizer = load_tokenizer("bytes")
     encode = Encoding(tokenizer=tokenizer, prefix="", limits=(200, 200), too_long=config.too_long)
     examples = encode(found.training, quiet)

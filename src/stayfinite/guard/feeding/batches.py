@@ -7,8 +7,6 @@ A loader with ``state_dict()`` and ``load_states(states of all ranks)`` is posit
 ``load_state_dict`` alone does not count: loaders of other libraries have it without full support.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """The loop's loaders in the order ``guard.batches`` met them, and which batch went into which step."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

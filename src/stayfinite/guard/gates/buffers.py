@@ -8,8 +8,6 @@ What the loop itself writes between two steps (a temperature, loaded statistics)
 copy when a forward pass starts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

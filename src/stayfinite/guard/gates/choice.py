@@ -1,7 +1,5 @@
 """Choose the gate of a training, with the reason in words."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from stayfinite.core.policy import Policy

@@ -1,7 +1,5 @@
 """Which optimizers can skip a step by a flag on the device."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Read one step's numbers after backward, before clipping."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from operator import attrgetter
 

@@ -5,8 +5,6 @@ Many schedulers compute the next learning rate from the current one, so a perman
 distort the schedule. A cut is applied only around the optimizer's step.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import deque
 from collections.abc import Iterator, Mapping

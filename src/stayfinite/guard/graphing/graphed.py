@@ -5,8 +5,6 @@ runs beside it. There are two graphs: between them the device waits for a snapsh
 needed only before the weights change, and a learning rate cut applies to the second one only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -114,15 +112,12 @@ class GraphedStep:
             if self._warm == 0:
                 self._settings = _settings(guard._optimizer)
             self._warm += 1
-            return self._plainly(batch)
+            with self._tape.aside():
+                return self._take_plainly(batch).detach()
         if not self._replays:
             self._record(batch)
             self._form, self._recorded = form, self._present()
         return self._replay(batch)
-
-    def _plainly(self, batch: Any) -> Tensor:
-        with self._tape.aside():
-            return self._take_plainly(batch).detach()
 
     # -- recording ---------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,5 @@
 """Capture CUDA graphs."""
 
-from __future__ import annotations
-
 import gc
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Copy the training at an incident to the host: batch, generators, weights, optimizer, history."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -183,7 +181,7 @@ def _record(
         "spike_limit": case.spike_limit,
         "precision": {
             "guard": case.precision,
-            "autocast": None if guilty.autocast is None else str(guilty.autocast).removeprefix("torch."),
+            "autocast": guilty.autocast,
             "loss_scale": decision.signals.loss_scale,
             "scale": case.scale,
             "scaler": scaler and {k: v.item() if isinstance(v, Tensor) else v for k, v in scaler.items()},

@@ -2,8 +2,6 @@
 training.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 import time

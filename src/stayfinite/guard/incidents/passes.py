@@ -4,8 +4,6 @@ Costs a few tens of microseconds on the healthy path: the batch is referenced, n
 noted.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -45,7 +43,7 @@ class Pass:
     batch: Any
     rng: dict[str, Any]
     """Generator states before it."""
-    autocast: torch.dtype | None
+    autocast: str | None
     """Autocast dtype of the pass; None if off."""
     tensors: list[Tensor]
     """Tensors of the batch."""
@@ -119,7 +117,7 @@ class Passes:
         began = Pass(
             batch=own_copy(batch),
             rng=self._rng.capture(),
-            autocast=torch.get_autocast_dtype(self._device) if on else None,
+            autocast=str(torch.get_autocast_dtype(self._device)).removeprefix("torch.") if on else None,
             tensors=tensors,
             before=_written(tensors),
         )
@@ -239,6 +237,7 @@ def _written(tensors: list[Tensor]) -> list[int]:
         return []
 
 
+@dataclass(eq=False)
 class ForwardPass:
     """Runs the forward function of the guard.
 
@@ -249,18 +248,12 @@ class ForwardPass:
         groups: counts batches by the groups of their rows.
     """
 
-    def __init__(
-        self,
-        function: Callable[[Any], Tensor] | None,
-        describe: Callable[[Any], Described] | None,
-        collector: LossCollector,
-        precision: PrecisionControl,
-        passes: Passes,
-        groups: Groups,
-    ) -> None:
-        self.function, self.describe = function, describe
-        self.precision, self.passes = precision, passes
-        self._collector, self._groups = collector, groups
+    function: Callable[[Any], Tensor] | None
+    describe: Callable[[Any], Described] | None
+    collector: LossCollector
+    precision: PrecisionControl
+    passes: Passes
+    groups: Groups
 
     def __call__(self, batch: Any) -> Tensor:
         """Return the loss of a batch.
@@ -281,10 +274,10 @@ class ForwardPass:
     @contextmanager
     def recorded(self, batch: Any) -> Iterator[Callable[[Tensor], None]]:
         """Context for a forward pass on this batch, inside its autocast; call the yielded function with the loss."""
-        self._collector.see(batch)
+        self.collector.see(batch)
         # Evaluation is not part of a step.
         if torch.is_grad_enabled():
-            self._groups.see(batch)
+            self.groups.see(batch)
         began = self.passes.begin(batch)
         try:
             yield partial(self.passes.end, began)

@@ -7,8 +7,6 @@ With ``fully_shard`` no rank can compute alone. There all ranks first agree that
 so together, equally often. The comparison is still per rank: its loss, and its gradients before reduction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """Run a refused step again inside the training, without side effects and without the other ranks."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -104,14 +102,13 @@ def find_guilty(
 
 def _step(each: Pass, scale: float, parts: TrainingParts, forward: Callable[[Any], Tensor]) -> Step:
     device = next(iter(parts.parameters().values())).device
-    dtype = None if each.autocast is None else str(each.autocast).removeprefix("torch.")
     return Step(
         model=unwrapped(parts.model),
         forward=forward,
         batch=each.batch,
         rng=each.rng,
         scale=scale,
-        autocast=autocast_for(device.type, dtype),
+        autocast=autocast_for(device.type, each.autocast),
     )
 
 
@@ -252,9 +249,8 @@ class Comparison:
     def _loss(self, each: Pass) -> Tensor:
         assert self._forward.function is not None
         device = next(iter(self._parts.parameters().values())).device
-        dtype = None if each.autocast is None else str(each.autocast).removeprefix("torch.")
         restore_rng(each.rng)
-        with autocast_for(device.type, dtype)():
+        with autocast_for(device.type, each.autocast)():
             return self._forward.function(each.batch).detach()
 
 

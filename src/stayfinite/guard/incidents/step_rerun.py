@@ -4,8 +4,6 @@ Weights, buffers, gradients, modes and generators are unchanged afterwards. Each
 ``fully_shard``: there all ranks run the step together.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -195,10 +193,9 @@ class StepRerun:
         with untouched(unwrapped(model)), self._buffers.as_kept(), let_go_at_once(roster.parameters), away:
             for each in passes:
                 restore_rng(each.rng)
-                dtype = None if each.autocast is None else str(each.autocast).removeprefix("torch.")
                 with torch.enable_grad(), warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    with autocast_for(device, dtype)():
+                    with autocast_for(device, each.autocast)():
                         loss = forward(own_copy(each.batch))
                     if each.arrived:
                         torch.autograd.backward(loss, each.arrived[0])

@@ -1,7 +1,5 @@
 """Check every n steps that replicated parameters are the same on all ranks."""
 
-from __future__ import annotations
-
 from stayfinite.core.finding import Finding
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.measure.mailbox import Mailbox

@@ -7,8 +7,6 @@ torch cannot remove these hooks. They are installed once per model, serve one gu
 none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -115,7 +113,7 @@ def _put_on_ddp(model: Any, lookout: Lookout) -> None:
         lookout.show(bucket.buffer())
         return allreduce_hook(group, bucket)
 
-    # A lambda, because torch compares annotations (strings here) with its own classes.
+    # A lambda, because torch compares annotations with its own classes.
     model.register_comm_hook(None, lambda _state, bucket: look(bucket))
 
 

@@ -3,8 +3,6 @@
 Each rank holds other parameters, the schedule runs backward, and only the last stage has a loss.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Progress of this rank within its step, for the watchdog and for finding the slowest rank."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

@@ -1,7 +1,5 @@
 """Where a thread of this process is: its stack in words, and whether it moves."""
 
-from __future__ import annotations
-
 import linecache
 import sys
 import sysconfig

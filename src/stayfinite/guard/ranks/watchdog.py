@@ -5,8 +5,6 @@ written. A rank without progress for too long writes its stack to the shared run
 the others' answers, decides with ``core/stalls.py``, and reports.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket

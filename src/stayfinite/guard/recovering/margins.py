@@ -1,7 +1,5 @@
 """Check the margins of a precision plan in sampled steps; a module near its format's limit gets a wider one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Precision of the forward pass, and its escalation."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping
 from typing import Any

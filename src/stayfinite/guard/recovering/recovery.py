@@ -1,7 +1,5 @@
 """Actions beyond a veto (cut, rollback, escalation), and the states they need."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Any

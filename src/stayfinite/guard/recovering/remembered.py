@@ -1,7 +1,5 @@
 """The guard's own state in ``state_dict()``, snapshots and checkpoints."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple

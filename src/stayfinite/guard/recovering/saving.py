@@ -1,7 +1,5 @@
 """The guard's checkpoints: content, outcome, and which one to resume from."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Count refused batches by group of rows, so a group that is hardly ever learned shows up."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

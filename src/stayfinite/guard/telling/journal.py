@@ -5,8 +5,6 @@ process's write at a page boundary); the next start removes it. If the disk is f
 once, lines are dropped, and writing is retried from time to time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

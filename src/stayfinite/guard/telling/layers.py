@@ -5,8 +5,6 @@ gradient. Readable with ``numpy.load``; written without numpy, which is not a de
 second one is dropped, so memory and file stay small.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import zipfile

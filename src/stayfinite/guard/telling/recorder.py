@@ -1,7 +1,5 @@
 """Record what the guard did: run directory, terminal, summary."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -239,9 +237,8 @@ class Recorder:
             directory += f"; see {REPORT}"
         if directory and self._journal.has_gaps:
             directory += ", with gaps: some writes failed"
-        self._voice.text(
-            summary(**self._tally.figures(), unlearned=in_words(unlearned), groups=neglected, directory=directory)
-        )
+        told_at_end = summary(self._tally, unlearned=in_words(unlearned), groups=neglected, directory=directory)
+        self._voice.text(told_at_end)
 
     def _say_failed_report(self, step: int | None = None) -> None:
         if reason := self._reporter.failure():

@@ -1,7 +1,5 @@
 """Write report.html at the end and after every incident, in the background; failures never stop training."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

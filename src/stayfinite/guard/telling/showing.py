@@ -1,7 +1,5 @@
 """Content of the report page for a path: its files are read and judged by the rules. Needs no torch."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Early warnings in sampled steps, and post-training failures in the signals of each; no step is refused for one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any

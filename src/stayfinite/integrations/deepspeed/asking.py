@@ -8,9 +8,10 @@ are intercepted before ``step``, which is not run if refused.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,33 +23,34 @@ Ask = Callable[..., Decision | None]
 """Judges a step, given the gradient norm over all ranks and the loss scale; None if no loss is known."""
 
 
-class Asking(Protocol):
+class Asking(ABC):
     """Interception for one kind of optimizer."""
 
-    def prepare(self) -> None:
+    def __init__(self, engine: Any, ask: Ask) -> None:
+        self._optimizer, self._ask = engine.optimizer, ask
+        self._half = bool(engine.fp16_enabled())
+
+    def prepare(self) -> None:  # noqa: B027  (most decide later)
         """Called before the engine clips and steps."""
 
+    @abstractmethod
     def step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Wraps ``optimizer.step``."""
 
-    def stop(self) -> None:
+    def stop(self) -> None:  # noqa: B027  (most have nothing to restore)
         """Restore the optimizer."""
 
 
-class Partitioned:
+class Partitioned(Asking):
     """ZeRO 1, 2 and 3."""
 
     def __init__(self, engine: Any, ask: Ask, stand_ins: StandIns) -> None:
-        self._optimizer, self._ask = engine.optimizer, ask
-        self._half = bool(engine.fp16_enabled())
+        super().__init__(engine, ask)
         self._norm: Tensor | None = None
         self._decision: Decision | None = None
         self._measures = "_get_norm_groups" if engine.zero_optimization_stage() == 3 else "scaled_global_norm"
         stand_ins.put(self._optimizer, self._measures, self._measure)
         stand_ins.put(self._optimizer, "_update_scale", self._update_scale)
-
-    def prepare(self) -> None:
-        """Nothing: the decision comes later."""
 
     def step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run the original step, with the decision inside."""
@@ -58,9 +60,6 @@ class Partitioned:
         if self._decision is not None and self._decision.refused:
             self._optimizer._global_grad_norm = self._decision.signals.grad_norm
         return result
-
-    def stop(self) -> None:
-        """Nothing to restore."""
 
     def _measure(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         from deepspeed.runtime.utils import combine_grad_norm_groups
@@ -88,15 +87,8 @@ class Partitioned:
         return original(has_overflow)
 
 
-class Whole:
+class Whole(Asking):
     """Half precision without ZeRO, and bf16 with fp32 gradients. Every rank has all gradients."""
-
-    def __init__(self, engine: Any, ask: Ask) -> None:
-        self._optimizer, self._ask = engine.optimizer, ask
-        self._half = bool(engine.fp16_enabled())
-
-    def prepare(self) -> None:
-        """Nothing: the decision comes later."""
 
     def step(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Decide first; the engine zeroes the gradients of a skipped step."""
@@ -114,9 +106,6 @@ class Whole:
             _limit(optimizer, decision)
             return original(*args, **kwargs)
 
-    def stop(self) -> None:
-        """Nothing to restore."""
-
     def _norm(self) -> Tensor:
         from deepspeed.runtime.utils import get_global_norm, get_global_norm_of_tensors, get_weight_norm
 
@@ -130,11 +119,11 @@ class Whole:
         return _true(-1.0 if bad else get_global_norm(norm_list=norms) if norms else 0.0)
 
 
-class Plain:
+class Plain(Asking):
     """fp32 without ZeRO: a torch optimizer, with gradients on the weights."""
 
     def __init__(self, engine: Any, ask: Ask) -> None:
-        self._optimizer, self._ask = engine.optimizer, ask
+        super().__init__(engine, ask)
         # The engine reads this to detect a skipped step.
         self._optimizer.overflow = False
 

@@ -20,10 +20,8 @@ from stayfinite.report.terminal import Console
 from stayfinite.state.finite import finite_flag, is_finite
 from stayfinite.state.parts import stateful
 
-try:
+with MissingExtra.unless("deepspeed", extra="deepspeed", what_for="stayfinite.integrations.deepspeed"):
     import deepspeed as _  # noqa: F401
-except ImportError as error:
-    raise MissingExtra.of("deepspeed", extra="deepspeed", what_for="stayfinite.integrations.deepspeed") from error
 
 from stayfinite.integrations.deepspeed.asking import asking_for, scaler_of
 from stayfinite.integrations.deepspeed.masters import (
@@ -219,14 +217,10 @@ class AcceleratedEngine(StayFinite):
         super().__init__(engine, **settings)
         tell_of_skips(optimizer)
         self._stand_ins.put(accelerator, "log", self._log)
-        self._stand_ins.put(accelerator, "end_training", self._end_training)
+        self._stand_ins.put(accelerator, "end_training", self._close_with)
 
     def _log(self, original: Any, values: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         return original({**self.figures(), **values}, *args, **kwargs)
-
-    def _end_training(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self.close()
-        return original(*args, **kwargs)
 
 
 def tell_of_skips(optimizer: Any) -> None:

@@ -1,7 +1,5 @@
 """The callback: Lightning's hooks, and the fit that it guards."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from pathlib import Path
@@ -14,7 +12,7 @@ from stayfinite.integrations.fabric import FabricGuard, fabric_guard, steps_in_d
 from stayfinite.integrations.framework_guard import NotGuarded, explaining
 from stayfinite.integrations.lightning.fit import GuardedFit
 from stayfinite.integrations.lightning.package import as_callback, callback_classes, rebuild
-from stayfinite.integrations.places import DEFAULT, Default, free_place, place_of
+from stayfinite.integrations.places import DEFAULT, Default, agreed_place, place_of
 from stayfinite.report.terminal import Console
 
 __all__ = ["FabricGuard", "NotGuarded", "StayFinite", "fabric_guard"]
@@ -131,8 +129,7 @@ class StayFinite:
         def usual() -> Path | None:
             if trainer.fast_dev_run:
                 return None
-            home = Path(trainer.log_dir or trainer.default_root_dir)
-            return Path(trainer.strategy.broadcast(str(free_place(home / "stayfinite", again=bool(self._saved)))))
+            return agreed_place(trainer.log_dir or trainer.default_root_dir, again=bool(self._saved))
 
         return place_of(self._run_dir, usual)
 

@@ -1,7 +1,5 @@
 """One guarded ``trainer.fit``: where Lightning's loop is hooked, and what happens there."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path
@@ -17,7 +15,7 @@ from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import OptimizerError, OrderError
 from stayfinite.guard.driven import DrivenGuard
 from stayfinite.integrations.combined import Schedules
-from stayfinite.integrations.framework_guard import warn_of_unseen_loss
+from stayfinite.integrations.framework_guard import figures_of, warn_of_unseen_loss
 from stayfinite.integrations.lightning.rerun import loss_of, rerun
 from stayfinite.report.terminal import Console
 
@@ -227,13 +225,8 @@ class GuardedFit:
         many = len(self.guarded) > 1
         found: dict[str, float] = {}
         for number, each in enumerate(self.guarded):
-            start = f"stayfinite/optimizer{number}" if many else "stayfinite"
-            found |= {
-                f"{start}/grad_norm": each.norm,
-                f"{start}/vetoes": float(each.vetoes),
-                f"{start}/bounded": float(each.guard.unusual["bounded"]),
-                f"{start}/findings": float(len(each.guard.causes)),
-            }
+            name = f"stayfinite/optimizer{number}" if many else "stayfinite"
+            found |= figures_of(each.guard, each.norm, each.vetoes, name)
         return found
 
     # -- state and end -----------------------------------------------------------------------------------------------

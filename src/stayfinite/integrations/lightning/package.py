@@ -1,7 +1,5 @@
 """Lightning has two package names, ``lightning`` and ``pytorch_lightning``, with separate classes."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import sys
@@ -28,8 +26,9 @@ def callback_classes() -> tuple[type, ...]:
 
 @functools.cache
 def as_callback(kind: Any, callbacks: tuple[type, ...]) -> Any:
-    """The class as a callback of these Lightnings."""
-    return type(kind.__name__, (kind, *callbacks), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    """The class as a callback of a framework, or of both Lightnings."""
+    kept = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (kind, *callbacks), kept)
 
 
 def rebuild(kind: type, state: dict[str, Any]) -> Any:

@@ -1,7 +1,5 @@
 """Re-run a ``training_step`` to explain a bad one, without a trace in logs and metrics."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 from collections.abc import Callable, Iterator, Mapping

@@ -1,18 +1,17 @@
 """Follow a run directory, live or afterwards."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.integrations.loggers.sinks import REFUSED, Sink
+from stayfinite.readers.runs.directory import EVENTS, STEPS, GrowingLines
 
 Scalars = list[tuple[int, dict[str, float]]]
 Words = list[tuple[int, str, str]]
@@ -26,16 +25,16 @@ class RunReader:
     """Reads what is new in a run directory, and counts vetoes and bounded steps."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._steps = _Lines(run_dir / "steps.jsonl")
-        self._events = _Lines(run_dir / "events.jsonl")
+        self._steps = GrowingLines(run_dir / STEPS)
+        self._events = GrowingLines(run_dir / EVENTS)
         self._vetoes = self._bounded = 0
 
     def news(self) -> tuple[Scalars, Words]:
         """Steps and events since the last call."""
         # Events first: each is written after its step, so that step is read now at the latest.
-        events = [(int(line.get("step", 0)), str(line["event"]), _words(line)) for line in self._events.new()]
+        events = [(int(line.get("step", 0)), str(line["event"]), _words(line)) for line in _new(self._events)]
         steps: Scalars = []
-        for line in self._steps.new():
+        for line in _new(self._steps):
             self._vetoes += line.get("decision") in REFUSED
             self._bounded += line.get("decision") == "bound"
             steps.append((int(line["step"]), self._values(line)))
@@ -52,37 +51,17 @@ class RunReader:
         }
 
 
-class _Lines:
-    """New complete lines of a JSON lines file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._position = 0
-        self._identity: tuple[int, int] | None = None
-
-    def new(self) -> list[dict[str, Any]]:
-        try:
-            with self._path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                identity = (status.st_dev, status.st_ino)
-                if self._identity not in (None, identity) or status.st_size < self._position:
-                    # The file was replaced.
-                    self._position = 0
-                self._identity = identity
-                file.seek(self._position)
-                whole, _, _ = file.read().rpartition(b"\n")
-        except OSError:
-            return []
-        self._position += len(whole) + 1 if whole else 0
-        return [line for each in whole.splitlines() if (line := _read(each)) is not None]
-
-
-def _read(line: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) and ("step" in found or "event" in found) else None
+def _new(lines: GrowingLines) -> Iterator[dict[str, Any]]:
+    """The records in lines completed since the last call."""
+    more = True
+    while more:
+        piece, found = lines.look()
+        more = piece.more
+        for line in found:
+            with suppress(ValueError):
+                record = json.loads(line)
+                if isinstance(record, dict) and ("step" in record or "event" in record):
+                    yield record
 
 
 def _words(line: Mapping[str, Any]) -> str:
@@ -108,7 +87,7 @@ def mirror(run_dir: str | os.PathLike[str], *sinks: Sink) -> int:
         UsageError: there is no run.
     """
     place = Path(run_dir)
-    if not (place / "steps.jsonl").exists():
+    if not (place / STEPS).exists():
         raise UsageError(
             f"{place} is not a run directory: it has no steps.jsonl",
             fix="pass the guard's run_dir",

@@ -1,7 +1,5 @@
 """Destinations for curves and texts. Each logger is imported when its sink is built."""
 
-from __future__ import annotations
-
 import os
 import re
 import time
@@ -181,10 +179,8 @@ class TensorBoardSink:
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        try:
+        with MissingExtra.unless("tensorboard", extra="loggers", what_for=type(self).__name__):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise _missing("tensorboard", self) from error
         self._writer: Any = SummaryWriter(os.fspath(directory))
 
     def scalars(self, step: int, values: Mapping[str, float]) -> None:
@@ -212,10 +208,8 @@ class WandbSink:
     """
 
     def __init__(self, run: Any = None, **settings: Any) -> None:
-        try:
+        with MissingExtra.unless("wandb", extra="loggers", what_for=type(self).__name__):
             import wandb
-        except ImportError as error:
-            raise _missing("wandb", self) from error
         self._own = run is None
         if run is None and wandb.run is not None:
             present = wandb.run
@@ -254,10 +248,8 @@ class TrackioSink:
     """
 
     def __init__(self, run: Any = None, **settings: Any) -> None:
-        try:
+        with MissingExtra.unless("trackio", extra="loggers", what_for=type(self).__name__):
             import trackio
-        except ImportError as error:
-            raise _missing("trackio", self) from error
         self._own = run is None
         self._run: Any = trackio.init(**settings) if run is None else run
 
@@ -271,7 +263,3 @@ class TrackioSink:
         """Close a run that was created here."""
         if self._own:
             self._run.finish()
-
-
-def _missing(package: str, sink: object) -> MissingExtra:
-    return MissingExtra.of(package, extra="loggers", what_for=type(sink).__name__)

@@ -1,7 +1,5 @@
 """A guard on one Trainer during one ``train()``: what is replaced, and what happens there."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The callback: the Trainer's hooks, and the training that it guards."""
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings
@@ -15,7 +13,7 @@ from stayfinite.integrations.framework_guard import NotGuarded, explaining
 from stayfinite.integrations.places import DEFAULT, Default, place_of
 from stayfinite.report.terminal import Console
 
-try:
+with MissingExtra.unless("transformers", extra="hf", what_for="stayfinite.integrations.transformers"):
     from tqdm.auto import tqdm  # type: ignore[import-untyped]
     from transformers import TrainerCallback, TrainerState
     from transformers.trainer_callback import ExportableState
@@ -28,8 +26,6 @@ try:
         trainer_of,
         why_not,
     )
-except ImportError as error:
-    raise MissingExtra.of("transformers", extra="hf", what_for="stayfinite.integrations.transformers") from error
 
 __all__ = ["NotGuarded", "StayFinite"]
 

@@ -1,7 +1,5 @@
 """The Trainer's logs: the true loss instead of the filtered one, and refusals."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

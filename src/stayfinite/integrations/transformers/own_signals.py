@@ -5,8 +5,6 @@ logs the mean. GRPO and RLOO hold the answers' log-probabilities for a moment, a
 Other Trainers are not affected.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Re-run a forward pass of a Trainer, to explain a bad step."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

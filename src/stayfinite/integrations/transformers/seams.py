@@ -1,7 +1,5 @@
 """Find the Trainer of a callback, and whether its steps can be refused."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from importlib import metadata
@@ -11,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 from accelerate.optimizer import AcceleratedOptimizer
-from accelerate.utils import DistributedType, broadcast_object_list, convert_outputs_to_fp32
+from accelerate.utils import DistributedType, convert_outputs_to_fp32
 from torch import nn
 from torch.optim import Optimizer
 from transformers import Trainer, TrainerCallback
@@ -19,7 +17,7 @@ from transformers import Trainer, TrainerCallback
 from stayfinite.doctor.stand_ins import StandIns
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.recovering.precision import DTYPES
-from stayfinite.integrations.places import free_place
+from stayfinite.integrations.places import agreed, free_place
 
 
 def precision_of(trainer: Trainer) -> Literal["fp16", "bf16"] | None:
@@ -129,9 +127,7 @@ def place_for(trainer: Trainer, *, resumed: bool) -> Path:
     """
     first = Path(str(trainer.args.output_dir)) / "stayfinite"
     free = free_place(first, again=False)
-    said = [str(_before(free, first) if resumed else free)]
-    broadcast_object_list(said)
-    return Path(said[0])
+    return agreed(_before(free, first) if resumed else free)
 
 
 def _before(free: Path, first: Path) -> Path:

@@ -1,7 +1,5 @@
 """Surgery for fp16: an equivalent network whose activations fit, found on data and proved on it."""
 
-from __future__ import annotations
-
 from stayfinite.precision.surgery.keeping import InRange, keep_in_range
 from stayfinite.precision.surgery.rescaling import rescale
 from stayfinite.precision.surgery.result import Rescaled, matching_groups

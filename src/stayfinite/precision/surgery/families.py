@@ -4,8 +4,6 @@ BART's layer norms take a factor away as RMS norms do, but for their epsilon, wh
 no setting. The smaller the factor and the smaller the variance, the more this shows; the proof on data decides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

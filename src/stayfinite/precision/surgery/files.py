@@ -1,7 +1,5 @@
 """Batches to measure activations on: from texts, from token ids, or random ones."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A freedom of a network: one number by which its inside may be multiplied while its function stays what it is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,7 +81,8 @@ def exponents_for(model: nn.Module, anatomy: Anatomy, sizes: Mapping[str, Size],
     The residual streams come first, from activations alone. What is within the branches then makes room for weights as
     well, which autocast casts to fp16 like all else.
     """
-    weights = {name: float(model.get_parameter(name).detach().abs().amax()) for name in _parameters(anatomy)}
+    names = {name for freedom in anatomy.freedoms for name in freedom.parameters}
+    weights = {name: float(model.get_parameter(name).detach().abs().amax()) for name in names}
     chosen: dict[str, int] = {}
     for freedom in anatomy.freedoms:
         known = [(sizes[name].largest, power) for name, power in freedom.activations.items() if name in sizes]
@@ -120,7 +119,3 @@ def _nearest(sizes: Iterable[tuple[float, int]], limit: float) -> int:
     if least > most:  # nothing fits both sides: share what is too much
         return round((least + most) / 2)
     return int(most if most < 0 else least)
-
-
-def _parameters(anatomy: Anatomy) -> set[str]:
-    return {name for freedom in anatomy.freedoms for name in freedom.parameters}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 
 from stayfinite.errors import UsageError
 from stayfinite.precision.formats import FP16
+from stayfinite.state.parts import evaluating
 
 BECOMES_ZERO = FP16.smallest_subnormal / 2
 """Half of fp16's least number: this and less rounds to 0."""
@@ -50,18 +50,6 @@ def check_full_precision(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if parameter.dtype in (torch.float16, torch.bfloat16):
             raise UsageError(f"{name} is in half precision", fix="load the model with dtype=torch.float32")
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """No dropout inside; each module is in its own mode again afterwards."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
 
 
 def measure(model: nn.Module, batches: Sequence[Any], run: Callable[[Any], Any]) -> dict[str, Size]:

@@ -1,7 +1,5 @@
 """What still leaves fp16's range, and which operator stands in the way of a rescaling."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,12 +17,12 @@ from stayfinite.precision.surgery.freedoms import Anatomy, Freedom, deciding, ex
 from stayfinite.precision.surgery.measuring import (
     Size,
     check_full_precision,
-    evaluating,
     lost_share,
     measure,
     weight_sizes,
 )
 from stayfinite.precision.surgery.result import Change, Obstacle, Rescaled, Verdict
+from stayfinite.state.parts import evaluating
 from stayfinite.state.rng import capture_rng
 
 SHARE = 0.25

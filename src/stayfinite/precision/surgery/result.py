@@ -1,7 +1,5 @@
 """What a rescaling found and did, as plain data, and the parameter groups with which AdamW trains on as before."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

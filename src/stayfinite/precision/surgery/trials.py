@@ -1,7 +1,5 @@
 """A few steps of training in fp16 autocast with a loss scaler, or in fp32, over the same batches."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping, Sequence
@@ -11,8 +9,8 @@ import torch
 from torch import nn
 
 from stayfinite.precision.surgery.keeping import keep_in_range
-from stayfinite.precision.surgery.measuring import evaluating
 from stayfinite.precision.surgery.result import Trial, matching_groups
+from stayfinite.state.parts import evaluating
 
 SEARCH = 60
 """Skipped steps after which there is no loss scale: from 2**16 it is then below what a float of 32 bits holds well."""

@@ -1,7 +1,5 @@
 """The adapter: put on a base, saved, and loaded again only where it fits, by a fingerprint of the base."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
@@ -43,8 +41,7 @@ def prepare_quantised(base: Any) -> Any:
     _needs_peft()
     import peft
 
-    prepare: Any = peft.prepare_model_for_kbit_training
-    return prepare(base, use_gradient_checkpointing=False)
+    return peft.prepare_model_for_kbit_training(base, use_gradient_checkpointing=False)
 
 
 def spare_memory(model: Any) -> None:
@@ -125,8 +122,7 @@ def load_adapter(base: Any, directory: str | Path, *, trainable: bool = False) -
     _check_shapes(base, weights, place)
     from peft import PeftModel
 
-    model: Any = PeftModel.from_pretrained(base, str(place), is_trainable=trainable)
-    return model
+    return PeftModel.from_pretrained(base, str(place), is_trainable=trainable)
 
 
 def read_weights(directory: Path) -> dict[str, Tensor]:

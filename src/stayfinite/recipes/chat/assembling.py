@@ -1,7 +1,5 @@
 """Base and adapter of a run, as its settings ask for them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path

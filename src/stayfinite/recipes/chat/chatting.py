@@ -1,7 +1,5 @@
 """``stayfinite sft chat``: ask a trained adapter yourself, with the very prompt of its training."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,36 +7,22 @@ from dataclasses import dataclass
 import torch
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.evaluating import generate
 from stayfinite.recipes.chat.questions import found_in
-from stayfinite.recipes.chat.using import make_ready
-from stayfinite.recipes.running.place import PrecisionChoice
+from stayfinite.recipes.chat.using import Using, make_ready
 from stayfinite.recipes.settings import read_settings, require
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chat:
+class Chat(Using):
     """Ask a trained adapter, one question per line; an empty line or end of input stops."""
 
-    adapter: str | None = None
-    """Run of `sft train` or its adapter: runs/sft, runs/sft/best."""
     base: str | None = None
     """Base model; by default that of the adapter. Without an adapter, the model to ask."""
     ask: str | None = None
     """Ask this one question."""
-    new_tokens: int | None = None
-    """Most tokens per answer; by default as in training."""
     temperature: float = 0.0
     """Sampling temperature; 0 is greedy."""
-    system: str | None = None
-    """System text before every question; by default as in training."""
-    precision: PrecisionChoice = "auto"
-    """Dtype of the weights; auto is bf16 if the GPU supports it, else fp32."""
-    bits: Bits | None = None
-    """How the base is stored: full, 8bit or 4bit; by default as in the adapter's training."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
     seed: int = 0
     """Seed for sampling."""
 

@@ -1,11 +1,9 @@
 """Asking a model held-out questions: what it says, how much of it is right, and how far its probabilities are off."""
 
-from __future__ import annotations
-
 import copy
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,10 @@ import torch
 from stayfinite.recipes.chat.losses import is_packable, loss_of, within_window
 from stayfinite.recipes.chat.prompts import Example, Padding, Prompting, supervised
 from stayfinite.recipes.chat.questions import Question, Scores, answer_to, is_right, score
-from stayfinite.recipes.models import evaluated
-from stayfinite.recipes.running.portions import in_portions
+from stayfinite.recipes.models import in_portions, with_cache
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import write_record
+from stayfinite.state.parts import evaluating
 
 TOLD = ("accuracy", "answer_rate", "loss")
 """Scores for loggers."""
@@ -106,7 +104,7 @@ def held_out_loss(
     compute, padding = loss_of(model, next(model.parameters()).device), Padding(pad=pad)
     own = sorted(rows, key=lambda row: row.length)[place.rank :: place.count]
     total, tokens = 0.0, 0.0
-    with evaluated(model), torch.no_grad(), autocast():
+    with evaluating(model), torch.no_grad(), autocast():
         for start in range(0, len(own), LOSS_ROWS):
             batch = padding(own[start : start + LOSS_ROWS])
             count = int(supervised(batch))
@@ -193,23 +191,13 @@ def generate_tokens(
         for position, row in enumerate(chosen):
             written[row] = said[position * samples : (position + 1) * samples]
 
-    with evaluated(model), _with_cache(model.config):
+    with evaluating(model), with_cache(model.config):
         if shared:
             with torch.inference_mode(), autocast():
                 beginning = torch.tensor([rows[0][:shared]], device=device)
                 begun = model(input_ids=beginning, use_cache=True, logits_to_keep=1).past_key_values
         in_portions(order, batch_size, write, progress)
     return [row for rows_of_one in written for row in rows_of_one]
-
-
-@contextmanager
-def _with_cache(config: Any) -> Iterator[None]:
-    """Gradient checkpointing switches the cache off; generating without it is quadratic."""
-    cached, config.use_cache = config.use_cache, True
-    try:
-        yield
-    finally:
-        config.use_cache = cached
 
 
 def _shared(model: Any, rows: Sequence[list[int]], new_tokens: int) -> int:

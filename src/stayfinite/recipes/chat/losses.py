@@ -1,7 +1,5 @@
 """The loss of a batch: cross-entropy over the tokens of the answers, and nothing else."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Rows of tokens: what the model is given and is to say, the same everywhere, and their batches of like length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,14 +1,12 @@
 """Settings that cannot work, refused before anything is read or written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.chat.adapters import holds_trained
 from stayfinite.recipes.running.directories import require_room
-from stayfinite.recipes.running.planned import is_planned
+from stayfinite.recipes.running.place import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.timing import refuse_untimed
 from stayfinite.recipes.settings import require, require_usual

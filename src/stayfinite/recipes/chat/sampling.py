@@ -1,7 +1,5 @@
 """``stayfinite sft datagen``: sample several ways to each answer, keep those that end rightly, to be trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +9,6 @@ import torch
 import tyro
 
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.data import Task, conversions
 from stayfinite.recipes.chat.evaluating import generate
 from stayfinite.recipes.chat.questions import (
@@ -23,16 +20,15 @@ from stayfinite.recipes.chat.questions import (
     read_questions,
     write_questions,
 )
-from stayfinite.recipes.chat.using import make_ready
+from stayfinite.recipes.chat.using import Using, make_ready
 from stayfinite.recipes.running.directories import require_writable
-from stayfinite.recipes.running.place import PrecisionChoice
 from stayfinite.recipes.settings import read_settings, require
 
 SYSTEM = "Think step by step in a few words. Then put the answer between tags, like this: <answer>12.5</answer>"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Datagen:
+class Datagen(Using):
     """Rejection sampling: ask each question several times, keep solutions with the correct answer. Train on them with
     `sft train --train FILE`.
     """
@@ -65,12 +61,6 @@ class Datagen:
     """System text before every question."""
     batch_size: int = 16
     """Questions per batch."""
-    precision: PrecisionChoice = "auto"
-    """Dtype of the weights; auto is bf16 if the GPU supports it, else fp32."""
-    bits: Bits | None = None
-    """How the base is stored: full, 8bit or 4bit; by default as in the adapter's training."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
     seed: int = 0
     """Seed for sampling."""
 

@@ -1,11 +1,8 @@
 """Stream questions larger than memory: a sample, and batches."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -16,7 +13,6 @@ from stayfinite.recipes.chat.data import refuse_none
 from stayfinite.recipes.chat.prompts import Example, Padding, Prompting, shared_batches
 from stayfinite.recipes.chat.questions import Columns, Question, key_of, questions_in, read_questions, split
 from stayfinite.recipes.running.processes import Place
-from stayfinite.recipes.streaming.choosing import require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
 from stayfinite.recipes.streaming.loading import HELD, PassedOver, Say, Streamed, TableReader, look
 
@@ -57,11 +53,6 @@ class QuestionPool:
     held: frozenset[bytes]
     """Of the questions that validate; they are never trained on."""
     tell: bool = True
-
-    @property
-    def rows(self) -> int:
-        """Questions that make a pool."""
-        return self.batch_size * SPREAD
 
     def __call__(self, rows: Sequence[Question], chance: random.Random) -> Iterator[Mapping[str, Tensor]]:
         asked = [question for question in rows if key_of(question.text) not in self.held]
@@ -111,21 +102,16 @@ class StreamedQuestions(Streamed[Question]):
             tell=place.first,
         )  # fmt: skip
         reader = QuestionReader(columns=Columns.of(config), tell=place.first)
-        return self.loaded(config, reader, make, place, say, pool=make.rows)
+        return self.loaded(config, reader, make, place, say, pool=batch_size * SPREAD)
 
 
-def streamed_questions(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedQuestions:
+def streamed_questions(config: Any, files: Sequence[Source], say: Say) -> StreamedQuestions:
     """Look at the files, without reading them all.
 
-    Arguments:
-        begun: the directory of a run that goes on.
-
     Raises:
-        UsageError: they are not those that the run was begun with, or hold no question.
+        UsageError: they hold no question.
         LoaderFailed: one is cut.
     """
-    if begun is not None:
-        require_same_files(files, begun)
     columns = Columns.of(config)
     sample: dict[bytes, Question] = {}
     read = QuestionReader(columns=columns, tell=False).read

@@ -1,7 +1,5 @@
 """``stayfinite sft test``: ask held-out questions, say how many answers were right and how many there were."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -14,23 +12,19 @@ import tyro
 
 from stayfinite.core.schema_names import tagged
 from stayfinite.errors import UsageError
-from stayfinite.recipes.chat.bases import Bits
 from stayfinite.recipes.chat.data import Task, conversions
 from stayfinite.recipes.chat.evaluating import evaluate, in_words
 from stayfinite.recipes.chat.questions import Columns, Question, answer_to, is_right, read_questions
-from stayfinite.recipes.chat.using import Ready, make_ready
+from stayfinite.recipes.chat.using import Ready, Using, make_ready
 from stayfinite.recipes.running.directories import require_writable
 from stayfinite.recipes.running.logbook import Progress
-from stayfinite.recipes.running.place import PrecisionChoice
 from stayfinite.recipes.settings import read_settings, require
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examine:
+class Examine(Using):
     """Test on held-out questions. Without --data: those of the adapter's built-in task."""
 
-    adapter: str | None = None
-    """Run of `sft train` or its adapter: runs/sft, runs/sft/best."""
     base: str | None = None
     """Base model; by default that of the adapter. Without an adapter, the model to test."""
     without_adapter: bool = False
@@ -43,16 +37,6 @@ class Examine:
     """Answer column."""
     rows: int = 500
     """Most questions."""
-    new_tokens: int | None = None
-    """Most tokens per answer; by default as in training."""
-    system: str | None = None
-    """System text before every question; by default as in training."""
-    precision: PrecisionChoice = "auto"
-    """Dtype of the weights; auto is bf16 if the GPU supports it, else fp32."""
-    bits: Bits | None = None
-    """How the base is stored: full, 8bit or 4bit; by default as in the adapter's training."""
-    device: str = "auto"
-    """cpu or cuda; by default the best available."""
     batch_size: int = 64
     """Questions per batch."""
     samples: int = 5

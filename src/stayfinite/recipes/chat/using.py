@@ -1,7 +1,5 @@
 """A base with its adapter, loaded to be asked: in the precision that was asked for, with the format of its training."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,11 +11,32 @@ from stayfinite.errors import MissingExtra, UsageError
 from stayfinite.recipes.chat.adapters import adapter_in, load_adapter, read_record
 from stayfinite.recipes.chat.bases import Bits, is_size, load_base
 from stayfinite.recipes.chat.prompts import Prompting
-from stayfinite.recipes.running.place import choose_device, choose_precision
+from stayfinite.recipes.running.place import PrecisionChoice, choose_device, choose_precision
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 NEW_TOKENS, LENGTH = 128, 512
 """For a model of which no training says more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Using:
+    """Settings of the programs that ask a model.
+
+    Attributes:
+        adapter: Run of `sft train` or its adapter: runs/sft, runs/sft/best.
+        new_tokens: Most tokens per answer; by default as in training.
+        system: System text before every question; by default as in training.
+        precision: Dtype of the weights; auto is bf16 if the GPU supports it, else fp32.
+        bits: How the base is stored: full, 8bit or 4bit; by default as in the adapter's training.
+        device: cpu or cuda; by default the best available.
+    """
+
+    adapter: str | None = None
+    new_tokens: int | None = None
+    system: str | None = None
+    precision: PrecisionChoice = "auto"
+    bits: Bits | None = None
+    device: str = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +51,7 @@ class Ready:
     """The built-in task that it was trained on."""
 
 
-def make_ready(config: Any, base: str | None, *, without_adapter: bool = False) -> Ready:
+def make_ready(config: Using, base: str | None, *, without_adapter: bool = False) -> Ready:
     """Load what is to be asked.
 
     Arguments:

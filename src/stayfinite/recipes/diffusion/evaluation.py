@@ -1,7 +1,5 @@
 """Evaluate on held-out rows: losses at fixed noise, sampled texts and latents; rows as text."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,8 +15,8 @@ from stayfinite.recipes.diffusion.modes import TASKS
 from stayfinite.recipes.diffusion.sampling import Sampler
 from stayfinite.recipes.diffusion.supply import Scale
 from stayfinite.recipes.diffusion.trained import Reader, text_of
-from stayfinite.recipes.models import evaluated
 from stayfinite.recipes.running.processes import Place
+from stayfinite.state.parts import evaluating
 
 ROWS = 64
 """Batch size of an evaluation."""
@@ -115,7 +113,7 @@ class Examiner:
         """
         sums, counts = torch.zeros(2, dtype=torch.float64), torch.zeros(2)
         wanted = torch.tensor(self.objective.shares) > 0
-        with evaluated(sampler.model):
+        with evaluating(sampler.model):
             for turn in range(MOST_TURNS):
                 batches = fixed_batches(self.rows, indices, ROWS, first=turn * len(indices))
                 for batch in islice(batches, self.place.rank, None, self.place.count):

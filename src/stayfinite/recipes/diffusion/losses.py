@@ -5,8 +5,6 @@ the actual one. So there is no division by zero, and gradients are the same with
 processes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Each stream has its own weights. Attention spans both. The two time steps, which
 block. For half precision, residuals stay in float32, queries and keys are normalized, and gates start small.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """What a row is trained on: its task, its noise, what the model predicts, and which parameters a mode freezes."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

@@ -1,12 +1,10 @@
 """Reject impossible settings before anything is read or written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.running.directories import require_room
-from stayfinite.recipes.running.planned import is_planned
+from stayfinite.recipes.running.place import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.settings import require, require_usual
 

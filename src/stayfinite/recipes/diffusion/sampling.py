@@ -1,7 +1,5 @@
 """Sample text from latents, latents from text, or pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,7 +10,7 @@ from torch import Tensor
 
 from stayfinite.recipes.diffusion.model import MMDiT
 from stayfinite.recipes.diffusion.modes import Prediction, Schedule, amounts, both, hidden
-from stayfinite.recipes.models import evaluated
+from stayfinite.state.parts import evaluating
 
 FARTHEST = 12.0
 """Clamp for intermediate samples, in standard deviations: a first estimate is divided by almost 0."""
@@ -68,7 +66,7 @@ class Sampler:
         text_given, latent_given = ids is not None, latent is not None
         text = torch.full(mask.shape, model.hidden_token, device=device) if ids is None else ids.to(device)
         pixels = torch.randn(shape, generator=chance).to(device) if latent is None else latent.to(device).float()
-        with evaluated(model):
+        with evaluating(model):
             for step in range(self.steps, 0, -1):
                 now, then = (torch.full((rows,), at / self.steps, device=device) for at in (step, step - 1))
                 with self.autocast():

@@ -4,8 +4,6 @@ Generated from scratch. Every sentence occurs once, so that validation sentences
 place, strength and field must be learned separately and combined.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from itertools import product

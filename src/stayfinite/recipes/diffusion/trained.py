@@ -1,7 +1,5 @@
 """A trained model on disk, and ``stayfinite train mmdit sample``: text from latents, latents from text, or pairs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

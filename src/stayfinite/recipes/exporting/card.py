@@ -1,7 +1,5 @@
 """Model card of an export, from the run's records: usage, scores, data, settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Write the best model of a run as a plain directory, atomically."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,8 +10,8 @@ from typing import Any
 from stayfinite.errors import UsageError
 from stayfinite.recipes.exporting.card import FRAME, card, generation_of, notes_of, use_of
 from stayfinite.recipes.exporting.finding import ADAPTER, Found, base_named, find, is_public, merged
+from stayfinite.recipes.models import quiet_transformers
 from stayfinite.recipes.running.directories import require_room, write_whole
-from stayfinite.recipes.running.quiet import quiet_transformers
 
 OURS = frozenset({"translate.json", "language.json", "sft.json", "compare.json", "mmdit.json", "README.md"})
 """Files only this package reads; the card covers their contents."""
@@ -137,9 +135,8 @@ def _write(found: Found, aside: Path, *, merge: bool) -> None:
 def _tokenizer(directory: Path) -> Any:
     from transformers import AutoTokenizer
 
-    kind: Any = AutoTokenizer
     with quiet_transformers():
-        return kind.from_pretrained(str(directory))
+        return AutoTokenizer.from_pretrained(str(directory))
 
 
 def _frame(tokenizer: Any, aside: Path, found: Found) -> None:
@@ -165,7 +162,6 @@ def _write_generation(found: Found, aside: Path, tokenizer: Any) -> None:
     """Write generation_config.json with the recipe's own settings."""
     from transformers import GenerationConfig
 
-    kind: Any = GenerationConfig
     path = aside / "generation_config.json"
     held = _read(path) if path.is_file() else {}
     marks, sampled = {"pad_token_id": tokenizer.pad_token_id}, {"max_length"}
@@ -173,7 +169,7 @@ def _write_generation(found: Found, aside: Path, tokenizer: Any) -> None:
         marks |= {"eos_token_id": tokenizer.eos_token_id}
         sampled |= {"temperature", "top_p", "top_k"}
     kept = {name: value for name, value in held.items() if name not in sampled}
-    kind(**(kept | marks | generation_of(found))).save_pretrained(str(aside))
+    GenerationConfig(**(kept | marks | generation_of(found))).save_pretrained(str(aside))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Find a run's recipe, best model and records; merge an adapter into its base."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Build the model for the settings of a run: loaded, or a small LLaVA (tiny CLIP, tiny LLaMA, word-level tokenizer)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,8 +8,8 @@ from typing import Any
 import torch
 
 from stayfinite.recipes.images.models import add_lora, choose_trained, load_model, save_model
+from stayfinite.recipes.models import is_built_here
 from stayfinite.recipes.running.directories import write_whole
-from stayfinite.recipes.running.hub import is_built_here
 
 KEPT = "base"
 """Subdirectory for a base that was built for the run."""
@@ -76,15 +74,15 @@ def _processor(question: str, answers: Sequence[str], image_size: int) -> Any:
     from transformers import LlavaProcessor, PreTrainedTokenizerFast
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
-    kind: Any = CLIPImageProcessorPil  # works without torchvision
-    image_processor = kind(size={"shortest_edge": image_size}, crop_size={"height": image_size, "width": image_size})
-    wrapped: Any = PreTrainedTokenizerFast
-    tokenizer = wrapped(
+    # Works without torchvision.
+    image_processor = CLIPImageProcessorPil(
+        size={"shortest_edge": image_size}, crop_size={"height": image_size, "width": image_size}
+    )
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=_words(question, answers), pad_token="<pad>", unk_token="<unk>", bos_token="<s>",
         eos_token="</s>", extra_special_tokens={"image_token": "<image>"},
     )  # fmt: skip
-    whole: Any = LlavaProcessor
-    return whole(
+    return LlavaProcessor(
         image_processor=image_processor, tokenizer=tokenizer, patch_size=PATCH,
         vision_feature_select_strategy="default", num_additional_image_tokens=1, chat_template=TEMPLATE,
     )  # fmt: skip

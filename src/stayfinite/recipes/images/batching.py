@@ -1,7 +1,5 @@
 """Batches of pairs, and a look at the first. A pair is one row; its swap is the same row, its images exchanged."""
 
-from __future__ import annotations
-
 import io
 import math
 import os

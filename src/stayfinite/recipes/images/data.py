@@ -178,10 +178,8 @@ def decode(path: str) -> Any:
     Raises:
         UsageError: unreadable, truncated, or more than 16 bits per channel.
     """
-    try:
+    with MissingExtra.unless("pillow", extra="recipes", what_for="reading images"):
         from PIL import Image, ImageOps
-    except ImportError:
-        raise MissingExtra.of("pillow", extra="recipes", what_for="reading images") from None
     try:
         with Image.open(path if tar_of(path) is None else BytesIO(member_bytes(path))) as opened:
             opened.load()

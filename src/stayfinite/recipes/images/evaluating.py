@@ -1,7 +1,5 @@
 """Evaluate held-out pairs in both orders: accuracy, and consistency under the swap."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -17,8 +15,8 @@ from stayfinite.errors import UsageError
 from stayfinite.recipes.images.batching import Batch, PairRows
 from stayfinite.recipes.images.losses import Comparison
 from stayfinite.recipes.images.pairs import LABELS, SWAPPED
-from stayfinite.recipes.models import evaluated
 from stayfinite.recipes.running.processes import Place
+from stayfinite.state.parts import evaluating
 
 Asked = tuple[list[list[float]], list[int]] | str
 """Logits and labels of a pair and its swap, or the error of one of its images."""
@@ -86,7 +84,7 @@ def evaluate(
             found += _asked(comparison, rows, chosen[start : start + batch_size], autocast)
         return found
 
-    with evaluated(model):
+    with evaluating(model):
         asked = place.shared_out(range(len(rows)), ask, size=lambda _: 1)
     readable = [each for each in asked if not isinstance(each, str)]
     unreadable = tuple(dict.fromkeys(each for each in asked if isinstance(each, str)))

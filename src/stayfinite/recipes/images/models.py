@@ -1,7 +1,5 @@
 """Load a model in fp32, bf16, 8 or 4 bits, choose its trained part and their learning rates, save it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,8 +8,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.models import keep_trainable, quantized
-from stayfinite.recipes.running.quiet import quiet_transformers
+from stayfinite.recipes.models import keep_trainable, quantized, quiet_transformers
 
 Base = Literal["fp32", "bf16", "8bit", "4bit"]
 PROJECTOR = "multi_modal_projector"
@@ -22,9 +19,8 @@ def load_processor(name: str, *, cache_dir: str | None = None) -> Any:
     """Tokenizer and image processor of a model, from a directory or hub. Raises UsageError if not found."""
     from transformers import AutoProcessor
 
-    kind: Any = AutoProcessor
     try:
-        processor = kind.from_pretrained(name, cache_dir=cache_dir)
+        processor = AutoProcessor.from_pretrained(name, cache_dir=cache_dir)
     except (OSError, ValueError, KeyError) as error:
         raise _not_loaded("processor", name, error) from error
     if not hasattr(processor, "image_processor") or not hasattr(processor, "image_token"):
@@ -69,10 +65,8 @@ def add_lora(model: Any, *, rank: int, alpha: float, dropout: float, vision: boo
     Arguments:
         vision: also train the vision tower whole; it is saved with the adapters.
     """
-    try:
+    with MissingExtra.unless("peft", extra="recipes", what_for="LoRA"):
         import peft
-    except ImportError:
-        raise MissingExtra.of("peft", extra="recipes", what_for="LoRA") from None
     targets = [
         name for name, module in model.named_modules() if isinstance(module, nn.Linear) and f"{LANGUAGE}." in name
     ]

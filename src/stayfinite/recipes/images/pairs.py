@@ -1,7 +1,5 @@
 """Read pairs of images: a table, an ImageFolder with metadata, preferences, or two folders."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Records of a comparison: what was trained, a line per epoch, and the result."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -19,8 +17,7 @@ from stayfinite.recipes.images.evaluating import Scores
 from stayfinite.recipes.images.losses import Prompt
 from stayfinite.recipes.images.models import parameters_in_words, save_model
 from stayfinite.recipes.images.pairs import LABELS
-from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.records import Outcome, write_record, write_result
+from stayfinite.recipes.running.records import Best, Outcome, write_record, write_result
 
 META = "run_meta.json"
 

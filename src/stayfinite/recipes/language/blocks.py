@@ -4,8 +4,6 @@ Order and seeds of the masks come from the sampler's own generator, whose state 
 has the same batches and masks, and every rank draws the same order.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Generated from scratch. The same facts appear in many sentences, so that a gap can be filled from the others.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

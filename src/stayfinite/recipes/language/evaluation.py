@@ -1,7 +1,5 @@
 """Loss, perplexity and accuracy on held-out texts, and gaps filled by the model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

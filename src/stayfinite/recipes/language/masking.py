@@ -1,7 +1,5 @@
 """Training objectives: T5's span corruption, and prefix language modeling."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,32 +1,29 @@
 """Reject impossible settings before anything is read or written."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.running.directories import require_room
-from stayfinite.recipes.running.planned import is_planned
+from stayfinite.recipes.running.place import is_planned
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.seq2seq.models import SIZES, is_size
 from stayfinite.recipes.seq2seq.tokenizers import has_tokenizer
-from stayfinite.recipes.settings import require
+from stayfinite.recipes.settings import require, require_usual
 from stayfinite.recipes.streaming.choosing import refuse_missing
 
 
 def refuse_impossible(config: Any) -> None:
     """Raise UsageError if a setting, or a combination, is invalid."""
+    require_usual(config)
     require(
         config,
-        above_zero=("learning_rate", "max_grad_norm", "lora_alpha"),
+        above_zero=("max_grad_norm", "lora_alpha"),
         at_least={
             1: (
-                "mean_span_length", "epochs", "max_steps", "train_batch_size", "eval_batch_size",
-                "gradient_accumulation_steps", "logging_steps", "eval_steps", "eval_blocks", "checkpoint_steps",
-                "keep_checkpoints", "shuffle_rows", "tensor_parallel",
+                "mean_span_length", "train_batch_size", "eval_batch_size", "gradient_accumulation_steps", "eval_blocks",
             ),
-            0: ("workers", "min_characters", "lora_rank", "warmup_steps", "weight_decay", "samples", "seed"),
+            0: ("min_characters", "lora_rank"),
             8: ("block_size",),
             64: ("vocab_size",),
         },

@@ -1,7 +1,5 @@
 """Stream texts larger than memory: a sample, and masked batches."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +26,7 @@ from stayfinite.recipes.language.texts import (
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.seq2seq.batching import Padding
 from stayfinite.recipes.seq2seq.tokenizers import pieces
-from stayfinite.recipes.streaming.choosing import opened, require_same_files
+from stayfinite.recipes.streaming.choosing import opened
 from stayfinite.recipes.streaming.loader import StreamLoader
 from stayfinite.recipes.streaming.loading import SAMPLE, Looked, PassedOver, Say, Streamed, look, refuse_cut
 
@@ -73,11 +71,6 @@ class MaskedPool:
     batch_size: int
     held: frozenset[bytes]
     """Hashes of validation texts, which are never trained on."""
-
-    @property
-    def rows(self) -> int:
-        """Texts per pool: enough to batch similar lengths."""
-        return self.batch_size * SPREAD
 
     def __call__(self, rows: Sequence[str], chance: random.Random) -> Iterator[Mapping[str, Tensor]]:
         texts = [
@@ -134,21 +127,16 @@ class StreamedCorpus(Streamed[str]):
             held=frozenset(map(hash_of, self.validation)),
         )  # fmt: skip
         reader = TextReader(column=config.text_column, tell=place.first)
-        return self.loaded(config, reader, make, place, say, pool=make.rows)
+        return self.loaded(config, reader, make, place, say, pool=batch_size * SPREAD)
 
 
-def streamed_corpus(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedCorpus:
+def streamed_corpus(config: Any, files: Sequence[Source], say: Say) -> StreamedCorpus:
     """Sample the files without reading them whole.
 
-    Arguments:
-        begun: directory of a run to resume.
-
     Raises:
-        UsageError: other files than the run was started with, or too little text.
+        UsageError: too little text.
         LoaderFailed: a file is truncated.
     """
-    if begun is not None:
-        require_same_files(files, begun)
     texts, found = sample_of(files, config.text_column, config.min_characters)
     where = ", ".join(config.data)
     if config.val:

@@ -1,7 +1,5 @@
 """Read texts from files, drop short and repeated ones, hold out a share for validation."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

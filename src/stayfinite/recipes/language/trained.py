@@ -1,7 +1,5 @@
 """A trained language model: saved, the result of its training, and asked (``stayfinite generate``)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -14,9 +12,8 @@ import torch
 from stayfinite.errors import UsageError
 from stayfinite.readers.runs.reader import read_object
 from stayfinite.recipes.language.masking import spans_of
-from stayfinite.recipes.running.best import Best
-from stayfinite.recipes.running.quiet import quiet_transformers
-from stayfinite.recipes.running.records import Outcome
+from stayfinite.recipes.models import quiet_transformers
+from stayfinite.recipes.running.records import Best, Outcome
 from stayfinite.recipes.seq2seq.models import base_of, fit_vocabulary, is_adapter, load_adapters, load_trained
 from stayfinite.recipes.seq2seq.tokenizers import TO_USE, load_tokenizer, sentinel_ids
 

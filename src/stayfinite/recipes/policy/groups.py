@@ -1,7 +1,5 @@
 """Sample groups of answers to a question, reward them, batch them, and correct a run whose signals show trouble."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Policy loss: clipped ratio times advantage per token, plus a KL term."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Reject impossible settings, and a start without differing rewards."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

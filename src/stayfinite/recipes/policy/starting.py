@@ -1,7 +1,5 @@
 """Starting model of reinforcement learning: an adapter, a model, or one built and fine-tuned here."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Run ``stayfinite check`` on the training before its first step."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Directories of a run: writable, used by one training at a time, replaced atomically, checkpoints elsewhere."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

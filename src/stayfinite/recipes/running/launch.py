@@ -16,12 +16,11 @@ from stayfinite.core.policy import Policy, Precision
 from stayfinite.errors import UsageError
 from stayfinite.readers.data.chunk import Source
 from stayfinite.recipes.running.checking import Check, holds_in_fp16, look_before_start, scaler_for
-from stayfinite.recipes.running.place import choose_precision
-from stayfinite.recipes.running.planned import is_planned, use_plan
+from stayfinite.recipes.running.place import choose_precision, is_planned, use_plan
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.records import RUN, finished_result, read_launch, read_record, write_launch
 from stayfinite.recipes.running.sharding import Team
-from stayfinite.recipes.streaming.choosing import note_files
+from stayfinite.recipes.streaming.choosing import note_files, require_same_files, streams
 
 Say = Callable[[str], None]
 ENDS = ("epochs", "steps", "max_steps", "minutes", "patience")
@@ -62,6 +61,28 @@ class Launch:
             recipe=recipe, config=config, place=place, say=say, output=output, resuming=resuming, in_batch=in_batch,
             finished=finished,
         )  # fmt: skip
+
+    def read(
+        self, what: str, files: Callable[[], list[Source]], streamed: Callable[..., Any], loaded: Callable[..., Any]
+    ) -> tuple[list[Source], Any, Any, Any]:
+        """Files, their stream if they are streamed, and rows to train and to validate with, alike on all ranks.
+
+        Arguments:
+            what: the rows, in words.
+            streamed: makes the stream; given settings, files and ``say``.
+            loaded: reads all rows; given settings and ``say``.
+        """
+        config, place = self.config, self.place
+        found, stream = place.together(files), None
+        if streams(config.stream, found):
+            if self.resuming:
+                place.together(lambda: require_same_files(found, self.output))
+            stream = place.together(lambda: streamed(config, found, self.say))
+            training, validation = stream.training, stream.validation
+        else:
+            training, validation = place.together(lambda: loaded(config, self.say))
+        place.require_alike(what, [*training, *validation])
+        return found, stream, training, validation
 
     def settle(self, asked: str, *training: Any) -> tuple[Precision, GradScaler | None]:
         """The precision, the same on all ranks, and its scaler.

@@ -1,7 +1,5 @@
 """Progress lines of a recipe: loss, learning rate, speed. The guard prints its own."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The guarded loop of a recipe: steps, log lines, evaluations, the best model."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -15,11 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from stayfinite.core.policy import Policy
 from stayfinite.guard.guard import Guard
-from stayfinite.recipes.running.best import Best
 from stayfinite.recipes.running.directories import alone
 from stayfinite.recipes.running.launch import Launch
 from stayfinite.recipes.running.logbook import Logbook
 from stayfinite.recipes.running.records import (
+    Best,
     first_and_last,
     losses_of,
     require_one_finite,

@@ -1,7 +1,5 @@
 """Ranks under torchrun: what all of them would print is printed once, by rank 0."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress

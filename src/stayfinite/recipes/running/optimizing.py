@@ -1,7 +1,5 @@
 """Optimizer, learning-rate schedule, averaged weights."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

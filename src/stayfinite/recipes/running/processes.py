@@ -1,7 +1,5 @@
 """Ranks under torchrun, and the device of each."""
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

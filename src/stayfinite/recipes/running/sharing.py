@@ -1,7 +1,5 @@
 """Share the rows of a step among ranks: the same rows for any number of ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Experiment loggers by name."""
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Tensor parallelism (``--tensor-parallel``) with torch's DTensor styles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,7 +15,7 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
-from stayfinite.recipes.running.tensor_plans import Planned, planned_layers
+from stayfinite.recipes.running.sharding import Planned, planned_layers
 
 
 def split(model: Any, mesh: DeviceMesh) -> None:

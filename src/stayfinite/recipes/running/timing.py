@@ -1,7 +1,5 @@
 """Training limited by minutes or steps: progress, and the learning rate for it."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

@@ -4,8 +4,6 @@ Generated from scratch. The language is realistic: verb last, cases and number a
 word order.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.running.portions import in_portions
+from stayfinite.recipes.models import in_portions
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.recording import as_written
 from stayfinite.recipes.running.records import Outcome
@@ -130,11 +130,9 @@ def score(translations: Sequence[str], references: Sequence[str]) -> Scores:
     Raises:
         UsageError: different numbers of translations and references, or none.
     """
-    try:
+    with MissingExtra.unless("sacrebleu", extra="recipes", what_for="scoring translations"):
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
-    except ImportError as error:
-        raise MissingExtra.of("sacrebleu", extra="recipes", what_for="scoring translations") from error
     if len(translations) != len(references) or not references:
         raise UsageError(
             f"{len(translations)} translations and {len(references)} references", fix="give one reference for each"

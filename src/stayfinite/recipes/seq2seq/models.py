@@ -1,7 +1,5 @@
 """Build, load, adapt and save the model, in full precision or 8 bits, and its loss."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.running.hub import is_built_here, loading_options
-from stayfinite.recipes.running.quiet import quiet_transformers
+from stayfinite.recipes.models import is_built_here, loading_options, quantized, quiet_transformers, with_cache
 from stayfinite.recipes.running.records import read_record
 from stayfinite.recipes.seq2seq.batching import IGNORED
+from stayfinite.state.parts import evaluating
 
 SIZES = {
     "tiny": {"d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 2, "num_heads": 4},
@@ -103,7 +101,9 @@ def load_seq2seq(
 
     options = {"dtype": torch.float32} | loading_options(name, cache_dir=cache_dir, fix=fix)
     if eight_bit:
-        options["quantization_config"] = _eight_bit()
+        options["quantization_config"] = quantized("8bit", "loading in 8 bits")
+        # It warns at every product that it computes in fp16, which was requested.
+        logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
     if device is not None:
         options["device_map"] = {"": device}
     try:
@@ -153,14 +153,8 @@ def compute_twice(model: Any) -> None:
 @contextmanager
 def answering(model: Any) -> Iterator[None]:
     """Dropout off and the cache on within this context: without the cache, generation is quadratic."""
-    training, cached = model.training, model.config.use_cache  # gradient checkpointing disables the cache
-    model.eval()
-    model.config.use_cache = True
-    try:
+    with evaluating(model), with_cache(model.config):
         yield
-    finally:
-        model.train(training)
-        model.config.use_cache = cached
 
 
 def load_weights(model: Any, directory: Path) -> None:
@@ -170,19 +164,6 @@ def load_weights(model: Any, directory: Path) -> None:
     path = directory / "model.safetensors"
     if path.exists():
         model.load_state_dict(load_file(path), strict=False)
-
-
-def _eight_bit() -> Any:
-    try:
-        import bitsandbytes  # noqa: F401
-    except ImportError as error:
-        raise MissingExtra("loading in 8 bits needs bitsandbytes", fix="pip install 'stayfinite[quant]'") from error
-    from transformers import BitsAndBytesConfig
-
-    # It warns at every product that it computes in fp16, which was requested.
-    logging.getLogger("bitsandbytes.autograd._functions").setLevel(logging.ERROR)
-    kind: Any = BitsAndBytesConfig
-    return kind(load_in_8bit=True)
 
 
 def loss_of(model: Any, smoothing: float = 0.0) -> Callable[[dict[str, Tensor]], Tensor]:
@@ -263,10 +244,8 @@ def load_adapters(model: Any, directory: Path) -> Any:
 
 
 def _peft(what_for: str) -> Any:
-    try:
+    with MissingExtra.unless("peft", extra="hf", what_for=what_for):
         import peft
-    except ImportError as error:
-        raise MissingExtra.of("peft", extra="hf", what_for=what_for) from error
     return peft
 
 
@@ -297,5 +276,4 @@ def rebuild(run: Path) -> Any:
         config = AutoConfig.from_pretrained(run / SHAPE)
     except (OSError, ValueError) as error:
         raise UsageError(f"{run / SHAPE} is not a valid model config: {str(error).splitlines()[0]}") from error
-    kind: Any = AutoModelForSeq2SeqLM  # has no annotations
-    return with_fused_norms(kind.from_config(config))
+    return with_fused_norms(AutoModelForSeq2SeqLM.from_config(config))

@@ -1,7 +1,5 @@
 """Normalize spelling: Unicode forms, quotes, subscripts, gap marks. The same in training and in use."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Read pairs of texts, clean them, split by group."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

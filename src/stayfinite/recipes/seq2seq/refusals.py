@@ -1,17 +1,15 @@
 """Reject impossible settings before anything is read or written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from stayfinite.errors import UsageError
 from stayfinite.recipes.running.directories import require_room
-from stayfinite.recipes.running.planned import is_planned
+from stayfinite.recipes.running.place import is_planned
 from stayfinite.recipes.running.processes import Place
 from stayfinite.recipes.running.sharding import refuse_unshardable
 from stayfinite.recipes.running.timing import refuse_untimed
 from stayfinite.recipes.seq2seq.models import SIZES, is_size
-from stayfinite.recipes.settings import require
+from stayfinite.recipes.settings import require, require_usual
 
 
 def refuse_impossible(config: Any) -> None:
@@ -37,16 +35,16 @@ def refuse_impossible(config: Any) -> None:
     if is_size(config.model):
         _refuse_deeper_decoder(config)
     refuse_unshardable(config, ema=config.ema, compile=config.compile, precision=is_planned(config.precision))
+    require_usual(config)
     require(
         config,
-        above_zero=("learning_rate", "max_grad_norm", "minutes"),
+        above_zero=("max_grad_norm",),
         at_least={
             1: (
-                "epochs", "max_steps", "batch_size", "batch_tokens", "accumulation", "eval_epochs", "eval_rows",
-                "eval_batch_size", "beams", "checkpoint_steps", "keep_checkpoints", "vocab_size", "max_ratio",
-                "logging_steps", "shuffle_rows", "tensor_parallel", "encoder_layers", "decoder_layers",
+                "batch_tokens", "eval_batch_size", "beams", "vocab_size", "max_ratio", "encoder_layers",
+                "decoder_layers",
             ),
-            0: ("warmup_steps", "weight_decay", "patience", "samples", "seed", "workers", "segmentations"),
+            0: ("segmentations",),
             4: ("max_source_length", "max_target_length"),
         },
         shares={"[0, 1)": ("warmup_ratio", "label_smoothing", "dropout", "ema"), "(0, 1)": ("val_share",)},

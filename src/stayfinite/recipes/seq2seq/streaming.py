@@ -1,7 +1,5 @@
 """Stream pairs larger than memory: a sample, and batches."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,8 +16,8 @@ from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.encoding import Encoding
 from stayfinite.recipes.seq2seq.normalizing import normalizer
 from stayfinite.recipes.seq2seq.pairs import clean, pairs_of, read_pairs, split, tidy, to_score
+from stayfinite.recipes.seq2seq.refusals import refuse_recorded_stream
 from stayfinite.recipes.seq2seq.tables import Columns
-from stayfinite.recipes.streaming.choosing import require_same_files
 from stayfinite.recipes.streaming.loader import StreamLoader
 from stayfinite.recipes.streaming.loading import HELD, PassedOver, Say, Streamed, TableReader, look
 
@@ -96,18 +94,14 @@ class StreamedPairs(Streamed[Pair]):
         return self.loaded(config, reader, make, place, say, pool=pool)
 
 
-def streamed_pairs(config: Any, files: Sequence[Source], begun: Path | None, say: Say) -> StreamedPairs:
+def streamed_pairs(config: Any, files: Sequence[Source], say: Say) -> StreamedPairs:
     """Sample the files without reading them whole.
 
-    Arguments:
-        begun: directory of a run to resume.
-
     Raises:
-        UsageError: other files than the run was started with, or no usable pair.
+        UsageError: no usable pair.
         LoaderFailed: a file is truncated.
     """
-    if begun is not None:
-        require_same_files(files, begun)
+    refuse_recorded_stream(config)
     columns, normalise = Columns.of(config), normalizer(config.normalise)
     sample: list[Pair] = []
     found = look(files, PairReader(columns=columns, tell=False).read, sample.append, size=size_of)

@@ -176,8 +176,5 @@ def _meant(name: str | None, table: Mapping[str, list[Any]]) -> str | None:
 def _group(path: Path, table: Mapping[str, list[Any]], asked: Columns) -> str | None:
     if asked.group is not None and asked.group not in table:
         raise UsageError(f"{path}: no column {asked.group!r}", fix=f"choose one of: {', '.join(table)}")
-    return asked.group or next((name for name in table if _groups(name)), None)
-
-
-def _groups(name: str) -> bool:
-    return plain(name) == "group" or bool(SPLITS_BY.match(plain(name)))
+    named = (name for name in table if plain(name) == "group" or SPLITS_BY.match(plain(name)))
+    return asked.group or next(named, None)

@@ -1,7 +1,5 @@
 """The tokenizer: the model's own, bytes, or SentencePiece trained here."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stayfinite.errors import MissingExtra, UsageError
-from stayfinite.recipes.running.hub import loading_options
+from stayfinite.recipes.models import loading_options
 from stayfinite.recipes.running.processes import Place
 
 SENTINELS = 100

@@ -1,7 +1,5 @@
 """Use a trained model with its normalization, prefix and limits, on the texts of a table or of lines."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +10,8 @@ from stayfinite.errors import UsageError
 from stayfinite.inspection.data.values import as_text
 from stayfinite.readers.data.opening import FORMATS, open_data
 from stayfinite.readers.data.text_lines import ending, text_file
+from stayfinite.recipes.models import quiet_transformers
 from stayfinite.recipes.running.place import choose_device
-from stayfinite.recipes.running.quiet import quiet_transformers
 from stayfinite.recipes.running.records import read_record
 from stayfinite.recipes.seq2seq.built_in import Pair
 from stayfinite.recipes.seq2seq.evaluating import Evaluation, Scores, score

@@ -1,7 +1,5 @@
 """Whether to stream, which files and datasets the names refer to, and whether they are those of a resumed run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Sequence

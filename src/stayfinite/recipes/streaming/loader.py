@@ -1,7 +1,5 @@
 """Data loader over a stream: one epoch per iteration, with a resumable position."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A recipe's stream: a sample to start from, and batches read on demand; unusable rows are skipped with a message."""
 
-from __future__ import annotations
-
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ Messages are numbered. A viewer names the last one it saw and gets those after i
 no longer kept. A viewer that falls too far behind is dropped; its browser reconnects.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 from collections import deque

@@ -1,7 +1,5 @@
 """Choose how runs are shown (a terminal view, plain lines, JSON), and write the lines; Prometheus metrics of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

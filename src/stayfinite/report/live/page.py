@@ -1,7 +1,5 @@
 """The live report page: whole when opened, then only changes."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -58,7 +56,7 @@ class LivePage:
     """Renders the page and its updates. Hold ``hub.lock`` from reading the runs until ``publish`` returns."""
 
     def __init__(self, *, title: str = "") -> None:
-        self.hub = Hub(self._whole)
+        self.hub = Hub(lambda: _encoded(self._data()))
         self._title = title
         self._shown: Sequence[Shown] = ()
         self._sent: dict[str, dict[str, Any]] = {}
@@ -108,9 +106,6 @@ class LivePage:
                 made = page_html(self._data(), f"events?from={self.hub.now()}").encode()
                 self._page = (time.monotonic(), made)
             return self._page[1], self._policy
-
-    def _whole(self) -> bytes:
-        return _encoded(self._data())
 
     def _data(self) -> dict[str, Any]:
         return page_data([_whole_run(each) for each in self._shown], title=self._title)

@@ -1,7 +1,5 @@
 """Runs on a terminal: one in full or several as a table, with curves in a line of text and recent events below."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 
@@ -92,7 +90,9 @@ def screen(statuses: Sequence[RunStatus], console: Console, *, foot: str = "") -
         runs = _one(statuses[0], console.width, plain)
     else:
         room = max(1, console.height - LEAST_ROOM - 4)
-        shown = sorted(statuses, key=lambda status: -_urgency(status))[:room] if len(statuses) > room else statuses
+        order = list(reversed(HealthWord))
+        urgent = sorted(statuses, key=lambda status: order.index(status.health.word))
+        shown = urgent[:room] if len(statuses) > room else statuses
         runs = _table(shown, console.width, plain)
         if len(shown) < len(statuses):
             left = Text(f"{len(statuses) - len(shown)} more runs do not fit on the screen", "dim")
@@ -197,10 +197,6 @@ def _happened(statuses: Sequence[RunStatus], room: int) -> Table | None:
             _cut(spell.last.text),
         )
     return grid
-
-
-def _urgency(status: RunStatus) -> int:
-    return list(HealthWord).index(status.health.word)
 
 
 def _cut(text: str) -> Text:

@@ -1,7 +1,5 @@
 """Figures and events of a run in words, the same on every screen; repeated events of consecutive steps are one line."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Data object of the page: runs as plain JSON, with a sentence and key figures."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,7 +19,7 @@ from stayfinite.readers.runs.directory import number
 from stayfinite.readers.runs.reader import RunReader
 from stayfinite.report.page.details import details_data, incident_data, settings_table, sources_table
 from stayfinite.report.page.heat import heat_data
-from stayfinite.report.page.plain import objects, records, text, without_repeats
+from stayfinite.report.page.plain import objects, records, text, texts, without_repeats
 from stayfinite.report.page.series import (
     axes_of,
     curves_of,
@@ -158,14 +156,9 @@ def _findings(diagnosis: Mapping[str, Any], incidents: Sequence[Mapping[str, Any
     proofs = {each["cause"]: each["fix"]["by"] for each in incidents if each["cause"] and each["fix"]["verified"]}
     return [
         {
-            "code": text(finding.get("code", ""), 20),
-            "cause": text(finding.get("cause", ""), 80),
-            "severity": text(finding.get("severity", "info"), 20),
+            **texts({"severity": "info"} | finding, code=20, cause=80, severity=20, where=400, title=400, fix=2_000),
             "confidence": float(finding.get("confidence", 0.0)),
-            "where": text(finding.get("where", ""), 400),
-            "title": text(finding.get("title", ""), 400),
             "evidence": [_said(text(line), finding) for line in finding.get("evidence") or ()],
-            "fix": text(finding.get("fix", "")),
             "verified": finding.get("cause") in proofs,
             "by": proofs.get(str(finding.get("cause"))),
         }

@@ -1,7 +1,5 @@
 """Details of a run as tables, and its incidents: origin, path to the loss, worlds, bad rows, fix."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -10,7 +8,7 @@ from typing import Any
 from stayfinite.core.settings import Setting
 from stayfinite.readers.runs.directory import number
 from stayfinite.readers.runs.reader import RunReader
-from stayfinite.report.page.plain import objects, records, short, shown, text, without_repeats
+from stayfinite.report.page.plain import objects, records, short, shown, text, texts, without_repeats
 
 Table = dict[str, Any]
 MEBIBYTE = 1 << 20
@@ -134,11 +132,9 @@ def incident_data(incident: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": text(incident.get("name", ""), 40),
         "step": step if isinstance(step, int) else None,
-        "time": text(record.get("time", ""), 40),
-        "trigger": text(record.get("trigger", ""), 80),
+        **texts(record, time=40, trigger=80, device=120),
         "reason": text(decision.get("reason", ""), 800),
         "batch": text(batch.get("words", ""), 400),
-        "device": text(record.get("device", ""), 120),
         "cause": text(autopsy["cause"], 80) if autopsy.get("cause") else None,
         "confidence": _number(autopsy.get("confidence")),
         "verdict": without_repeats(text(autopsy.get("verdict", "")), autopsy.get("cause")),
@@ -161,12 +157,8 @@ def incident_data(incident: Mapping[str, Any]) -> dict[str, Any]:
 def _origin(origin: Mapping[str, Any]) -> dict[str, Any]:
     place = f"{_shortened(str(origin['file']))}:{origin.get('line')}" if origin.get("file") else ""
     return {
-        "leaf": text(origin.get("leaf") or "", 200),
-        "operator": text(origin.get("operator") or "", 200),
+        **texts(origin, leaf=200, operator=200, module=300, phase=40, dtype=40),
         "forward": text(origin.get("forward_operator") or "", 200),
-        "module": text(origin.get("module") or "", 300),
-        "phase": text(origin.get("phase") or "", 40),
-        "dtype": text(origin.get("dtype") or "", 40),
         "place": text(place, 400),
         "inputs": [_input(each) for each in records(origin.get("inputs"), MOST_INPUTS)],
     }
@@ -189,8 +181,7 @@ def _input(told: Mapping[str, Any]) -> str:
 def _world(world: Mapping[str, Any]) -> dict[str, Any]:
     error = world.get("error")
     return {
-        "name": text(world.get("name", ""), 80),
-        "change": text(world.get("change", ""), 400),
+        **texts(world, name=80, change=400),
         "outcome": "error" if error else "finite" if world.get("finite") is True else "bad",
         "error": text(error, 400) if error else None,
         "loss": _number(world.get("loss")),

@@ -1,7 +1,5 @@
 """Heat map of layers over time, one byte per cell, and the layers that stand out."""
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Sequence

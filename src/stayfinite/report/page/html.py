@@ -1,7 +1,5 @@
 """Assemble the page as one file, with a policy that blocks everything else, and write it atomically."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import hashlib

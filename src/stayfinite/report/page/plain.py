@@ -1,7 +1,5 @@
 """Values for the page's JSON: bounded texts, finite short numbers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +11,11 @@ def text(value: object, longest: int = LONGEST) -> str:
     """As text, truncated; lone surrogates are replaced."""
     words = str(value).encode("utf-8", "replace").decode("utf-8")
     return words if len(words) <= longest else f"{words[: longest - 1]}…"
+
+
+def texts(record: Mapping[str, Any], **longest: int) -> dict[str, str]:
+    """Values of a record as texts of at most so many characters; empty for a missing one."""
+    return {name: text("" if record.get(name) is None else record[name], most) for name, most in longest.items()}
 
 
 def short(value: float) -> float | int:

@@ -1,7 +1,5 @@
 """Curves, marks and alternative x axes for the page; evaluations, and whether the run overfits."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
