@@ -18,6 +18,7 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.ranking import SYMPTOMS, place
 from stayfinite.rules.registry import rule_of
 from stayfinite.rules.signs.post_training import samples
+from stayfinite.rules.signs.witness import not_finite
 
 DECIDED = 0.9
 """A cause of this confidence stands as the rules have it."""
@@ -50,6 +51,14 @@ STILL = frozenset(
      "softmax-axis", "step-missing", "cleared-before-step", "bad-init", "input-ignored", "label-imbalance"}
 )  # fmt: skip
 """Causes that leave a loss where it began: twice as likely behind one that does not move."""
+
+SILENT = frozenset(
+    {"lr-too-high", "lr-too-low", "lr-zero", "no-warmup", "no-clipping", "exploding-gradient", "vanishing-gradient",
+     "dead-units", "bad-init", "bad-initial-loss", "unscaled-input", "constant-feature", "label-imbalance",
+     "labels-shuffled", "unshuffled", "input-ignored", "accumulation-unscaled", "no-zero-grad", "toxic-batch",
+     "excess-dropout", "truncation", "loss-diverging", "loss-collapse", "zero-gradient", "nan-loss"}
+)  # fmt: skip
+"""Causes that change numbers alone: no error comes of them but one about NaN."""
 
 MOST = 3
 """Causes that experience may bring forward."""
@@ -144,6 +153,8 @@ def _possible(cause: str, facts: Facts) -> bool:
         return False
     if cause in NAN_ONLY and seen.points and not (seen.non_finite or seen.crash):
         return False
+    if cause in SILENT and seen.crash and not seen.non_finite and not_finite(facts) is None:
+        return False
     return sum(clue.weight for clue in rule.clues(facts)) > -2.0
 
 
@@ -158,4 +169,6 @@ def _finding(likely: Likely) -> Finding:
     telling = [each for each in likely.because if len(each) > LONGEST_FILLER and not each.startswith(SAID_ABOVE)]
     said = ", ".join(f"'{each}'" if " " not in each else each for each in telling)
     why = f"runs like this one ({said}) often had it" if said else "it is a frequent cause"
+    if not said and likely.described:
+        why = f"its page also speaks of {', '.join(map(repr, likely.described))}"
     return rule.finding(0.0, "", [f"a guess: {why}; no clue in the text decides"])
