@@ -54,6 +54,7 @@ _REFUSAL = (
     r"cudnn_status_(?:version_mismatch|not_initialized|arch_mismatch)|cuda_home environment variable is not set|"
     r"mismatches the version that was used to compile|compiled without gpu support|cuda setup failed|"
     r"compiled using numpy 1\.x cannot be run|numpy\.ndarray size changed|version `?glibc|glibcxx_[\d.]+' not found|"
+    r"\bhave \w+ built[- ]in\b|no space left on device|disk quota exceeded|read-only file system|too many open files|"
     r"error building extension|ninja is required to load|"
     r"ptx was compiled with an unsupported toolchain|device kernel image is invalid|dll load failed|no module named|"
     r"unsupported gpu architecture|ptxas fatal|sm_\d+ is not compatible|\bfatal:? kernel\b|"
