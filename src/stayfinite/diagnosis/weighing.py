@@ -15,7 +15,7 @@ from stayfinite.core.finding import Finding
 from stayfinite.rules.experience.likely import SAME, Likely, likely_causes
 from stayfinite.rules.experiments import EXPERIMENTS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.ranking import SYMPTOMS, place
+from stayfinite.rules.ranking import SURE_WITHOUT_TROUBLE, SYMPTOMS, place
 from stayfinite.rules.registry import rule_of
 from stayfinite.rules.signs.post_training import samples
 from stayfinite.rules.signs.witness import not_finite
@@ -88,7 +88,8 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     known = sorted((_informed(each, facts) for each in likely_causes(facts)), key=lambda each: -each.share)
     shares = {_group(each.cause): each.share for each in known}
     scores = {cause: _score(each.confidence, shares.get(_group(cause), 0.0)) for cause, each in causes.items()}
-    named = set(map(_group, causes))
+    seen = {each.cause for each in findings if each.cause in SYMPTOMS and each.confidence >= SURE_WITHOUT_TROUBLE}
+    named = {*map(_group, causes), *seen}
     total = sum(scores.values()) + sum(_score(0.0, share) for cause, share in shares.items() if cause not in named)
     possible = (each for each in known if _group(each.cause) not in named and _possible(each.cause, facts))
     new = list(islice(possible, MOST))

@@ -89,6 +89,9 @@ _SUBJECTS = {
     r"(?:data\w*|images?|corpus|inputs?|rows?)|"
     r"\b(?:VOC|COCO|MNIST|CIFAR\w*|ImageNet|LibriSpeech|WMT\w*) (?:itself|data\w*)|\bwithout (?:the )?augment\w*|"
     r"\bwithout (?:that|this|those) \w+",
+    "scaled inputs": r"\b(?:normali[sz]|standardi[sz]|(?:re)?scal)ing (?:the |my |all )?(?:\w+ )?"
+    r"(?:inputs?|targets?|features?|data|images?|labels?|values|observations?)\b",
+    "a mean over elements": r"\breduction\W{1,3}['\"]?mean\b|\baverag\w+ the loss\b|\bloss\.mean\(\)",
     "the bad batch skipped": r"\bskip\w* (?:that|this|the|those|these|it)\b|"
     r"\bwithout (?:that|this|those) (?:batch|step)",
     "another seed": r"\b(?:an)?other seeds?|\bdifferent seeds?|\bdepends on the seed",

@@ -25,7 +25,7 @@ on its own; give `preflight` one that does not.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule, quote
 
 _SHAPES = (
     r"\b(?:shapes|sizes|operands|dimensions|input|tensors?)\b.{0,60}"
@@ -33,7 +33,7 @@ _SHAPES = (
     r"size mismatch, m1|matrix size-incompatible|incompatible shapes|is invalid for input of size|"
     r"expanded size of the tensor .{0,40}must match|expected input.{0,40} to have \d+ (?:channels|dimensions)|"
     r"expected \d(?:d| ?-?dim\w*)\b.{0,80}\bgot\b|expected .{0,40}input.{0,40}\bbut got (?:input of size|\d ?-?d)|"
-    r"must be equal to input_size|is incompatible with the layer|stack expects each tensor to be equal size"
+    r"must be equal to input_size|is incompatible with the layer"
 )
 """Two shapes that one operation cannot join."""
 
@@ -41,7 +41,7 @@ _SHAPES = (
 def judge(facts: Facts) -> Clues:
     """Clues: an error in a probe, or shapes that do not fit. Weaker than any rule that knows the message."""
     if not facts.symptoms.healthy:
-        yield from quote(facts.said(_SHAPES), PROOF)
+        yield from quote(facts.said(_SHAPES), STRONG + HINT)
     error = facts.seen("step.error")
     if error is not None and error.value:
         yield Clue(str(error.value), STRONG + 0.5, error.where)

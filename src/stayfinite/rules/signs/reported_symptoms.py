@@ -52,6 +52,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
       r"\b(?:only|just|always) (?:predict|output|return|generat|produc)\w*+"
       r"(?! (?:the |a )?(?:\w+ )?(?:checkpoint|file|model|log)s?\b)|"
       r"\bonly (?:\w+ )?background\b|"
+      r"\bpredict\w* \S{1,12} for (?:all|every|each|any)\b|"
       r"\b(?:predict|classif)\w* (?:every|each|all)(?:thing| (?:\w+ ){1,2})? ?as\b|"
       r"\bpredict(?:s|ed|ing)? (?:(?:\w+ ){1,3}everywhere|(?:the|a) (?:mean|average|constant|majority))\b|"
       r"\balways (?:answer|giv)\w*+(?! (?:me |us )?(?:a )?different)|"
