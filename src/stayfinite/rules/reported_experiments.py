@@ -32,7 +32,8 @@ _BAD = lazy_regex(
     re.IGNORECASE,
 )
 _LOST = lazy_regex(
-    r"\b(?:nan|inf|diverge[sd]?|explode[sd]?|overflow(?:s|ed)?|crash(?:es|ed)?|fail(?:s|ed)?)\b", re.IGNORECASE
+    r"\b(?:nan|inf|diverg(?:e[sd]?|ing)|explode[sd]?|overflow(?:s|ed)?|crash(?:es|ed)?|fail(?:s|ed)?)\b",
+    re.IGNORECASE,
 )
 """The outcome, in a clause without success."""
 
@@ -146,6 +147,11 @@ def _in_remark(where: str, text: str) -> Iterator[ReportedExperiment]:
         good = told if told is not None else _outcome(text)
         if good is not None:
             yield ReportedExperiment(subject, good, where, text.strip())
+
+
+def tells_of_loss(text: str) -> bool:
+    """Whether a remark also says that something failed; without, `works fine with X` is praise."""
+    return _LOST.search(text) is not None or _BAD.search(text) is not None
 
 
 def _outcome(clause: str) -> bool | None:

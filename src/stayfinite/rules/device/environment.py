@@ -40,6 +40,7 @@ Warnings about slower fallbacks ("Triton not available", "fused kernel unavailab
 it. If the same versions work for others with the same card, look at data and settings first.
 """
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.device.versions import card_too_new, named_versions, other_version, toolkit_too_old
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import likely_half
@@ -54,7 +55,8 @@ _REFUSAL = (
     r"cudnn_status_(?:version_mismatch|not_initialized|arch_mismatch)|cuda_home environment variable is not set|"
     r"mismatches the version that was used to compile|compiled without gpu support|cuda setup failed|"
     r"compiled using numpy 1\.x cannot be run|numpy\.ndarray size changed|version `?glibc|glibcxx_[\d.]+' not found|"
-    r"\bhave \w+ built[- ]in\b|no space left on device|disk quota exceeded|read-only file system|too many open files|"
+    r"\bhave \w+ built[- ]in\b|read-only file system|too many open files|operator \w+::\w+ does not exist|"
+    r"invalid device ordinal|"
     r"error building extension|ninja is required to load|"
     r"ptx was compiled with an unsupported toolchain|device kernel image is invalid|dll load failed|no module named|"
     r"unsupported gpu architecture|ptxas fatal|sm_\d+ is not compatible|\bfatal:? kernel\b|"
@@ -69,6 +71,7 @@ _CHANGED_INTERFACE = (
     r"has been removed (?:in|from)|requires\s.{0,40}\sto be installed|"
     r"attempting to deserialize object on a cuda device but torch\.cuda\.is_available\(\) is false"
 )
+_WARNED = lazy_regex(r"^\W*(?:[\w./-]+:\d+: )?\w*Warning\b")
 _LIBRARY_STATUS = (
     r"results mismatch between different convolution algorithms|"
     r"nccl error|nccl(?:unhandledcuda|system|invalidusage|internal)error|"
@@ -95,7 +98,9 @@ def judge(facts: Facts) -> Clues:
         message = facts.said(pattern)
         if message:
             yield Clue(message.text, weight, message.where)
-            if went_on(facts, message) or (facts.symptoms.healthy and facts.symptoms.points >= 2):
+            if pattern is not _REFUSAL and _WARNED.search(message.text):
+                yield Clue("a warning, no error", AGAINST * 3)
+            elif went_on(facts, message) or (facts.symptoms.healthy and facts.symptoms.points >= 2):
                 yield Clue("training continued after it", AGAINST * 3)
             break
     bad = not_finite(facts)

@@ -25,7 +25,7 @@ on its own; give `preflight` one that does not.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import STRONG, Clue, Clues, Rule, quote
 
 _SHAPES = (
     r"\b(?:shapes|sizes|operands|dimensions|input|tensors?)\b.{0,60}"
@@ -36,12 +36,20 @@ _SHAPES = (
     r"must be equal to input_size|is incompatible with the layer"
 )
 """Two shapes that one operation cannot join."""
+_OF_PYTHON = (
+    r"\bmissing \d+ required (?:positional|keyword)|\btakes (?:from )?\d+ (?:to \d+ )?positional arguments?|"
+    r"(?<!')\bobject (?:has no attribute|is not (?:callable|iterable|subscriptable))|unsupported operand type|"
+    r"list index out of range|^(?:KeyError|NameError|UnboundLocalError)\b|local variable '\w+' referenced"
+)
+"""What Python itself refuses: names, attributes and arguments that are not there."""
 
 
 def judge(facts: Facts) -> Clues:
     """Clues: an error in a probe, or shapes that do not fit. Weaker than any rule that knows the message."""
     if not facts.symptoms.healthy:
-        yield from quote(facts.said(_SHAPES), STRONG + HINT)
+        yield from quote(facts.said(_SHAPES), STRONG + 0.5)
+        if facts.symptoms.crash is not None:
+            yield from quote(facts.said(_OF_PYTHON), STRONG + 0.5)
     error = facts.seen("step.error")
     if error is not None and error.value:
         yield Clue(str(error.value), STRONG + 0.5, error.where)

@@ -117,7 +117,7 @@ _SENTENCE = lazy_regex(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 _DENIED = lazy_regex(
     r"\b(?:no longer|fixed(?! (?:at|as|to) )|solved|unless|whether|expected(?! (?:parameter|value))|"
     r"should|would|could(?! not|n'?t| (?:this|that|it) be)|may(?! i )|might|train until|"
-    r"will be(?! the)|ignor\w+|skipp\w+|"
+    r"will be(?! the)|ignor\w+|skipp\w+|using (?:an? )?(?:empty|blank|default)|"
     r"to (?:avoid|prevent)|(?:did not improve|not improved) (?:from|since|for)|early ?stop\w*|patience|not improved$)|"
     r"\b(?:if|when(?:ever)?(?! (?:I|we|training|trying|using)\b))\b"
     r"[^.;\n]{0,30}\b(?:loss|grad\w*|nan|weights?|lr)\b|"
