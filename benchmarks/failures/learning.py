@@ -3,8 +3,8 @@
     python -m benchmarks.failures.learning              # writes the weights
     python -m benchmarks.failures.learning --leave-out  # how well it does on each set when made of the others
 
-A logistic regression with a quadratic penalty: one class a cause, made of all sick cases and, with less weight, of the
-rules' own pages, which know words that no case has used yet.
+A logistic regression with a quadratic penalty: one class a cause, made of all sick cases, on top of what the words of
+the rules' own pages say (`likely.prior`), which know what no case has had yet.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ from stayfinite.diagnosis.diagnose import facts_of
 from stayfinite.diagnosis.reading import read_paths
 from stayfinite.errors import StayfiniteError
 from stayfinite.rules.experience import likely
-from stayfinite.rules.experience.features import features, words
-from stayfinite.rules.experience.likely import Weights, from_json, judged
+from stayfinite.rules.experience.features import features
+from stayfinite.rules.experience.likely import Weights, from_json, judged, prior
 from stayfinite.rules.registry import all_rules
 
 PENALTY = 0.5
 WORDS_COUNT = 0.5
 """What a word counts, over a fact."""
-PAGES_COUNT = 0.3
-"""What a rule's page counts, over a case."""
 LEAST_CASES, LEAST_SETS = 4, 2
 """In so many a word has to occur."""
 MOST_CASES = 0.4
@@ -47,14 +45,13 @@ WRITTEN = Path(likely.__file__).with_name("weights.json")
 
 @dataclass(frozen=True)
 class Example:
-    """A case, or a rule's page."""
+    """A case."""
 
     set: str
     name: str
     cause: str
     accepted: frozenset[str]
     found: frozenset[str]
-    counts: float = 1.0
 
 
 def examples() -> Iterator[Example]:
@@ -72,16 +69,6 @@ def examples() -> Iterator[Example]:
             yield Example(folder.name, case.name, case.cause, accepted, frozenset(features(facts)))
 
 
-def pages() -> list[Example]:
-    """What the rules' pages say."""
-    told = [rule for rule in all_rules() if rule.severity != "info"]
-    return [
-        Example("", rule.slug, rule.slug, frozenset(), frozenset(words([*rule.page.split("\n"), rule.title, rule.fix])),
-                PAGES_COUNT)
-        for rule in told
-    ]  # fmt: skip
-
-
 def learn(cases: Sequence[Example]) -> Weights:
     """A model of these."""
     counted = Counter(name for case in cases for name in case.found)
@@ -95,20 +82,19 @@ def learn(cases: Sequence[Example]) -> Weights:
             counted[name] >= LEAST_CASES and len(sets[name]) >= LEAST_SETS and counted[name] <= MOST_CASES * len(cases)
         )
     ]  # fmt: skip
-    rows = [*cases, *pages()]
-    causes = sorted({row.cause for row in rows})
+    causes = sorted(rule.slug for rule in all_rules() if rule.severity != "info")
     scale = torch.tensor([1.0 if " " in name else WORDS_COUNT for name in names])
-    given = torch.tensor([[float(name in row.found) for name in names] for row in rows]) * scale
-    right = torch.tensor([causes.index(row.cause) for row in rows])
-    counts = torch.tensor([row.counts for row in rows])
+    given = torch.tensor([[float(name in case.found) for name in names] for case in cases]) * scale
+    right = torch.tensor([causes.index(case.cause) for case in cases])
+    described = torch.tensor([[said[cause] for cause in causes] for said in (prior(case.found) for case in cases)])
     weight = torch.zeros(len(names), len(causes), requires_grad=True)
     bias = torch.zeros(len(causes), requires_grad=True)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=80, line_search_fn="strong_wolfe")
 
     def closure() -> torch.Tensor:
         optimizer.zero_grad()
-        surprise = torch.nn.functional.cross_entropy(given @ weight + bias, right, reduction="none")
-        loss = (surprise * counts).sum() + PENALTY * weight.square().sum()
+        surprise = torch.nn.functional.cross_entropy(given @ weight + bias + described, right, reduction="sum")
+        loss = surprise + PENALTY * (weight.square().sum() + bias.square().sum())
         loss.backward()
         return loss
 

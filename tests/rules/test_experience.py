@@ -8,6 +8,7 @@ from stayfinite.diagnosis.diagnose import facts_of, judge_reading
 from stayfinite.diagnosis.reading import read_text
 from stayfinite.rules.experience.features import features, words
 from stayfinite.rules.experience.likely import judged, weights
+from stayfinite.rules.experience.pages import likeness
 from stayfinite.rules.registry import all_rules
 
 
@@ -23,6 +24,19 @@ def test_shares_are_those_of_all_runs_and_reasons_were_seen():
     assert said[0].share >= said[-1].share
     assert all(set(each.because) <= found for each in said)
     assert "fp16-overflow" in said[0].cause
+
+
+def test_a_cause_that_no_labeled_run_had_is_guessed_from_its_page():
+    said = "BatchNorm with eps=1e-12: the variance of a constant channel is 0 and 1/sqrt(0+eps) is inf"
+    assert likeness(words([said]))["norm-eps"] == max(likeness(words([said])).values())
+    assert "norm-eps" in [each.cause for each in judged(words([said]), weights())][:5]
+
+
+def test_an_error_that_is_not_about_nan_is_not_blamed_on_the_learning_rate():
+    log = "epoch 1 loss 2.31\nepoch 1 loss 2.11\nRuntimeError: the frobnicator wants two operands, got three\n"
+    found = judge_reading(read_text(log))
+    assert found.verdict == "sick"
+    assert not {"lr-too-high", "no-warmup", "unscaled-input"} & {each.cause for each in found.findings}
 
 
 def test_words_are_those_inside_of_names():

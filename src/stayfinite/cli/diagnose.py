@@ -12,7 +12,7 @@ from stayfinite.cli.ending import command, tell
 from stayfinite.errors import UsageError
 
 if TYPE_CHECKING:
-    from stayfinite.diagnosis import Diagnosis
+    from stayfinite.diagnosis.diagnosis import Diagnosis
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,10 @@ from stayfinite.core.finding import Finding
 from stayfinite.rules.experience.likely import SAME, Likely, likely_causes
 from stayfinite.rules.experiments import EXPERIMENTS
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.ranking import SYMPTOMS, place
+from stayfinite.rules.ranking import SURE_WITHOUT_TROUBLE, SYMPTOMS, place
 from stayfinite.rules.registry import rule_of
 from stayfinite.rules.signs.post_training import samples
+from stayfinite.rules.signs.witness import not_finite
 
 DECIDED = 0.9
 """A cause of this confidence stands as the rules have it."""
@@ -51,6 +52,14 @@ STILL = frozenset(
 )  # fmt: skip
 """Causes that leave a loss where it began: twice as likely behind one that does not move."""
 
+SILENT = frozenset(
+    {"lr-too-high", "lr-too-low", "lr-zero", "no-warmup", "no-clipping", "exploding-gradient", "vanishing-gradient",
+     "dead-units", "bad-init", "bad-initial-loss", "unscaled-input", "constant-feature", "label-imbalance",
+     "labels-shuffled", "unshuffled", "input-ignored", "accumulation-unscaled", "no-zero-grad", "toxic-batch",
+     "excess-dropout", "truncation", "loss-diverging", "loss-collapse", "zero-gradient", "nan-loss"}
+)  # fmt: skip
+"""Causes that change numbers alone: no error comes of them but one about NaN."""
+
 MOST = 3
 """Causes that experience may bring forward."""
 
@@ -79,7 +88,8 @@ def weigh(findings: Sequence[Finding], facts: Facts) -> list[Finding]:
     known = sorted((_informed(each, facts) for each in likely_causes(facts)), key=lambda each: -each.share)
     shares = {_group(each.cause): each.share for each in known}
     scores = {cause: _score(each.confidence, shares.get(_group(cause), 0.0)) for cause, each in causes.items()}
-    named = set(map(_group, causes))
+    seen = {each.cause for each in findings if each.cause in SYMPTOMS and each.confidence >= SURE_WITHOUT_TROUBLE}
+    named = {*map(_group, causes), *seen}
     total = sum(scores.values()) + sum(_score(0.0, share) for cause, share in shares.items() if cause not in named)
     possible = (each for each in known if _group(each.cause) not in named and _possible(each.cause, facts))
     new = list(islice(possible, MOST))
@@ -144,6 +154,8 @@ def _possible(cause: str, facts: Facts) -> bool:
         return False
     if cause in NAN_ONLY and seen.points and not (seen.non_finite or seen.crash):
         return False
+    if cause in SILENT and seen.crash and not seen.non_finite and not_finite(facts) is None:
+        return False
     return sum(clue.weight for clue in rule.clues(facts)) > -2.0
 
 
@@ -158,4 +170,6 @@ def _finding(likely: Likely) -> Finding:
     telling = [each for each in likely.because if len(each) > LONGEST_FILLER and not each.startswith(SAID_ABOVE)]
     said = ", ".join(f"'{each}'" if " " not in each else each for each in telling)
     why = f"from similar runs ({said})" if said else "as it is a frequent cause"
+    if not said and likely.described:
+        why = f"as its page speaks of {', '.join(map(repr, likely.described))}"
     return rule.finding(0.0, "", [f"a guess {why}; no clue in the text decides"])

@@ -123,6 +123,16 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         },
     ),
     Experiment(
+        key="scaled", subject="scaled inputs", fine="it trains", bad="it breaks again",
+        do="standardize inputs and targets: (x - x.mean(0)) / x.std(0)",
+        says={"unscaled-input": (5.0, -4.0), "bad-data-row": (-1.5, 0.0), "lr-too-high": (-1.5, 0.0)},
+    ),
+    Experiment(
+        key="mean", subject="a mean over elements", fine="it trains", bad="it breaks again", minutes=3,
+        do='average the loss: reduction="mean", or loss.sum() / count',
+        says={"wrong-reduction": (5.0, -4.0), "lr-too-high": (-1.5, 0.0)},
+    ),
+    Experiment(
         key="batch", looks=True, subject="the batch that fails",
         fine="every value is finite", bad="a value is NaN or inf",
         do="before the step: assert all(torch.isfinite(t).all() for t in batch.values() if t.is_floating_point())",

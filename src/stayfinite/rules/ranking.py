@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from stayfinite.core.finding import Finding
 from stayfinite.rules.experiments import MEANS
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.reported_experiments import tells_of_loss
 from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule, confidence, quote
 from stayfinite.rules.signs.named_causes import NAMED, who_names
 
@@ -88,6 +89,8 @@ def _told(rule: Rule, facts: Facts) -> Clues:
         if weight is not None:
             if world in facts.tried:
                 yield Clue(f"tried: {world.text}", TRIED * weight, world.where)
+                continue
+            if not facts.symptoms.trouble and not tells_of_loss(world.text):
                 continue
             outcome = "fine" if world.good else "no better"
             yield Clue(f"reported {outcome} with {world.subject}: {world.text}", weight, world.where)

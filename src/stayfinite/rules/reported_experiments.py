@@ -21,7 +21,7 @@ _GOOD = lazy_regex(
     r"(?:does|did)(?: not|n't) (?:happen|occur|appear|crash|diverge|reproduce)|"
     r"not (?:seen|happen\w*|reproduc\w*|affected)|never (?:happens?|occurs?|seen|nan\w*|diverges?|fails?)|"
     r"(?:is|are) good|gone|disappear(?:s|ed)?|vanish(?:es|ed)|resolve[sd]?|(?:solve|fixe|cure)[sd]?|help(?:s|ed)|"
-    r"goes away|went away|succeeds?|learns|fall(?:s|ing)|decreas(?:es|ing)|healthy)\b",
+    r"(?:goes?|going|went) away|succeeds?|learns|fall(?:s|ing)|decreas(?:es|ing)|healthy)\b",
     re.IGNORECASE,
 )
 _BAD = lazy_regex(
@@ -32,7 +32,8 @@ _BAD = lazy_regex(
     re.IGNORECASE,
 )
 _LOST = lazy_regex(
-    r"\b(?:nan|inf|diverge[sd]?|explode[sd]?|overflow(?:s|ed)?|crash(?:es|ed)?|fail(?:s|ed)?)\b", re.IGNORECASE
+    r"\b(?:nan|inf|diverg(?:e[sd]?|ing)|explode[sd]?|overflow(?:s|ed)?|crash(?:es|ed)?|fail(?:s|ed)?)\b",
+    re.IGNORECASE,
 )
 """The outcome, in a clause without success."""
 
@@ -47,24 +48,29 @@ _CLAUSE = lazy_regex(
     re.IGNORECASE,
 )
 
+
+def _off(names: str) -> str:
+    """Words for something that is left out: `without X`, `X disabled`, `when I turn X off`."""
+    return (
+        rf"\b(?:without|no|disabl\w+|remov\w+|switch\w* off|turn\w* off)(?: the)?(?: \w+)? (?:{names})|"
+        rf"\b(?:{names})\b[^.;:]{{0,14}}\b(?:off|disabled|false|removed)\b"
+    )
+
+
 _SUBJECTS = {
     "eager attention": r"\beager\b(?! mode)|\bmath (?:kernel|sdp\w*|attention|backend)|"
-    r"\bwithout (?:flash|sdpa|xformers|fused)|\b(?:flash\w*|sdpa|xformers)\b[^.;:]{0,20}\b(?:off|disabled|removed)|"
-    r"\bno (?:flash|xformers|sdpa)",
-    "no fp8": r"\bwithout (?:fp8|float8)|\b(?:fp8|float8)\b[^.;:]{0,14}\b(?:off|disabled|false|removed)|"
-    r"\b(?:disabl\w+|turn\w* off|remov\w+) (?:fp8|float8)",
+    + _off(r"flash\w*|xformers|sdpa|fused"),
+    "no fp8": _off("fp8|float8"),
     "rowwise scales": r"\b(?:row-?wise|axis-?wise|block-?wise|per-row)\b",
     "dynamic scales": r"\b(?:dynamic|current|just-in-time) scal(?:e|es|ing)\b",
     "bf16": r"\b(?:bf16|bfloat16)\b",
-    "fp32": r"\b(?:fp32|f32|float32|full precision|single precision|no amp)\b|"
-    r"\bwithout (?:amp|fp16|half|mixed precision|autocast)|"
-    r"\b(?:amp|fp16|half|mixed precision|autocast)\b[^.;:]{0,14}\b(?:off|disabled|false|removed)|"
-    r"\b(?:disabl\w+|turn\w* off|remov\w+) (?:amp|fp16|half|mixed precision|autocast)",
+    "fp32": r"\b(?:fp32|f32|float32|full precision|single precision)\b|"
+    + _off("amp|fp16|half|mixed precision|autocast"),
     "one part in fp32": r"\b(?:softmax|layer ?norm|attention|loss|head|norms?|logits|lm_head|vae)\b[^.;]{0,16}"
     r"\b(?:in|to|as|kept in) (?:fp32|float32|float\b)|\b(?:upcast\w*|\.float\(\))",
-    "another ZeRO stage": r"\bzero[-_ ]?(?:stage[-_ ]?)?[0-3]\b|\bwithout deepspeed|"
-    r"\boverlap_comm\b[^.;]{0,12}\b(?:false|off|disabled)",
-    "no mask": r"\b(?:without|no|removing)(?: the)?(?: \w+)? mask|\bmask (?:removed|off|none)",
+    "another ZeRO stage": r"\bzero[-_ ]?(?:stage[-_ ]?)?[0-3]\b|"
+    + _off("deepspeed|overlap_comm"),
+    "no mask": _off("mask") + r"|\bmask none\b",
     "another device": r"\b(?:an)?other (?:gpus?|cards?|machines?|devices?|node)|"
     r"\b(?:on|with)(?: an?| the)? (?:A100|V100|H100|T4|P100|CPU|TPU|RTX ?\w+|GTX ?\w+|Azure|Colab)\b|"
     r"^\s*(?:cpu|colab)\b",
@@ -84,6 +90,9 @@ _SUBJECTS = {
     r"(?:data\w*|images?|corpus|inputs?|rows?)|"
     r"\b(?:VOC|COCO|MNIST|CIFAR\w*|ImageNet|LibriSpeech|WMT\w*) (?:itself|data\w*)|\bwithout (?:the )?augment\w*|"
     r"\bwithout (?:that|this|those) \w+",
+    "scaled inputs": r"\b(?:normali[sz]|standardi[sz]|(?:re)?scal)ing (?:the |my |all )?(?:\w+ )?"
+    r"(?:inputs?|targets?|features?|data|images?|labels?|values|observations?)\b",
+    "a mean over elements": r"\breduction\W{1,3}['\"]?mean\b|\baverag\w+ the loss\b|\bloss\.mean\(\)",
     "the bad batch skipped": r"\bskip\w* (?:that|this|the|those|these|it)\b|"
     r"\bwithout (?:that|this|those) (?:batch|step)",
     "another seed": r"\b(?:an)?other seeds?|\bdifferent seeds?|\bdepends on the seed",
@@ -99,9 +108,9 @@ _SUBJECTS = {
     r"\bpre-?trained (?:weights|backbone|model)\b",
     "a longer limit": r"\b(?:longer|larger|increas\w+|rais\w+|bigger)\b[^.;]{0,20}"
     r"\b(?:max[_ ]?(?:seq[_ ]?)?len\w*|cutoff\w*|context|sequence length|max[_ ]length)",
-    "one process": r"\b(?:single|one|1)[- ](?:gpu|card|process|node)\b|\bwithout (?:ddp|fsdp|distributed)",
-    "no compilation": r"\bwithout (?:torch\.?)?compil\w+|\bcompile\b[^.;]{0,10}\b(?:off|disabled|false)|\beager mode",
-    "no checkpointing": r"\bwithout (?:gradient |activation )?checkpointing|\bcheckpointing (?:off|disabled|false)",
+    "one process": r"\b(?:single|one|1)[- ](?:gpu|card|process|node)\b|" + _off("ddp|fsdp|distributed"),
+    "no compilation": _off(r"(?:torch\.?)?compil\w+") + r"|\beager mode",
+    "no checkpointing": _off("checkpointing") + r"|\benable_input_require_grads\b|\buse_reentrant\b[^.;]{0,3}\bfalse\b",
 }  # fmt: skip
 SUBJECTS = {name: lazy_regex(pattern, re.IGNORECASE) for name, pattern in _SUBJECTS.items()}
 
@@ -138,6 +147,11 @@ def _in_remark(where: str, text: str) -> Iterator[ReportedExperiment]:
         good = told if told is not None else _outcome(text)
         if good is not None:
             yield ReportedExperiment(subject, good, where, text.strip())
+
+
+def tells_of_loss(text: str) -> bool:
+    """Whether a remark also says that something failed; without, `works fine with X` is praise."""
+    return _LOST.search(text) is not None or _BAD.search(text) is not None
 
 
 def _outcome(clause: str) -> bool | None:

@@ -49,6 +49,8 @@ STATED = {
     "last-batch-of-one": "in my case the last batch has only 1 row",
     "unregistered-module": "our layers are in a python list of modules",
     "naive-exp": "the exp of my logits overflows",
+    "attention-fully-masked-row": "some of our sentences are completely padded",
+    "bad-init": "all my weights were initialized to zeros",
     "bad-data-row": "it is caused by missing values in my table",
     "lr-schedule-bug": "I changed the maximum number of epochs and resumed",
 }

@@ -47,7 +47,8 @@ from stayfinite.rules.signs.loaded_shapes import LEFT_OUT, other_vocabulary
 
 _SHAPES = (
     r"size mismatch for [\w.]+|copying a param with shape|trying to set a tensor of shape .{0,60}which has shape|"
-    r"whose dimensions in the model are .{0,60}dimensions in the checkpoint|"
+    r"\b(?:shapes?|dimensions)\b.{0,60}\b(?:shapes?|dimensions)\b.{0,40}\b(?:for param\w*|in the checkpoint)\b|"
+    r"variable shape .{0,40}assigned value shape|"
     r"the model and loaded state dict do not match exactly|architecture mismatch|"
     r"assign requires shapes of both tensors to match|ensure that the architectures match|"
     r"layer count mismatch when loading|weight file containing \d+ layers into a model with \d+|"

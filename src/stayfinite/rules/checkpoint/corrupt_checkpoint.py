@@ -49,7 +49,7 @@ _READING = (
     r"(?:checkpoint|model|weights?|ckpt)\b.{0,40}\b(?:is |seems? |appears? |may be |might be )?(?:corrupt(?:ed)?|"
     r"truncated|incomplete|damaged)\b|"
     r"unable to open (?:file|object).{0,40}(?:truncated|signature)|file signature not found|not an? hdf5|"
-    r"data_?loss: .{0,60}(?:checkpoint|sstable|index|table)|checksum does not match|unable to synchronously open|"
+    r"data ?_?loss\w*: .{0,60}(?:checkpoint|sstable|index|table)|checksum does not match|unable to synchronously open|"
     r"storage has wrong (?:byte )?size|eof when reading|protobuf parsing failed|invalid (?:header|json) in header|"
     r"incomplete (?:metadata|read|download)|tarfile\.readerror|central directory not found|"
     r"truncated (?:file|tar|archive)|safetensors_?rust\.SafetensorError"
@@ -75,5 +75,5 @@ RULE = Rule(
         "delete it (and its cache entry) and use the previous one or download it again; save checkpoints under a "
         "temporary name and rename them"
     ),
-    beats=("nan-loss", "environment", "architecture-mismatch", "resume-state-missing"),
+    beats=("nan-loss", "environment", "architecture-mismatch", "resume-state-missing", "bad-data-row"),
 )

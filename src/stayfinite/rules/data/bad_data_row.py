@@ -54,6 +54,7 @@ from stayfinite.rules.signs.going_bad import weights_survived
 from stayfinite.rules.signs.post_training import samples
 from stayfinite.rules.signs.witness import not_finite
 
+_ROWS = r"(?:batch|inputs?|data|images?|imgs?|labels?|targets?|feats?|features?|audio|mels?|boxes|gt)"
 _REFUSED = (
     r"length of all samples has to be greater than 0|no valid path found|"
     r"not enough time for target transition|labels? length is zero|ignore_longer_outputs_than_inputs|"
@@ -63,9 +64,8 @@ _REFUSED = (
     r"boxes[02-9]?\[:, 2:\] >= boxes|"  # boxes1 are the predicted ones
     r"\b(?:batch|data\w*|sample|x|image|audio|feature|target|label|row|column|array|frame|series|observation|"
     r"input|y|file)s?\b.{0,20}\bcontains? (?:a |some |any )?(?:nan|inf)|"
-    r"\bis_?nan\(\W*(?:batch|inputs?|data|images?|imgs?|labels?|targets?|feats?|features?|audio|mels?|boxes|"
-    r"gt)\b.{0,40}[:=>]\s*(?:tensor\()?True|"
-    r"\bnan in (?:batch|inputs?|data|labels?|targets?)\W{1,3}True|"
+    rf"(?:\bis_?nan\(\W*{_ROWS}\b|\b{_ROWS}\b[^;=]{{0,40}}\bis_?nan\(|\bnan in {_ROWS}\b)"
+    r".{0,40}[:=>]\s*(?:tensor\()?True|"
     r"\bnan (?:values? )?(?:found )?in (?:the )?(?:input|batch|data|sample|feature|image|audio|target|"
     r"label)|"
     r"image file is truncated|cannot identify image file|UnidentifiedImageError|broken data stream|"

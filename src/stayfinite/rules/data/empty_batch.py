@@ -55,7 +55,7 @@ _NOTHING = (
     r"could(?:n'?t| not) find any (?:class folder|images?|files?|data)|found no valid file|"
     r"(?:total|num(?:ber)?(?: of)?|loaded|got|total number of) (?:train\w* )?(?:samples|examples|images|rows|batches|"
     r"sentences|instances)\W{1,3}0\b(?!\.)|"
-    r"non-empty take from an empty|index 0 is out of bounds for .{0,24}size 0"
+    r"\(empty logs\)|non-empty take from an empty|index 0 is out of bounds for .{0,24}size 0"
 )
 
 
@@ -91,6 +91,8 @@ def judge(facts: Facts) -> Clues:
     if divided is not None and (over := facts.said(_OVER_LENGTH) or facts.said(_MEAN)) is not None:
         weight = PROOF - 1.0 if "len(" in over.text else FAIR + HINT
         yield Clue(f"division by zero: {over.text.strip()[:100]}", weight, over.where)
+    if facts.said(r"\bStopIteration\b") is not None:
+        yield from quote(facts.said(r"next\(iter\("), PROOF - 1.0, "the loader gives no batch: {:.100}")
     if facts.symptoms.trouble:
         yield from quote(facts.said(r"mean of empty slice"), PROOF - 1.0)
     if facts.symptoms.bad_losses and not facts.symptoms.good_losses:

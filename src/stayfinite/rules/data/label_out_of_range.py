@@ -42,6 +42,7 @@ from stayfinite.core.series import Message
 from stayfinite.rules.contradictions import MAY_BE_NEGATIVE
 from stayfinite.rules.data.lookups import (
     SCATTER,
+    VOCABULARY,
     asked_and_rows,
     bare_assert,
     is_class_count,
@@ -49,7 +50,7 @@ from stayfinite.rules.data.lookups import (
     target_failure,
 )
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _CLASSES = (
     r"\bn(?:um)?_?(?:labels|classes)\b|\bclasses\b|\bn_classes\b|ignore_index|ignore_label|\bsegmentation\b|"
@@ -131,6 +132,8 @@ def _counted(facts: Facts, scatter: Message) -> Clues:
     asked = asked_and_rows(scatter)
     if asked is None:
         return
+    if asked[1] >= VOCABULARY:
+        yield Clue(f"a table of {asked[1]} rows is a vocabulary", AGAINST)
     classes = is_class_count(facts, asked[1])
     if classes is not None:
         label = "a label beyond them" if asked[0] is None else f"label {asked[0]}"

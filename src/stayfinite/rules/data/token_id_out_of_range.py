@@ -61,7 +61,7 @@ def judge(facts: Facts) -> Clues:
     told = failure or scatter
     asked = None if told is None else asked_and_rows(told)
     known = None if asked is None else is_vocabulary(facts, asked[1])
-    if failure is None and vague is None and known is None:
+    if failure is None and vague is None and known is None and (asked is None or asked[1] < VOCABULARY):
         return
     yield from quote(failure, 3.2)
     if asked is not None:
@@ -78,7 +78,8 @@ def judge(facts: Facts) -> Clues:
         yield Clue(vague.text, HINT, vague.where)
     table = facts.said(
         r"\b(?:\w*word_emb\w*|embed_tokens|wte|inputs_embeds|\w*tok(?:en)?_emb\w*|(?:src|tgt|trg|dec|enc)_emb\w*|"
-        r"char_emb\w*|embed_in)\b|\bin embedding\b|\bF\.embedding\(|\btorch\.embedding\("
+        r"char_emb\w*|embed_in)\b|\bin embedding\b|"
+        r"\bembedding (?:layer|table|matrix)\b|\[input_ids\]|\bF\.embedding\(|\btorch\.embedding\("
     )
     if table is not None:
         yield Clue("the traceback passes an embedding", FAIR, table.where)

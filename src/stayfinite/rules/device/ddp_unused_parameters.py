@@ -40,7 +40,7 @@ another error on one rank makes the other ranks report this one: read the first 
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
@@ -51,8 +51,8 @@ def judge(facts: Facts) -> Clues:
         r"error: unused parameters? in (?:ddp|distributed)"
     )
     yield from quote(refusal, PROOF)
-    silent = facts.said(r"parameter indices which did not receive grad|parameters which did not receive grad for rank")
-    yield from quote(silent, STRONG)
+    silent = facts.said(r"param\w*\b.{0,20}\b(?:which|that) did(?: not|n't) receive (?:a )?grad\w*")
+    yield from quote(silent, STRONG + HINT)
     yield from quote(
         facts.said(r"expected to mark a variable ready only once|has been marked as ready twice"), STRONG + FAIR
     )

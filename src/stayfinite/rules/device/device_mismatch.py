@@ -61,7 +61,8 @@ _WANTED = (
     r"conflicting|different|mismatch|same device|weight type|required)\b"
 )
 _HEADLINE = lazy_regex(
-    r"\b\w*(?:Error|Exception|Assert\w*)\b|^\W*(?:expected|input|tensor|all|module|argument)", re.IGNORECASE
+    r"\b\w*(?:Error|Exception|Assert\w*)\b|(?:^|[\"'`])\W*(?:expected|input|tensor|all|module|argument)\b",
+    re.IGNORECASE,
 )
 _PLACE = lazy_regex(
     r"torch\.(?:cuda\.)?\w+Tensor\b|\b(?:cuda|npu|xpu|mps|hpu|gpu|meta):\d+|\b(?:cpu|cuda|gpu|mps|xpu|npu|hpu)\b(?!\.)",

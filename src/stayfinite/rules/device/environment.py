@@ -40,8 +40,6 @@ Warnings about slower fallbacks ("Triton not available", "fused kernel unavailab
 it. If the same versions work for others with the same card, look at data and settings first.
 """
 
-import re
-
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.device.versions import card_too_new, named_versions, other_version, toolkit_too_old
 from stayfinite.rules.facts import Facts
@@ -57,6 +55,8 @@ _REFUSAL = (
     r"cudnn_status_(?:version_mismatch|not_initialized|arch_mismatch)|cuda_home environment variable is not set|"
     r"mismatches the version that was used to compile|compiled without gpu support|cuda setup failed|"
     r"compiled using numpy 1\.x cannot be run|numpy\.ndarray size changed|version `?glibc|glibcxx_[\d.]+' not found|"
+    r"\bhave \w+ built[- ]in\b|read-only file system|too many open files|operator \w+::\w+ does not exist|"
+    r"invalid device ordinal|"
     r"error building extension|ninja is required to load|"
     r"ptx was compiled with an unsupported toolchain|device kernel image is invalid|dll load failed|no module named|"
     r"unsupported gpu architecture|ptxas fatal|sm_\d+ is not compatible|\bfatal:? kernel\b|"
@@ -101,10 +101,10 @@ def judge(facts: Facts) -> Clues:
         message = facts.said(pattern)
         if message:
             yield Clue(message.text, weight, message.where)
-            if went_on(facts, message) or (facts.symptoms.healthy and facts.symptoms.points >= 2):
+            if _DOES_WITHOUT.search(message.text) and (pattern is not _REFUSAL or facts.symptoms.crash is None):
+                yield Clue("a warning, no error", AGAINST * 3)
+            elif went_on(facts, message) or (facts.symptoms.healthy and facts.symptoms.points >= 2):
                 yield Clue("training continued after it", AGAINST * 3)
-            elif _DOES_WITHOUT.search(message.text) and facts.symptoms.crash is None:
-                yield Clue("it is a warning, and nothing failed", AGAINST * 3)
             break
     bad = not_finite(facts)
     trouble = bad is not None or bool(facts.symptoms.trouble)

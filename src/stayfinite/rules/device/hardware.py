@@ -43,7 +43,7 @@ _DRIVER = (
     r"uncorrectable ecc error|double[- ]bit ecc|contained ecc error|gpu has fallen off the bus|"
     r"unable to determine the device handle|"
     r"uncorrectable nvlink error|nvlink error|row[- ]remap\w* (?:failure|pending|occurred)|gpu is lost|"
-    r"hardware error|machine check|"
+    r"hardware error|machine check|\bdcgmi\b.{0,30}\bfail|"
     r"cudaErrorECCUncorrectable|ERROR_ECC_UNCORRECTABLE|cuda error: (?:uncorrectable|hardware)|gpu memory page fault"
 )
 _XID = lazy_regex(r"\bxid\b\D{0,40}?(?:\([^)]*\)\s*:?\s*)?(\d{1,3})\b", re.IGNORECASE)

@@ -51,6 +51,7 @@ _DIFFER = (
 )
 _WAITING = (
     r"watchdog caught collective operation timeout|some nccl operations have failed or timed out|"
+    r"\bstalled (?:ranks|tensors)|\bsubset of ranks\b|"
     r"timeout at nccl work|ran for \d+ milliseconds before timing out|timed out waiting for rank|"
     r"collective operation timeout: WorkNCCL|ranks? .{0,30}failed to (?:pass|reach) (?:the )?(?:monitored ?)?barrier|"
     r"watchdog got stuck|heartbeat monitor timed out|\bnccl\b.{0,40}\b(?:timeout|timed out)|"

@@ -30,12 +30,19 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import is_on
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
+_TOLD = (
+    r"\btrain\w*\b.{0,20}\b(?:bf16|bfloat16|fp32|float32)\b.{0,60}"
+    r"\b(?:eval\w*|infer\w*|generat\w*|test\w*|predict\w*|serv\w*)\b.{0,30}\b(?:half|fp16|float16)\b"
+)
+
 
 def judge(facts: Facts) -> Clues:
     """Clues: healthy training, NaN in evaluation or generation, and two dtypes in the settings."""
     symptoms, context = facts.symptoms, facts.context
     sampling = facts.said(r"probability tensor contains either .{0,6}inf.{0,6}nan|element < 0.{0,40}probability tensor")
     yield from quote(sampling, STRONG - HINT, "{:.160}")
+    if facts.symptoms.trouble:
+        yield from quote(facts.mentioned(_TOLD), PROOF, "two formats: {:.160}")
     full = facts.settings.find("fp16_full_eval")
     if full is not None and is_on(full.value):
         yield Clue(f"{full.name}: {full.value}", FAIR, full.where, risk=True)

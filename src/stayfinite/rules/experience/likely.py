@@ -1,7 +1,8 @@
 """Causes of similar labeled cases: a linear model over a run's features, stored as data.
 
 `benchmarks/failures/learning.py` trains `weights.json` on the known cases and reports its accuracy on held-out sets.
-Single words are weak evidence: the rules' clues, which give reasons, come first.
+Single words are weak evidence: the rules' clues, which give reasons, come first. What no labeled case had is still
+described on a rule's page, so the words that a text shares with the pages count as well.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from stayfinite.rules.experience.features import features
+from stayfinite.rules.experience.pages import likeness, shared
 from stayfinite.rules.facts import Facts
 
 SAME = {
@@ -24,6 +26,9 @@ SAME = {
     "upstream-bug": "versions",
 }
 """Causes that cases cannot separate: their shares are added, and the likelier one is named."""
+
+PAGES_COUNT = 15.0
+"""The log-odds between a page with the same words and one without any of them."""
 
 NAMED = 3
 """Features named as the reason."""
@@ -51,6 +56,8 @@ class Likely:
     """Share of such runs, 0 to 1."""
     because: tuple[str, ...]
     """The features with the most weight."""
+    described: tuple[str, ...] = ()
+    """The rarest words that its page shares with the text."""
 
 
 def likely_causes(facts: Facts) -> list[Likely]:
@@ -58,10 +65,23 @@ def likely_causes(facts: Facts) -> list[Likely]:
     return judged(features(facts), weights())
 
 
+def prior(found: Collection[str]) -> dict[str, float]:
+    """By cause: the log-odds from the words that a text shares with its page, or with that of a cause like it."""
+    alike = likeness(found)
+    best: dict[str, float] = {}
+    for cause, each in alike.items():
+        best[SAME.get(cause, cause)] = max(each, best.get(SAME.get(cause, cause), 0.0))
+    return {cause: PAGES_COUNT * best[SAME.get(cause, cause)] for cause in alike}
+
+
 def judged(found: Collection[str], model: Weights) -> list[Likely]:
     """Apply a model to these features."""
     known = [(feature, model.by_feature[feature]) for feature in sorted(found) if feature in model.by_feature]
-    sums = {cause: bias + sum(row.get(cause, 0.0) for _, row in known) for cause, bias in model.bias.items()}
+    described = prior(found)
+    sums = {
+        cause: bias + described[cause] + sum(row.get(cause, 0.0) for _, row in known)
+        for cause, bias in model.bias.items()
+    }
     highest = max(sums.values())
     powers = {cause: math.exp(value - highest) for cause, value in sums.items()}
     total = sum(powers.values())
@@ -72,7 +92,8 @@ def judged(found: Collection[str], model: Weights) -> list[Likely]:
     for causes in groups.values():
         speaking = sorted(known, key=lambda each: -each[1].get(causes[0], 0.0))[:NAMED]
         because = tuple(name for name, row in speaking if row.get(causes[0], 0.0) > 0 and name != UNTOLD)
-        said.append(Likely(causes[0], sum(powers[cause] for cause in causes) / total, because))
+        share = sum(powers[cause] for cause in causes) / total
+        said.append(Likely(causes[0], share, because, tuple(shared(found, causes[0])[:NAMED])))
     return sorted(said, key=lambda each: -each.share)
 
 

@@ -42,7 +42,7 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.gradient_flow.backward_refused import CHECKPOINTED_NOTHING, TRAINS_A_PART, no_graph
-from stayfinite.rules.rule import AGAINST, FAIR, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 _CUTS = (
     r"\bloss\w*(?:\.|\s*=\s*[\w.()\[\]]+\.)(?:item|detach|data|numpy|tolist)\b|\bdetach(?:ed|es|ing)?\b|"
@@ -67,6 +67,10 @@ _NUMBERS = lazy_regex(
 """An expression that is a number or a detached tensor as a whole; a target may be detached, a loss may not."""
 
 
+_TO_NUMPY = r"can'?t call numpy\(\) on (?:a )?\w+ that requires grad"
+"""Where such a number is only logged, `.detach()` is right; in a loss it cuts the graph."""
+
+
 def judge(facts: Facts) -> Clues:
     """Clues: backward's error, minus signs of frozen parameters or checkpointing."""
     seen = facts.seen("loss.requires_grad")
@@ -77,6 +81,7 @@ def judge(facts: Facts) -> Clues:
         r"'(?:float|int|numpy\.\w+|ndarray|list|tuple|str|NoneType)' object has no attribute 'backward'"
     )
     yield from quote(number, PROOF)
+    yield from quote(facts.said(_TO_NUMPY), STRONG + HINT)
     refusal, cut = no_graph(facts), facts.mentioned(_CUT_OFF) or _made_of_numbers(facts)
     if refusal is None:
         if cut is not None and not facts.symptoms.bad and not _falls(facts):

@@ -51,13 +51,16 @@ _UNTRAINED = (
 )
 """Adapters without a gradient, or unchanged after training."""
 
+FEW = 3
+"""Losses, from which on a standstill beside the warning is none of chance."""
+
 
 def judge(facts: Facts) -> Clues:
     """Clues: torch's warning with a failed backward is proof; the settings with one nearly so."""
     warned, refusal, context = facts.said(CHECKPOINTED_NOTHING), no_graph(facts), facts.context
     checkpointing = context.checkpointing
     stuck = refusal or facts.said(_UNTRAINED)
-    yield from quote(warned, PROOF if stuck is not None or facts.symptoms.flat else 3.0)
+    yield from quote(warned, PROOF if stuck is not None or facts.symptoms.flat or _stands(facts) else 3.0)
     if stuck is None:
         return
     if warned is not None:
@@ -82,6 +85,14 @@ def judge(facts: Facts) -> Clues:
             else "a frozen base with adapters, where checkpointing is the most common cause"
         )
         yield Clue(f"{text} ({base.text.strip()[:80]})", HINT if known else FAIR, base.where, risk=True)
+
+
+def _stands(facts: Facts) -> bool:
+    """Whether the few losses so far do not fall."""
+    seen = facts.symptoms
+    if seen.points < FEW or seen.first_loss is None or seen.best_loss is None:
+        return False
+    return seen.best_loss > 0.99 * seen.first_loss
 
 
 RULE = Rule(

@@ -37,10 +37,9 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import HINT, PROOF, Clue, Clues, Rule, quote
 
 _REFUSED = (
-    r"modified by an in-?place operation|"
-    r"leaf variable that requires grad (?:is being used|has been used|.{0,30}) in an in-?place operation|"
-    r"is a view and is being modified in-?place|leaf variable has been moved into the graph interior|"
-    r"is at version \d+; expected version \d+|view (?:was|of a leaf).{0,80}in-?place"
+    r"modified (?:by an )?in-?place|needed for gradient computation|\bin-?place\b.{0,60}\bleaf variable|"
+    r"leaf variable (?:that requires grad\b.{0,40}\bin-?place|has been moved into the graph interior)|"
+    r"\bversion \d+\b.{0,24}\bexpected version|view (?:was|of a leaf).{0,80}in-?place"
 )
 
 

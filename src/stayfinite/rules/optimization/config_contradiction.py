@@ -28,8 +28,9 @@ and saves every 500 steps by default.
 A script may change a setting after it has been read: what is judged are the values as they are written.
 """
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clues, Rule, quote
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clues, Rule, quote
 
 _REFUSED = (
     r"load_best_model_at_end requires the sav(?:e|ing)|"
@@ -40,9 +41,22 @@ _REFUSED = (
 )
 
 
+_SETTING = lazy_regex(r"(?<![\w.])[a-z]+(?:_[a-z]+)+(?![\w.(])")
+_TOGETHER = (
+    r"\b(?:\w*Error|Exception)\b.*(?:mutually exclusive|simultaneously|at the same time|\bdivisible by\b|"
+    r"\bmust (?:divide|match|equal|be (?:set|smaller|larger|greater|less|equal)\b)|\bnot equal to\b|!=|"
+    r"\bconflict\w* with\b|\bcannot both\b|\bonly one of\b)"
+)
+"""An error about values that do not go together: of two settings, if it names them."""
+
+
 def judge(facts: Facts) -> Clues:
     """Clues: contradictory settings in a plan, or the framework's error in a log."""
-    yield from quote(facts.said(_REFUSED), PROOF)
+    refused = facts.said(_REFUSED)
+    yield from quote(refused, PROOF)
+    if refused is None:
+        told = (each for each in facts.all_said(_TOGETHER) if len({*_SETTING.findall(each.text)}) > 1)
+        yield from quote(next(told, None), STRONG + HINT)
 
 
 RULE = Rule(

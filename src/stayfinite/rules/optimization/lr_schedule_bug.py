@@ -59,7 +59,7 @@ IN_A_SCHEDULE = r"lr_lambda|lr_scheduler|get_lr\b|scheduler\.py"
 DEAD_RATE = r"\b(?:\w+_)?(?:lr|learning[ _]rate)(?:_\w+)?\W{1,4}\d[\d.]*e-(?:[3-9]\d|\d{3})\b"
 """Below 1e-30, of one group of parameters: decayed far beyond the end."""
 
-_FALLS_TO_ZERO = (
+FALLS_TO_ZERO = (
     r"\b(?:goes|went|decay\w*|drop\w*|fall\w*|fell|decreas\w+|reduc\w+)\b[^.;\n]{0,16}\b(?:0|zero)\b"
     r"(?=.*\b(?:first|already|before|within|too|early|soon)\b)"
 )
@@ -88,7 +88,7 @@ def judge(facts: Facts) -> Clues:
         "reported: the rate does not follow its schedule: {:.100}",
     )
     spent_early = facts.symptoms.said("rate 0")
-    if spent_early is not None and re.search(_FALLS_TO_ZERO, spent_early.text, re.IGNORECASE):
+    if spent_early is not None and re.search(FALLS_TO_ZERO, spent_early.text, re.IGNORECASE):
         yield Clue(
             f"reported: the rate falls to 0 too soon: {spent_early.text[:100]}", STRONG + HINT, spent_early.where
         )

@@ -31,7 +31,10 @@ The first line of a warmup and the last line of a decay to zero are right. A rat
 0.000000`) may be 1e-7. Frozen parameter groups may have rate 0 by intent.
 """
 
+import re
+
 from stayfinite.rules.facts import Facts
+from stayfinite.rules.optimization.lr_schedule_bug import FALLS_TO_ZERO
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 
 OFTEN = 4
@@ -54,6 +57,9 @@ def judge(facts: Facts) -> Clues:
     )
     if seen.lrs > 1 and not seen.zero_lrs:
         yield Clue("no logged learning rate is 0", REFUTED)
+    told = seen.said("rate 0")
+    if told is not None and not re.search(FALLS_TO_ZERO, told.text, re.IGNORECASE):
+        yield Clue(f"reported: the rate is 0: {told.text[:100]}", STRONG, told.where)
     if not seen.lr_zero:
         return
     where = seen.at("zero_lr")

@@ -36,7 +36,9 @@ def judge(facts: Facts) -> Clues:
     """Clues: names close to known ones in a plan, or the parser's error in a log."""
     refusal = facts.said(
         r"error: (?:unrecognized arguments|argument \S+: invalid choice)|"
-        r"some specified arguments are not used by the HfArgumentParser"
+        r"some specified arguments are not used by the HfArgumentParser|key '[\w.]+' (?:is )?not in |"
+        r"could not override '|extra (?:inputs|fields) (?:are )?not permitted|\bunknown (?:config\w* )?"
+        r"(?:keys?|options?|arguments?|fields?|settings?)\b"
     )
     yield from quote(refusal, STRONG + 1.0)
     yield from quote(facts.said(_REFUSED), PROOF)

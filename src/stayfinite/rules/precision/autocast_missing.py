@@ -49,6 +49,7 @@ MISMATCH = (
     r"and (?:weight|bias) type.{0,60}should be the same|"
     r"input type \(torch\.cuda\.\w+Tensor\) and (?:weight|bias) type \(torch\.cuda\.\w+Tensor\)|"
     r"expected query, key, and value to have the same dtype|(?:should|to) have the same dtype|"
+    r"expected to be an? (?:half|float|double|bfloat16) tensor but is an?|"
     r"dtypes match, got \w+ for the destination and \w+ for the source|"
     r"flash_?attention only supports? fp16 and bf16|"
     r"found dtype (?:half|b?float16|float) but expected (?:half|b?float16|float)\b"

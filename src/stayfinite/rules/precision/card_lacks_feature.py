@@ -38,7 +38,8 @@ _REFUSED = (
 """Library errors on a GPU without fp8."""
 _ONLY_NEWER = (
     r"\bonly supports? \w+ (?:gpus?|cards?|devices?)(?: or (?:newer|later|above))?|"
-    r"\brequires? (?:an? )?(?:volta|turing|ampere|ada|hopper|blackwell)\b"
+    r"\b(?:requires?|needs?) (?:an? )?(?:volta|turing|ampere|ada|hopper|blackwell)\b|"
+    r"\b(?:requires?|needs?)\b.{0,30}\bcapability (?:>=|of at least|\d)"
 )
 
 

@@ -45,7 +45,7 @@ from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, 
 
 def judge(facts: Facts) -> Clues:
     """Clues: the library's error is proof; both settings together are a risk, a smaller one with an fp32 copy."""
-    refusal = facts.said(r"attempting to unscale fp16 gradients")
+    refusal = facts.said(r"\bunscal\w+ (?:the |of )?(?:fp16|half|float16)\b.{0,12}\bgrad")
     yield from quote(refusal, PROOF)
     weights, precision = half_weights(facts), facts.context.precision
     if weights is None or weights.value != "fp16":

@@ -22,7 +22,7 @@ _OPEN = lazy_regex(
 """Advice, requests and open questions name no cause."""
 
 _TRAIN, _TESTED = r"\btrain(?:ing)?\b", r"\b(?:val|valid|validation|test|testing|evaluation|inference)\b"
-_FORGOTTEN = r"(?:not|never|n't|without|forg[oe]t\w*|missing|omit\w*)"
+_FORGOTTEN = r"(?:not|never|n't|without|forg[oe]t\w*|missing|omit\w*|commented out|left out|removed|deleted)"
 
 NAMED: Mapping[str, str] = {
     "wrong-mode": (
@@ -85,6 +85,7 @@ NAMED: Mapping[str, str] = {
         r"\bdifferent(?:ly)? (?:random )?(?:crop|flip|augment|transform)\w* (?:for|to|of) (?:the )?images? and\b"
     ),
     "train-val-overlap": (
+        r"\bsame [\d,]* ?\w+ (?:are |is |both )*in (?:the )?\W?train\S* and (?:in )?(?:the )?\W?(?:val|test)|"
         rf"{_TESTED}.{{0,50}}\b(?:leak\w*|overlap\w*|contaminat\w+|also (?:in|appears? in))\b.{{0,40}}{_TRAIN}|"
         rf"{_TRAIN}.{{0,50}}\b(?:leak\w*|overlap\w*|contaminat\w+)\b.{{0,40}}{_TESTED}|"
         r"\bdata leak(?:age)? (?:in|between)\b"
@@ -96,6 +97,7 @@ NAMED: Mapping[str, str] = {
         r"\bpad(?:_token|ding)?\b.{0,16}\b(?:is|as|to|equals?|same as) (?:the )?eos\b.{0,60}\b(?:mask|ignor)\w*"
     ),
     "truncation": (
+        r"\b(?:exceed|longer than)\b[^.;]{0,40}\b(?:is|are|get|gets|were) (?:\w+ )?(?:truncated|cut)\b|"
         r"\b(?:answers?|targets?|labels?|responses?|completions?) (?:is|are|get|gets|were|was) (?:\w+ )?"
         r"(?:truncated|cut off)"
     ),
@@ -111,6 +113,14 @@ NAMED: Mapping[str, str] = {
     ),
     "samples-leak": (
         r"\b(?:attend|leak)\w* (?:across|between) (?:documents|samples|sequences|examples)|\bcross[- ]contaminat\w+"
+    ),
+    "attention-fully-masked-row": (
+        r"\b(?:all|every|each)\b.{0,24}\b(?:positions?|keys?|tokens?)\b.{0,24}\bmasked\b|"
+        r"\b(?:completely|fully|entirely) (?:padded|masked)\b"
+    ),
+    "bad-init": (
+        r"\b(?:weights?|param\w*)\b.{0,24}\binitiali[sz]ed (?:with|to|as|at) (?:all )?"
+        r"(?:zeros?|0|ones?|a constant|the same)\b"
     ),
     "dead-units": (
         r"\bdying relu|\bdead (?:relus?|units?|neurons?)\b|"
@@ -154,8 +164,10 @@ NAMED: Mapping[str, str] = {
     ),
     "last-batch-of-one": r"\blast batch (?:has|of|contains|with|is) (?:only )?(?:size )?(?:a single|one|1)\b",
     "unregistered-module": (
-        r"\bparameters? (?:[\w`.-]+ ){0,8}?(?:are|is) not (?:included|registered)\b|\b(?:python|plain|regular) list of "
-        r"(?:modules|layers)"
+        r"\bparameters? (?:[\w`.-]+ ){0,8}?(?:are|is) not (?:included|registered)\b|"
+        r"\b(?:modules|layers|blocks|heads)\b.{0,30}\b(?:python|plain|regular|ordinary) (?:list|dict|tuple)|"
+        r"\b(?:python|plain|regular|ordinary) (?:list|dict|tuple) of (?:modules|layers)|"
+        r"\b(?:missing|absent|not) (?:in|from) (?:\w+\.)?parameters\(\)"
     ),
     "naive-exp": r"\bexp\b.{0,30}\boverflow|\boverflow\w*\b.{0,30}\bexp\b|\bkl\b.{0,90}\boverflow\w*",
     "bad-data-row": (
@@ -163,6 +175,8 @@ NAMED: Mapping[str, str] = {
         r"\b(?:due to|because of|caused by) (?:the |some )?(?:missing|nan|corrupt\w*) (?:values?|rows?|images?)"
     ),
     "lr-schedule-bug": (
+        r"\bstep(?:ped|s|ping)?\b[^.;]{0,24}\b(?:batch|iteration|step)\b[^.;]{0,40}\b(?:per|each|every|an) epoch\b|"
+        r"\bcall\w* \W?(?:lr_)?sched\w*\.step\(\)\W{0,2}(?: \w+)? (?:before|at the (?:top|start|beginning)|first)\b|"
         r"\bchang\w+ .{0,40}\b(?:max\w*|total|number of)\b.{0,24}\bepochs?\b.{0,60}\b(?:continu|resum|restart|again)\w*"
     ),
 }  # fmt: skip

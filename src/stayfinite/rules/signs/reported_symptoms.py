@@ -52,6 +52,7 @@ _PATTERNS: tuple[tuple[Kind, str], ...] = (
       r"\b(?:only|just|always) (?:predict|output|return|generat|produc)\w*+"
       r"(?! (?:the |a )?(?:\w+ )?(?:checkpoint|file|model|log)s?\b)|"
       r"\bonly (?:\w+ )?background\b|"
+      r"\bpredict\w* \S{1,12} for (?:all|every|each|any)\b|"
       r"\b(?:predict|classif)\w* (?:every|each|all)(?:thing| (?:\w+ ){1,2})? ?as\b|"
       r"\bpredict(?:s|ed|ing)? (?:(?:\w+ ){1,3}everywhere|(?:the|a) (?:mean|average|constant|majority))\b|"
       r"\balways (?:answer|giv)\w*+(?! (?:me |us )?(?:a )?different)|"
@@ -116,7 +117,7 @@ _SENTENCE = lazy_regex(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 _DENIED = lazy_regex(
     r"\b(?:no longer|fixed(?! (?:at|as|to) )|solved|unless|whether|expected(?! (?:parameter|value))|"
     r"should|would|could(?! not|n'?t| (?:this|that|it) be)|may(?! i )|might|train until|"
-    r"will be(?! the)|ignor\w+|skipp\w+|"
+    r"will be(?! the)|ignor\w+|skipp\w+|using (?:an? )?(?:empty|blank|default)|"
     r"to (?:avoid|prevent)|\w*loss did not improve|(?:did not improve|not improved) (?:from|since|for)|early ?stop\w*|"
     r"patience|not improved$)|"
     r"\b(?:if|when(?:ever)?(?! (?:I|we|training|trying|using)\b))\b"

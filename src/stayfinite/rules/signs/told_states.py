@@ -14,13 +14,13 @@ from stayfinite.core.lazy_regex import lazy_regex
 
 StateKind = Literal[
     "zero loss", "zero gradient", "rate 0", "weights still", "rate still", "still", "explodes", "score falls",
-    "negative loss", "negative kl", "rate off", "memory grows",
+    "negative loss", "negative kl", "rate off", "memory grows", "overflows",
     "loss rises",
 ]  # fmt: skip
 
 _SUBJECT = lazy_regex(
-    r"\b(?:(?P<rate>lr|learning[-_ ]rates?)|"
-    r"(?P<other>\w+[_ ]?scal(?:e|er|ing)|iter(?:ation)?s?|epochs?|steps?|outputs?)|"
+    r"\b(?:(?P<rate>lr|learning[-_ ]rates?)|(?P<scale>(?:loss|grad\w*|amp)?[-_ ]?scal(?:e|er|ing))|"
+    r"(?P<other>\w{2,}[_ ]?scal(?:e|er|ing)|iter(?:ation)?s?|epochs?|steps?|outputs?)|"
     r"(?P<kl>(?:mean_|approx_)?kl(?: divergence)?)|"
     r"(?P<memory>(?:gpu |cuda |ram |host )?(?:memory(?: usage)?|vram|ram))|"
     r"(?P<inside>q[-_ ]?values?|logits?|activations?|(?:weight|parameter|feature)s? norms?)|"
@@ -42,8 +42,8 @@ _NOT = (
 _STATES = {
     "zero": (
         r"(?:\b(?:always|constantly|exactly|all|only|just|still|stays?|remains?|keeps?|stuck|is|are|becomes?|became|"
-        r"becoming|was|were|goes|went|drops?|dropped|fell|falls|turns?|gets?|decreas\w+|decays?)\b|[:=])\W{1,2}"
-        r"(?:(?:exactly|always|all|constantly|still|at|to|down to|around|suddenly|become)\s){0,3}"
+        r"becoming|was|were|goes|went|drops?|dropped|fell|falls|turns?|gets?|decreas\w+|decays?|finally)\b|[:=])\W{1,2}"
+        r"(?:(?:exactly|always|all|constantly|still|at|to|down to|around|suddenly|become|\w+ed as|as)\s){0,3}"
         r"(?:zeros?|0(?:\.0+)?)\b(?!\.?\d|[ /]*%|e-?\d)(?! ?[-x/*])|[:=] ?none\b|\b(?:is|are) (?:all |always )?none\b|"
         r"\bvanish\w*|\bno (?=gradients?\b)|\b(?:is|are) (?:all |always )?-1\.0+\b"
     ),
@@ -108,6 +108,7 @@ _KINDS: dict[tuple[str, str], StateKind] = {
     ("loss", "zero"): "zero loss",
     ("gradient", "zero"): "zero gradient",
     ("rate", "zero"): "rate 0",
+    ("scale", "zero"): "overflows",
     ("score", "zero"): "still",
     ("weights", "still"): "weights still",
     ("rate", "still"): "rate still",
