@@ -23,6 +23,16 @@ from stayfinite.rules.number_shapes import (
     multiplies,
     runs_away,
 )
+from stayfinite.rules.lost_ground import (
+    back_at_start,
+    evaluation_rises,
+    generator_wins,
+    right_by_chance,
+    too_good,
+    tosses_about,
+    unlearned,
+)
+from stayfinite.rules.quantities import beyond_bounds, collapsed, scale_shrinks, work_stops
 from stayfinite.rules.scores import evaluated
 from stayfinite.rules.symptoms import Clash, Contradiction
 
@@ -33,7 +43,9 @@ _OF_TRAINING = lazy_regex(rf"(?:{_TRAINED}[_/])?{_ACCURACY}")
 _OF_EVALUATION = lazy_regex(rf"{_EVALUATED}[_/]{_ACCURACY}")
 _OVERLAP = lazy_regex(r"(?:^|[_/])(?:m?iou|jaccard|dice|dsc|f1)(?:$|[_/])")
 _SCORED = lazy_regex(r"acc(?:uracy)?$|precision|recall|f1|auc|bleu|iou|dice")
-_LIKELIHOOD = lazy_regex(r"bpd|bits|nll|likelihood|elbo|(?:^|_)kld?(?:$|_)|reward|return|kpt|rle|entropy")
+_LIKELIHOOD = lazy_regex(
+    r"bpd|bits|nll|likelihood|elbo|(?:^|_)kld?(?:$|_)|reward|return|kpt|rle|(?<!cross_)(?<!cross)entropy"
+)
 """Names beside which a loss below 0 is usual."""
 MAY_BE_NEGATIVE = (
     r"\belbo\b|\bvae\b|variational|log[-_ ]?likelihood|\bnll|\bflow\b|\bglow\b|"
@@ -78,6 +90,7 @@ ENORMOUS = 1e8
 _DISTANCE = lazy_regex(r"(?:^|[_/])(?:l[12]|r?mse|mae|loss|err(?:or)?)(?:$|[_/])")
 _COUNTS = lazy_regex(r"scale|token|sample|step|seen|flop|byte|mem|time|count|num|size|iter|epoch|fps|rate")
 _MAY_GROW = lazy_regex(r"reward|return|score|lr|elo|total|sum|kl|ppl|perplexity|temp|seed|pid|port|lines?|rows?|cost$")
+_REWARDED = lazy_regex(r"reward|return|episode|epsilon")
 _VARIANCE = lazy_regex(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
 FAR_BELOW_MEAN = -10.0
 _LOSS_OF_EVALUATION = lazy_regex(rf"{_EVALUATED}[_/](?:ce_|cross_entropy_)?loss")
@@ -103,6 +116,7 @@ HELPLESS = 5.0
 def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradiction, ...]:
     """What does not go together in the numbers of a log."""
     losses = finite_of([point.loss for point in points if point.loss is not None])
+    rewarded = any(map(_REWARDED.search, run.metrics))
     found: dict[Clash, str] = {
         "negative loss": _below_bottom(run, losses),
         "share above 1": _share_above_one(run, losses),
@@ -124,6 +138,17 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "nothing right": _nothing_right(run, losses),
         "one set for both": _one_set(run, points),
         "evaluation frozen": "" if len({*losses}) > 1 else _evaluates_alike(run),
+        "beyond bounds": beyond_bounds(run, losses),
+        "collapsed": collapsed(run),
+        "work stops": work_stops(run, [point.throughput for point in points if point.throughput is not None]),
+        "scale shrinks": scale_shrinks(finite_of([each.loss_scale for each in run.points if each.loss_scale is not None])),
+        "back at start": "" if rewarded else back_at_start(losses),
+        "evaluation rises": evaluation_rises(run, losses),
+        "right by chance": right_by_chance(run, points),
+        "unlearned": unlearned(run),
+        "too good": too_good(run, losses),
+        "generator wins": generator_wins(run),
+        "tosses about": "" if rewarded else tosses_about(points),
     }
     return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
 
