@@ -13,6 +13,15 @@ from statistics import median
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Point, RunSeries, Track
+from stayfinite.rules.lost_ground import (
+    back_at_start,
+    evaluation_rises,
+    generator_wins,
+    right_by_chance,
+    too_good,
+    tosses_about,
+    unlearned,
+)
 from stayfinite.rules.number_shapes import (
     CHANCE,
     ORDERS,
@@ -22,15 +31,6 @@ from stayfinite.rules.number_shapes import (
     leap,
     multiplies,
     runs_away,
-)
-from stayfinite.rules.lost_ground import (
-    back_at_start,
-    evaluation_rises,
-    generator_wins,
-    right_by_chance,
-    too_good,
-    tosses_about,
-    unlearned,
 )
 from stayfinite.rules.quantities import beyond_bounds, collapsed, scale_shrinks, work_stops
 from stayfinite.rules.scores import evaluated
@@ -84,7 +84,7 @@ EVEN = 0.1
 HARDLY = 2e-4
 """By how much an evaluation loss changes, relative to it, that does not move."""
 _OF_MODEL = lazy_regex(
-    r"(?:^|[_/])(?:q_?values?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
+    r"(?:^|[_/])(?:(?:average)?q\d?_?val(?:ue)?s?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
 )
 ENORMOUS = 1e8
 _DISTANCE = lazy_regex(r"(?:^|[_/])(?:l[12]|r?mse|mae|loss|err(?:or)?)(?:$|[_/])")
@@ -141,7 +141,7 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "beyond bounds": beyond_bounds(run, losses),
         "collapsed": collapsed(run),
         "work stops": work_stops(run, [point.throughput for point in points if point.throughput is not None]),
-        "scale shrinks": scale_shrinks(finite_of([each.loss_scale for each in run.points if each.loss_scale is not None])),
+        "scale shrinks": scale_shrinks(run),
         "back at start": "" if rewarded else back_at_start(losses),
         "evaluation rises": evaluation_rises(run, losses),
         "right by chance": right_by_chance(run, points),

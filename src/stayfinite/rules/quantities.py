@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -18,7 +19,9 @@ ENOUGH = 5
 
 _SHARE = lazy_regex(r"(?:^|[_/])(?:acc(?:uracy)?|f1|m?iou|dice|dsc|recall|precision)(?:$|[_/@])")
 _AREA = lazy_regex(r"(?:^|[_/])(?:roc_?)?(?:auc|auroc)(?:$|[_/])")
-_AT_MOST_1 = lazy_regex(r"(?:^|[_/])(?:cos(?:ine)?_?sim(?:ilarity)?|r2(?:_score)?|r_squared|explained_variance)(?:$|[_/])")
+_AT_MOST_1 = lazy_regex(
+    r"(?:^|[_/])(?:cos(?:ine)?_?sim(?:ilarity)?|r2(?:_score)?|r_squared|explained_variance)(?:$|[_/])"
+)
 _NEVER_NEGATIVE = lazy_regex(
     r"(?:^|(?:train|val|valid|test|eval)[_/])(?:r?mse|mae|mape|bce|ce|ppl|perplexity|cross_?entropy\w*)(?:$|_loss$)"
 )
@@ -50,8 +53,9 @@ def beyond_bounds(run: RunSeries, losses: Sequence[float]) -> str:
     """A number outside of what its quantity can be, in any unit."""
     small = len(losses) > LAST and 0 < losses[-1] <= min(SMALL, losses[0] / 2)
     coded = any(map(_AUTOENCODER.search, run.metrics))
-    for name, track in run.metrics.items():
-        values = finite_of(track.values)[-LAST:]
+    named = {name: track.values for name, track in run.metrics.items()}
+    for name, all_values in (named | {run.loss_name: list(losses)}).items():
+        values = finite_of(all_values)[-LAST:]
         if len(values) < LAST:
             continue
         low, high, said = min(values), max(values), f"{name} is {values[-1]:.4g}"
@@ -78,8 +82,8 @@ def collapsed(run: RunSeries) -> str:
         one = _COUNTED.search(name) is not None and first >= MANY and max(last) <= 1
         if gone or one:
             return f"{name} falls from {first:.3g} to {last[-1]:.3g}"
-        whole = _ALL.search(name) is not None and 0.99 <= min(last) and max(last) <= 1
-        if whole or (_DROPPED.search(name) and 0.5 <= min(last) and max(last) <= 1):
+        whole = _ALL.search(name) is not None and min(last) >= 0.99 and max(last) <= 1
+        if whole or (_DROPPED.search(name) and min(last) >= 0.5 and max(last) <= 1):
             return f"{name} is {last[-1]:.3g}"
         if _MATCHES.search(name) and not any(values):
             return f"{name} is 0 on every line: no target is assigned"
@@ -114,8 +118,20 @@ def work_stops(run: RunSeries, points: Sequence[float]) -> str:
 _WORK: re.Pattern[str] = lazy_regex(r"(?:_per_s(?:ec(?:ond)?)?|/s(?:ec)?|_s(?:ec)?)$|^(?:tps|wps|sps|fps|throughput)$")
 
 
-def scale_shrinks(scales: Sequence[float]) -> str:
+_SCALE = lazy_regex(r"(?:^|[_/])(?:scale|scaler|amp)$")
+
+
+def _is_power_of_two(value: float) -> bool:
+    """Whether it is one, to the digits of a print."""
+    return value > 0 and abs(math.log2(value) - round(math.log2(value))) < 1e-3
+
+
+def scale_shrinks(run: RunSeries) -> str:
     """A loss scale that only falls, to where it protects nothing: the scaler meets an overflow again and again."""
+    scales = finite_of([point.loss_scale for point in run.points if point.loss_scale is not None])
+    if not scales:  # a name that may be another's tells by its powers of two
+        named = (finite_of(track.values) for name, track in run.metrics.items() if _SCALE.search(name))
+        scales = next((each for each in named if all(map(_is_power_of_two, each))), [])
     only_falls = all(before >= after for before, after in pairwise(scales))
     if len(scales) >= ENOUGH and only_falls and 0 <= scales[-1] < min(0.1, NOTHING * scales[0]):
         return f"the loss scale falls from {scales[0]:.4g} to {scales[-1]:.3g} and never rises"

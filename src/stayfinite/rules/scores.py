@@ -20,6 +20,7 @@ _SCORE = lazy_regex(
     re.IGNORECASE,
 )
 _LIKENESS = lazy_regex(r"(?:^|_)(?:m?iou|psnr|ssim|ndcg)(?:$|[_@\d])", re.IGNORECASE)
+_OVERLAP = lazy_regex(r"(?:^|[_/])m?iou$", re.IGNORECASE)
 _OF_ANSWERS = lazy_regex(r"(?:^|_)(?:precision|recall|f1)(?:$|[_@\d])", re.IGNORECASE)
 _PRECISION = lazy_regex(r"(?:^|_)m?ap(?:$|[_@\d])", re.IGNORECASE)
 _AREA = lazy_regex(r"(?:^|_)(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
@@ -45,16 +46,19 @@ OF_VALUES = 10.0
 """A loss this large that falls may be one of values: an accuracy says little there."""
 LATE = 10
 """Epochs after which a detector finds something."""
+NO_OVERLAP = 1e-6
+"""What is added to a denominator of 0 leaves as much."""
 FALLEN = 0.8
 """The last loss over the first where it has fallen."""
 LEARNED = 0.3
 """What a score has gained, of all that there is to gain, where something was learned."""
 _REWARD = lazy_regex(
-    r"(?:^|[_/])(?:(?:mean|avg|average|episode|ep)_)?(?:reward|return|rew|score)(?:_mean)?$", re.IGNORECASE
+    r"(?:^|[_/])(?:(?:mean|avg|average|episode|ep)_)?(?:reward|return|rew|score)(?:_mean)?$|^average_?ep_?ret$",
+    re.IGNORECASE,
 )
 LONG = 8
 """Rewards needed to tell a policy that forgot from one that has not begun."""
-_RECONSTRUCTION = lazy_regex(r"(?:^|_)recon", re.IGNORECASE)
+_RECONSTRUCTION = lazy_regex(r"(?:^|_)(?:recon|rec(?:_loss)?$|elbo)", re.IGNORECASE)
 _DIVERGENCE = lazy_regex(r"(?:^|_)kld?(?:_loss|_div\w*|$)", re.IGNORECASE)
 NO_CODE = 1e-5
 """A divergence below this, in nats, is no code."""
@@ -68,8 +72,11 @@ _MEMORY = lazy_regex(r"(?:^|_)(?:max_)?mem(?:ory)?(?:$|_)", re.IGNORECASE)
 LEAKS = 8
 """Lines in which a memory has to grow."""
 _PERPLEXITY = lazy_regex(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
-_WRONG = lazy_regex(r"(?:^|[_/ ])(?:wer|cer)(?:$|_)", re.IGNORECASE)
-"""Scores of which 1, or 100 percent, is the worst."""
+_WORST = (
+    (lazy_regex(r"(?:^|[_/ ])(?:wer|cer|mape)(?:$|_)", re.IGNORECASE), {1.0, 100.0}),
+    (lazy_regex(r"(?:^|[_/ ])smape(?:$|_)", re.IGNORECASE), {2.0, 200.0}),
+)
+"""Scores with what they are where every answer is empty, 0 or wrong."""
 
 
 def still_score(run: RunSeries, losses: Sequence[float]) -> str:
@@ -102,7 +109,8 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
     if len(split) >= 2 and min(map(len, split)) >= STILL and _at_chance([value for each in split for value in each]):
         return next(name for name in metrics if _RIGHT.search(name) and "best" not in name)
     for name, track in metrics.items():
-        if _WRONG.search(name) and len(track.values) >= SCORED and set(track.values) <= {1.0, 100.0}:
+        worst = len(track.values) >= SCORED and len({*track.values}) == 1
+        if worst and any(of.search(name) and track.values[0] in values for of, values in _WORST):
             return name
     for name, track in metrics.items():
         values = track.values
@@ -164,20 +172,21 @@ def zero_score(run: RunSeries, losses: Sequence[float]) -> str:
     precision = run.metrics.get("coco_ap")
     if precision is not None and len(precision.values) >= SCORED and not any(precision.values):
         return "coco_ap"
-    found = run.metrics.get("map50")
-    if found is not None and not any(found.values) and (len(found.values) >= LATE or _latest(run) >= LATE):
-        return "map50"
+    for name, track in run.metrics.items():
+        late = len(track.values) >= LATE or (name == "map50" and _latest(run) >= LATE)
+        if late and _PRECISION.search(name) and not any(track.values) and "class" not in name:
+            return name
     if len(losses) < 2 or losses[-1] >= FALLEN * losses[0]:
         return ""
     together: dict[str, list[float]] = {}
     for name, track in evaluated(run).items():
-        if not _SCORE.search(name) or "token" in name:
+        if not (_SCORE.search(name) or _OVERLAP.search(name)) or "token" in name:
             continue
         of_values = losses[-1] >= OF_VALUES
         values = together.setdefault(name if of_values else _SPLIT.sub("", name), [])
         values += track.values
         best = name.startswith("best") and len(losses) >= SCORED
-        if (best or len(values) >= SCORED) and not any(values):
+        if (best or len(values) >= SCORED) and max(map(abs, values)) <= NO_OVERLAP:
             return name
     return ""
 
@@ -231,8 +240,8 @@ def _first(run: RunSeries, named: re.Pattern[str], holds: Callable[[Sequence[flo
 
 def unused_code(run: RunSeries) -> str:
     """The name of a divergence that is next to 0 beside a reconstruction: a model whose latent code says nothing."""
-    reconstructs = any(map(_RECONSTRUCTION.search, run.metrics))
-    return _first(run, _DIVERGENCE, lambda values: 0 < values[-1] < NO_CODE) if reconstructs else ""
+    reconstructs = any(map(_RECONSTRUCTION.search, [*run.metrics, run.loss_name]))
+    return _first(run, _DIVERGENCE, lambda values: 0 <= values[-1] < NO_CODE and any(values)) if reconstructs else ""
 
 
 def absurd_loss(run: RunSeries) -> bool:

@@ -39,7 +39,8 @@ HIGHEST = 100.0
 
 def judge(facts: Facts) -> Clues:
     """Clues: a metric above its maximum."""
-    above = facts.symptoms.contradicted("overlap above 1")
+    seen = facts.symptoms
+    above = seen.contradicted("overlap above 1") or seen.contradicted("beyond bounds")
     if above is not None:
         yield Clue(above.text, PROOF)
     for run in facts.runs:

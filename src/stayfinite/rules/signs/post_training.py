@@ -171,6 +171,8 @@ def names_in(run: RunSeries) -> dict[str, str]:
     zero = any(found.get("kl") == f"{before}kl" and _all_zero(run, before) for before in _BEFORE)
     if "chosen_logp" in found or zero:
         found.pop("kl", None)  # KTO's is that of whole answers; OpenRLHF logs 0 without a reference
+    if {*found} == {"kl"}:
+        found.pop("kl")  # of a latent code, or between two heads: nothing else is a policy's
     parts = ((_PART.match(name), name) for name in run.metrics)
     return found | {f"reward/{part.group(1)}": name for part, name in parts if part is not None}
 
