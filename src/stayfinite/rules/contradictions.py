@@ -33,7 +33,7 @@ from stayfinite.rules.number_shapes import (
     runs_away,
 )
 from stayfinite.rules.quantities import beyond_bounds, collapsed, scale_shrinks, work_stops
-from stayfinite.rules.scores import evaluated
+from stayfinite.rules.scores import evaluated, rewarded
 from stayfinite.rules.symptoms import Clash, Contradiction
 
 _EVALUATED = r"(?:val|valid|validation|test|testing|eval|dev)"
@@ -90,7 +90,6 @@ ENORMOUS = 1e8
 _DISTANCE = lazy_regex(r"(?:^|[_/])(?:l[12]|r?mse|mae|loss|err(?:or)?)(?:$|[_/])")
 _COUNTS = lazy_regex(r"scale|token|sample|step|seen|flop|byte|mem|time|count|num|size|iter|epoch|fps|rate")
 _MAY_GROW = lazy_regex(r"reward|return|score|lr|elo|total|sum|kl|ppl|perplexity|temp|seed|pid|port|lines?|rows?|cost$")
-_REWARDED = lazy_regex(r"reward|return|episode|epsilon")
 _VARIANCE = lazy_regex(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
 FAR_BELOW_MEAN = -10.0
 _LOSS_OF_EVALUATION = lazy_regex(rf"{_EVALUATED}[_/](?:ce_|cross_entropy_)?loss")
@@ -116,7 +115,7 @@ HELPLESS = 5.0
 def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradiction, ...]:
     """What does not go together in the numbers of a log."""
     losses = finite_of([point.loss for point in points if point.loss is not None])
-    rewarded = any(map(_REWARDED.search, run.metrics))
+    of_rewards = rewarded(run)
     found: dict[Clash, str] = {
         "negative loss": _below_bottom(run, losses),
         "share above 1": _share_above_one(run, losses),
@@ -142,13 +141,13 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "collapsed": collapsed(run),
         "work stops": work_stops(run, [point.throughput for point in points if point.throughput is not None]),
         "scale shrinks": scale_shrinks(run),
-        "back at start": "" if rewarded else back_at_start(losses),
+        "back at start": "" if of_rewards else back_at_start(losses),
         "evaluation rises": evaluation_rises(run, losses),
         "right by chance": right_by_chance(run, points),
         "unlearned": unlearned(run),
         "too good": too_good(run, losses),
         "generator wins": generator_wins(run),
-        "tosses about": "" if rewarded else tosses_about(points),
+        "tosses about": "" if of_rewards else tosses_about(points),
     }
     return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
 

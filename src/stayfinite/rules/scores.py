@@ -56,6 +56,11 @@ _REWARD = lazy_regex(
     r"(?:^|[_/])(?:(?:mean|avg|average|episode|ep)_)?(?:reward|return|rew|score)(?:_mean)?$|^average_?ep_?ret$",
     re.IGNORECASE,
 )
+_REWARDS = ("reward", "return", "epsilon", "score", "episode")
+_ACTOR_AND_CRITIC = (
+    lazy_regex(r"(?:^|[_/])(?:pi|policy|pg|policy_gradient|actor)_loss$"),
+    lazy_regex(r"(?:^|[_/])(?:vf?|value|critic|q\d?|qf\d?)_loss$"),
+)
 LONG = 8
 """Rewards needed to tell a policy that forgot from one that has not begun."""
 _RECONSTRUCTION = lazy_regex(r"(?:^|_)(?:recon|rec(?:_loss)?$|elbo)", re.IGNORECASE)
@@ -217,13 +222,24 @@ def lost_score(run: RunSeries) -> str:
     return _first(run, _REWARD, _forgotten)
 
 
+def rewarded(run: RunSeries) -> bool:
+    """Whether it learns from rewards: a value loss rises with them."""
+    return any(word in name for name in run.metrics for word in _REWARDS) or all(
+        any(map(each.search, run.metrics)) for each in _ACTOR_AND_CRITIC
+    )
+
+
 def _forgotten(values: Sequence[float]) -> bool:
-    """Whether a reward had been reached three times in a row and is gone, to the end of the log."""
+    """Whether a reward had been reached three times in a row and is gone, to the end of the log.
+
+    Of single episodes that are won or lost, three in a row are chance.
+    """
     rewards = finite_of(values)
     if len(rewards) < LONG:
         return False
     gained = max(rewards) - rewards[0]
-    held = any(min(rewards[at : at + 3]) >= rewards[0] + 0.8 * gained for at in range(1, len(rewards) - 4))
+    row = 3 if len({*rewards}) > 2 else LONG
+    held = any(min(rewards[at : at + row]) >= rewards[0] + 0.8 * gained for at in range(1, len(rewards) - row - 1))
     return gained >= abs(rewards[0]) and held and max(rewards[-3:]) <= rewards[0] + 0.25 * gained
 
 
