@@ -262,20 +262,26 @@ def _gone(run: RunSeries) -> str:
 def _exploding(run: RunSeries, points: Sequence[Point]) -> str:
     """A number of the model that grows by orders of magnitude from line to line."""
     norms = [point.grad_norm for point in points if point.grad_norm is not None]
-    inside = {
-        name: track.values
+    # What is always negative grows in size, as a likelihood that is lost does.
+    sized = {
+        name: [-value for value in track.values] if max(track.values) < 0 else track.values
         for name, track in run.metrics.items()
-        if _OF_MODEL.search(name) or (multiplies(track.values) and not _COUNTS.search(name))
+    }
+    inside = {
+        name: values
+        for name, values in sized.items()
+        if _OF_MODEL.search(name) or (multiplies(values) and not _COUNTS.search(name))
     }
     for name, values in {"grad_norm": norms, **inside}.items():
         finite = finite_of(values)
         grows = len(finite) >= SUMS and finite == sorted(finite)
         if grows and finite[0] > 0 and finite[-1] >= max(ENORMOUS, ORDERS * finite[0]):
             return f"{name} grows from {finite[0]:.3g} to {finite[-1]:.3g}"
-    for name, track in run.metrics.items():
-        if not _COUNTS.search(name) and not _MAY_GROW.search(name) and (far := runs_away(finite_of(track.values))):
+    for name, values in sized.items():
+        finite = finite_of(values)
+        if not _COUNTS.search(name) and not _MAY_GROW.search(name) and (far := runs_away(finite)):
             return f"{name} grows from {far[0]:.3g} to {far[1]:.3g}"
-        if _DISTANCE.search(name) and (levels := leap(finite_of(track.values))):
+        if _DISTANCE.search(name) and (levels := leap(finite)):
             return f"{name} leaps from {levels[0]:.3g} to {levels[1]:.3g} and stays there"
     return ""
 
@@ -296,7 +302,7 @@ def _evaluated_at_chance(run: RunSeries) -> str:
             continue
         for classes, guess in CHANCE.items():
             right = accuracy[1].values[-1] if max(accuracy[1].values) <= 1 else accuracy[1].values[-1] / 100
-            if abs(track.values[-1] - guess) <= 1e-4 * guess and abs(right * classes - 1) <= 0.1:
+            if abs(track.values[-1] - guess) <= 3e-4 * guess and abs(right * classes - 1) <= 0.1:
                 return f"{name} is ln {classes} and {accuracy[0]} 1/{classes}: chance"
     return ""
 

@@ -18,7 +18,7 @@ ENOUGH = 5
 """Values of a quantity that has collapsed, with those before."""
 
 _SHARE = lazy_regex(r"(?:^|[_/])(?:acc(?:uracy)?|f1|m?iou|dice|dsc|recall|precision)(?:$|[_/@])")
-_AREA = lazy_regex(r"(?:^|[_/])(?:roc_?)?(?:auc|auroc)(?:$|[_/])")
+_AREA = lazy_regex(r"(?<!pr)(?:^|[_/])(?:roc_?)?(?:auc|auroc)(?:$|[_/])")
 _AT_MOST_1 = lazy_regex(
     r"(?:^|[_/])(?:cos(?:ine)?_?sim(?:ilarity)?|r2(?:_score)?|r_squared|explained_variance)(?:$|[_/])"
 )
@@ -30,6 +30,8 @@ _AUTOENCODER = lazy_regex(r"(?:^|[_/])(?:rec|recon\w*|elbo)(?:$|[_/])")
 
 HIGH_AREA = 30.0
 """An area in percent is not as low: half of it is a coin's."""
+REVERSED = 0.35
+"""An area below this orders better than a coin, upside down."""
 PERCENT, SMALL = 2.5, 1.0
 """A share above 1 that would be a few percent, and a loss at which far more is right."""
 
@@ -59,6 +61,8 @@ def beyond_bounds(run: RunSeries, losses: Sequence[float]) -> str:
         if len(values) < LAST:
             continue
         low, high, said = min(values), max(values), f"{name} is {values[-1]:.4g}"
+        if _AREA.search(name) and high <= REVERSED and low > 0 and len(all_values) > LAST:
+            return f"{said}: a coin has 0.5, so the order is reversed"
         if _AREA.search(name) and low > 1.001 and high < HIGH_AREA:
             return f"{said}: an area under a curve is at most 1, and in percent at least 50 for a coin"
         if _AT_MOST_1.search(name) and low > 1.001 and high <= PERCENT:

@@ -26,6 +26,7 @@ _PRECISION = lazy_regex(r"(?:^|_)m?ap(?:$|[_@\d])", re.IGNORECASE)
 _AREA = lazy_regex(r"(?:^|_)(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
 """Half of it is a coin's."""
 _RIGHT = lazy_regex(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
+_RIGHT_OR_LOSS = lazy_regex(r"acc|loss|nll|mse|mae|ppl")
 _ERROR = lazy_regex(r"(?:test|val|valid|validation|dev|eval)[_/]err(?:or)?(?:$|_)", re.IGNORECASE)
 """Of an evaluation: what `_RIGHT` is short of 1."""
 _CORRELATION = lazy_regex(r"(?:^|_)mcc(?:$|_)|matthews", re.IGNORECASE)
@@ -143,7 +144,10 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
 
 
 def evaluated(run: RunSeries) -> Mapping[str, Track]:
-    """The metrics without splits whose numbers, of two or more names, are all exactly 0: those were not evaluated."""
+    """The metrics without splits whose numbers, of two or more names, are all exactly 0: those were not evaluated.
+
+    A loss or an accuracy is among them: overlaps and precisions alone are 0 together where nothing is found.
+    """
     splits: dict[str, list[str]] = {}
     for name in run.metrics:
         if found := _OF_SPLIT.match(name):
@@ -151,7 +155,9 @@ def evaluated(run: RunSeries) -> Mapping[str, Track]:
     empty = {
         name
         for names in splits.values()
-        if len(names) >= 2 and not any(value for each in names for value in run.metrics[each].values)
+        if len(names) >= 2
+        and any(map(_RIGHT_OR_LOSS.search, names))
+        and not any(value for each in names for value in run.metrics[each].values)
         for name in names
     }
     return {name: track for name, track in run.metrics.items() if name not in empty}
@@ -219,7 +225,25 @@ def lost_score(run: RunSeries) -> str:
             and max(scores[-2:]) <= scores[0] + 0.05 * gained
         ):
             return name
-    return _first(run, _REWARD, _forgotten)
+    scores = {name: track for name, track in run.metrics.items() if not _REWARD.search(name)}
+    lost = (name for name, track in scores.items() if _of_answers(name) and _gone(track.values))
+    return next(lost, _first(run, _REWARD, _forgotten))
+
+
+def _of_answers(name: str) -> bool:
+    """Whether more of it is better, and 0 is the worst."""
+    named = (_SCORE, _LIKENESS, _OF_ANSWERS, _PRECISION)
+    return any(each.search(name) for each in named) and "class" not in name and "token" not in name
+
+
+def _gone(values: Sequence[float]) -> bool:
+    """Whether a score had been held for a while and a tenth of it is left, to the end of the log."""
+    scores = finite_of(values)
+    if len(scores) < LONG or min(scores) < 0:
+        return False
+    best = max(scores)
+    held = any(min(scores[at : at + 3]) >= 0.7 * best for at in range(len(scores) - 5))
+    return best >= (0.1 if best <= 1 else 10) and held and max(scores[-3:]) <= 0.1 * best
 
 
 def rewarded(run: RunSeries) -> bool:
