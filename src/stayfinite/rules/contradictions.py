@@ -22,6 +22,7 @@ from stayfinite.rules.lost_ground import (
     tosses_about,
     unlearned,
 )
+from stayfinite.rules.named_numbers import Odd, told
 from stayfinite.rules.number_shapes import (
     CHANCE,
     ORDERS,
@@ -32,7 +33,7 @@ from stayfinite.rules.number_shapes import (
     multiplies,
     runs_away,
 )
-from stayfinite.rules.quantities import beyond_bounds, collapsed, scale_shrinks, work_stops
+from stayfinite.rules.quantities import below_zero, beyond_bounds, collapsed, scale_shrinks, work_stops
 from stayfinite.rules.scores import evaluated, rewarded
 from stayfinite.rules.symptoms import Clash, Contradiction
 
@@ -137,19 +138,24 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "nothing right": _nothing_right(run, losses),
         "one set for both": _one_set(run, points),
         "evaluation frozen": "" if len({*losses}) > 1 else _evaluates_alike(run),
-        "beyond bounds": beyond_bounds(run, losses),
+    }
+    odd: dict[Clash, Odd | None] = {
+        "beyond bounds": beyond_bounds(run, points),
+        "below 0": below_zero(run, points),
         "collapsed": collapsed(run),
-        "work stops": work_stops(run, [point.throughput for point in points if point.throughput is not None]),
+        "work stops": work_stops(run, points),
         "scale shrinks": scale_shrinks(run),
-        "back at start": "" if of_rewards else back_at_start(losses),
-        "evaluation rises": evaluation_rises(run, losses),
+        "back at start": None if of_rewards else back_at_start(points),
+        "evaluation rises": evaluation_rises(run, points),
         "right by chance": right_by_chance(run, points),
         "unlearned": unlearned(run),
-        "too good": too_good(run, losses),
+        "too good": too_good(run, points),
         "generator wins": generator_wins(run),
-        "tosses about": "" if of_rewards else tosses_about(points),
+        "tosses about": None if of_rewards else tosses_about(points),
     }
-    return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
+    clashes = [Contradiction(kind, text) for kind, text in found.items() if text]
+    placed = [(kind, each) for kind, each in odd.items() if each is not None]
+    return (*clashes, *(Contradiction(kind, told(run, each), run.where(each.line)) for kind, each in placed))
 
 
 def _below_bottom(run: RunSeries, losses: Sequence[float]) -> str:

@@ -30,7 +30,7 @@ asks only where labels and tokens are shifted by one.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import measured
 
 SEEN = 1e-3
@@ -39,6 +39,7 @@ SEEN = 1e-3
 
 def judge(facts: Facts) -> Clues:
     """Clues: a probe that changed one token and compared earlier predictions."""
+    yield from quote(facts.symptoms.contradicted("too good"), STRONG + HINT)
     leak = measured(facts, "tokens.leak")
     if leak is not None and leak[0] > SEEN:
         text = f"changing one token changes earlier predictions by {leak[0]:.1%} of the later ones"
