@@ -79,7 +79,7 @@ def evaluation_rises(run: RunSeries, points: Sequence[Point]) -> Odd | None:
         fitted = len(losses) >= len(values) and losses[-1] <= HALF * losses[0]
         if fitted and median(values[-LAST:]) >= 2 * values[0] and not _gains(run):
             text = f"{name} rises from {values[0]:.4g} to {values[-1]:.4g} while the training loss falls"
-            return Odd(text, each.since(lambda value, first=values[0]: value > first))
+            return Odd(text, each.since(values[0].__lt__))
     return None
 
 
@@ -134,7 +134,7 @@ def unlearned(run: RunSeries) -> Odd | None:
             end, best = min(values[-LAST:]), min(values)
             if best <= HALF * values[0] and end >= values[0] and end >= 2 * best:
                 text = f"{each.name} had fallen from {values[0]:.4g} to {best:.4g} and is {values[-1]:.4g}"
-                return Odd(text, each.since(lambda value, first=values[0]: value >= first))
+                return Odd(text, each.since(values[0].__le__))
     return None
 
 

@@ -225,15 +225,15 @@ def lost_score(run: RunSeries) -> str:
             and max(scores[-2:]) <= scores[0] + 0.05 * gained
         ):
             return name
-    scores = {name: track for name, track in run.metrics.items() if not _REWARD.search(name)}
-    lost = (name for name, track in scores.items() if _of_answers(name) and _gone(track.values))
+    lost = (name for name, track in run.metrics.items() if _of_answers(name) and _gone(track.values))
     return next(lost, _first(run, _REWARD, _forgotten))
 
 
 def _of_answers(name: str) -> bool:
     """Whether more of it is better, and 0 is the worst."""
     named = (_SCORE, _LIKENESS, _OF_ANSWERS, _PRECISION)
-    return any(each.search(name) for each in named) and "class" not in name and "token" not in name
+    other = ("class", "token", "reward")
+    return any(each.search(name) for each in named) and not any(word in name for word in other)
 
 
 def _gone(values: Sequence[float]) -> bool:

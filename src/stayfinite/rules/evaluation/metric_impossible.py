@@ -11,7 +11,7 @@ checkpoint or an early stop, is decided wrongly.
 - A counter is never reset between epochs.
 
 ## How to recognize it
-- A printed accuracy above 1.
+- A printed accuracy above 1, a cosine or an R2 above 1, an area under a curve between 1 and 30 or below 0.35.
 - `(prediction == y).shape` has two dimensions where it should have one.
 - `stayfinite doctor train.py` sees the comparison, and names its line.
 

@@ -15,6 +15,7 @@ where there is no later token, is nonsense.
 
 ## How to recognize it
 - A training loss far below what the text allows (under 1 for plain language from the start).
+- An evaluation loss below 0.01 where the first loss was that of a guess among all words.
 - Change the last token of a row: no logit before it may change.
 - Samples repeat one token, while the loss is excellent.
 
@@ -38,7 +39,7 @@ SEEN = 1e-3
 
 
 def judge(facts: Facts) -> Clues:
-    """Clues: a probe that changed one token and compared earlier predictions."""
+    """Clues: a probe that changed one token and compared earlier predictions, or an evaluation loss near 0."""
     yield from quote(facts.symptoms.contradicted("too good"), STRONG + HINT)
     leak = measured(facts, "tokens.leak")
     if leak is not None and leak[0] > SEEN:

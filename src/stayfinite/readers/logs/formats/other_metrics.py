@@ -86,7 +86,8 @@ class Rounds(Format):
         found = _ROUND.search(line, start)
         if found is not None:
             reading = Reading("flower", fields=fields_of(found), is_point=False, epoch_is_step=True)
-            reading.take([(f"eval_{name.strip()}", *span) for name, *span in separated_pairs(line, found.end())])
+            pairs = separated_pairs(line, found.end())
+            reading.take([(f"eval_{name.strip()}", begin, end) for name, begin, end in pairs])
             return reading
         classes = _CLASSES.search(line, start)
         items = [] if classes is None else [each.span() for each in _ITEM.finditer(line, *classes.span(1))]
