@@ -149,6 +149,8 @@ class RunSeries:
         """Lines read."""
         self.points_seen = 0
         """Measurements read, including dropped ones."""
+        self.loss_name = ""
+        """The loss's own name, such as `td_loss` or `mse`, if it is known by its course alone."""
         self.total_steps: float | None = None
         """Planned steps, if the log has them (`122/250000`)."""
         self.total_epochs: float | None = None
@@ -168,6 +170,7 @@ class RunSeries:
         other.metrics, other.messages = self.metrics, self.messages
         other.lines, other.total_steps, other.total_epochs = self.lines, self.total_steps, self.total_epochs
         other.counted, other.counted_none = self.counted, self.counted_none
+        other.loss_name = self.loss_name
         for point in points:
             other._append(point)
         return other

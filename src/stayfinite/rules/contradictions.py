@@ -13,6 +13,16 @@ from statistics import median
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Point, RunSeries, Track
+from stayfinite.rules.lost_ground import (
+    back_at_start,
+    evaluation_rises,
+    generator_wins,
+    right_by_chance,
+    too_good,
+    tosses_about,
+    unlearned,
+)
+from stayfinite.rules.named_numbers import Odd, told
 from stayfinite.rules.number_shapes import (
     CHANCE,
     ORDERS,
@@ -23,7 +33,8 @@ from stayfinite.rules.number_shapes import (
     multiplies,
     runs_away,
 )
-from stayfinite.rules.scores import evaluated
+from stayfinite.rules.quantities import below_zero, beyond_bounds, collapsed, scale_shrinks, work_stops
+from stayfinite.rules.scores import evaluated, rewarded
 from stayfinite.rules.symptoms import Clash, Contradiction
 
 _EVALUATED = r"(?:val|valid|validation|test|testing|eval|dev)"
@@ -33,7 +44,9 @@ _OF_TRAINING = lazy_regex(rf"(?:{_TRAINED}[_/])?{_ACCURACY}")
 _OF_EVALUATION = lazy_regex(rf"{_EVALUATED}[_/]{_ACCURACY}")
 _OVERLAP = lazy_regex(r"(?:^|[_/])(?:m?iou|jaccard|dice|dsc|f1)(?:$|[_/])")
 _SCORED = lazy_regex(r"acc(?:uracy)?$|precision|recall|f1|auc|bleu|iou|dice")
-_LIKELIHOOD = lazy_regex(r"bpd|bits|nll|likelihood|elbo|(?:^|_)kld?(?:$|_)|reward|return|kpt|rle|entropy")
+_LIKELIHOOD = lazy_regex(
+    r"bpd|bits|nll|likelihood|elbo|(?:^|_)kld?(?:$|_)|reward|return|kpt|rle|(?<!cross_)(?<!cross)entropy"
+)
 """Names beside which a loss below 0 is usual."""
 MAY_BE_NEGATIVE = (
     r"\belbo\b|\bvae\b|variational|log[-_ ]?likelihood|\bnll|\bflow\b|\bglow\b|"
@@ -72,7 +85,7 @@ EVEN = 0.1
 HARDLY = 2e-4
 """By how much an evaluation loss changes, relative to it, that does not move."""
 _OF_MODEL = lazy_regex(
-    r"(?:^|[_/])(?:q_?values?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
+    r"(?:^|[_/])(?:(?:average)?q\d?_?val(?:ue)?s?|values?|logits?|activations?|weights?|outputs?|grads?|r?mse|mae)(?:$|[_/])"
 )
 ENORMOUS = 1e8
 _DISTANCE = lazy_regex(r"(?:^|[_/])(?:l[12]|r?mse|mae|loss|err(?:or)?)(?:$|[_/])")
@@ -103,6 +116,7 @@ HELPLESS = 5.0
 def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradiction, ...]:
     """What does not go together in the numbers of a log."""
     losses = finite_of([point.loss for point in points if point.loss is not None])
+    of_rewards = rewarded(run)
     found: dict[Clash, str] = {
         "negative loss": _below_bottom(run, losses),
         "share above 1": _share_above_one(run, losses),
@@ -125,7 +139,23 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "one set for both": _one_set(run, points),
         "evaluation frozen": "" if len({*losses}) > 1 else _evaluates_alike(run),
     }
-    return tuple(Contradiction(kind, text) for kind, text in found.items() if text)
+    odd: dict[Clash, Odd | None] = {
+        "beyond bounds": beyond_bounds(run, points),
+        "below 0": below_zero(run, points),
+        "collapsed": collapsed(run),
+        "work stops": work_stops(run, points),
+        "scale shrinks": scale_shrinks(run),
+        "back at start": None if of_rewards else back_at_start(points),
+        "evaluation rises": evaluation_rises(run, points),
+        "right by chance": right_by_chance(run, points),
+        "unlearned": unlearned(run),
+        "too good": too_good(run, points),
+        "generator wins": generator_wins(run),
+        "tosses about": None if of_rewards else tosses_about(points),
+    }
+    clashes = [Contradiction(kind, text) for kind, text in found.items() if text]
+    placed = [(kind, each) for kind, each in odd.items() if each is not None]
+    return (*clashes, *(Contradiction(kind, told(run, each), run.where(each.line)) for kind, each in placed))
 
 
 def _below_bottom(run: RunSeries, losses: Sequence[float]) -> str:
@@ -238,20 +268,26 @@ def _gone(run: RunSeries) -> str:
 def _exploding(run: RunSeries, points: Sequence[Point]) -> str:
     """A number of the model that grows by orders of magnitude from line to line."""
     norms = [point.grad_norm for point in points if point.grad_norm is not None]
-    inside = {
-        name: track.values
+    # What is always negative grows in size, as a likelihood that is lost does.
+    sized = {
+        name: [-value for value in track.values] if max(track.values) < 0 else track.values
         for name, track in run.metrics.items()
-        if _OF_MODEL.search(name) or (multiplies(track.values) and not _COUNTS.search(name))
+    }
+    inside = {
+        name: values
+        for name, values in sized.items()
+        if _OF_MODEL.search(name) or (multiplies(values) and not _COUNTS.search(name))
     }
     for name, values in {"grad_norm": norms, **inside}.items():
         finite = finite_of(values)
         grows = len(finite) >= SUMS and finite == sorted(finite)
         if grows and finite[0] > 0 and finite[-1] >= max(ENORMOUS, ORDERS * finite[0]):
             return f"{name} grows from {finite[0]:.3g} to {finite[-1]:.3g}"
-    for name, track in run.metrics.items():
-        if not _COUNTS.search(name) and not _MAY_GROW.search(name) and (far := runs_away(finite_of(track.values))):
+    for name, values in sized.items():
+        finite = finite_of(values)
+        if not _COUNTS.search(name) and not _MAY_GROW.search(name) and (far := runs_away(finite)):
             return f"{name} grows from {far[0]:.3g} to {far[1]:.3g}"
-        if _DISTANCE.search(name) and (levels := leap(finite_of(track.values))):
+        if _DISTANCE.search(name) and (levels := leap(finite)):
             return f"{name} leaps from {levels[0]:.3g} to {levels[1]:.3g} and stays there"
     return ""
 
@@ -272,7 +308,7 @@ def _evaluated_at_chance(run: RunSeries) -> str:
             continue
         for classes, guess in CHANCE.items():
             right = accuracy[1].values[-1] if max(accuracy[1].values) <= 1 else accuracy[1].values[-1] / 100
-            if abs(track.values[-1] - guess) <= 1e-4 * guess and abs(right * classes - 1) <= 0.1:
+            if abs(track.values[-1] - guess) <= 3e-4 * guess and abs(right * classes - 1) <= 0.1:
                 return f"{name} is ln {classes} and {accuracy[0]} 1/{classes}: chance"
     return ""
 

@@ -34,6 +34,9 @@ CHANCE = {2: math.log(2), 3: math.log(3), 4: math.log(4), 5: math.log(5), 10: ma
           100: math.log(100), 1000: math.log(1000)}  # fmt: skip
 """The loss of guessing, by usual numbers of classes."""
 
+MANY = (*(2**power for power in range(4, 17)), 30522, 32000, 50257, 128256, 151936)
+"""Rows of a batch that are told apart, and words: fewer steps between their losses, so a loss has to be nearer."""
+
 SETTLED, LEAP = 4, 50.0
 """Values of a distance before it leaps, and by how much."""
 DOUBLINGS = 6
@@ -96,7 +99,9 @@ def at_chance(losses: Sequence[float], *, by_epochs: bool = False, steps: float 
     for classes, guess in CHANCE.items():
         if all(abs(loss - guess) <= near * guess for loss in losses):
             return classes
-    return None
+    if len(losses) < 8:
+        return None
+    return next((many for many in MANY if all(abs(loss / math.log(many) - 1) <= 1e-3 for loss in losses)), None)
 
 
 def stands_still_by_epochs(losses: Sequence[float]) -> bool:

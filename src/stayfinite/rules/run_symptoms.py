@@ -38,6 +38,7 @@ from stayfinite.rules.scores import (
     impossible,
     lost_score,
     one_class,
+    rewarded,
     still_score,
     unused_code,
     zero_score,
@@ -93,8 +94,6 @@ _PLAYERS = (
     lazy_regex(r"(?:loss_?|err_?)?(?:d|dis\w*|critic)(?:_?loss)?", re.IGNORECASE),
     lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?", re.IGNORECASE),
 )
-_REWARD_TOLD = lazy_regex(r"\W*(?:average|mean|total|episode)[ _]?(?:return|reward)s?\W+\d", re.IGNORECASE)
-_REWARDS = ("reward", "return", "epsilon", "score", "episode")
 
 
 def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()) -> Symptoms:
@@ -175,7 +174,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
     # At the first evaluation already it is none: one answer was right for all.
     small_evaluation = any(abs(value) <= SMALL_LOSS for value in evaluated) and abs(evaluated[0]) > TINY_LOSS
     range_test = is_range_test(seen.rates)
-    expected_to_rise = range_test or _rewarded(seen.run) or _two_players(seen.run) or _average_falls(seen.run)
+    expected_to_rise = range_test or rewarded(seen.run) or _two_players(seen.run) or _average_falls(seen.run)
     expected_to_rise = expected_to_rise or sums_by_epoch(points)
     trainings = [finite_of([point.loss for point in part if point.loss is not None]) for part in _trainings(points)]
     return Symptoms(
@@ -191,7 +190,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         zero_losses=0 if zero_was_earned(finite) or small_evaluation or _two_players(seen.run) else zeros_in(told),
         good_losses=sum(loss > TINY_LOSS for loss in told),
         range_test=range_test,
-        rewarded=_rewarded(seen.run),
+        rewarded=rewarded(seen.run),
         zero_norms=sum(norm == 0 for norm in finite_norms),
         first_loss=finite[0] if finite else None,
         best_loss=min(finite, default=None),
@@ -217,7 +216,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         smallest_lr=min((rate for rate in seen.rates if rate > 0), default=None),
         lr_at_bad=first_bad.lr if first_bad is not None else None,
         flat=is_flat(finite) or (_by_epochs(points) and stands_still_by_epochs(finite)),
-        falls_to_nothing=not _rewarded(seen.run) and falls_to_nothing(finite),
+        falls_to_nothing=not rewarded(seen.run) and falls_to_nothing(finite),
         impossible=impossible(seen.run),
         one_class=one_class(seen.run),
         diverges=not expected_to_rise and any(map(diverges, trainings)),
@@ -368,12 +367,6 @@ def _by_epochs(points: Sequence[Point]) -> bool:
 def _span(points: Sequence[Point]) -> float:
     steps = [point.step for point in points if point.step is not None and math.isfinite(point.step)]
     return max(steps) - min(steps) if steps else 0.0
-
-
-def _rewarded(run: RunSeries) -> bool:
-    """Whether it learns from rewards: a value loss rises with them."""
-    named = any(word in name.lower() for name in run.metrics for word in _REWARDS)
-    return named or any(_REWARD_TOLD.match(message.text) for message in run.messages)
 
 
 def _two_players(run: RunSeries) -> bool:

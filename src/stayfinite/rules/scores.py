@@ -20,11 +20,13 @@ _SCORE = lazy_regex(
     re.IGNORECASE,
 )
 _LIKENESS = lazy_regex(r"(?:^|_)(?:m?iou|psnr|ssim|ndcg)(?:$|[_@\d])", re.IGNORECASE)
+_OVERLAP = lazy_regex(r"(?:^|[_/])m?iou$", re.IGNORECASE)
 _OF_ANSWERS = lazy_regex(r"(?:^|_)(?:precision|recall|f1)(?:$|[_@\d])", re.IGNORECASE)
 _PRECISION = lazy_regex(r"(?:^|_)m?ap(?:$|[_@\d])", re.IGNORECASE)
 _AREA = lazy_regex(r"(?:^|_)(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
 """Half of it is a coin's."""
 _RIGHT = lazy_regex(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
+_RIGHT_OR_LOSS = lazy_regex(r"acc|loss|nll|mse|mae|ppl")
 _ERROR = lazy_regex(r"(?:test|val|valid|validation|dev|eval)[_/]err(?:or)?(?:$|_)", re.IGNORECASE)
 """Of an evaluation: what `_RIGHT` is short of 1."""
 _CORRELATION = lazy_regex(r"(?:^|_)mcc(?:$|_)|matthews", re.IGNORECASE)
@@ -45,16 +47,25 @@ OF_VALUES = 10.0
 """A loss this large that falls may be one of values: an accuracy says little there."""
 LATE = 10
 """Epochs after which a detector finds something."""
+NO_OVERLAP = 1e-6
+"""What is added to a denominator of 0 leaves as much."""
 FALLEN = 0.8
 """The last loss over the first where it has fallen."""
 LEARNED = 0.3
 """What a score has gained, of all that there is to gain, where something was learned."""
 _REWARD = lazy_regex(
-    r"(?:^|[_/])(?:(?:mean|avg|average|episode|ep)_)?(?:reward|return|rew|score)(?:_mean)?$", re.IGNORECASE
+    r"(?:^|[_/])(?:(?:mean|avg|average|episode|ep)_)?(?:reward|return|rew|score)(?:_mean)?$|^average_?ep_?ret$",
+    re.IGNORECASE,
+)
+_REWARD_TOLD = lazy_regex(r"\W*(?:average|mean|total|episode)[ _]?(?:return|reward)s?\W+\d", re.IGNORECASE)
+_REWARDS = ("reward", "return", "epsilon", "score", "episode")
+_ACTOR_AND_CRITIC = (
+    lazy_regex(r"(?:^|[_/])(?:pi|policy|pg|policy_gradient|actor)_loss$"),
+    lazy_regex(r"(?:^|[_/])(?:vf?|value|critic|q\d?|qf\d?)_loss$"),
 )
 LONG = 8
 """Rewards needed to tell a policy that forgot from one that has not begun."""
-_RECONSTRUCTION = lazy_regex(r"(?:^|_)recon", re.IGNORECASE)
+_RECONSTRUCTION = lazy_regex(r"(?:^|_)(?:recon|rec(?:_loss)?$|elbo)", re.IGNORECASE)
 _DIVERGENCE = lazy_regex(r"(?:^|_)kld?(?:_loss|_div\w*|$)", re.IGNORECASE)
 NO_CODE = 1e-5
 """A divergence below this, in nats, is no code."""
@@ -68,8 +79,11 @@ _MEMORY = lazy_regex(r"(?:^|_)(?:max_)?mem(?:ory)?(?:$|_)", re.IGNORECASE)
 LEAKS = 8
 """Lines in which a memory has to grow."""
 _PERPLEXITY = lazy_regex(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
-_WRONG = lazy_regex(r"(?:^|[_/ ])(?:wer|cer)(?:$|_)", re.IGNORECASE)
-"""Scores of which 1, or 100 percent, is the worst."""
+_WORST = (
+    (lazy_regex(r"(?:^|[_/ ])(?:wer|cer|mape)(?:$|_)", re.IGNORECASE), {1.0, 100.0}),
+    (lazy_regex(r"(?:^|[_/ ])smape(?:$|_)", re.IGNORECASE), {2.0, 200.0}),
+)
+"""Scores with what they are where every answer is empty, 0 or wrong."""
 
 
 def still_score(run: RunSeries, losses: Sequence[float]) -> str:
@@ -102,7 +116,8 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
     if len(split) >= 2 and min(map(len, split)) >= STILL and _at_chance([value for each in split for value in each]):
         return next(name for name in metrics if _RIGHT.search(name) and "best" not in name)
     for name, track in metrics.items():
-        if _WRONG.search(name) and len(track.values) >= SCORED and set(track.values) <= {1.0, 100.0}:
+        worst = len(track.values) >= SCORED and len({*track.values}) == 1
+        if worst and any(of.search(name) and track.values[0] in values for of, values in _WORST):
             return name
     for name, track in metrics.items():
         values = track.values
@@ -130,7 +145,10 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
 
 
 def evaluated(run: RunSeries) -> Mapping[str, Track]:
-    """The metrics without splits whose numbers, of two or more names, are all exactly 0: those were not evaluated."""
+    """The metrics without splits whose numbers, of two or more names, are all exactly 0: those were not evaluated.
+
+    A loss or an accuracy is among them: overlaps and precisions alone are 0 together where nothing is found.
+    """
     splits: dict[str, list[str]] = {}
     for name in run.metrics:
         if found := _OF_SPLIT.match(name):
@@ -138,7 +156,9 @@ def evaluated(run: RunSeries) -> Mapping[str, Track]:
     empty = {
         name
         for names in splits.values()
-        if len(names) >= 2 and not any(value for each in names for value in run.metrics[each].values)
+        if len(names) >= 2
+        and any(map(_RIGHT_OR_LOSS.search, names))
+        and not any(value for each in names for value in run.metrics[each].values)
         for name in names
     }
     return {name: track for name, track in run.metrics.items() if name not in empty}
@@ -164,20 +184,21 @@ def zero_score(run: RunSeries, losses: Sequence[float]) -> str:
     precision = run.metrics.get("coco_ap")
     if precision is not None and len(precision.values) >= SCORED and not any(precision.values):
         return "coco_ap"
-    found = run.metrics.get("map50")
-    if found is not None and not any(found.values) and (len(found.values) >= LATE or _latest(run) >= LATE):
-        return "map50"
+    for name, track in run.metrics.items():
+        late = len(track.values) >= LATE or (name == "map50" and _latest(run) >= LATE)
+        if late and _PRECISION.search(name) and not any(track.values) and "class" not in name:
+            return name
     if len(losses) < 2 or losses[-1] >= FALLEN * losses[0]:
         return ""
     together: dict[str, list[float]] = {}
     for name, track in evaluated(run).items():
-        if not _SCORE.search(name) or "token" in name:
+        if not (_SCORE.search(name) or _OVERLAP.search(name)) or "token" in name:
             continue
         of_values = losses[-1] >= OF_VALUES
         values = together.setdefault(name if of_values else _SPLIT.sub("", name), [])
         values += track.values
         best = name.startswith("best") and len(losses) >= SCORED
-        if (best or len(values) >= SCORED) and not any(values):
+        if (best or len(values) >= SCORED) and max(map(abs, values)) <= NO_OVERLAP:
             return name
     return ""
 
@@ -213,16 +234,45 @@ def lost_score(run: RunSeries) -> str:
             return name
         if part >= GAINED and gone:
             return name
-    return _first(run, _REWARD, _forgotten)
+    lost = (name for name, track in run.metrics.items() if _of_answers(name) and _gone(track.values))
+    return next(lost, _first(run, _REWARD, _forgotten))
+
+
+def _of_answers(name: str) -> bool:
+    """Whether more of it is better, and 0 is the worst."""
+    named = (_SCORE, _LIKENESS, _OF_ANSWERS, _PRECISION)
+    other = ("class", "token", "reward")
+    return any(each.search(name) for each in named) and not any(word in name for word in other)
+
+
+def _gone(values: Sequence[float]) -> bool:
+    """Whether a score had been held for a while and a tenth of it is left, to the end of the log."""
+    scores = finite_of(values)
+    if len(scores) < LONG or min(scores) < 0:
+        return False
+    best = max(scores)
+    held = any(min(scores[at : at + 3]) >= 0.7 * best for at in range(len(scores) - 5))
+    return best >= (0.1 if best <= 1 else 10) and held and max(scores[-3:]) <= 0.1 * best
+
+
+def rewarded(run: RunSeries) -> bool:
+    """Whether it learns from rewards: a value loss rises with them."""
+    named = any(word in name.lower() for name in run.metrics for word in _REWARDS)
+    told = any(_REWARD_TOLD.match(message.text) for message in run.messages)
+    return named or told or all(any(map(each.search, run.metrics)) for each in _ACTOR_AND_CRITIC)
 
 
 def _forgotten(values: Sequence[float]) -> bool:
-    """Whether a reward had been reached three times in a row and is gone, to the end of the log."""
+    """Whether a reward had been reached three times in a row and is gone, to the end of the log.
+
+    Of single episodes that are won or lost, three in a row are chance.
+    """
     rewards = finite_of(values)
     if len(rewards) < LONG:
         return False
     gained = max(rewards) - rewards[0]
-    held = any(min(rewards[at : at + 3]) >= rewards[0] + 0.8 * gained for at in range(1, len(rewards) - 4))
+    row = 3 if len({*rewards}) > 2 else LONG
+    held = any(min(rewards[at : at + row]) >= rewards[0] + 0.8 * gained for at in range(1, len(rewards) - row - 1))
     return gained >= abs(rewards[0]) and held and max(rewards[-3:]) <= rewards[0] + 0.25 * gained
 
 
@@ -239,8 +289,8 @@ def _first(run: RunSeries, named: re.Pattern[str], holds: Callable[[Sequence[flo
 
 def unused_code(run: RunSeries) -> str:
     """The name of a divergence that is next to 0 beside a reconstruction: a model whose latent code says nothing."""
-    reconstructs = any(map(_RECONSTRUCTION.search, run.metrics))
-    return _first(run, _DIVERGENCE, lambda values: 0 < values[-1] < NO_CODE) if reconstructs else ""
+    reconstructs = any(map(_RECONSTRUCTION.search, [*run.metrics, run.loss_name]))
+    return _first(run, _DIVERGENCE, lambda values: 0 <= values[-1] < NO_CODE and any(values)) if reconstructs else ""
 
 
 def absurd_loss(run: RunSeries) -> bool:

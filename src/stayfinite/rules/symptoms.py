@@ -43,6 +43,8 @@ RUNAWAY = 1e4
 
 PRINTED = 1e-4
 """A log that prints rates below this prints no other rate as 0."""
+PRINTED_AT_ONCE = 5e-3
+"""A rate from which the next one is not rounded to 0."""
 EARLY = 10
 """Points that count as the start of a log."""
 
@@ -51,7 +53,8 @@ Clash = Literal[
     "negative loss", "share above 1", "saturated", "evaluation far off", "random order", "discriminator wins",
     "accuracy gone", "running sum", "metric explodes", "worse than the mean", "evaluation at chance", "class not found",
     "no advantage", "softmax twice", "rate spent", "epochs alike", "nothing right", "one set for both",
-    "evaluation frozen", "overlap above 1",
+    "evaluation frozen", "overlap above 1", "beyond bounds", "below 0", "collapsed", "work stops", "scale shrinks",
+    "back at start", "evaluation rises", "right by chance", "unlearned", "too good", "generator wins", "tosses about",
 ]  # fmt: skip
 
 
@@ -220,14 +223,14 @@ class Symptoms:
 
     @property
     def found_scale(self) -> bool:
-        """Whether the scale stayed above 1 and good steps outnumber the skipped ones."""
+        """Whether the scale stayed above 1 and has risen again, or good steps outnumber the skipped ones."""
         return (
             self.skipped > 0
             and not self.skipped_last
             and self.bad_losses == 0
             and self.lowest_scale is not None
             and self.lowest_scale > 1.0
-            and self.good_losses > 2 * self.skipped
+            and (self.good_losses > 2 * self.skipped or (self.falls and (self.last_scale or 0.0) > self.lowest_scale))
         )
 
     @property
@@ -259,6 +262,9 @@ class Symptoms:
         exact = self.smallest_lr is not None and self.smallest_lr < PRINTED
         if exact and self.trailing_zero_lrs >= max(3, self.lrs // 4):
             return True
+        at_once = self.smallest_lr is not None and self.smallest_lr >= PRINTED_AT_ONCE
+        if at_once and self.trailing_zero_lrs >= max(3, self.lrs // 2):
+            return True  # no schedule goes on from there to 0 in one step, whatever the digits
         learns = (
             self.points >= 5
             and self.first_loss is not None

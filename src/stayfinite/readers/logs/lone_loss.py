@@ -45,6 +45,7 @@ def with_lone_loss(run: RunSeries) -> RunSeries:
         rest = (beside.grad_norm, beside.lr, beside.loss_scale, beside.epoch) if beside else (None, None, None, None)
         by_line[line] = Point(line, step if beside is None or beside.step is None else beside.step, value, *rest)
     other = run.with_points(by_line[line] for line in sorted(by_line))
+    other.loss_name = name
     other.metrics = {each: kept for each, kept in run.metrics.items() if each != name}
     return other
 

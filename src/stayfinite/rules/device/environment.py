@@ -40,6 +40,8 @@ Warnings about slower fallbacks ("Triton not available", "fused kernel unavailab
 it. If the same versions work for others with the same card, look at data and settings first.
 """
 
+import re
+
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.device.versions import card_too_new, named_versions, other_version, toolkit_too_old
 from stayfinite.rules.facts import Facts

@@ -11,7 +11,7 @@ checkpoint or an early stop, is decided wrongly.
 - A counter is never reset between epochs.
 
 ## How to recognize it
-- A printed accuracy above 1.
+- A printed accuracy above 1, a cosine or an R2 above 1, an area under a curve between 1 and 30 or below 0.35.
 - `(prediction == y).shape` has two dimensions where it should have one.
 - `stayfinite doctor train.py` sees the comparison, and names its line.
 
@@ -41,7 +41,8 @@ ROUNDING = 1e-4
 
 def judge(facts: Facts) -> Clues:
     """Clues: a metric above its maximum."""
-    above = facts.symptoms.contradicted("overlap above 1")
+    seen = facts.symptoms
+    above = seen.contradicted("overlap above 1") or seen.contradicted("beyond bounds")
     if above is not None:
         yield Clue(above.text, PROOF)
     for run in facts.runs:

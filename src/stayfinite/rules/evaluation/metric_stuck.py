@@ -24,12 +24,13 @@ A model that always answers the commonest class has that class's share as its ac
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
     """Clues: a metric that is equal for different models, or at every evaluation."""
     yield from quote(facts.symptoms.contradicted("nothing right"), PROOF, "{}: the accuracy is computed wrongly")
+    yield from quote(facts.symptoms.contradicted("right by chance"), FAIR + HINT)
     name = facts.symptoms.still_score
     values = facts.metric(name) if name else []
     if values:

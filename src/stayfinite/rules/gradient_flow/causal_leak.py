@@ -15,6 +15,7 @@ where there is no later token, is nonsense.
 
 ## How to recognize it
 - A training loss far below what the text allows (under 1 for plain language from the start).
+- An evaluation loss below 0.01 where the first loss was that of a guess among all words.
 - Change the last token of a row: no logit before it may change.
 - Samples repeat one token, while the loss is excellent.
 
@@ -30,7 +31,7 @@ asks only where labels and tokens are shifted by one.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.numbers import measured
 
 SEEN = 1e-3
@@ -38,7 +39,8 @@ SEEN = 1e-3
 
 
 def judge(facts: Facts) -> Clues:
-    """Clues: a probe that changed one token and compared earlier predictions."""
+    """Clues: a probe that changed one token and compared earlier predictions, or an evaluation loss near 0."""
+    yield from quote(facts.symptoms.contradicted("too good"), STRONG + HINT)
     leak = measured(facts, "tokens.leak")
     if leak is not None and leak[0] > SEEN:
         text = f"changing one token changes earlier predictions by {leak[0]:.1%} of the later ones"

@@ -66,6 +66,7 @@ def judge(facts: Facts) -> Clues:
     runaway = _runaway(facts)
     if runaway:
         yield Clue(f"the loss falls below zero ever faster, to {runaway[0]:.4g}", STRONG, runaway[1])
+    yield from quote(facts.symptoms.contradicted("below 0"), STRONG + HINT)
     classification = facts.mentioned(r"cross_?entropy|\bmse\b|mse_loss|bce")
     if classification and lowest is not None and lowest < -1e-3:
         yield Clue(f"a loss that cannot be negative is {lowest:.4g}", FAIR + HINT, classification.where)

@@ -31,12 +31,13 @@ reinforcement learning the loss does not measure progress. A value that is logge
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule, quote
 
 
 def judge(facts: Facts) -> Clues:
     """Clues: a finite loss that ends far above its best."""
     seen = facts.symptoms
+    yield from quote(seen.contradicted("back at start"), STRONG)
     if not seen.diverges or seen.best_loss is None or seen.last_loss is None:
         return
     where = seen.at("largest_loss")

@@ -95,6 +95,8 @@ def judge(facts: Facts) -> Clues:
     if broken is None and not (seen.diverges or seen.explodes or seen.absurd or seen.swings):
         if seen.contradicted("evaluation frozen") is not None:
             yield from high
+        lost, tossed = seen.contradicted("back at start"), seen.contradicted("tosses about")
+        yield from quote(lost or tossed, FAIR + HINT)
         return
     if seen.swings:
         yield Clue("the loss jumps up and down by large factors", FAIR + HINT, seen.at("start"))

@@ -130,6 +130,9 @@ def collapse(facts: Facts) -> Clue | None:
         return Clue(f"the log ends in skipped steps at a scale of {lowest:g}", FAIR + HINT, where)
     if lowest is not None and lowest < VANISHED and (seen.bad or seen.skipped):
         return Clue(f"the scale has come down to {lowest:g}", STRONG + HINT, where or seen.at("first_bad"))
+    shrinks = seen.contradicted("scale shrinks")
+    if shrinks is not None:
+        return Clue(shrinks.text, STRONG + HINT)
     said = seen.said("overflows")
     if said is not None:
         return Clue(f"reported: step after step overflows: {said.text[:80]}", STRONG + HINT, said.where)

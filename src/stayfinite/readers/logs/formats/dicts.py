@@ -174,5 +174,6 @@ class BoxedRows(NamedNumbers):
     """
 
     kind = "table"
-    marks = ("loss", "norm")
+    marks = ("loss", "norm", "rew", "ret", "val", "entropy", "variance")
+    telling = lazy_regex(r"^loss|rew|ret$|return|vals$|entropy|explained_variance")
     row = lazy_regex(rf"\s*+[|│]\s*+([A-Za-z][\w/.-]{{0,60}}+)\s*+[|│]\s*+({NUMBER})\s*+[|│]\s*$")

@@ -42,6 +42,7 @@ _CALL = lazy_regex(r"\w\(\w{0,80}\)\s*$")
 _ERROR = lazy_regex(r"\s*[\w.]*(?:Error|Exception|Warning|Interrupt|Exit)\b")
 _ARITHMETIC = lazy_regex(r"\s*(?:[*^@]|[+/]\s*[A-Za-z(])")
 _PERPLEXITY = lazy_regex(r"(?:^|_)(?:ppl|perplexity)$")
+_SHARE = lazy_regex(r"\s?/\s?\d{1,9}\s{1,2}\((\d{1,3}(?:\.\d{1,9})?)\s?%\)")
 _DURATION = lazy_regex(r"\s?(?:s|ms|sec\w*|min\w*|h|hours?)\b", re.IGNORECASE)
 _WORDS = lazy_regex(r"(?<![\w.])(?!nan\b|inf\b)[a-z]{3,}(?![\w.(=:])")
 
@@ -74,6 +75,7 @@ class Generic(Format):
             return None
         first = min(begin for _, begin, _ in pairs)
         evaluation = _EVALUATES.search(line, start, first) is not None and not any(map(is_evaluation, names))
+        pairs = [_as_share(line, pair) for pair in pairs]
         reading = Reading("plain", epoch_is_step=True)
         self._wholes(reading, line, pairs)
         if reading.has(BATCH):
@@ -151,6 +153,12 @@ class Generic(Format):
             elif out_of and column == "step":
                 reading.fields.append((TOTAL, *out_of.span(1)))
                 return
+
+
+def _as_share(line: str, pair: Pair) -> Pair:
+    """`Accuracy: 980/10000 (10%)`: of a count the share in percent."""
+    share = _SHARE.match(line, pair[2])
+    return pair if share is None or "acc" not in pair[0].lower() else (pair[0], *share.span(1))
 
 
 def _measures_a_loss(line: str, names: list[str], columns: list[str], pairs: list[Pair]) -> bool:

@@ -13,12 +13,13 @@ another number any name counts: `ep 1 it 50 | G: 1.2031 D: 0.6891`.
 
 from __future__ import annotations
 
+import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.names import NO_METRICS, column_of, is_evaluation, plain
-from stayfinite.readers.logs.pairs import NUMBER, Pair, separated_pairs
+from stayfinite.readers.logs.pairs import NUMBER, Pair, number, separated_pairs
 from stayfinite.readers.logs.reading import SCORES, Reading, fields_of
 
 ANSWERS = "confusion/answers"
@@ -63,6 +64,43 @@ class Evaluations(Format):
         if self._rows < 2:
             return None
         return Reading("", constants={ANSWERS: float(len(self._answered))}, is_point=False, has_shape=False)
+
+
+_ROUND = lazy_regex(rf"\bfit progress: \((?P<epoch>\d+), (?P<eval_loss>{NUMBER}), ")
+_CLASSES = lazy_regex(r"\bPseudo dice \[([^\]\n]{1,400})\]")
+_ITEM = lazy_regex(rf"(?<![\w.])(?:{NUMBER})")
+
+
+class Rounds(Format):
+    """Flower's evaluation of a round, nnU-Net's of an epoch, which counts as the best of its classes.
+
+    ::
+
+        fit progress: (3, 1.8042, {'accuracy': 0.44}, 36.9)
+        Pseudo dice [0.0, 0.8123, np.float32(0.7519)]
+    """
+
+    marks = ("fit progress", "pseudo dice")
+
+    def read(self, line: str, start: int) -> Reading | None:
+        found = _ROUND.search(line, start)
+        if found is not None:
+            reading = Reading("flower", fields=fields_of(found), is_point=False, epoch_is_step=True)
+            pairs = separated_pairs(line, found.end())
+            reading.take([(f"eval_{name.strip()}", begin, end) for name, begin, end in pairs])
+            return reading
+        classes = _CLASSES.search(line, start)
+        items = [] if classes is None else [each.span() for each in _ITEM.finditer(line, *classes.span(1))]
+        if not items:
+            return None
+        best = max(items, key=lambda span: _worth(line[span[0] : span[1]]))
+        return Reading("nnu-net", fields=[("eval_dice", *best)], is_point=False, has_shape=False)
+
+
+def _worth(text: str) -> float:
+    """The value of a class; one without examples has none."""
+    value = number(text)
+    return value if math.isfinite(value) else -1.0
 
 
 _RATES_PLACE = (
