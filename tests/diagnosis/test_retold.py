@@ -39,7 +39,7 @@ def test_a_nan_that_a_log_of_ones_own_tells_again_is_no_symptom(count_from, ever
     run = guarded_run(tmp_path)
     alone = judged(diagnose(run))
     (run / "train.log").write_text(printed(120, count_from=count_from, every=every))
-    assert judged(diagnose(run)) == alone == ("sick", [], ["nan-loss"])
+    assert judged(diagnose(run)) == alone == ("warning", [], ["nan-loss"])
 
 
 def test_it_may_lie_elsewhere_and_be_given_beside_the_steps(tmp_path):
@@ -56,7 +56,7 @@ def test_of_a_log_in_a_run_directory_the_guard_is_heard_and_so_is_its_autopsy(tm
     training.steps(10)
     training.guard.close()
     (tmp_path / "train.log").write_text(printed(35, refused=(25,)))
-    assert judged(diagnose(tmp_path / "train.log")) == ("sick", [], ["bad-data-row"])
+    assert judged(diagnose(tmp_path / "train.log")) == ("warning", [], ["bad-data-row"])
 
 
 def test_a_log_without_step_numbers_is_counted(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Setting, plain_name
@@ -14,7 +15,12 @@ _SHORT = 6  # below this length, two typos make a different word
 
 def last_step(setting: Setting) -> str:
     """`optimizer.params.lr` -> `lr`, in comparable form."""
-    return plain_name(_STEP.split(setting.name.strip().lstrip("-"))[-1])
+    return _last_step(setting.name)
+
+
+@lru_cache(maxsize=16_384)
+def _last_step(name: str) -> str:
+    return plain_name(_STEP.split(name.strip().lstrip("-"))[-1])
 
 
 def first_steps(setting: Setting) -> str:
