@@ -47,10 +47,12 @@ _OWN = lazy_regex(
     r"validation|test|eval|evaluation|mean|std|mse|mae|psnr|bleu|map|iou|kl|ppl|rank|worker|total|tensor|layer|dll)s?)\d*"
 )
 """Words of a training program."""
-_CLOSES = frozenset("|>]):}")
+_CLOSES = frozenset("|>])}")
+_LOGGED = frozenset(("stamp", "level", "where", "name"))
+"""What a logger prints. A colon ends it; behind other words it names a number."""
 _QUOTES = frozenset("{'\"")
 """Here a record begins."""
-_STARTS_WITH_A_NUMBER = lazy_regex(r"\s*[-+]?(?:\d|nan\b|inf\b)")
+_STARTS_WITH_A_NUMBER = lazy_regex(r"[\s(\[]*[-+]?(?:\d|nan\b|inf\b)")
 _TEXT_KEYS = ("log", "message", "msg", "text", "textPayload", "line", "event", "MESSAGE", "body")
 _AROUND_TEXT = lazy_regex(
     r"(?i)@?(?:time\w*|ts|date\w*|level\w*|severity|stream|tag|logger|name|module|file\w*|func\w*|line\w*|pid|tid|"
@@ -132,7 +134,7 @@ def _beginning(lines: Sequence[str]) -> Beginning | None:
     shared = _cut(_shared([_pieces(line[:_LONGEST]) for line in lines]))
     if not any(kind in {"word", "name", "where", "level"} or text == ">" for kind, text in shared):
         return None
-    if len(lines) < LEAST_LINES and not any(kind in {"stamp", "level", "where"} for kind, _ in shared):
+    if len(lines) < LEAST_LINES and not any(kind in _LOGGED for kind, _ in shared):
         return None
     pattern = _compiled(shared)
     rests = [line[found.end() :] for line in lines if (found := pattern.match(line))]
@@ -175,7 +177,8 @@ def _cut(shared: list[tuple[str, str]]) -> list[tuple[str, str]]:
         kind, text = shared[end - 1]
         dash = kind == "mark" and text == "-" and end > 1 and shared[end - 2][0] == "space"
         key = text == "=" and end > 1 and shared[end - 2][1] in _TEXT_KEYS
-        if kind in {"stamp", "where"} or (kind == "mark" and text in _CLOSES) or dash or key:
+        colon = text == ":" and any(before in _LOGGED for before, _ in shared[:end])
+        if kind in {"stamp", "where"} or (kind == "mark" and text in _CLOSES) or colon or dash or key:
             spaces = int(len(shared) > end and shared[end][0] == "space")
             return shared[: end + spaces]
     return []
