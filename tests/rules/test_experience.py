@@ -32,6 +32,19 @@ def test_a_cause_that_no_labeled_run_had_is_guessed_from_its_page():
     assert "norm-eps" in [each.cause for each in judged(words([said]), weights())][:5]
 
 
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        ("softmax-before-cross-entropy", "My loss stays at 1.74. I apply nn.Softmax and then nn.CrossEntropyLoss."),
+        ("references-transposed", "sacrebleu is nonsense: references are a list per sentence, not per reference set."),
+        ("grpo-zero-advantage", "All completions of a group get the same reward: the advantage is zero, no learning."),
+        ("flipped-sign", "Our loss decreases to minus a million; the sign of the similarity was wrong."),
+    ],
+)
+def test_what_a_person_describes_without_numbers_is_found_by_its_page(cause: str, said: str):
+    assert judge_reading(read_text(said + "\n")).findings[0].cause == cause
+
+
 def test_an_error_that_is_not_about_nan_is_not_blamed_on_the_learning_rate():
     log = "epoch 1 loss 2.31\nepoch 1 loss 2.11\nRuntimeError: the frobnicator wants two operands, got three\n"
     found = judge_reading(read_text(log))

@@ -27,6 +27,11 @@ def causes(log: str, config: str = "") -> list[str]:
         'Missing key(s) in state_dict: "head.weight" (ignored, strict=False)',
         "dlerror: libnvinfer.so.7: cannot open shared object file: No such file or directory",
         "Failed to import triton: No module named 'triton'",
+        "UserWarning: cudnnFinalizeDescriptor Failed cudnn_status: CUDNN_STATUS_NOT_SUPPORTED",
+        "W tensorflow: called on an input with incompatible shapes (32, 32) and (None, 32).",
+        "caught KeyError: 'caption' in sample 12, using empty caption instead",
+        "Is loss.mean() over tokens better? It works fine.",
+        "Without gradient checkpointing it works as well.",
     ],
 )
 def test_a_warning_beside_healthy_numbers_is_no_finding(warning: str) -> None:

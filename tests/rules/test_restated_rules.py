@@ -140,6 +140,28 @@ def causes(log: str, config: str = "") -> list[str]:
             "IndexError: index out of range in self\n",
             "model_type: roberta\nmax_seq_length: 512\n",
         ),
+        # What the error checks, in another library's or a person's words.
+        ("inplace-modification", "It says a variable needed for gradient computation was at version 2\n", ""),
+        ("device-mismatch", 'It says "Input and hidden tensors are not at the same device, cuda:0 and cpu"\n', ""),
+        ("autocast-missing", "Input #1 was expected to be a half tensor but is a float tensor [Op:MatMul]\n", ""),
+        ("quantized-weights", "ValueError: `.to` is not supported for `4-bit` or `8-bit` bitsandbytes models.\n", ""),
+        ("architecture-mismatch", 'generate shape (8, 3) but got shape (8, 2) instead for parameter "kernel"\n', ""),
+        (
+            "token-id-out-of-range",
+            "    emb.weight[input_ids]\nIndexError: index 9001 is out of bounds for dimension 0 with size 9000\n",
+            "",
+        ),
+        ("corrupt-checkpoint", "DataLossError: Unable to open table file ckpt: Data loss: not an sstable\n", ""),
+        ("ddp-unused-parameters", "parameters that did not receive grad for rank 1: aux.weight\n", ""),
+        ("rank-desync", "Tensors were submitted by subset of ranks and wait for the remainder\nStalled ranks:\n", ""),
+        ("unknown-setting", "ConfigAttributeError: Key 'leraning_rate' is not in struct\n", ""),
+        ("config-contradiction", "AssertionError: hidden_size 770 must be divisible by num_attention_heads 12\n", ""),
+        ("card-lacks-feature", "RuntimeError: this kernel requires CUDA capability >= 7.0\n", ""),
+        ("environment", "RuntimeError: operator torchvision::nms does not exist\n", ""),
+        ("step-fails", "RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x921 and 409x10)\n", ""),
+        ("step-fails", "TypeError: forward() missing 1 required positional argument: 'mask'\n", ""),
+        ("lr-zero", "the learning rate is displayed as 0 at each step and the loss does not move\n", ""),
+        ("unscaled-input", "epoch 1 loss 3e8\nepoch 2 loss nan\nnormalizing the inputs fixes it\n", ""),
     ],
 )  # fmt: skip
 def test_a_cause_is_known_in_other_words(cause: str, log: str, config: str) -> None:

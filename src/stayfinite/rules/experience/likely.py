@@ -27,8 +27,9 @@ SAME = {
 }
 """Causes that cases cannot separate: their shares are added, and the likelier one is named."""
 
-PAGES_COUNT = 15.0
-"""The log-odds between a page with the same words and one without any of them."""
+PAGES_COUNT, IN_WORDS = 15.0, 30.0
+"""The log-odds between a page with the same words and one without any of them; the second where a text has no numbers
+and no error, so that its words are all there is."""
 
 NAMED = 3
 """Features named as the reason."""
@@ -62,22 +63,23 @@ class Likely:
 
 def likely_causes(facts: Facts) -> list[Likely]:
     """The causes of similar runs, most common first."""
-    return judged(features(facts), weights())
+    seen = facts.symptoms
+    return judged(features(facts), weights(), IN_WORDS if not seen.points and seen.crash is None else PAGES_COUNT)
 
 
-def prior(found: Collection[str]) -> dict[str, float]:
+def prior(found: Collection[str], counts: float = PAGES_COUNT) -> dict[str, float]:
     """By cause: the log-odds from the words that a text shares with its page, or with that of a cause like it."""
     alike = likeness(found)
     best: dict[str, float] = {}
     for cause, each in alike.items():
         best[SAME.get(cause, cause)] = max(each, best.get(SAME.get(cause, cause), 0.0))
-    return {cause: PAGES_COUNT * best[SAME.get(cause, cause)] for cause in alike}
+    return {cause: counts * best[SAME.get(cause, cause)] for cause in alike}
 
 
-def judged(found: Collection[str], model: Weights) -> list[Likely]:
+def judged(found: Collection[str], model: Weights, counts: float = PAGES_COUNT) -> list[Likely]:
     """Apply a model to these features."""
     known = [(feature, model.by_feature[feature]) for feature in sorted(found) if feature in model.by_feature]
-    described = prior(found)
+    described = prior(found, counts)
     sums = {
         cause: bias + described[cause] + sum(row.get(cause, 0.0) for _, row in known)
         for cause, bias in model.bias.items()

@@ -45,7 +45,7 @@ REFUSALS = (
     r"quantization method do(?:es)? not support training|"
     r"model you (?:want to train|are trying to fine-?tune) is (?:loaded in 8-bit|quantized)|"
     r"can'?t train a model that has been loaded in \d-bit|not support (?:training|fine-?tuning).{0,40}quantiz|"
-    r"not supported for \W?\d-bit\W.{0,24}\bmodels?\b"
+    r"not supported for \W?\d-bit\W.{0,40}\bmodels?\b"
 )
 _IN_A_SENTENCE = lazy_regex(r"\b(?:I|we|my|our|tried|using)\b")
 """A sentence leaves out what a list of settings would have."""
