@@ -28,7 +28,7 @@ from stayfinite.diagnosis.reading import read_paths
 from stayfinite.errors import StayfiniteError
 from stayfinite.rules.experience import likely
 from stayfinite.rules.experience.features import features
-from stayfinite.rules.experience.likely import Weights, from_json, judged, prior
+from stayfinite.rules.experience.likely import Weights, from_json, judged, pages_count, prior
 from stayfinite.rules.registry import all_rules
 
 PENALTY = 0.5
@@ -52,6 +52,8 @@ class Example:
     cause: str
     accepted: frozenset[str]
     found: frozenset[str]
+    pages: float
+    """What the rules' pages count for it."""
 
 
 def examples() -> Iterator[Example]:
@@ -66,7 +68,7 @@ def examples() -> Iterator[Example]:
                 except StayfiniteError:
                     continue
             accepted = frozenset(case.accepted)
-            yield Example(folder.name, case.name, case.cause, accepted, frozenset(features(facts)))
+            yield Example(folder.name, case.name, case.cause, accepted, frozenset(features(facts)), pages_count(facts))
 
 
 def learn(cases: Sequence[Example]) -> Weights:
@@ -86,7 +88,9 @@ def learn(cases: Sequence[Example]) -> Weights:
     scale = torch.tensor([1.0 if " " in name else WORDS_COUNT for name in names])
     given = torch.tensor([[float(name in case.found) for name in names] for case in cases]) * scale
     right = torch.tensor([causes.index(case.cause) for case in cases])
-    described = torch.tensor([[said[cause] for cause in causes] for said in (prior(case.found) for case in cases)])
+    described = torch.tensor(
+        [[said[cause] for cause in causes] for said in (prior(case.found, case.pages) for case in cases)]
+    )
     weight = torch.zeros(len(names), len(causes), requires_grad=True)
     bias = torch.zeros(len(causes), requires_grad=True)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=80, line_search_fn="strong_wolfe")
@@ -129,7 +133,9 @@ def left_out(cases: Sequence[Example]) -> None:
     for name in sorted({case.set for case in cases}):
         model = learn([case for case in cases if case.set != name])
         asked = [case for case in cases if case.set == name]
-        alone = _score([(case.accepted, [each.cause for each in judged(case.found, model)]) for case in asked])
+        alone = _score(
+            [(case.accepted, [each.cause for each in judged(case.found, model, case.pages)]) for case in asked]
+        )
         sick = [case for case in logs.read_set("known", name) if not case.harmless]
         with patch.object(likely, "weights", return_value=model):
             together = _score(map(_told, sick))

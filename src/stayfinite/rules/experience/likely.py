@@ -63,8 +63,12 @@ class Likely:
 
 def likely_causes(facts: Facts) -> list[Likely]:
     """The causes of similar runs, most common first."""
-    seen = facts.symptoms
-    return judged(features(facts), weights(), IN_WORDS if not seen.points and seen.crash is None else PAGES_COUNT)
+    return judged(features(facts), weights(), pages_count(facts))
+
+
+def pages_count(facts: Facts) -> float:
+    """What the pages count for this text."""
+    return PAGES_COUNT if facts.symptoms.points or facts.symptoms.crash is not None else IN_WORDS
 
 
 def prior(found: Collection[str], counts: float = PAGES_COUNT) -> dict[str, float]:
