@@ -31,11 +31,17 @@ def causes(log: str, config: str = "") -> list[str]:
         "W tensorflow: called on an input with incompatible shapes (32, 32) and (None, 32).",
         "caught KeyError: 'caption' in sample 12, using empty caption instead",
         "Is loss.mean() over tokens better? It works fine.",
+        "The scaler skipped the very first step, afterwards all is normal.",
         "Without gradient checkpointing it works as well.",
     ],
 )
 def test_a_warning_beside_healthy_numbers_is_no_finding(warning: str) -> None:
     assert causes(warning + "\n" + HEALTHY) == []
+
+
+def test_a_sigmoid_may_overflow_inside() -> None:
+    warned = "RuntimeWarning: overflow encountered in exp\n  return 1.0 / (1.0 + np.exp(-x))\n"
+    assert causes(warned + "round 1 logloss 0.55\n") == []
 
 
 def test_a_pairwise_loss_broadcasts_on_purpose() -> None:

@@ -86,6 +86,10 @@ def judge(facts: Facts) -> Clues:
     )
     yield from quote(warned, STRONG + FAIR)
     bad = lost(facts)
+    sigmoid = facts.said(r"\b1(?:\.0*)? ?/ ?\(1(?:\.0*)? ?\+ ?(?:\w+\.)?exp\(")
+    if warned and bad is None and sigmoid is not None:
+        yield Clue("a sigmoid, which is 0 where its exp is infinite", REFUTED, sigmoid.where)
+        return
     if warned and bad is None and facts.symptoms.healthy:
         yield Clue("the numbers are finite", REFUTED, facts.symptoms.at("start"))
         return
