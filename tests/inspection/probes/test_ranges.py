@@ -65,3 +65,21 @@ def test_a_healthy_model_is_cleared(name: str) -> None:
     torch.manual_seed(0)
     step = step_of(*HEALTHY[name]())
     assert predicted(step) == set()
+
+
+class Masked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, batch: Tensor) -> Tensor:
+        output = self.layer(batch)
+        mask = torch.empty_like(output)
+        return (output * mask.bernoulli_(0.5)).square().mean()
+
+
+def test_memory_that_is_not_filled_yet_is_not_taken_for_a_result() -> None:
+    for _ in range(8):
+        dirt = [torch.full((64, 64), 1e30) for _ in range(8)]
+        del dirt
+        assert not ranges_of(step_of(Masked(), torch.randn(64, 64))).overflows

@@ -33,9 +33,6 @@ def of_this_step() -> Callable[[], bool]:
 class FunctionChange(TorchFunctionMode):
     """Every torch function goes through ``call``."""
 
-    def __init__(self) -> None:
-        TorchFunctionMode.__init__(self)
-
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

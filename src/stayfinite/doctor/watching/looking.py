@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -138,18 +139,11 @@ def note_gradients(seen: OptimizerSeen) -> None:
             seen.none_always[id(p)] = seen.none_always.get(id(p), 0) + 1
 
 
-class _ByHand:
-    """Optimizer stand-in for a program that steps by hand."""
-
-    def __init__(self, leaves: list[Tensor]) -> None:
-        self.param_groups = [{"params": leaves}]
-
-
 def note_hand_step(program: Program, loss: Tensor, place: Place) -> None:
     """Record a backward call without an optimizer; each interval between two counts as a step."""
     hand = program.hand
     if hand is None:
-        hand = program.hand = OptimizerSeen(_ByHand(leaves_of(loss)), place)
+        hand = program.hand = OptimizerSeen(SimpleNamespace(param_groups=[{"params": leaves_of(loss)}]), place)
     else:
         hand.steps += 1
         stale = [p for p in hand.optimizer.param_groups[0]["params"] if p.grad is not None and bool(p.grad.any())]

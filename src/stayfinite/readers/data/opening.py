@@ -37,21 +37,16 @@ def beginnings(sources: Sequence[Source], *, large: int = LARGE, read: int = REA
     chosen = list(sources)[:: -(-len(sources) // FILES)]
     for source in chosen:
         source.most = max(1, read // len(chosen) // (PACKS if source.path.suffix.lower() in PACKED else 1))
-        source.chunks = _Beginning(source)
+        source.chunks = partial(_beginning, source, source.chunks)
     return chosen
 
 
-class _Beginning:
+def _beginning(source: Source, chunks: Callable[[], Iterator[Chunk]]) -> Iterator[Chunk]:
     """The chunks of a file up to its share of bytes."""
-
-    def __init__(self, source: Source) -> None:
-        self._source, self._all = source, source.chunks
-
-    def __call__(self) -> Iterator[Chunk]:
-        for chunk in self._all():
-            yield chunk
-            if chunk.done >= self._source.most:
-                return
+    for chunk in chunks():
+        yield chunk
+        if chunk.done >= source.most:
+            return
 
 
 def told_beginnings(all_of_them: Sequence[Source], read: Sequence[Source]) -> str:

@@ -243,13 +243,17 @@ def assign(run: Run, target: ast.expr, value: Value) -> None:
     if isinstance(target, ast.Name):
         bind(run, target.id, value)
     elif isinstance(target, (ast.Tuple, ast.List)):
-        items = value.data.items if isinstance(value.data, Row) else []
-        starred = any(isinstance(each, ast.Starred) for each in target.elts)
-        if len(items) != len(target.elts) or starred:
-            assign_unknown(run, target)
-            return
-        for each, item in zip(target.elts, items, strict=True):
+        for each, item in unpacked(run, target, value):
             assign(run, each, item)
+
+
+def unpacked(run: Run, target: ast.Tuple | ast.List, value: Value) -> list[tuple[ast.expr, Value]]:
+    """Each part of `a, b` with its value; if the values are not known, none, and the names become unknown."""
+    items = items_of(value) or []
+    if len(items) != len(target.elts) or any(isinstance(each, ast.Starred) for each in target.elts):
+        assign_unknown(run, target)
+        return []
+    return list(zip(target.elts, items, strict=True))
 
 
 def assign_unknown(run: Run, target: ast.expr) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from stayfinite.readers.configs.program.calls import define_class
-from stayfinite.readers.configs.program.expressions import assign, assign_unknown, evaluate, function_defaults
+from stayfinite.readers.configs.program.expressions import assign, assign_unknown, evaluate, function_defaults, unpacked
 from stayfinite.readers.configs.program.modules import follow_import, follow_import_from
 from stayfinite.readers.configs.program.names import attribute, bind, dotted_name, entry, set_attribute, set_entry
 from stayfinite.readers.configs.program.pure import computed, truth
 from stayfinite.readers.configs.program.state import DEEPEST, Run
-from stayfinite.readers.configs.program.values import MISSING, Function, Instance, Row, Table, Value, items_of
+from stayfinite.readers.configs.program.values import MISSING, Function, Instance, Table, Value, items_of
 
 _ENDS = frozenset({"exit", "quit", "_exit", "abort", "print_help", "error"})
 _MOST_DISMISSED = 5_000
@@ -235,12 +235,9 @@ def _give(run: Run, target: ast.expr, value: Value, written: ast.expr) -> None:
     """Assign, and record it if it is a setting."""
     if isinstance(target, (ast.Tuple, ast.List)):
         parts = written.elts if isinstance(written, (ast.Tuple, ast.List)) else []
-        items = value.data.items if isinstance(value.data, Row) else []
-        if len(items) != len(target.elts) or any(isinstance(each, ast.Starred) for each in target.elts):
-            assign_unknown(run, target)
-            return
-        for position, (each, item) in enumerate(zip(target.elts, items, strict=True)):
-            _give(run, each, item, parts[position] if len(parts) == len(items) else written)
+        alike = len(parts) == len(target.elts)
+        for position, (each, item) in enumerate(unpacked(run, target, value)):
+            _give(run, each, item, parts[position] if alike else written)
         return
     if isinstance(target, ast.Name):
         bind(run, target.id, value)
