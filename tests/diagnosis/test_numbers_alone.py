@@ -203,3 +203,20 @@ def test_rounds_classes_shares_and_boxes_are_read(line: str, sick: str, healthy:
     for value, verdict in ((sick, "sick"), (healthy, "healthy")):
         log = "".join(line.format(at, value.format(at)) + "\n" for at in range(1, 9))
         assert judge_reading(read_text(log)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("line", "sick", "healthy"),
+    [
+        ("Epoche {0}: loss {1}  acc 0,5{0}", "2,3026", "1,{2}11{0}"),
+        ("Epoch {0}: Loss = 1.{2}2, Acc = 0.5{0}, Val Loss = {1}, Val Acc = 0.51", "nan", "1.{2}5"),
+        ("epoch {0} train/loss 1.{2}63 val/loss 1.8342 val/acc {1}", "0.3719", "0.37{0}9"),
+        ("| train/loss | 1.{2}21 |\n| train/acc | {1} |", "0.3719", "0.37{0}9"),
+        ("{0} {1} 0.5{0} 11.5", "{3}.0", "1.{2}1"),
+    ],
+)
+def test_numbers_are_read_however_they_are_written(line: str, sick: str, healthy: str) -> None:
+    for value, is_sick in ((sick, True), (healthy, False)):
+        rows = [(at, "", 9 - at, 40 * 3**at) for at in range(1, 10)]
+        log = "".join(line.format(at, value.format(at, "", left, big), left) + "\n" for at, _, left, big in rows)
+        assert (judge_reading(read_text(log)).verdict == "sick") == is_sick, log

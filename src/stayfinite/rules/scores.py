@@ -15,21 +15,21 @@ ABSURD_PERPLEXITY = 1e12
 """exp of a loss of 28: worse than guessing among all words of any language."""
 
 _SCORE = lazy_regex(
-    r"(?:^|_)dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|_)em(?:$|_)|accuracy|(?:^|_)acc(?:$|_)|f1|pass@|"
+    r"(?:^|[_/])dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|[_/])em(?:$|_)|accuracy|(?:^|[_/])acc(?:$|_)|f1|pass@|"
     r"answer_?rate|meteor|success|solve",
     re.IGNORECASE,
 )
-_LIKENESS = lazy_regex(r"(?:^|_)(?:m?iou|psnr|ssim|ndcg)(?:$|[_@\d])", re.IGNORECASE)
+_LIKENESS = lazy_regex(r"(?:^|[_/])(?:m?iou|psnr|ssim|ndcg)(?:$|[_@\d])", re.IGNORECASE)
 _OVERLAP = lazy_regex(r"(?:^|[_/])m?iou$", re.IGNORECASE)
-_OF_ANSWERS = lazy_regex(r"(?:^|_)(?:precision|recall|f1)(?:$|[_@\d])", re.IGNORECASE)
-_PRECISION = lazy_regex(r"(?:^|_)m?ap(?:$|[_@\d])", re.IGNORECASE)
-_AREA = lazy_regex(r"(?:^|_)(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
+_OF_ANSWERS = lazy_regex(r"(?:^|[_/])(?:precision|recall|f1)(?:$|[_@\d])", re.IGNORECASE)
+_PRECISION = lazy_regex(r"(?:^|[_/])m?ap(?:$|[_@\d])", re.IGNORECASE)
+_AREA = lazy_regex(r"(?:^|[_/])(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
 """Half of it is a coin's."""
-_RIGHT = lazy_regex(r"accuracy|(?:^|_)acc(?:$|_)", re.IGNORECASE)
+_RIGHT = lazy_regex(r"accuracy|(?:^|[_/])acc(?:$|_)", re.IGNORECASE)
 _RIGHT_OR_LOSS = lazy_regex(r"acc|loss|nll|mse|mae|ppl")
 _ERROR = lazy_regex(r"(?:test|val|valid|validation|dev|eval)[_/]err(?:or)?(?:$|_)", re.IGNORECASE)
 """Of an evaluation: what `_RIGHT` is short of 1."""
-_CORRELATION = lazy_regex(r"(?:^|_)mcc(?:$|_)|matthews", re.IGNORECASE)
+_CORRELATION = lazy_regex(r"(?:^|[_/])mcc(?:$|_)|matthews", re.IGNORECASE)
 """Exactly 0 where every answer is the same."""
 GOOD_SCORE = 0.9
 """A score this good may stay constant."""
@@ -65,20 +65,20 @@ _ACTOR_AND_CRITIC = (
 )
 LONG = 8
 """Rewards needed to tell a policy that forgot from one that has not begun."""
-_RECONSTRUCTION = lazy_regex(r"(?:^|_)(?:recon|rec(?:_loss)?$|elbo)", re.IGNORECASE)
-_DIVERGENCE = lazy_regex(r"(?:^|_)kld?(?:_loss|_div\w*|$)", re.IGNORECASE)
+_RECONSTRUCTION = lazy_regex(r"(?:^|[_/])(?:recon|rec(?:_loss)?$|elbo)", re.IGNORECASE)
+_DIVERGENCE = lazy_regex(r"(?:^|[_/])kld?(?:_loss|_div\w*|$)", re.IGNORECASE)
 NO_CODE = 1e-5
 """A divergence below this, in nats, is no code."""
 _CLASSIFIES = lazy_regex(
-    r"(?:^|_)(?:cls|ce|bce|class\w*|cross_entropy|objectness)(?:_loss|$)|loss_(?:cls|ce|bce|class\w*|objectness)$"
+    r"(?:^|[_/])(?:cls|ce|bce|class\w*|cross_entropy|objectness)(?:_loss|$)|loss_(?:cls|ce|bce|class\w*|objectness)$"
 )
 ABSURD_CLASSIFICATION = 1e4
 """A cross entropy is a distance of logits: no model that learns has such."""
 ABSURD_OF_ANYTHING = 1e9
-_MEMORY = lazy_regex(r"(?:^|_)(?:max_)?mem(?:ory)?(?:$|_)", re.IGNORECASE)
+_MEMORY = lazy_regex(r"(?:^|[_/])(?:max_)?mem(?:ory)?(?:$|_)", re.IGNORECASE)
 LEAKS = 8
 """Lines in which a memory has to grow."""
-_PERPLEXITY = lazy_regex(r"(?:^|_)(?:ppl|perplexity)$", re.IGNORECASE)
+_PERPLEXITY = lazy_regex(r"(?:^|[_/])(?:ppl|perplexity)$", re.IGNORECASE)
 _WORST = (
     (lazy_regex(r"(?:^|[_/ ])(?:wer|cer|mape)(?:$|_)", re.IGNORECASE), {1.0, 100.0}),
     (lazy_regex(r"(?:^|[_/ ])smape(?:$|_)", re.IGNORECASE), {2.0, 200.0}),

@@ -73,6 +73,7 @@ _QUALIFIES = {
     "of", "per", "max", "min", "total", "num", "skipped", "nan", "best", "final", "initial", "target", "time", "batch",
     "reader", "ideal",
 }  # fmt: skip
+_SPLITS = {"val", "valid", "validation", "test", "eval", "dev"}
 _LONGEST_NAME = 64
 _BEHIND = lazy_regex(
     rf"(?<![\w.])({NUMBER})(?:[KMGT]i?B|m?s|%)?\s?([A-Za-z|][\w/.|]{{0,40}}(?: l2)?)(?=\s*(?:[,;|·\t-]|\s\s|$))"
@@ -123,7 +124,7 @@ def _own_words(name: str, mark: str) -> str:
     `best loss:` differs from `loss:`, so words before a colon stay; names before `=` are mostly one word.
     """
     words = name.split()
-    if len(words) == 1 or column_of(plain(name)):
+    if len(words) == 1 or column_of(plain(name)) or (len(words) == 2 and words[0].lower() in _SPLITS):
         return name
     for first in range(1, len(words)):
         end = " ".join(words[first:])

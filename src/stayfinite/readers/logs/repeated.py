@@ -24,6 +24,7 @@ from stayfinite.core.series import POINT_COLUMNS, Point, RunSeries, Track, all_f
 from stayfinite.readers.logs.lone_loss import means_loss
 from stayfinite.readers.logs.names import column_of, is_evaluation, plain
 from stayfinite.readers.logs.pairs import NUMBER, number
+from stayfinite.rules.number_shapes import multiplies
 
 MOST_KINDS, MOST_COLUMNS, LONGEST = 64, 24, 1_024
 """Kinds of lines, numbers on a line, characters of a line."""
@@ -192,7 +193,7 @@ class _Table:
         if last in _NORM:
             return "grad_norm"
         # Without a name it counts only if it goes bad: a healthy one may be anything.
-        return name or ("" if all_finite(values) else f"column_{place + 1}")
+        return name or ("" if all_finite(values) and not multiplies(values) else f"column_{place + 1}")
 
     def measurements(self) -> Iterator[tuple[str, Track]]:
         """Each column that measures something, by name; those of points by the names of their columns."""

@@ -33,6 +33,9 @@ _BAR_BEFORE = lazy_regex(r"%\|[^|\r\n]{0,400}\|\s{0,9}\d+/(?:\d+|\?) \[[^\[\]\n]
 _REMARK = lazy_regex(
     r"(?i:\b(?:warning|error|exception|failed|invalid|overflow|no valid)\b|\bskipp(?:ed|ing)\b(?!\s*[:=]?\s*\d))"
 )
+_COMMA = lazy_regex(r"(?i:loss|norm|acc(?:uracy)?)[ :=]{1,4}[-+]?\d{1,6},(?:\d{2}|\d{4,9})(?![\d,.])")
+_POINT = lazy_regex(r"\d\.\d")
+_DECIMALS = lazy_regex(r"(?<![\d.,])(\d{1,9}),(\d{1,9})(?![\d,])")
 _NOTHING = lazy_regex(r"(?!)").fullmatch
 
 
@@ -50,6 +53,8 @@ class TextReader:
         self._book = ShapeBook()
         self._counted: bool | None = None
         """Whether lines begin with their step; unknown before the first ones."""
+        self._commas = False
+        """Whether decimals are written with a comma."""
         self._shape: Shape | None = None
         self._run_lines: list[int] = []
         self._run: list[tuple[str, ...]] = []
@@ -63,6 +68,8 @@ class TextReader:
         add_line, add_groups = self._run_lines.append, self._run.append
         for line in lines:
             number += 1
+            if self._commas:
+                line = _with_points(line)
             match = fullmatch(line)
             if match is not None:
                 add_line(number)
@@ -103,6 +110,9 @@ class TextReader:
 
     def _split(self, line: str, number: int) -> None:
         """Separate a progress bar from text printed after it, and lists of a history into epochs."""
+        if not self._commas and "," in line and _COMMA.search(line) and not _POINT.search(line):
+            self._commas = True  # from here on
+            line = _with_points(line)
         if "loss" in line and "[" in line and len(line) <= LONGEST_MEASURED:
             for row in _rows_of_history(line):
                 self._read(row, number)
@@ -237,6 +247,11 @@ class TextReader:
                 return self._state(0)
             state = self._ranks[rank] = RankState(self.source)
         return state
+
+
+def _with_points(line: str) -> str:
+    """`loss 2,2293` as `loss 2.2293`, where no number of the line has a point."""
+    return line if _POINT.search(line) else _DECIMALS.sub(r"\1.\2", line)
 
 
 def _has_remark(reading: Reading, line: str) -> bool:

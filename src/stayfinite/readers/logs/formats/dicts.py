@@ -174,6 +174,23 @@ class BoxedRows(NamedNumbers):
     """
 
     kind = "table"
-    marks = ("loss", "norm", "rew", "ret", "val", "entropy", "variance")
-    telling = lazy_regex(r"^loss|rew|ret$|return|vals$|entropy|explained_variance")
+    marks = (
+        "loss",
+        "norm",
+        "rew",
+        "ret",
+        "val",
+        "entropy",
+        "variance",
+        "acc",
+        "auc",
+        "bleu",
+        "f1",
+        "iou",
+        "dice",
+        "score",
+    )
+    telling = lazy_regex(
+        r"^loss|rew|ret$|return|vals$|entropy|explained_variance|acc(?:uracy)?$|auc$|bleu|f1$|iou$|dice$"
+    )
     row = lazy_regex(rf"\s*+[|│]\s*+([A-Za-z][\w/.-]{{0,60}}+)\s*+[|│]\s*+({NUMBER})\s*+[|│]\s*$")

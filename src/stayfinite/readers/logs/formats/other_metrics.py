@@ -166,7 +166,7 @@ _QUANTITY = (
 _BARE = lazy_regex(
     rf"(?<![\w.$/-])((?:(?:train(?:ing)?|val(?:id(?:ation)?)?|test|eval|mean|avg|average|episode|max|min)[ _])?"
     rf"(?:{_QUANTITY})"
-    rf"(?:[ _](?:mean|std|max|min|abs|norm|var))?)\s{{1,4}}(?:tensor\()?({NUMBER})",
+    rf"(?:[ _](?:mean|std|max|min|abs|norm|var))?)\s{{1,32}}(?:tensor\()?({NUMBER})",
     re.IGNORECASE,
 )
 _NAME = lazy_regex(rf"(?:^|[_/ ])(?:{_QUANTITY})(?:$|[_/@ ]|\d)", re.IGNORECASE)
