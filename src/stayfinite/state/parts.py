@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
@@ -151,6 +151,21 @@ def modules_with_more(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 def _finite(tensor: Tensor) -> bool:
     tensor = local_part(tensor)
     return not tensor.is_floating_point() or bool(torch.isfinite(tensor.float()).all())
+
+
+@contextmanager
+def holding(values: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """Context in which tensors have these values, copied in place; what they had before is restored bitwise."""
+    pairs = [(tensor, value, tensor.detach().clone()) for tensor, value in values]
+    try:
+        with torch.no_grad():
+            for tensor, value, _ in pairs:
+                tensor.copy_(value)
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, _, before in pairs:
+                tensor.copy_(before)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from stayfinite.autopsy.steps.batch_parts import with_changed
+from stayfinite.state.parts import holding
 
 
 def of_this_step() -> Callable[[], bool]:
@@ -133,17 +134,9 @@ def _other_data(pairs: Iterable[tuple[Tensor, Tensor]]) -> Iterator[None]:
             tensor.data = data
 
 
-@contextmanager
-def mended(tensor: Tensor) -> Iterator[None]:
+def mended(tensor: Tensor) -> AbstractContextManager[None]:
     """Non-finite values in a tensor become 0."""
-    kept = tensor.detach().clone()
-    with torch.no_grad():
-        tensor.copy_(torch.nan_to_num(kept, nan=0.0, posinf=0.0, neginf=0.0))
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            tensor.copy_(kept)
+    return holding([(tensor, torch.nan_to_num(tensor.detach(), nan=0.0, posinf=0.0, neginf=0.0))])
 
 
 @contextmanager

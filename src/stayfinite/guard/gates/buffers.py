@@ -9,10 +9,12 @@ copy when a forward pass starts.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
+
+from stayfinite.state.parts import holding
 
 SMALL = 65_536
 """Buffers up to this many elements are copied in advance; larger ones are mostly constant tables (masks)."""
@@ -72,19 +74,9 @@ class RunningBuffers:
             buffer.copy_(self._kept[key])
             self._noted[key] = (buffer, buffer._version)
 
-    @contextmanager
-    def as_kept(self) -> Iterator[None]:
+    def as_kept(self) -> AbstractContextManager[None]:
         """Context with the buffers of the last accepted step."""
-        with torch.no_grad():
-            present = [(key, buffer, buffer.clone()) for key, buffer in self._changed()]
-            for key, buffer, _ in present:
-                buffer.copy_(self._kept[key])
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for _, buffer, value in present:
-                    buffer.copy_(value)
+        return holding((buffer, self._kept[key]) for key, buffer in self._changed())
 
     @torch.no_grad()
     def settle(self, restore: Callable[[], Tensor]) -> None:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from stayfinite.guard.incidents.capturing import Case, good_weights, is_sharded
 from stayfinite.guard.incidents.passes import ForwardPass, Pass, share_of
 from stayfinite.guard.ranks.ranks import Ranks
 from stayfinite.state.landing import settle
-from stayfinite.state.parts import TrainingParts, unwrapped
+from stayfinite.state.parts import TrainingParts, holding, unwrapped
 from stayfinite.state.rng import restore_rng
 from stayfinite.state.shards import local_part
 from stayfinite.state.snapshots import Snapshot
@@ -254,27 +254,15 @@ class Comparison:
             return self._forward.function(each.batch).detach()
 
 
-@contextmanager
-def weights_of(parts: TrainingParts, state: TrainingState) -> Iterator[None]:
+def weights_of(parts: TrainingParts, state: TrainingState) -> AbstractContextManager[None]:
     """Context in which parameters and buffers have the values of a state; restored bitwise afterwards.
 
     Values are copied in place, so compiled code and recorded graphs see them. Needs one more copy of the weights on
     their device.
     """
     state.wait()
-    live = {
-        f"model.{name}": local_part(tensor)
+    return holding(
+        (local_part(tensor), state.tensors[f"model.{name}"])
         for name, tensor in (parts.parameters() | parts.buffers()).items()
         if f"model.{name}" in state.tensors
-    }
-    with torch.no_grad():
-        own = {name: tensor.detach().clone() for name, tensor in live.items()}
-    try:
-        with torch.no_grad():
-            for name, tensor in live.items():
-                tensor.copy_(state.tensors[name])
-        yield
-    finally:
-        with torch.no_grad():
-            for name, tensor in live.items():
-                tensor.copy_(own[name])
+    )

@@ -40,7 +40,7 @@ class Tally(Totals):
     @property
     def refused(self) -> int:
         """Count of refused steps."""
-        return self._vetoes.total()
+        return self.vetoes.total()
 
     @property
     def unusual(self) -> dict[str, int]:

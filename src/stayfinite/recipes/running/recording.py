@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from stayfinite.autopsy.steps.surroundings import is_compiled
 from stayfinite.errors import OrderError, UsageError
 from stayfinite.guard.graphing.graphs import CudaTape, Form, StaticBatch, Tape, first_cause, form_of
+from stayfinite.state.parts import holding
 
 WARM_UP = 2
 """Eager passes before recording, for libraries to initialize."""
@@ -110,7 +111,9 @@ class RecordedLoss:
     def _record(self, batch: Any) -> _Recorded:
         found = _Recorded(StaticBatch(batch, self._device), self._compute_loss, self._parameters, self._gradients)
         devices = [self._device] if self._device.type == "cuda" else []
-        with torch.random.fork_rng(devices), _put_back([*self._gradients, *self._model.buffers()]):
+        # Gradients of the current step, and running statistics.
+        changed = [(each, each) for each in (*self._gradients, *self._model.buffers())]
+        with torch.random.fork_rng(devices), holding(changed):
             with self._tape.aside():
                 for _ in range(WARM_UP):
                     found.compute()
@@ -140,18 +143,6 @@ class RecordedLoss:
             self._parameters[index].grad = self._gradients[index]
         if both := [index for index in recorded.reached if index in earlier]:
             torch._foreach_add_([self._gradients[index] for index in both], [earlier[index] for index in both])
-
-
-@contextmanager
-def _put_back(tensors: list[Tensor]) -> Iterator[None]:
-    """Restore these tensors on exit: gradients of the current step, running statistics."""
-    held = [tensor.detach().clone() for tensor in tensors]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for tensor, value in zip(tensors, held, strict=True):
-                tensor.copy_(value)
 
 
 def _cuda_tape(device: torch.device) -> CudaTape:
