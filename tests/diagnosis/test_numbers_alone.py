@@ -220,3 +220,9 @@ def test_numbers_are_read_however_they_are_written(line: str, sick: str, healthy
         rows = [(at, "", 9 - at, 40 * 3**at) for at in range(1, 10)]
         log = "".join(line.format(at, value.format(at, "", left, big), left) + "\n" for at, _, left, big in rows)
         assert (judge_reading(read_text(log)).verdict == "sick") == is_sick, log
+
+
+def test_what_boosting_says_before_it_begins_is_no_complaint() -> None:
+    log = "Training until validation scores don't improve for 50 rounds\n"
+    log += "".join(f"[{10 * at}]\ttraining's auc: 0.9{at}12\tvalid_1's auc: 0.8{at}04\n" for at in range(1, 9))
+    assert judge_reading(read_text(log)).verdict == "healthy"

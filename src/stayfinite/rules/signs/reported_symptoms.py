@@ -116,7 +116,7 @@ _SENTENCE = lazy_regex(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 
 _DENIED = lazy_regex(
     r"\b(?:no longer|fixed(?! (?:at|as|to) )|solved|unless|whether|expected(?! (?:parameter|value))|"
-    r"should|would|could(?! not|n'?t| (?:this|that|it) be)|may(?! i )|might|train until|"
+    r"should|would|could(?! not|n'?t| (?:this|that|it) be)|may(?! i )|might|train(?:ing)? until|"
     r"will be(?! the)|ignor\w+|skipp\w+|using (?:an? )?(?:empty|blank|default)|"
     r"to (?:avoid|prevent)|\w*loss did not improve|(?:did not improve|not improved) (?:from|since|for)|early ?stop\w*|"
     r"patience|not improved$)|"
