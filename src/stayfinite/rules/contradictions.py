@@ -15,7 +15,6 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Point, RunSeries, Track
 from stayfinite.rules.lost_ground import (
     back_at_start,
-    evaluation_rises,
     generator_wins,
     right_by_chance,
     too_good,
@@ -32,6 +31,7 @@ from stayfinite.rules.number_shapes import (
     leap,
     multiplies,
     runs_away,
+    trainings,
 )
 from stayfinite.rules.quantities import below_zero, beyond_bounds, collapsed, scale_shrinks, work_stops
 from stayfinite.rules.scores import evaluated, rewarded
@@ -145,8 +145,7 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "collapsed": collapsed(run),
         "work stops": work_stops(run, points),
         "scale shrinks": scale_shrinks(run),
-        "back at start": None if of_rewards else back_at_start(points),
-        "evaluation rises": evaluation_rises(run, points),
+        "back at start": None if of_rewards else next(filter(None, map(back_at_start, trainings(points))), None),
         "right by chance": right_by_chance(run, points),
         "unlearned": unlearned(run),
         "too good": too_good(run, points),

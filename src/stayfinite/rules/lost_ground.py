@@ -38,12 +38,6 @@ ROUGH = 100.0
 _TRAINED = lazy_regex(r"(?:(?:train|training)[_/])?(?:acc(?:uracy)?|(?:sparse_)?categorical_accuracy|binary_accuracy)")
 _EVALUATED = lazy_regex(r"(?:val|valid|validation|test|eval|dev)[_/](?:acc(?:uracy)?|(?:sparse_)?categorical_accuracy)")
 _LOSS = lazy_regex(r"(?:val|valid|validation|test|eval|dev)[_/](?:ce_|cross_entropy_)?(?:loss|mse|nll)")
-_SPLIT = lazy_regex(r"val|valid|validation|test|eval|dev")
-"""Beside a loss that is called `train`, the same loss."""
-_SCORE = lazy_regex(
-    r"(?:val|valid|validation|test|eval|dev|best)\w*[_/].*(?:acc|f1|bleu|auc|map|dice|iou|rouge|recall|precision|"
-    r"score|exact|wer|cer|mcc|r2)|^(?:coco_ap|map50|bleu|wer|f1|auc|m?iou|dice|coco/.*)"
-)
 _LOWER = lazy_regex(r"(?:^|[_/])(?:fid|kid|wer|cer|lpips|rmse|mae)(?:$|[_/\d])")
 _D = lazy_regex(r"(?:loss_?|err_?)?(?:d|disc\w*)(?:_?loss)?")
 _G = lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?")
@@ -63,30 +57,6 @@ def back_at_start(points: Sequence[Point]) -> Odd | None:
         text = f"the loss fell from {first:.4g} to {best:.4g} and is back at {end[-1]:.4g}"
         return Odd(text, each.since(lambda value: value >= level))
     return None
-
-
-def evaluation_rises(run: RunSeries, points: Sequence[Point]) -> Odd | None:
-    """An evaluation loss at twice its first value, beside a training loss at half of its: only the rows are learned.
-
-    An evaluated score that gains tells of something learned, whatever the loss.
-    """
-    losses = column(points, "loss").values
-    for each in numbers_in(run):
-        name, values = each.name, each.values
-        is_loss = _LOSS.fullmatch(name) or (run.loss_name.startswith("tr") and _SPLIT.fullmatch(name))
-        if not is_loss or len(values) < ENOUGH_EVALUATIONS or values[0] <= 0:
-            continue
-        fitted = len(losses) >= len(values) and losses[-1] <= HALF * losses[0]
-        if fitted and median(values[-LAST:]) >= 2 * values[0] and not _gains(run):
-            text = f"{name} rises from {values[0]:.4g} to {values[-1]:.4g} while the training loss falls"
-            return Odd(text, each.since(values[0].__lt__))
-    return None
-
-
-def _gains(run: RunSeries) -> bool:
-    """Whether any score of the evaluation ends clearly apart from where it began."""
-    scores = [each.values for each in numbers_in(run) if _SCORE.search(each.name)]
-    return any(abs(median(each[-LAST:]) - each[0]) > 0.05 * max(map(abs, each)) for each in scores)
 
 
 def right_by_chance(run: RunSeries, points: Sequence[Point]) -> Odd | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
+from stayfinite.core.series import Point
 from stayfinite.rules.symptoms import TINY_LOSS
 
 SMALL_LOSS = 5e-3
@@ -49,6 +50,22 @@ FROZEN, MANY_DIGITS = 4, 6
 """Losses in a row, and their digits, that are equal only where nothing moves."""
 LEAST_FIRST = 0.1
 """A smaller first loss may have no targets yet, as in a value network, and says nothing."""
+
+
+def trainings(points: Sequence[Point]) -> list[Sequence[Point]]:
+    """One part for each training: another begins where the count returns to where the log began.
+
+    A notebook trains several models, whose losses have nothing to do with each other.
+    """
+    counts = [point.step if point.epoch is None else point.epoch for point in points]
+    first = counts[0] if counts else None
+    if first is None:
+        return [points]
+    starts = [
+        at for at, (before, now) in enumerate(pairwise(counts), start=1)
+        if before is not None and now is not None and now <= first < before
+    ]  # fmt: skip
+    return [points[start:end] for start, end in pairwise([0, *starts, len(points)])]
 
 
 def finite_of(values: Sequence[float]) -> list[float]:
@@ -135,7 +152,9 @@ def digits(value: float) -> int:
 
 
 def zeros_in(losses: Sequence[float]) -> int:
-    """Number of losses that are 0 or nearly 0."""
+    """Number of losses that are 0 or nearly 0. A loss that takes both signs passes through 0."""
+    if any(loss < -TINY_LOSS for loss in losses) and any(loss > TINY_LOSS for loss in losses):
+        return 0
     return sum(abs(loss) <= TINY_LOSS for loss in losses if math.isfinite(loss))
 
 

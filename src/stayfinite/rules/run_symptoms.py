@@ -27,6 +27,7 @@ from stayfinite.rules.number_shapes import (
     stands_still_by_epochs,
     swings,
     trailing_zeros,
+    trainings,
     zero_was_earned,
     zeros_in,
 )
@@ -176,7 +177,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
     range_test = is_range_test(seen.rates)
     expected_to_rise = range_test or rewarded(seen.run) or _two_players(seen.run) or _average_falls(seen.run)
     expected_to_rise = expected_to_rise or sums_by_epoch(points)
-    trainings = [finite_of([point.loss for point in part if point.loss is not None]) for part in _trainings(points)]
+    losses = [finite_of([point.loss for point in part if point.loss is not None]) for part in trainings(points)]
     return Symptoms(
         source=seen.run.source,
         points=len(points),
@@ -219,7 +220,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         falls_to_nothing=not rewarded(seen.run) and falls_to_nothing(finite),
         impossible=impossible(seen.run),
         one_class=one_class(seen.run),
-        diverges=not expected_to_rise and any(map(diverges, trainings)),
+        diverges=not expected_to_rise and any(map(diverges, losses)),
         absurd=is_absurd(finite) or absurd_perplexity(seen.run) or absurd_loss(seen.run),
         crash=crash,
         where=_places(seen),
@@ -228,7 +229,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         lost_at=_lost_at(seen.run, lost),
         printed=_printed(seen, len(finite)),
         chance=at_chance(finite, by_epochs=_by_epochs(points), steps=_span(points)),
-        swings=not expected_to_rise and any(map(swings, trainings)),
+        swings=not expected_to_rise and any(map(swings, losses)),
         zero_score=zero_score(seen.run, finite),
         lost_score=lost_score(seen.run),
         unused_code=unused_code(seen.run),
@@ -326,23 +327,7 @@ def _bad_losses(seen: Measured) -> int:
 def _losses_of_the_climb(seen: Measured) -> list[list[float]]:
     """Losses of each training up to the first bad point, including a finite one printed at that step."""
     points = [*seen.points[: seen.good_before], *([] if seen.first_bad is None else [seen.first_bad])]
-    return [[point.loss for point in part if point.loss is not None] for part in _trainings(points)]
-
-
-def _trainings(points: Sequence[Point]) -> list[Sequence[Point]]:
-    """One part for each training: another begins where the count returns to where the log began.
-
-    A notebook trains several models, whose losses have nothing to do with each other.
-    """
-    counts = [point.step if point.epoch is None else point.epoch for point in points]
-    first = counts[0] if counts else None
-    if first is None:
-        return [points]
-    starts = [
-        at for at, (before, now) in enumerate(pairwise(counts), start=1)
-        if before is not None and now is not None and now <= first < before
-    ]  # fmt: skip
-    return [points[start:end] for start, end in pairwise([0, *starts, len(points)])]
+    return [[point.loss for point in part if point.loss is not None] for part in trainings(points)]
 
 
 def _went_on(run: RunSeries, crash: Message) -> bool:

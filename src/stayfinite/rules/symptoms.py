@@ -54,7 +54,7 @@ Clash = Literal[
     "accuracy gone", "running sum", "metric explodes", "worse than the mean", "evaluation at chance", "class not found",
     "no advantage", "softmax twice", "rate spent", "epochs alike", "nothing right", "one set for both",
     "evaluation frozen", "overlap above 1", "beyond bounds", "below 0", "collapsed", "work stops", "scale shrinks",
-    "back at start", "evaluation rises", "right by chance", "unlearned", "too good", "generator wins", "tosses about",
+    "back at start", "right by chance", "unlearned", "too good", "generator wins", "tosses about",
 ]  # fmt: skip
 
 

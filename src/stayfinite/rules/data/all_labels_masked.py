@@ -70,6 +70,8 @@ _BY_COUNT = (
     r"/ ?\(?\w*(?:tokens?|labels?|targets?|supervised|valid|unmasked|loss_mask|answers?)\w*"
     r"(?:\.sum\(|\.item\(|\)|,|\s*$|\.shape|\b)"
 )
+NEAR = 5
+"""Lines of a traceback between an error and the code that it quotes."""
 SOME = 0.001
 """Share of fully masked rows above which fully masked batches occur."""
 FEW = 5
@@ -99,7 +101,7 @@ def _divided(facts: Facts) -> Clues:
     """A division by the number of unmasked tokens, which was 0."""
     zero = facts.said(r"ZeroDivisionError|division by zero")
     count = facts.said(_BY_COUNT)
-    if zero is not None and count is not None:
+    if zero is not None and count is not None and abs(zero.line - count.line) <= NEAR:
         text = f"the number of supervised tokens is 0: {count.text.strip()[:100]}"
         yield Clue(text, STRONG + FAIR, count.where)
 

@@ -42,6 +42,9 @@ from stayfinite.core.post_training.signs import ALL_RIGHT, ZERO_ADVANTAGE
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote, seen_in_log
 
+MOST = 0.9
+"""The share of steps without a spread of rewards."""
+
 
 def judge(facts: Facts) -> Clues:
     """Clues: no reward deviation per group, with loss and gradient of 0; a solved task is fine."""
@@ -64,7 +67,8 @@ def _clues(facts: Facts) -> Clues:
     still = seen.zero_loss or (seen.zero_norms > 0 and seen.zero_norms * 2 >= seen.points)
     if deviations:
         value, where = median(value for value, _ in deviations), deviations[0][1]
-        if value == 0:
+        # Small groups are often of one mind.
+        if sum(each == 0 for each, _ in deviations) >= MOST * len(deviations):
             yield Clue("reward_std is 0: all answers to a prompt get the same reward", STRONG + HINT, where)
         else:
             yield Clue(

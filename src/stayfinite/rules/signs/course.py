@@ -7,6 +7,7 @@ from statistics import median
 
 from stayfinite.rules.contradictions import sums_by_epoch
 from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.number_shapes import trainings
 
 
 def no_measure(facts: Facts) -> Line | None:
@@ -50,10 +51,10 @@ def fell_apart(facts: Facts) -> Line | None:
     speaks = (
         language or facts.mentioned(r"\bgpt|\bllms?\b|language model|\bppl\b|perplexity|\b\w*bert\b|tokens") is not None
     )
-    for run in facts.runs:
-        rows = [(value, line) for _, value, line in run.column("loss") if math.isfinite(value)]
+    for run, points in ((each, part) for each in facts.runs for part in trainings(list(each.points))):
+        rows = [(p.loss, p.line) for p in points if p.loss is not None and math.isfinite(p.loss)]
         values = [value for value, _ in rows]
-        if len(rows) < 3 or min(values) <= 0.02 or sums_by_epoch(list(run.points)):
+        if len(rows) < 3 or min(values) <= 0.02 or sums_by_epoch(points):
             continue
         lowest, second = sorted(values)[:2]
         best, tail = values.index(lowest), values[-3:]

@@ -57,7 +57,7 @@ _ULTRALYTICS = {"box": "box_loss", "obj": "obj_loss", "cls": "cls_loss", "total"
 _BETWEEN = " \t|,"
 """What separates cells."""
 _PATIENCE = 50
-_WORST = 400
+_WORST = 2_000
 
 
 class Tables(Format):
