@@ -101,11 +101,6 @@ CASES: dict[str, tuple[str, Made, Made]] = {
         lambda draw: {"loss": [*falling(draw, 9.0, 2.0)[:10], *(9.0 + draw.gauss(0, 0.02) for _ in range(6))]},
         lambda draw: {"loss": [*falling(draw, 9.0, 2.0)[:10], *falling(draw, 9.0, 2.0)[:6]]},
     ),
-    "rows learned by heart, and an evaluation that gets a little worse": (
-        "while the training loss falls",
-        lambda draw: {"train_loss": shrinking(0.6, 2.3), "val_loss": rising(draw, 2.3, 9.0)},
-        lambda draw: {"train_loss": falling(draw), "val_loss": [*falling(draw, 2.3, 1.1)[:10], *still(1.25)][:LENGTH]},
-    ),
     "sureness that helps no accuracy": (
         "takes more right answers",
         lambda draw: {"loss": falling(draw, 0.7, 0.05), "acc": [0.5 + draw.gauss(0, 0.005) for _ in range(LENGTH)]},

@@ -47,6 +47,20 @@ def falling() -> list[str]:
     return [f"epoch {n} loss {2 - n / 9:.3f}" for n in range(9)]
 
 
+def overfitting() -> list[str]:
+    return [
+        f"epoch {n} - loss: {0.6**n:.4f} - acc: {1 - 0.2 * 0.6**n:.4f} - val_loss: {0.34 + n / 9:.4f} - val_acc: 0.88{n % 3}"
+        for n in range(9)
+    ]
+
+
+def rare_class() -> list[str]:
+    return [
+        f"epoch {n} loss {2 - n / 9:.3f} eval_cat_f1 0.7{n} eval_dog_f1 0.6{n} eval_cow_f1 0.5{n} eval_newt_f1 0.0"
+        for n in range(9)
+    ]
+
+
 def players(name: str) -> list[str]:
     """Two losses that add up to nothing, or a loss that is nothing."""
     second = "/0.0000" if "/" in name else ""
@@ -103,6 +117,8 @@ def test_a_healthy_course_gives_no_alarm_and_its_sick_look_alike_does(healthy: l
 @pytest.mark.parametrize(
     "healthy",
     [
+        overfitting(),
+        rare_class(),
         variational("kl_loss"),
         top_five("Test top 5 accuracy"),
         [
@@ -127,6 +143,8 @@ def test_a_healthy_course_gives_no_alarm_and_its_sick_look_alike_does(healthy: l
         ],
     ],
     ids=[
+        "rows learned by heart",
+        "a class that few rows have",
         "a KL term of a variational model",
         "accuracy among the first five",
         "arguments of a call",

@@ -149,9 +149,15 @@ def _in_remark(where: str, text: str) -> Iterator[ReportedExperiment]:
             yield ReportedExperiment(subject, good, where, text.strip())
 
 
+_TAKEN_OFF = lazy_regex(r"\b(?:without|disabl\w+|remov\w+|(?:switch|turn)\w* off)\b", re.IGNORECASE)
+
+
 def tells_of_loss(text: str) -> bool:
-    """Whether a remark also says that something failed; without, `works fine with X` is praise."""
-    return _LOST.search(text) is not None or _BAD.search(text) is not None
+    """Whether a remark also says that something failed; without, `works fine with X` is praise.
+
+    Who takes something off has had trouble with it.
+    """
+    return any(each.search(text) is not None for each in (_LOST, _BAD, _TAKEN_OFF))
 
 
 def _outcome(clause: str) -> bool | None:

@@ -86,12 +86,26 @@ _WORST = (
 """Scores with what they are where every answer is empty, 0 or wrong."""
 
 
+CLASSES = 3
+"""Scores of other classes; where all are found, one that never is, is a rare one."""
+
+
+def _but_rare_classes(metrics: Mapping[str, Track]) -> dict[str, Track]:
+    kept = {}
+    for name, track in metrics.items():
+        last = name.rpartition("_")[2]
+        others = [one for each, one in metrics.items() if each != name and each.rpartition("_")[2] == last]
+        if any(track.values) or len(others) < CLASSES or not all(any(one.values) for one in others):
+            kept[name] = track
+    return kept
+
+
 def still_score(run: RunSeries, losses: Sequence[float]) -> str:
     """The name of a score that is equal at every evaluation; few digits hide small changes."""
     falls = len(losses) >= 2 and losses[-1] < FALLEN * losses[0]
     if len(set(losses)) == 1:
         return ""  # a progress bar that shows what it had before
-    metrics = evaluated(run)
+    metrics = _but_rare_classes(evaluated(run))
     for of in (_RIGHT, _ERROR):
         guesses = [(name, value) for name, track in metrics.items() if of.search(name) for value in track.values]
         right = [value if of is _RIGHT else (1 if value <= 1 else 100) - value for _, value in guesses]
@@ -191,7 +205,7 @@ def zero_score(run: RunSeries, losses: Sequence[float]) -> str:
     if len(losses) < 2 or losses[-1] >= FALLEN * losses[0]:
         return ""
     together: dict[str, list[float]] = {}
-    for name, track in evaluated(run).items():
+    for name, track in _but_rare_classes(evaluated(run)).items():
         if not (_SCORE.search(name) or _OVERLAP.search(name)) or "token" in name:
             continue
         of_values = losses[-1] >= OF_VALUES

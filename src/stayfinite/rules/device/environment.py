@@ -85,9 +85,8 @@ _OTHER_PLACE = (
     r"\b(?:without|disabl\w+|turning off|cudnn\W{0,2}(?:=|off|disabled)) ?(?:cudnn|apex|xformers|triton|mkl|nccl|"
     r"cudnn\.benchmark|tf32|0|false)\b.{0,30}\b(?:fine|works?|ok|normal|no nan|stable|finite|trains?)\b"
 )
-_DOES_WITHOUT = lazy_regex(
-    r"warning:|\bskipp(?:ed|ing)\b|\bmissing a dependency\b|\bfall(?:s|ing)? back\b", re.IGNORECASE
-)
+_WARNED = lazy_regex(r"warning:", re.IGNORECASE)
+_DOES_WITHOUT = lazy_regex(r"\bskipp(?:ed|ing)\b|\bmissing a dependency\b|\bfall(?:s|ing)? back\b", re.IGNORECASE)
 """The program goes on without what it misses."""
 COIN = 0.69
 """ln 2: whoever guesses between two has this loss."""
@@ -103,7 +102,8 @@ def judge(facts: Facts) -> Clues:
         message = facts.said(pattern)
         if message:
             yield Clue(message.text, weight, message.where)
-            if _DOES_WITHOUT.search(message.text) and (pattern is not _REFUSAL or facts.symptoms.crash is None):
+            aside = _DOES_WITHOUT.search(message.text) and facts.symptoms.crash is None
+            if aside or (pattern is not _REFUSAL and _WARNED.search(message.text)):
                 yield Clue("a warning, no error", AGAINST * 3)
             elif went_on(facts, message) or (facts.symptoms.healthy and facts.symptoms.points >= 2):
                 yield Clue("training continued after it", AGAINST * 3)

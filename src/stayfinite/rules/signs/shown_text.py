@@ -30,7 +30,8 @@ LEAST = 3
 
 def shown_repetition(lines: Iterable[tuple[str, str]]) -> tuple[str, str] | None:
     """The last ``(where, text)`` that repeats itself, unless many answers after it do not: an early one may."""
-    last, after, opening = None, 0, ()
+    last: tuple[str, str] | None = None
+    after, opening = 0, [""]
     for where, text in lines:
         if shows_repetition(text):
             last, after, opening = (where, text.strip()), 0, text.split()[:OPENING]
