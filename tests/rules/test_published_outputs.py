@@ -49,7 +49,8 @@ def falling() -> list[str]:
 
 def overfitting() -> list[str]:
     return [
-        f"epoch {n} - loss: {0.6**n:.4f} - acc: {1 - 0.2 * 0.6**n:.4f} - val_loss: {0.34 + n / 9:.4f} - val_acc: 0.88{n % 3}"
+        f"epoch {n} - loss: {0.6**n:.4f} - acc: {1 - 0.2 * 0.6**n:.4f} - "
+        f"val_loss: {0.34 + n / 9:.4f} - val_acc: 0.88{n % 3}"
         for n in range(9)
     ]
 
