@@ -62,6 +62,31 @@ def rare_class() -> list[str]:
     ]
 
 
+def batches(gain: float) -> list[str]:
+    """Accuracies of batches beside a speed, without a loss."""
+    noise = (0.007, 0.001, -0.003, 0.0, -0.002, -0.001)
+    return [
+        f"Node[0] Epoch[0] Batch [{50 * n}]  Speed: {2504 - 9 * n}.86 samples/sec  "
+        f"Train-accuracy={0.1 + n * gain + off:.6f}"
+        for n, off in enumerate(noise)
+    ]
+
+
+def found(rate: float) -> list[str]:
+    return [
+        f"{{'eval_loss': 0.0{59 - n}, 'eval_precision': {rate}, 'eval_recall': {rate}, "
+        f"'eval_f1': {rate}, 'epoch': {n}}}"
+        for n in range(3)
+    ]
+
+
+def update(kl: float, clipped: float) -> list[str]:
+    return [
+        "| train/           |       |", f"|    approx_kl     | {kl} |", f"|    clip_fraction | {clipped} |",
+        "|    value_loss    | 1.05  |", "---------------------------",
+    ]  # fmt: skip
+
+
 def players(name: str) -> list[str]:
     """Two losses that add up to nothing, or a loss that is nothing."""
     second = "/0.0000" if "/" in name else ""
@@ -97,6 +122,9 @@ WARNED = (
             ["Skipped loading some models, missing a dependency. No module named 'jax'", *falling()],
             ["Traceback (most recent call last):", "ModuleNotFoundError: No module named 'jax'"],
         ),
+        (batches(0.02), batches(0.0)),
+        (found(0.02), found(0.0)),
+        (update(0.02, 0.21), update(33.2, 0.999)),
         (scores(rises=True), scores(rises=False)),
         (list(WARNED), ["RuntimeError: cuDNN error: CUDNN_STATUS_NOT_SUPPORTED", *WARNED[1:2]]),
     ],
@@ -106,6 +134,9 @@ WARNED = (
         "two players whose losses cancel",
         "a loss that rises with the rewards",
         "an optional dependency",
+        "batches that begin at chance",
+        "a positive class that is found",
+        "an update of a policy",
         "a score after its peak",
         "a warning of cuDNN",
     ],

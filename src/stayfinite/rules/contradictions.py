@@ -109,6 +109,8 @@ NEAR_SUM, APART = 0.008, 0.03
 """How closely a loss follows an accuracy, and how far that one has to move."""
 SURE = 0.1
 """A mean cross entropy below which nearly every answer is right."""
+LEAP, NEARLY_ALL = 1.0, 0.9
+"""Nats between two policies, and the share of clipped ratios, that one update must not reach."""
 HELPLESS = 5.0
 """The loss of a generator that fools nobody."""
 
@@ -137,6 +139,7 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "epochs alike": _epochs_alike(points),
         "nothing right": _nothing_right(run, losses),
         "one set for both": _one_set(run, points),
+        "policy leaps": _policy_leaps(run),
         "evaluation frozen": "" if len({*losses}) > 1 else _evaluates_alike(run),
     }
     odd: dict[Clash, Odd | None] = {
@@ -312,6 +315,11 @@ def _evaluated_at_chance(run: RunSeries) -> str:
     return ""
 
 
+_OF_POSITIVES = tuple(
+    lazy_regex(rf"{_EVALUATED}[_/]{name}", re.IGNORECASE) for name in ("precision", "recall", "f1(?:_score)?")
+)
+
+
 def _class_not_found(run: RunSeries) -> str:
     """One class is learned and another is not predicted at all."""
     scores: dict[str, dict[str, float]] = {}
@@ -323,7 +331,18 @@ def _class_not_found(run: RunSeries) -> str:
         worst, best = min(each, key=lambda name: each[name]), max(each, key=lambda name: each[name])
         if each[best] >= FOUND and 0 <= each[worst] <= NOT_FOUND * min(1.0, each[best]):
             return f"{worst} is {each[worst]:.2g} and {best} {each[best]:.2g}"
+    three = [_first(run, each) for each in _OF_POSITIVES]
+    if all(each is not None and len(each[1].values) >= 2 and not any(each[1].values[-2:]) for each in three):
+        return "precision, recall and F1 are 0 at the last two evaluations"
     return ""
+
+
+def _policy_leaps(run: RunSeries) -> str:
+    """The last update of a policy moved it by more than a nat, with nearly all of its ratios clipped."""
+    last = {name.rpartition("/")[2]: track.values[-1] for name, track in run.metrics.items() if track.values}
+    kl, clipped = last.get("approx_kl", 0.0), last.get("clip_fraction", 0.0)
+    leaps = kl >= LEAP and clipped >= NEARLY_ALL
+    return f"approx_kl is {kl:.3g} and clip_fraction {clipped:.3g}" if leaps else ""
 
 
 def _no_advantage(run: RunSeries, points: Sequence[Point]) -> str:

@@ -86,6 +86,7 @@ _WORST = (
 """Scores with what they are where every answer is empty, 0 or wrong."""
 
 
+_TRAINED = lazy_regex(r"(?:train|training)[_/-](?:acc|accuracy)", re.IGNORECASE)
 CLASSES = 3
 """Scores of other classes; where all are found, one that never is, is a rare one."""
 
@@ -111,6 +112,9 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
         right = [value if of is _RIGHT else (1 if value <= 1 else 100) - value for _, value in guesses]
         if not losses and len(right) >= 2 and _at_chance(right):
             return guesses[0][0]
+    for name, track in run.metrics.items():
+        if not losses and _TRAINED.fullmatch(name) and len(track.values) >= SCORED + 2 and _near_chance(track.values):
+            return name
     for name, track in metrics.items():
         if len(track.values) < SCORED:
             continue
@@ -191,6 +195,16 @@ def _at_chance(scores: Sequence[float]) -> bool:
     """Whether all are the share that guessing among 2, 10, 100 or 1000 classes gets, as fraction or percent."""
     guesses = (0.5, 50.0, 0.1, 10.0, 0.01, 0.001)
     return any(all(abs(score - guess) <= 0.01 * guess for score in scores) for guess in guesses)
+
+
+def _near_chance(scores: Sequence[float]) -> bool:
+    """Whether an accuracy of batches scatters around that of guessing, without a trend."""
+    half = len(scores) // 2
+    before, after = (sum(each) / len(each) for each in (scores[:half], scores[half:]))
+    return any(
+        all(abs(score - guess) <= 0.1 * guess for score in scores) and after <= before
+        for guess in (0.5, 0.1, 50.0, 10.0)
+    )
 
 
 def zero_score(run: RunSeries, losses: Sequence[float]) -> str:

@@ -22,7 +22,7 @@ _MEANS_LOSS = lazy_regex(
 """Names of what is minimized."""
 _ELSE = lazy_regex(
     r"acc|bleu|rouge|f1|iou|\bmap\b|auc|reward|return|score|recall|precision|psnr|ssim|r2|norm|grad|lr|rate|kl|entropy|"
-    r"scale|temp|time|step|epoch|^column_\d+$"
+    r"scale|temp|time|step|epoch|speed|samples|fps|throughput|per_sec|elapsed|\beta\b|mem|^column_\d+$"
 )
 """Numbers that are no loss, whatever they do."""
 FEW = 5

@@ -27,7 +27,14 @@ Single large ratios in the first steps are noise. Losses that clip per sequence 
 tokens from the start: a high share that does not rise is not judged.
 """
 
-from stayfinite.rules.rule import PROOF, Rule
+from stayfinite.rules.facts import Facts
+from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clues, Rule, quote
+
+
+def judge(facts: Facts) -> Clues:
+    """Clues: an update that moved the policy far."""
+    yield from quote(facts.symptoms.contradicted("policy leaps"), STRONG + FAIR)
+
 
 RULE = Rule(
     code="SF244",

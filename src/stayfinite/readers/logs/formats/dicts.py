@@ -175,22 +175,10 @@ class BoxedRows(NamedNumbers):
 
     kind = "table"
     marks = (
-        "loss",
-        "norm",
-        "rew",
-        "ret",
-        "val",
-        "entropy",
-        "variance",
-        "acc",
-        "auc",
-        "bleu",
-        "f1",
-        "iou",
-        "dice",
-        "score",
-    )
+        "loss", "norm", "rew", "ret", "val", "entropy", "variance", "acc", "auc", "bleu", "f1", "iou", "dice", "score",
+        "kl", "clip_f",
+    )  # fmt: skip
     telling = lazy_regex(
-        r"^loss|rew|ret$|return|vals$|entropy|explained_variance|acc(?:uracy)?$|auc$|bleu|f1$|iou$|dice$"
+        r"^loss|rew|ret$|return|vals$|entropy|explained_variance|approx_kl$|clip_fraction$|acc(?:uracy)?$|auc$|bleu|f1$|iou$|dice$"
     )
     row = lazy_regex(rf"\s*+[|│]\s*+([A-Za-z][\w/.-]{{0,60}}+)\s*+[|│]\s*+({NUMBER})\s*+[|│]\s*$")
