@@ -116,7 +116,7 @@ def run(arguments: Sequence[str]) -> int:
 
     kind, show = ("diagnosis", show_diagnosis) if found.guards or found.own else ("doctor", show_seen)
     tell(kind, said, show, as_json=settings.json, ensure_ascii=False)
-    return code or int(said["verdict"] == "sick")
+    return code or int(said["verdict"] in ("sick", "warning"))
 
 
 def _parted(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
