@@ -1,6 +1,7 @@
 """Learns from the known logs which causes go with what (``stayfinite/rules/experience/weights.json``).
 
     python -m benchmarks.failures.learning              # writes the weights
+    python -m benchmarks.failures.learning --pages      # only writes the words of the rules' pages (pages.json)
     python -m benchmarks.failures.learning --leave-out  # how well it does on each set when made of the others
 
 A logistic regression with a quadratic penalty: one class a cause, made of all sick cases, on top of what the words of
@@ -29,6 +30,7 @@ from stayfinite.errors import StayfiniteError
 from stayfinite.rules.experience import likely
 from stayfinite.rules.experience.features import features
 from stayfinite.rules.experience.likely import Weights, from_json, judged, pages_count, prior
+from stayfinite.rules.experience.pages import words_of_pages
 from stayfinite.rules.registry import all_rules
 
 PENALTY = 0.5
@@ -159,7 +161,13 @@ def main() -> None:
     """Write the weights, or try them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--leave-out", action="store_true")
+    parser.add_argument("--pages", action="store_true")
     torch.set_num_threads(1)
+    if not parser.parse_args().leave_out:
+        text = json.dumps(words_of_pages(), separators=(",", ":")).replace('","', '",\n"')
+        WRITTEN.with_name("pages.json").write_text(text + "\n", encoding="utf-8")
+    if parser.parse_args().pages:
+        return
     cases = list(examples())
     if parser.parse_args().leave_out:
         left_out(cases)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from stayfinite.diagnosis.diagnose import facts_of, judge_reading
 from stayfinite.diagnosis.reading import read_text
+from stayfinite.rules.experience import pages
 from stayfinite.rules.experience.features import features, words
 from stayfinite.rules.experience.likely import judged, weights
-from stayfinite.rules.experience.pages import likeness
+from stayfinite.rules.experience.pages import likeness, words_of_pages
 from stayfinite.rules.registry import all_rules
 
 
@@ -113,3 +117,8 @@ def test_what_people_say_of_a_sick_run_is_understood(said: str):
 )  # fmt: skip
 def test_what_people_say_of_a_healthy_run_alarms_nobody(said: str):
     assert judge_reading(read_text(said + "\n")).verdict != "sick"
+
+
+def test_the_words_kept_of_the_pages_are_those_of_the_pages():
+    kept = json.loads(Path(pages.__file__).with_name("pages.json").read_text(encoding="utf-8"))
+    assert kept == words_of_pages(), "run `python -m benchmarks.failures.learning --pages`"

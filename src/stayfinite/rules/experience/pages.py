@@ -1,11 +1,17 @@
-"""How much a text speaks of what each rule's page speaks of."""
+"""How much a text speaks of what each rule's page speaks of.
+
+The words of the pages are kept in `pages.json`, because reading all pages takes longer than the rest of a diagnosis;
+`python -m benchmarks.failures.learning --pages` writes them again.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from functools import cache
+from importlib.resources import files
 
 from stayfinite.rules.experience.features import words
 from stayfinite.rules.registry import all_rules
@@ -31,11 +37,17 @@ def shared(found: Collection[str], cause: str) -> list[str]:
 @cache
 def _pages() -> tuple[Mapping[str, float], Mapping[str, Mapping[str, float]]]:
     """How rare each word is among pages, and by cause that of its page's words, to a length of 1."""
-    pages = {rule.slug: _words_of(rule) for rule in all_rules() if rule.severity != "info"}
+    text = files("stayfinite.rules.experience").joinpath("pages.json").read_text(encoding="utf-8")
+    pages = {cause: told.split() for cause, told in json.loads(text).items()}
     counted = Counter(word for told in pages.values() for word in told)
     rarity = {word: math.log(len(pages) / count) for word, count in counted.items()}
     sizes = {cause: math.hypot(*(rarity[word] for word in told)) for cause, told in pages.items()}
     return rarity, {cause: {word: rarity[word] / sizes[cause] for word in told} for cause, told in pages.items()}
+
+
+def words_of_pages() -> dict[str, str]:
+    """What `pages.json` keeps: the words of each cause's page."""
+    return {rule.slug: " ".join(sorted(_words_of(rule))) for rule in all_rules() if rule.severity != "info"}
 
 
 def _words_of(rule: Rule) -> set[str]:
