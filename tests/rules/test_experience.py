@@ -122,3 +122,8 @@ def test_what_people_say_of_a_healthy_run_alarms_nobody(said: str):
 def test_the_words_kept_of_the_pages_are_those_of_the_pages():
     kept = json.loads(Path(pages.__file__).with_name("pages.json").read_text(encoding="utf-8"))
     assert kept == words_of_pages(), "run `python -m benchmarks.failures.learning --pages`"
+
+
+def test_a_rate_of_infinity_has_no_size():
+    found = features(facts_of(read_text("lr: .inf\nepoch 1 loss nan lr inf\nepoch 2 loss nan lr inf\n")))
+    assert not any(each.startswith("a rate from") for each in found)

@@ -95,7 +95,7 @@ def _known(context: Context) -> Iterator[str]:
     yield f"precision {context.precision.value}" if context.precision is not None else "precision unknown"
     if context.weights is not None:
         yield f"weights in {context.weights.value}"
-    if context.lr is not None and context.lr.value > 0:
+    if context.lr is not None and 0 < context.lr.value < math.inf:
         yield f"a rate from 1e{math.floor(math.log10(context.lr.value))}"
     if context.optimizer is not None:
         yield f"optimizer {re.split(r'[^a-z0-9]', str(context.optimizer.value).lower())[0][:10]}"
