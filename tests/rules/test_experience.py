@@ -125,5 +125,5 @@ def test_the_words_kept_of_the_pages_are_those_of_the_pages():
 
 
 def test_a_rate_of_infinity_has_no_size():
-    found = features(facts_of(read_text("lr: .inf\nepoch 1 loss nan lr inf\nepoch 2 loss nan lr inf\n")))
+    found = features(facts_of(read_text("learning_rate: inf\nepoch 1 loss nan\nepoch 2 loss nan\n")))
     assert not any(each.startswith("a rate from") for each in found)
