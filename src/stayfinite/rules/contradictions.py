@@ -15,7 +15,6 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Point, RunSeries, Track
 from stayfinite.rules.lost_ground import (
     back_at_start,
-    generator_wins,
     right_by_chance,
     too_good,
     tosses_about,
@@ -33,6 +32,7 @@ from stayfinite.rules.number_shapes import (
     runs_away,
     trainings,
 )
+from stayfinite.rules.players import discriminator_wins, generator_wins
 from stayfinite.rules.quantities import below_zero, beyond_bounds, collapsed, scale_shrinks, work_stops
 from stayfinite.rules.scores import evaluated, rewarded
 from stayfinite.rules.symptoms import Clash, Contradiction
@@ -94,10 +94,6 @@ _MAY_GROW = lazy_regex(r"reward|return|score|lr|elo|total|sum|kl|ppl|perplexity|
 _VARIANCE = lazy_regex(r"(?:^|[_/])r(?:2|\^2|_squared)(?:$|[_/])|^r2_score")
 FAR_BELOW_MEAN = -10.0
 _LOSS_OF_EVALUATION = lazy_regex(rf"{_EVALUATED}[_/](?:ce_|cross_entropy_)?loss")
-WON = 3
-"""Losses in a row at which a discriminator is right about everything."""
-_OPPONENT = lazy_regex(r"(?:loss_?|err_?)?(?:d|disc\w*)(?:_?loss)?")
-_MAKER = lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?")
 _OF_CLASS = lazy_regex(
     r"(?P<score>iou|dice|ap|f1|recall|acc(?:uracy)?)[_/ ](?:of_|for_)?(?:class|cls|label|category)[_/ ]?\w+"
 )
@@ -111,8 +107,6 @@ SURE = 0.1
 """A mean cross entropy below which nearly every answer is right."""
 LEAP, NEARLY_ALL = 1.0, 0.9
 """Nats between two policies, and the share of clipped ratios, that one update must not reach."""
-HELPLESS = 5.0
-"""The loss of a generator that fools nobody."""
 
 
 def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradiction, ...]:
@@ -126,7 +120,6 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "saturated": _saturated(run, losses),
         "evaluation far off": _gulf(run),
         "random order": _at_chance_by_rank(run, losses),
-        "discriminator wins": _won(run),
         "accuracy gone": _gone(run),
         "running sum": _running_sum(run, points),
         "metric explodes": _exploding(run, points),
@@ -152,6 +145,7 @@ def contradictions(run: RunSeries, points: Sequence[Point]) -> tuple[Contradicti
         "right by chance": right_by_chance(run, points),
         "unlearned": unlearned(run),
         "too good": too_good(run, points),
+        "discriminator wins": discriminator_wins(run),
         "generator wins": generator_wins(run),
         "tosses about": None if of_rewards else tosses_about(points),
     }
@@ -244,16 +238,6 @@ def _at_chance_by_rank(run: RunSeries, losses: Sequence[float]) -> str:
 def _is_first(name: str) -> bool:
     found = TOP.fullmatch(name)
     return found is not None and found["k"] == "1"
-
-
-def _won(run: RunSeries) -> str:
-    """A discriminator's loss of 0 and a generator that fools it never."""
-    against = [track.values for name, track in run.metrics.items() if _OPPONENT.fullmatch(name)]
-    makes = [track.values for name, track in run.metrics.items() if _MAKER.fullmatch(name)]
-    for values, made in zip(against, makes, strict=False):
-        if len(values) >= WON and all(0 <= value <= 1e-4 for value in values[-WON:]) and min(made[-WON:]) >= HELPLESS:
-            return f"the discriminator's loss is 0 and the generator's {made[-1]:.4g}"
-    return ""
 
 
 def _gone(run: RunSeries) -> str:

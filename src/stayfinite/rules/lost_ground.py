@@ -16,7 +16,6 @@ SETTLED = 4
 """Rows of a loss with its score, or losses at the end, that make a level."""
 LONG = 12
 """Losses of a run that fell and rose again."""
-ENOUGH_EVALUATIONS = 5
 HALF = 0.5
 STILL = 0.06
 """How far an accuracy that tells nothing moves."""
@@ -30,8 +29,6 @@ OF_WORDS = (8.0, 13.0)
 """The first loss of a model that guesses among the words of a language."""
 TOO_GOOD = 0.01
 """A loss per word that no text has."""
-HELPLESS = 5.0
-"""The loss of a player that is always wrong."""
 ROUGH = 100.0
 """A gradient norm that no training has for long."""
 
@@ -39,8 +36,6 @@ _TRAINED = lazy_regex(r"(?:(?:train|training)[_/])?(?:acc(?:uracy)?|(?:sparse_)?
 _EVALUATED = lazy_regex(r"(?:val|valid|validation|test|eval|dev)[_/](?:acc(?:uracy)?|(?:sparse_)?categorical_accuracy)")
 _LOSS = lazy_regex(r"(?:val|valid|validation|test|eval|dev)[_/](?:ce_|cross_entropy_)?(?:loss|mse|nll)")
 _LOWER = lazy_regex(r"(?:^|[_/])(?:fid|kid|wer|cer|lpips|rmse|mae)(?:$|[_/\d])")
-_D = lazy_regex(r"(?:loss_?|err_?)?(?:d|disc\w*)(?:_?loss)?")
-_G = lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?")
 
 
 def back_at_start(points: Sequence[Point]) -> Odd | None:
@@ -118,18 +113,6 @@ def too_good(run: RunSeries, points: Sequence[Point]) -> Odd | None:
         if _LOSS.fullmatch(each.name) and len(values) == LAST and 0 < max(values) <= TOO_GOOD:
             text = f"{each.name} is {values[-1]:.3g}: no text can be foreseen like this"
             return Odd(text, each.since(lambda value: value <= TOO_GOOD))
-    return None
-
-
-def generator_wins(run: RunSeries) -> Odd | None:
-    """A generator's loss of 0 and a discriminator that is fooled by everything."""
-    against = [each for each in numbers_in(run) if _D.fullmatch(each.name)]
-    makes = [each for each in numbers_in(run) if _G.fullmatch(each.name)]
-    for lost, won in zip(against, makes, strict=False):
-        last = won.values[-LAST:]
-        if len(won.values) >= ENOUGH_EVALUATIONS and 0 <= max(last) <= 1e-3 and min(lost.values[-LAST:]) >= HELPLESS:
-            text = f"the generator's loss is 0 and the discriminator's {lost.values[-1]:.4g}"
-            return Odd(text, won.since(lambda value: value <= 1e-3))
     return None
 
 

@@ -31,6 +31,7 @@ from stayfinite.rules.number_shapes import (
     zero_was_earned,
     zeros_in,
 )
+from stayfinite.rules.players import two_players
 from stayfinite.rules.scores import (
     absurd_loss,
     absurd_perplexity,
@@ -91,10 +92,6 @@ _INSIDE = lazy_regex(
 _EMPTY_MEAN = lazy_regex(r"mean of empty slice", re.IGNORECASE)
 """A mean over nothing: a NaN metric next to it means no more than that."""
 _PART = lazy_regex(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
-_PLAYERS = (
-    lazy_regex(r"(?:loss_?|err_?)?(?:d|dis\w*|critic)(?:_?loss)?", re.IGNORECASE),
-    lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?", re.IGNORECASE),
-)
 
 
 def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()) -> Symptoms:
@@ -175,7 +172,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
     # At the first evaluation already it is none: one answer was right for all.
     small_evaluation = any(abs(value) <= SMALL_LOSS for value in evaluated) and abs(evaluated[0]) > TINY_LOSS
     range_test = is_range_test(seen.rates)
-    expected_to_rise = range_test or rewarded(seen.run) or _two_players(seen.run) or _average_falls(seen.run)
+    expected_to_rise = range_test or rewarded(seen.run) or two_players(seen.run) or _average_falls(seen.run)
     expected_to_rise = expected_to_rise or sums_by_epoch(points)
     losses = [finite_of([point.loss for point in part if point.loss is not None]) for part in trainings(points)]
     return Symptoms(
@@ -188,7 +185,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         bad_losses=_bad_losses(seen),
         bad_norms=len(seen.norms) - len(finite_norms),
         bad_evals=sum(not math.isfinite(value) for value, _ in seen.evaluations),
-        zero_losses=0 if zero_was_earned(finite) or small_evaluation or _two_players(seen.run) else zeros_in(told),
+        zero_losses=0 if zero_was_earned(finite) or small_evaluation or two_players(seen.run) else zeros_in(told),
         good_losses=sum(loss > TINY_LOSS for loss in told),
         range_test=range_test,
         rewarded=rewarded(seen.run),
@@ -352,11 +349,6 @@ def _by_epochs(points: Sequence[Point]) -> bool:
 def _span(points: Sequence[Point]) -> float:
     steps = [point.step for point in points if point.step is not None and math.isfinite(point.step)]
     return max(steps) - min(steps) if steps else 0.0
-
-
-def _two_players(run: RunSeries) -> bool:
-    """Whether the loss is that of a GAN: what one wins the other loses, and their sum says nothing."""
-    return all(any(map(each.fullmatch, run.metrics)) for each in _PLAYERS)
 
 
 def _average_falls(run: RunSeries) -> bool:
