@@ -169,7 +169,7 @@ def _finding(likely: Likely) -> Finding:
     rule = rule_of(likely.cause)
     telling = [each for each in likely.because if len(each) > LONGEST_FILLER and not each.startswith(SAID_ABOVE)]
     said = ", ".join(f"'{each}'" if " " not in each else each for each in telling)
-    why = f"from similar runs ({said})" if said else "as it is a frequent cause"
+    why = f"from similar runs ({said})" if said else "because it is common"
     if not said and likely.described:
-        why = f"as its page speaks of {', '.join(map(repr, likely.described))}"
+        why = f"from its rule page, which mentions {', '.join(map(repr, likely.described))}"
     return rule.finding(0.0, "", [f"a guess {why}; no clue in the text decides"])

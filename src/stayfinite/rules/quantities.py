@@ -28,9 +28,9 @@ _DIVERGENCE = lazy_regex(r"(?:^|[_/])kld?(?:$|_(?:loss|div\w*)$)")
 _AUTOENCODER = lazy_regex(r"(?:^|[_/])(?:rec|recon\w*|elbo)(?:$|[_/])")
 
 HIGH_AREA = 30.0
-"""An area in percent is not as low: half of it is a coin's."""
+"""An area in percent is hardly below 50, which is chance."""
 REVERSED = 0.35
-"""An area below this orders better than a coin, upside down."""
+"""An area below this ranks better than chance, in reverse."""
 PERCENT, SMALL = 2.5, 1.0
 """A share above 1 that would be a few percent, and a loss at which far more is right."""
 
@@ -68,10 +68,10 @@ def beyond_bounds(run: RunSeries, points: Sequence[Point]) -> Odd | None:
         above = each.since(lambda value: value > 1.001)
         if _AREA.search(name) and low > 0 and high <= REVERSED and len(each.values) > LAST:
             return Odd(
-                f"{said}: a coin has 0.5, so the order is reversed", each.since(lambda value: 0 < value <= REVERSED)
+                f"{said}: chance is 0.5, so the ranking is reversed", each.since(lambda value: 0 < value <= REVERSED)
             )
         if _AREA.search(name) and low > 1.001 and high < HIGH_AREA:
-            return Odd(f"{said}: an area under a curve is at most 1, and in percent at least 50 for a coin", above)
+            return Odd(f"{said}: an AUC is at most 1; in percent, chance is 50", above)
         if _AT_MOST_1.search(name) and low > 1.001 and high <= PERCENT:
             return Odd(f"{said}: it is at most 1", above)
         if coded and _DIVERGENCE.search(name) and high < -0.01:

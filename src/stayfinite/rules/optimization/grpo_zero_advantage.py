@@ -67,7 +67,7 @@ def _clues(facts: Facts) -> Clues:
     still = seen.zero_loss or (seen.zero_norms > 0 and seen.zero_norms * 2 >= seen.points)
     if deviations:
         value, where = median(value for value, _ in deviations), deviations[0][1]
-        # Small groups are often of one mind.
+        # In small groups all rewards are often equal.
         if sum(each == 0 for each, _ in deviations) >= MOST * len(deviations):
             yield Clue("reward_std is 0: all answers to a prompt get the same reward", STRONG + HINT, where)
         else:
