@@ -236,7 +236,7 @@ def test_overfitting_is_said_of_a_healthy_run_as_on_the_page(tmp_path, capsys):
     assert main(["diagnose", str(log)]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("healthy")
-    assert "Overfitting since step 17" in shown
+    assert "Overfitting since epoch 17" in shown
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,11 @@ def overfits_in_words(series: RunSeries) -> str:
 
 
 def _counted_in(series: RunSeries) -> str:
-    return "measurement" if _unnumbered(series) else "step"
+    """What the numbers of a log's points count."""
+    if _unnumbered(series):
+        return "measurement"
+    by_epoch = all(point.step == point.epoch for point in islice(series.points, 100))
+    return "epoch" if by_epoch else "step"
 
 
 def _unnumbered(series: RunSeries) -> bool:
