@@ -310,7 +310,7 @@ def look_at_post_training(plan: Plan, notes: Notes) -> None:
         notes.check("Labels", "end-of-answer token", "eos-never-learned", seen=ends[0][0])
     if heads := list(_heads_left_out(plan))[:1]:
         notes.remark("plan.value_head", *heads)
-        notes.check("Value head", "in the optimizer", "params-not-in-optimizer", seen=heads[0][0])
+        notes.check("Value head", "optimizer coverage", "params-not-in-optimizer", seen=heads[0][0])
     algorithm = algorithm_of(plan)
     if algorithm:
         look_at_sampling(plan, notes, algorithm)

@@ -69,7 +69,7 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
             notes.remark("plan.pure_fp16", (text, weights.where))
     seen = "" if precision is None else f"{precision.value} ({precision.where})"
     causes = ("both-half-formats", "fp16-overflow-model-family")
-    notes.check("Precision", "precision is safe for this model", *causes, seen=seen, otherwise="not set")
+    notes.check("Precision", "precision for this model", *causes, seen=seen, otherwise="not set")
     loaded = plan.context.weights
     seen = "" if loaded is None else f"{loaded.value} ({loaded.where})"
     notes.check("Precision", "weight dtype", "double-fp16", "pure-fp16-weights", seen=seen, otherwise="not set")
@@ -180,7 +180,7 @@ def look_at_eight_bits(plan: Plan, notes: Notes) -> None:
     by = f" by {eight.library}" if eight.library else ""
     seen = f"fp8{by}{scaling} ({eight.told.where})"
     notes.check("Precision", "fp8 scale freshness", "fp8-stale-scale", seen=seen)
-    notes.check("Precision", "head not in fp8", "fp8-sensitive-module")
+    notes.check("Precision", "output head format", "fp8-sensitive-module")
     notes.check("Precision", "fp8 dimensions", "fp8-unaligned-dims")
 
 

@@ -133,14 +133,14 @@ def _notes(shape: Shape, found: list[Column], card: Card | None) -> Notes:
     span = size(min(peaks)) if len(peaks) == 1 else f"{size(min(peaks))} to {size(max(peaks))}"
     notes.check("Memory", "memory of a training step", seen=f"peak {span}")
     if card is None:
-        notes.check("Memory", "fits on the GPU", "out-of-memory", skipped="no GPU given: --gpu T4, for example")
+        notes.check("Memory", "peak memory on the GPU", "out-of-memory", skipped="no GPU given: --gpu T4, for example")
     else:
         notes.heading("GPU", f"{card.name}, {card.memory_gib:g} GiB")
         notes.heading("suggestion", advice(shape, found, card))
         running = [column for column in found if column.runs] or found
         best = min(running, key=lambda column: column.share or 0.0)
         notes.saw("memory.estimate_share", best.share, f"{best.name} on {card.name}")
-        notes.check("Memory", "fits on the GPU", "out-of-memory", seen=_seen(found))
+        notes.check("Memory", "peak memory on the GPU", "out-of-memory", seen=_seen(found))
     for again in (False, True):
         alike = [column for column in found if column.plan.checkpointing is again]
         if alike:
