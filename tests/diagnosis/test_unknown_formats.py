@@ -42,6 +42,7 @@ LOGS = {
     "German, with decimal commas": ("Schritt {step}: Verlust {comma} Gradientennorm {norm:.2f}", ""),
     "parts and their sum": ("E001 B{step:05d} | box {third:.3f} cls {third:.3f} dfl {third:.3f} | total {sum:.3f}", ""),
     "nested JSON": ('{{"iter": {step}, "train": {{"losses": {{"mlm": {third}, "nsp": {third}}}}}}}', ""),
+    "equals signs, the first line no heading": ("it={step} train/ce={loss:.4f} |g|={norm:.2f}", ""),
     "two players behind a step": ("{step}: D: {third:.4f} G: {loss:.4f} gp: {norm:.4f}", ""),
 }
 

@@ -46,7 +46,7 @@ _NAME_BEHIND = lazy_regex(
 )
 _NORM_BARS = lazy_regex(r"(?:\|{1,2}|‖)\s?(?:∇|g|dw|grad\w*)\s?(?:\|{1,2}|‖)\W{0,4}$|∇\W{0,4}$", re.IGNORECASE)
 _CELLS = lazy_regex(r"\s*[|\t,;│┊]\s*|\s{2,}")
-_BETWEEN_WORDS = lazy_regex(r"[\s|,;#()│┊]+")
+_BETWEEN_WORDS = lazy_regex(r"[\s|,;=:#()│┊]+")
 _RULER = lazy_regex(r"[\s|+:=\-─━│┼┌┐└┘├┤┬┴]*")
 _UNIT = lazy_regex(
     r"\s?(?:%|[munµ]?s(?:ec\w*)?\b|min\w*\b|h(?:ours?)?\b|(?:it|tok\w*|samples?|img\w*|words?|steps?|ex\w*)\s?/|"
