@@ -75,7 +75,7 @@ def test_a_signal_is_passed_on_and_nothing_is_started_again(tmp_path, number):
         f"pathlib.Path({str(ready)!r}).open('a').write('x')\ntime.sleep(60)\n"
     )
     with subprocess.Popen([*RUN, "--pause", "0", "--", *python(body)], env=environment()) as supervisor:
-        while not ready.exists():
+        while not (ready.exists() and ready.read_text()):
             time.sleep(0.05)
         supervisor.send_signal(number)
         assert supervisor.wait(timeout=30) == 128 + number
