@@ -58,22 +58,13 @@ def test_the_guard_refuses_bad_steps_in_place(tmp_path):
 
 
 def test_a_bad_row_of_a_loader_is_named(tmp_path):
-    seen, _ = watch(
-        tmp_path,
-        changed(
-            HEALTHY,
-            (
-                "loader = Data",
-                "X[77, 2] = float('nan')\nloader = Data",
-            ),
-        ),
-    )
+    seen, _ = watch(tmp_path, changed(HEALTHY, ("loader = Data", "X[77, 2] = float('nan')\nloader = Data")))
     assert causes(seen)[0] == "bad-data-row"
     assert seen.findings[0].known_by == PROVED
 
 
-def test_a_step_inside_of_a_method_is_replayed(tmp_path):
-    text = """
+REPLAYED = {
+    "a step inside of a method": """
 import torch
 class Trainer:
     def __init__(self):
@@ -93,14 +84,8 @@ for i in range(6):
     if i == 4:
         x[5] = 0.0
     trainer.train_step(x)
-"""
-    seen, _ = watch(tmp_path, text)
-    assert seen.replayed
-    assert causes(seen)[0] == "loss-formula-singularity"
-
-
-def test_a_closure_is_replayed(tmp_path):
-    text = """
+""",
+    "a closure": """
 import torch
 torch.manual_seed(0)
 net = torch.nn.Linear(3, 1)
@@ -113,14 +98,8 @@ def closure():
     return loss
 for i in range(3):
     opt.step(closure)
-"""
-    seen, _ = watch(tmp_path, text)
-    assert seen.replayed
-    assert causes(seen)[0] == "loss-formula-singularity"
-
-
-def test_a_step_written_by_hand_is_replayed(tmp_path):
-    text = """
+""",
+    "a step written by hand": """
 import torch
 w = torch.ones(3, 1, requires_grad=True)
 x = torch.rand(8, 3, generator=torch.Generator().manual_seed(0))
@@ -132,7 +111,12 @@ for i in range(8):
     with torch.no_grad():
         w -= 0.01 * w.grad
         w.grad.zero_()
-"""
+""",
+}
+
+
+@pytest.mark.parametrize("text", REPLAYED.values(), ids=REPLAYED)
+def test_a_step_is_replayed_however_it_is_written(tmp_path, text):
     seen, _ = watch(tmp_path, text)
     assert seen.replayed
     assert causes(seen)[0] == "loss-formula-singularity"

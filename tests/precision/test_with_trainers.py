@@ -8,16 +8,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_training import LIGHTNING_SAYS
 from precision import small_models as small
+from precision.test_applying import plan_of
 from stayfinite import Guard
-from stayfinite.precision.plan import PrecisionPlan
-from stayfinite.precision.units import units_of
 
 pytestmark = LIGHTNING_SAYS
 
 
 def plan_for(model, kept):
-    units = {name: type(module).__name__ for name, module in units_of(model)}
-    return PrecisionPlan(base="bf16", formats={kept: "fp32"}, units=units)
+    return plan_of(model, **{kept: "fp32"})
 
 
 class JudgedStep:

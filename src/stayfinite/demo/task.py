@@ -50,9 +50,8 @@ class Task:
         for _ in range(count):
             items = (torch.rand(rows, generator=draw) < item_share).tolist()
             places = torch.randint(len(self.train), (rows,), generator=draw).tolist()
-            drawn.append(
-                collate([(self.train_items if i else self.train)[p] for i, p in zip(items, places, strict=True)])
-            )
+            rows_of = (self.train_items if item else self.train for item in items)
+            drawn.append(collate([pairs[place] for pairs, place in zip(rows_of, places, strict=True)]))
         return drawn
 
 

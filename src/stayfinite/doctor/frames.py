@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 import sysconfig
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
@@ -36,9 +37,8 @@ class Home:
 
 @lru_cache(maxsize=4096)
 def _is_users(filename: str, home: str) -> bool:
-    if filename.startswith("<") and not filename.startswith(("<ipython", "<notebook")):
-        return False
-    if filename.startswith(OWN):
+    made_up = filename.startswith("<") and not filename.startswith(("<ipython", "<notebook"))
+    if made_up or filename.startswith(OWN):
         return False
     if home and filename.startswith(home):
         return True
@@ -52,28 +52,22 @@ def is_users(filename: str) -> bool:
 
 def user_frames(start: FrameType | None = None) -> list[FrameType]:
     """The user's frames, innermost first."""
-    frame: FrameType | None = start if start is not None else sys._getframe(1)
-    found: list[FrameType] = []
+    return list(_user_frames(start if start is not None else sys._getframe(1)))
+
+
+def _user_frames(frame: FrameType | None) -> Iterator[FrameType]:
     for _ in range(DEEPEST):
         # Frames above the runner are not the program's.
         if frame is None or frame.f_code.co_filename in RUNNERS:
-            break
+            return
         if is_users(frame.f_code.co_filename):
-            found.append(frame)
+            yield frame
         frame = frame.f_back
-    return found
 
 
 def place_here() -> tuple[str, int]:
     """File and line of the innermost user frame; ("", 0) if there is none."""
-    frame: FrameType | None = sys._getframe(1)
-    for _ in range(DEEPEST):
-        if frame is None:
-            break
-        if is_users(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back
-    return "", 0
+    return next(((each.f_code.co_filename, each.f_lineno) for each in _user_frames(sys._getframe(1))), ("", 0))
 
 
 def short(place: tuple[str, int]) -> str:

@@ -51,10 +51,9 @@ def whole_model(program: Program, backward: Backward) -> nn.Module:
     inside = {id(p) for module in modules.values() for p in module.parameters()}
     loose: dict[str, Tensor] = {}
     for seen_optimizer in program.optimizers.values():
-        for group in seen_optimizer.optimizer.param_groups:
-            for p in group["params"]:
-                if id(p) not in inside and all(p is not other for other in loose.values()):
-                    loose[names.get(id(p), f"parameter{len(loose)}")] = p
+        for p in seen_optimizer.parameters:
+            if id(p) not in inside and all(p is not other for other in loose.values()):
+                loose[names.get(id(p), f"parameter{len(loose)}")] = p
     for held in backward.at.frames:
         for name, value in held.names.items():
             values = value if isinstance(value, list | tuple) and len(value) <= 64 else [value]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,6 +137,10 @@ class OptimizerSeen:
     none_always: dict[int, int] = field(default_factory=dict)
     """Looks without a gradient, by ``id`` of the parameter."""
     looks: int = 0
+
+    @property
+    def parameters(self) -> list[Any]:
+        return [p for group in self.optimizer.param_groups for p in group["params"]]
 
 
 @dataclass(slots=True)
@@ -275,12 +278,7 @@ class Program:
 
     def held(self) -> set[int]:
         """``id`` of every parameter in an optimizer."""
-        return {
-            id(parameter)
-            for each in self.optimizers.values()
-            for group in each.optimizer.param_groups
-            for parameter in group["params"]
-        }
+        return {id(p) for each in self.optimizers.values() for p in each.parameters}
 
     def main_loss(self) -> Course:
         """Losses of the line that calls backward most often."""
@@ -314,9 +312,5 @@ def tensors_in(part: Any, depth: int = 0) -> list[Tensor]:
         return [part]
     if depth > 3:
         return []
-    values: Sequence[Any] = ()
-    if isinstance(part, list | tuple):
-        values = part
-    elif isinstance(part, dict):
-        values = list(part.values())
+    values = list(part.values()) if isinstance(part, dict) else part if isinstance(part, list | tuple) else ()
     return [tensor for value in values[:32] for tensor in tensors_in(value, depth + 1)]

@@ -57,13 +57,10 @@ def quoted(place: tuple[str, int]) -> str:
 def blocks_round(code: CodeType, line: int) -> list[Block]:
     """Enclosing loop bodies of a line, innermost first, then the function's own statements."""
     tree = tree_of(code.co_filename)
-    if tree is None:
-        return []
-    scope = _scope_of(tree, code)
+    scope = None if tree is None else _scope_of(tree, code)
     if scope is None:
         return []
-    found = [Block(loop.body, loop, code.co_filename) for loop in _loops(scope.body, line)]
-    found.reverse()
+    found = [Block(loop.body, loop, code.co_filename) for loop in _loops(scope.body, line)][::-1]
     if not isinstance(scope, ast.Module):
         found.append(Block(list(scope.body), None, code.co_filename))
     return found
@@ -102,22 +99,17 @@ def _loops(statements: Sequence[ast.stmt], line: int) -> Iterator[ast.For | ast.
 
 def names_loaded(statements: Sequence[ast.stmt]) -> set[str]:
     """Names read in these statements."""
-    return {
-        node.id
-        for statement in statements
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
+    return _names_in(statements, ast.Load)
 
 
 def names_stored(nodes: Sequence[ast.AST]) -> set[str]:
     """Names assigned in these nodes."""
-    return {
-        child.id
-        for node in nodes
-        for child in ast.walk(node)
-        if isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store)
-    }
+    return _names_in(nodes, ast.Store)
+
+
+def _names_in(nodes: Sequence[ast.AST], use: type[ast.expr_context]) -> set[str]:
+    found = (child for node in nodes for child in ast.walk(node))
+    return {child.id for child in found if isinstance(child, ast.Name) and isinstance(child.ctx, use)}
 
 
 def loops_in(statement: ast.stmt) -> list[ast.For]:
@@ -132,20 +124,13 @@ class _Loose(ast.NodeTransformer):
         self._first = first_argument
         self._depth = 0
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return self._within(node)
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        return self._within(node)
-
-    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
-        return self._within(node)
-
     def _within(self, node: ast.AST) -> ast.AST:
         self._depth += 1
         self.generic_visit(node)
         self._depth -= 1
         return node
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_Lambda = _within  # noqa: N815 (the names that ast calls)
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         if self._depth:
@@ -153,11 +138,10 @@ class _Loose(ast.NodeTransformer):
         thrown = ast.Raise(exc=ast.Name(id="__stayfinite_returned__", ctx=ast.Load()), cause=None)
         return ast.copy_location(thrown, node)
 
-    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.AST:
+    def _declared(self, node: ast.AST) -> ast.AST:
         return node if self._depth else ast.copy_location(ast.Pass(), node)
 
-    def visit_Global(self, node: ast.Global) -> ast.AST:
-        return node if self._depth else ast.copy_location(ast.Pass(), node)
+    visit_Nonlocal = visit_Global = _declared  # noqa: N815
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from stayfinite.core.finding import Finding, Severity
@@ -69,11 +69,8 @@ def ranked(findings: Iterable[Told]) -> list[Told]:
     """The best-known finding of each cause, in order."""
     best: dict[str, Told] = {}
     for each in findings:
-        known = best.get(each.finding.cause)
-        if known is None:
+        if _key(each) < _key(best.setdefault(each.finding.cause, each)):
             best[each.finding.cause] = each
-        elif _key(each) < _key(known):
-            best[each.finding.cause] = replace(each, finding=each.finding)
     return sorted(best.values(), key=_key)
 
 

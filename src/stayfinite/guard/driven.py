@@ -203,7 +203,7 @@ class DrivenGuard(Guard):
     @property
     def unusual(self) -> dict[str, int]:
         """Counts of bounded finite steps, and of rollbacks caused by one."""
-        return self._recorder.unusual
+        return self._recorder.tally.unusual
 
     def any_rank(self, here: bool) -> bool:
         """Whether it is true on any rank; every rank must call this."""

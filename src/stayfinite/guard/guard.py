@@ -365,7 +365,7 @@ class Guard(Machinery):
 
     def __repr__(self) -> str:
         state = "ended" if self._life.over else "open"
-        return f"<Guard: {state}, step {self._step:,}, {self._recorder.refused:,} refused>"
+        return f"<Guard: {state}, step {self._step:,}, {self._recorder.tally.refused:,} refused>"
 
     def _repr_html_(self) -> str:
         """Notebook view: curves of the recent steps, and what is guarded."""
@@ -374,7 +374,7 @@ class Guard(Machinery):
         loss = [(each.step, each.signals.loss) for each in known]
         norm = [(each.step, each.signals.grad_norm) for each in known]
         state = "ended" if self._life.over else "open"
-        curves = curves_html(state, self._step, self._recorder.refused, loss, norm, bad)
+        curves = curves_html(state, self._step, self._recorder.tally.refused, loss, norm, bad)
         return curves + panel("guard", self.describe().split("\n"))
 
     def state_dict(self) -> dict[str, Any]:

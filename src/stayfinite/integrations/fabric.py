@@ -21,6 +21,10 @@ from stayfinite.report.terminal import Console
 class FabricGuard(LoopGuard):
     """Guards a loop that uses Lightning Fabric.
 
+    Example:
+        >>> model, optimizer = fabric.setup(model, optimizer)
+        >>> guard = fabric_guard(fabric, model, optimizer, scheduler)
+
     The loop calls ``fabric.backward``, ``fabric.clip_gradients``, ``optimizer.step`` and ``scheduler.step`` as usual. A
     bad step does nothing, ``guard.refused`` is True, and the schedule does not advance. ``fabric.log`` and
     ``fabric.log_dict`` also get gradient norm, vetoes and findings. To save the guard's memory, add it to the state:
@@ -94,14 +98,7 @@ class FabricGuard(LoopGuard):
         return self._clip_whole(parameters, norm, lambda: original(module, optimizer, **kwargs))
 
 
-def fabric_guard(fabric: Any, model: nn.Module, optimizer: Any, scheduler: Any = None, **settings: Any) -> FabricGuard:
-    """Guard a loop that uses Lightning Fabric; ``settings`` are those of :class:`FabricGuard`.
-
-    Example:
-        >>> model, optimizer = fabric.setup(model, optimizer)
-        >>> guard = fabric_guard(fabric, model, optimizer, scheduler)
-    """
-    return FabricGuard(fabric, model, optimizer, scheduler, **settings)
+fabric_guard = FabricGuard
 
 
 def steps_in_deepspeed(strategy: Any) -> bool:

@@ -35,7 +35,8 @@ class MegatronGuard(FrameworkGuard):
 
     The loop calls ``forward_backward_func``, ``optimizer.step`` and its scheduler as usual. At a bad step
     ``optimizer.step`` returns ``(False, None, None)``, as it does for an fp16 overflow; weights, moments, loss scale
-    and, in a loop that checks ``update_successful``, the schedule do not change.
+    and, in a loop that checks ``update_successful``, the schedule do not change. Build it after the optimizer, on every
+    rank, and before a checkpoint of the guard's own is loaded.
 
     Arguments:
         model: wrapped by megatron's ``DistributedDataParallel``, or a list of such chunks.
@@ -150,14 +151,7 @@ class MegatronGuard(FrameworkGuard):
             return original()
 
 
-def megatron_guard(
-    model: nn.Module | Sequence[nn.Module], optimizer: Any, scheduler: Any = None, **settings: Any
-) -> MegatronGuard:
-    """Guard a training with megatron-core; ``settings`` are those of :class:`MegatronGuard`.
-
-    Build it after the optimizer, on every rank, and before a checkpoint of the guard's own is loaded.
-    """
-    return MegatronGuard(model, optimizer, scheduler, **settings)
+megatron_guard = MegatronGuard
 
 
 class _Schedule:

@@ -44,7 +44,7 @@ MEMORY = "memory"
 
 
 class TorchtitanGuard(FrameworkGuard):
-    """Guards a torchtitan ``Trainer``: FSDP, HSDP, tensor parallel.
+    """Guards a torchtitan ``Trainer``: FSDP, HSDP, tensor parallel. Build it on every rank.
 
     ``trainer.train()`` is called as usual. At a bad step optimizers and schedules do nothing, and the Trainer continues
     instead of raising "Loss is not finite". If checkpoints are on, the guard's memory is saved beside the run and
@@ -158,9 +158,7 @@ class TorchtitanGuard(FrameworkGuard):
         return None if self._run_dir is None else self._run_dir / MEMORY / f"step-{step}.json"
 
 
-def torchtitan_guard(trainer: Any, **settings: Any) -> TorchtitanGuard:
-    """Guard a torchtitan Trainer; ``settings`` are those of :class:`TorchtitanGuard`. Build it on every rank."""
-    return TorchtitanGuard(trainer, **settings)
+torchtitan_guard = TorchtitanGuard
 
 
 def stayfinite(config: Any, *, run_dir: str | None = None, **policy: Any) -> Any:

@@ -36,13 +36,8 @@ class Format:
 
     def on(self, card: Card) -> bool:
         """Whether the card has hardware matrix products in this format."""
-        if self.name == "fp32":
-            return True
-        if self.name == "fp16":
-            return card.amd or card.capability >= VOLTA
-        if self.name in ("bf16", "tf32"):
-            return card.bf16 if self.name == "bf16" else card.tf32
-        return card.fp8
+        half = card.amd or card.capability >= VOLTA
+        return {"fp32": True, "fp16": half, "bf16": card.bf16, "tf32": card.tf32}.get(self.name, card.fp8)
 
     def rounded(self, values: Tensor) -> Tensor:
         """The values rounded to this format, as fp32. Overflow gives infinity."""
@@ -55,11 +50,8 @@ class Format:
             return values.to(self.dtype).float()
         # Casts to fp8 are slow on a CPU, and saturation differs between devices and torch versions.
         held = _rounded_to(values, 23 + int(math.log2(self.epsilon)))
-        held = torch.where(
-            values.abs() < self.smallest_normal,
-            torch.round(values / self.smallest_subnormal) * self.smallest_subnormal,
-            held,
-        )
+        subnormal = torch.round(values / self.smallest_subnormal) * self.smallest_subnormal
+        held = torch.where(values.abs() < self.smallest_normal, subnormal, held)
         return torch.where(values.abs() > self.largest, values * torch.inf, held)
 
 

@@ -246,8 +246,7 @@ def _another(
     kind = type(optimizer)
     known = inspect.signature(kind.__init__).parameters
     groups = [
-        {name: value for name, value in group.items() if name != "params"}
-        | {"params": [shadow_of[id(p)] for p in group["params"] if id(p) in shadow_of]}
+        group | {"params": [shadow_of[id(p)] for p in group["params"] if id(p) in shadow_of]}
         for group in optimizer.param_groups
     ]
     settings = {name: value for name, value in optimizer.defaults.items() if name in known}

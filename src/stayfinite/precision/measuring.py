@@ -102,12 +102,10 @@ def _record_call(
     inputs = [x for x in (*args, *kwargs.values()) if isinstance(x, Tensor) and x.is_floating_point()]
     outputs = [x for x in (output if isinstance(output, tuple | list) else (output,)) if isinstance(x, Tensor)]
     outputs = [x for x in outputs if x.is_floating_point()]
-    for x in inputs:
-        seen.note("input", x)
-        seen.moved += x.numel()
-    for x in outputs:
-        seen.note("output", x)
-        seen.moved += x.numel()
+    for what, tensors in (("input", inputs), ("output", outputs)):
+        for x in tensors:
+            seen.note(what, x)
+            seen.moved += x.numel()
     if not outputs:
         return
     first = outputs[0]

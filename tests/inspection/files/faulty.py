@@ -131,7 +131,7 @@ PLANTED = [
         "double-fp16",
         "double.py",
         TRAINER.format(loading=", torch_dtype=torch.float16", more="fp16=True", data=""),
-        "loads fp16 weights",
+        "makes fp16 weights",
     ),
     _one(
         "pure-fp16-weights",
@@ -145,7 +145,7 @@ PLANTED = [
         "trainer:\n  precision: 16-true\n  max_epochs: 3\noptimizer:\n  lr: 0.001\n",
         "16-true",
     ),
-    _one("double-fp16", "loop.py", LOOP.replace("Net()", "Net().cuda().half()"), "loads fp16 weights"),
+    _one("double-fp16", "loop.py", LOOP.replace("Net()", "Net().cuda().half()"), "makes fp16 weights"),
     _one("clip-before-unscale", "clip.py", LOOP.replace("scaler.unscale_(optimizer)", "pass"), "never unscaled"),
     _one("no-zero-grad", "pile.py", LOOP.replace("    optimizer.zero_grad()\n", ""), "step without zero_grad"),
     *(

@@ -17,12 +17,6 @@ GROUPS = ["Precision", "Precision", "Learning rate", "Schedule", "Clipping", "Ba
 """Of a check list, in this order. With a card there is a second line for it, and a broken file gets one as well."""
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def checked(planted: Planted, folder: Path) -> Inspection:
     for name, text in planted.files.items():
         (folder / name).write_text(text)

@@ -10,12 +10,6 @@ from stayfinite.inspection.files.comparison import Comparison, compare
 PAIR = Path(__file__).parent / "pair"
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def founding_pair(folder: Path) -> Comparison:
     (folder / "train.py").write_text((PAIR / "train_script.txt").read_text())
     (folder / "notebook.ipynb").write_text((PAIR / "train_notebook.json").read_text())

@@ -11,12 +11,6 @@ from stayfinite.inspection.files.plan import EitherOr, lines_switched_off
 from stayfinite.inspection.files.sources import read_sources
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def said(text: str, here: Path, *given: str, name: str = "train.py") -> list[tuple[str, str]]:
     """Severity and cause of every finding on one file."""
     (here / name).write_text(text)

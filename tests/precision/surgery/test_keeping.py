@@ -207,9 +207,8 @@ def test_a_pass_that_is_computed_twice_finds_the_same_factors(reentrant):
         return torch.cat(each)
 
     with fp16():
-        model(
-            xs[-1]
-        )  # a layer that begins to give out fp32 between a pass and its repetition is torch's CheckpointError
+        # A layer that begins to give out fp32 between a pass and its repetition is torch's CheckpointError.
+        model(xs[-1])
     for fp32, kept in zip(expected, searched(model, forward), strict=True):
         assert float((fp32 - kept).detach().norm() / fp32.detach().norm()) < 5e-3
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stayfinite.doctor.judges import (
-    answers,
     augmenting,
+    calls,
     copies,
     course,
     data,
     losses,
     metrics,
-    modes,
     optimizing,
-    scaling,
     schedules,
 )
 from stayfinite.doctor.record import Program
 from stayfinite.doctor.told import Told
 
-JUDGES = (optimizing, scaling, losses, modes, schedules, data, augmenting, metrics, copies, answers, course)
+JUDGES = (optimizing, losses, calls, schedules, data, augmenting, metrics, copies, course)
 
 
 def judge_all(program: Program) -> Iterator[Told]:

@@ -56,13 +56,9 @@ def _is_first_of(program: Program, model: ModelSeen, copy: ModelSeen) -> bool:
 
 
 def _out_of_step(program: Program, name: str, model: ModelSeen, copy: ModelSeen, *, trains: bool) -> Iterator[Told]:
-    moved = any(
-        not torch.equal(program.first_weights[id(p)], p.detach()) for p in model.module.parameters()
-    )  # fmt: skip
-    stayed = all(
-        torch.equal(program.first_weights[id(one)], two.detach())
-        for one, two in zip(model.module.parameters(), copy.module.parameters(), strict=True)
-    )
+    pairs = list(zip(model.module.parameters(), copy.module.parameters(), strict=True))
+    moved = any(not torch.equal(program.first_weights[id(p)], p.detach()) for p, _ in pairs)
+    stayed = all(torch.equal(program.first_weights[id(one)], two.detach()) for one, two in pairs)
     if trains and not stayed:
         optimizer = next(iter(program.optimizers.values()))
         yield told(
@@ -70,8 +66,8 @@ def _out_of_step(program: Program, name: str, model: ModelSeen, copy: ModelSeen,
             title="A target or EMA copy of the model is trained itself.", place=optimizer.place, weight=1.9,
             fix=f"give the optimizer the model's parameters only; {name}.requires_grad_(False)",
         )  # fmt: skip
-    elif moved and stayed and not trains and copy.calls_evaluation + copy.calls_training >= 2:
-        calls = copy.calls_evaluation + copy.calls_training
+    calls = copy.calls_evaluation + copy.calls_training
+    if moved and stayed and not trains and calls >= 2:
         yield told(
             "target-out-of-step",
             [f"{name} still has the model's initial weights after {program.steps:,} steps and {calls} calls."],

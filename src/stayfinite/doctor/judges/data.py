@@ -23,6 +23,7 @@ FEWEST = 6
 APART = 0.3
 FEWEST_VALUES = 64
 FAR_UNSCALED = 100.0
+RANDOM_ORDERS = ("randperm", "permutation")
 
 
 def judge(program: Program) -> Iterator[Told]:
@@ -85,10 +86,9 @@ def _repeated(program: Program) -> Iterator[Told]:
 
 
 def _same_batch(program: Program, evidence: str, weight: float, fix: str) -> Told:
-    place = _line_of_training(program)
     return told(
         "duplicate-rows", [evidence], title="Every step trains on the same batch.", severity="error",
-        place=place, weight=weight, fix=fix,
+        place=_line_of_training(program), weight=weight, fix=fix,
     )  # fmt: skip
 
 
@@ -130,21 +130,15 @@ def _purity(labels: torch.Tensor) -> float:
 
 def _scaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
     one, two = seen.training, seen.evaluation
-    if one.count < FEWEST_VALUES or two.count < FEWEST_VALUES or one.shape != two.shape:
-        return
-    if len([each for each in program.optimizers.values() if each.steps]) > 1 or not seen.judged:
+    few = min(one.count, two.count) < FEWEST_VALUES or one.shape != two.shape
+    if few or sum(each.steps > 0 for each in program.optimizers.values()) > 1 or not seen.judged:
         return
     if not prepared_differently(one.mean, one.spread, two.mean, two.spread):
         return
     place = max(two.places, key=lambda each: two.places[each], default=("", 0))
-    yield told(
-        "splits-scaled-differently",
-        [
-            f"Training inputs: mean {one.mean:.3g}, std {one.spread:.3g}.",
-            f"Evaluation inputs: mean {two.mean:.3g}, std {two.spread:.3g}.",
-        ],
-        place=place, weight=2.0,
-    )  # fmt: skip
+    said = [f"{name} inputs: mean {each.mean:.3g}, std {each.spread:.3g}."
+            for name, each in (("Training", one), ("Evaluation", two))]  # fmt: skip
+    yield told("splits-scaled-differently", said, place=place, weight=2.0)
 
 
 def _unscaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
@@ -161,21 +155,20 @@ def _unscaled(program: Program, seen: ModelSeen) -> Iterator[Told]:
 
 
 def _shuffled_apart(program: Program) -> Iterator[Told]:
-    shuffling = [
+    together = [
         each
         for each in program.loaders.values()
-        if each.trained is not None and isinstance(getattr(each.loader, "sampler", None), RandomSampler)
+        if isinstance(getattr(each.loader, "sampler", None), RandomSampler)
+        and each.batches >= FEWEST
+        and _one_column(each.last)
     ]
-    together = [each for each in shuffling if each.batches >= FEWEST and _one_column(each.last)]
     if len(together) == 2 and abs(together[0].batches - together[1].batches) <= 1:
         one, two = together
         same = getattr(one.loader, "generator", None) is not None and one.loader.generator is two.loader.generator
-        lengths = _length(one.loader) == _length(two.loader)
-        if lengths and not same:
-            place = _line_of_training(program)
+        if _length(one.loader) == _length(two.loader) and not same:
             yield told(
                 "labels-shuffled", ["Two loaders with shuffle=True are read side by side. Each draws its own order."],
-                place=place, weight=2.2,
+                place=_line_of_training(program), weight=2.2,
                 fix="use one DataLoader over TensorDataset(x, y): it keeps input and label together",
             )  # fmt: skip
             return
@@ -226,8 +219,7 @@ def two_orders(tree: ast.Module) -> tuple[tuple[str, str], int] | None:
         orders: dict[str, str] = {}
         shuffled: list[tuple[str, str, int]] = []
         for statement in body:
-            seeded = any(called(n) in ("seed", "manual_seed") for n in ast.walk(statement))
-            if seeded:
+            if any(called(n) in ("seed", "manual_seed") for n in ast.walk(statement)):
                 shuffled.clear()
             if (made := _new_order(statement)) is not None:
                 orders[made] = f"{made}@{statement.lineno}"
@@ -242,12 +234,11 @@ def two_orders(tree: ast.Module) -> tuple[tuple[str, str], int] | None:
 
 def _new_order(statement: ast.stmt) -> str | None:
     """The name assigned a fresh random permutation by this statement, or None."""
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
-        return None
-    call, target = statement.value, statement.targets[0]
-    of_an_array = bool(call.args) and isinstance(call.args[0], ast.Name) and called(call) == "permutation"
-    drawn = called(call) in ("randperm", "permutation") and not of_an_array
-    return target.id if drawn and isinstance(target, ast.Name) else None
+    match statement:
+        case ast.Assign(targets=[ast.Name(id=name), *_], value=ast.Call() as call) if called(call) in RANDOM_ORDERS:
+            of_an_array = bool(call.args) and isinstance(call.args[0], ast.Name) and called(call) == "permutation"
+            return None if of_an_array else name
+    return None
 
 
 def _are_pair(one: str, two: str) -> bool:
@@ -276,32 +267,19 @@ def _bodies(tree: ast.Module) -> Iterator[list[ast.stmt]]:
 
 def _shuffles(statement: ast.stmt, orders: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Names a statement shuffles, each with an id of the permutation."""
-    if (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Call)
-        and called(statement.value) == "shuffle"
-    ):
-        arguments = statement.value.args
-        if len(arguments) == 1 and isinstance(arguments[0], ast.Name):
-            yield arguments[0].id, f"shuffle@{statement.lineno}"
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return
-    targets, values = [statement.targets[0]], [statement.value]
-    if isinstance(targets[0], ast.Tuple) and isinstance(values[0], ast.Tuple):
-        targets, values = list(targets[0].elts), list(values[0].elts)
-    for target, value in zip(targets, values, strict=False):
-        if not isinstance(target, ast.Name):
-            continue
-        if (
-            isinstance(value, ast.Call)
-            and called(value) == "permutation"
-            and value.args
-            and isinstance(value.args[0], ast.Name)
-        ):
-            yield target.id, f"{value.lineno}:{value.col_offset}"
-        if isinstance(value, ast.Subscript):
-            index = value.slice
-            if isinstance(index, ast.Name) and index.id in orders:
-                yield target.id, orders[index.id]
-            elif isinstance(index, ast.Call) and called(index) in ("randperm", "permutation"):
-                yield target.id, f"{index.lineno}:{index.col_offset}"
+    pairs: list[tuple[ast.expr, ast.expr]] = []
+    match statement:
+        case ast.Expr(value=ast.Call(args=[ast.Name(id=name)]) as call) if called(call) == "shuffle":
+            yield name, f"shuffle@{statement.lineno}"
+        case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+            pairs = [*zip(targets, values, strict=False)]
+        case ast.Assign(targets=[target]):
+            pairs = [(target, statement.value)]
+    for pair in pairs:
+        match pair:
+            case ast.Name(id=name), ast.Call(args=[ast.Name(), *_]) as call if called(call) == "permutation":
+                yield name, f"{call.lineno}:{call.col_offset}"
+            case ast.Name(id=name), ast.Subscript(slice=ast.Name(id=index)) if index in orders:
+                yield name, orders[index]
+            case ast.Name(id=name), ast.Subscript(slice=ast.Call() as call) if called(call) in RANDOM_ORDERS:
+                yield name, f"{call.lineno}:{call.col_offset}"

@@ -6,7 +6,7 @@ import bisect
 import math
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -93,14 +93,13 @@ def _impossible(program: Program, series: list[Printed]) -> Iterator[Told]:
         if not SHARES.search(each.name) or LOSSES.search(each.name):
             continue
         values = [value for value in each.values if math.isfinite(value)]
-        if len(values) < 1 or not values:
+        if not values:
             continue
         largest = max(values)
         unit = "%" if each.percent else ""
         limit = 100.0 if each.percent or _in_percent(program) else 1.0
-        if each.counts and not each.percent:
-            continue  # counts, as in 57/64
-        if largest > limit * 1.0005 and (limit == 100.0 or largest > 1.0005):
+        counted = each.counts and not each.percent  # as in 57/64
+        if not counted and largest > limit * 1.0005 and (limit == 100.0 or largest > 1.0005):
             place = next((p for p, (kind, _, _) in program.crossed.items() if kind == "comparison"), ("", 0))
             yield told(
                 "metric-impossible",
@@ -180,12 +179,11 @@ def _never_reset(program: Program, series: list[Printed]) -> Iterator[Told]:
     for value in course.values:
         total += value if math.isfinite(value) else 0.0
         sums.append(total)
-    index = _index_by_step(list(course.steps))
     for each in series:
         if not LOSSES.search(each.name) or len(each.values) < FEWEST:
             continue
-        pairs = [(value, index(step)) for step, value in zip(each.steps, each.values, strict=True)]
-        pairs = [(value, at) for value, at in pairs if at >= 1 and math.isfinite(value)]
+        at_losses = (bisect.bisect_left(course.steps, step) for step in each.steps)  # losses seen before each print
+        pairs = [(v, at) for v, at in zip(each.values, at_losses, strict=True) if at >= 1 and math.isfinite(v)]
         if len(pairs) < FEWEST or len({at for _, at in pairs}) < FEWEST:
             continue
         since = [sums[at] for _, at in pairs]
@@ -201,18 +199,9 @@ def _never_reset(program: Program, series: list[Printed]) -> Iterator[Told]:
         if last > 1.3 * first and apart and apart[-1] <= 1.2 * (since[0] / max(1, pairs[0][1])):
             yield told(
                 "metric-not-reset",
-                [
-                    (
-                        f"The printed \"{each.name}\" grows from {first:.4g} to {last:.4g}: "
-                        "it is the sum of all losses since the first step."
-                    ),
-                    f"The per-batch loss went from {course.values[0]:.4g} to {course.values[-1]:.4g}.",
-                ],
+                [(f"The printed \"{each.name}\" grows from {first:.4g} to {last:.4g}: "
+                 "it is the sum of all losses since the first step."),
+                 f"The per-batch loss went from {course.values[0]:.4g} to {course.values[-1]:.4g}."],
                 weight=2.0, where=each.name, severity="error",
             )  # fmt: skip
             return
-
-
-def _index_by_step(steps: list[int]) -> Callable[[int], int]:
-    """``step -> number of losses`` seen before that step."""
-    return lambda step: bisect.bisect_left(steps, step)

@@ -1,4 +1,4 @@
-"""Gradients and optimizers: stale, cleared, missing or unowned gradients."""
+"""Gradients, optimizers and GradScalers: stale, cleared, missing or unowned gradients, and no scale that works."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from stayfinite.doctor.told import Told, told
 
 FEWEST = 3
 MOST_NAMED = 4
+FEWEST_SKIPPED = 10
+"""Skipped steps below which the scale may still settle."""
 
 
 def judge(program: Program) -> Iterator[Told]:
@@ -28,6 +30,17 @@ def judge(program: Program) -> Iterator[Told]:
         yield from _stale(program.hand)
     yield from _unowned(program)
     yield from _detached(program)
+    yield from _overflowing(program)
+
+
+def _overflowing(program: Program) -> Iterator[Told]:
+    """The scale of a GradScaler fell below 1 and steps are skipped: the overflow does not depend on it."""
+    scales = program.scales.values
+    if program.skipped < FEWEST_SKIPPED or not len(scales) or scales[-1] >= 1.0:
+        return
+    said = f"GradScaler skipped {program.skipped} of {len(scales)} steps; its scale fell to {scales[-1]:.3g}."
+    place = next(iter(program.losses), ("", 0))
+    yield told("loss-scale-collapse", [said, "Gradients overflow at every scale."], place=place, weight=2.0)
 
 
 def _detached(program: Program) -> Iterator[Told]:
@@ -36,8 +49,7 @@ def _detached(program: Program) -> Iterator[Told]:
         id(p): (seen.none_always.get(id(p), 0), seen.looks)
         for seen in program.optimizers.values()
         if seen.steps >= FEWEST and seen.nothing < 0.8 * seen.steps
-        for group in seen.optimizer.param_groups
-        for p in group["params"]
+        for p in seen.parameters
         if p.requires_grad
     }
     for model in program.models.values():
@@ -59,7 +71,7 @@ def _missing(program: Program) -> Iterator[Told]:
     steps = sum(each.steps for each in program.optimizers.values())
     if steps >= FEWEST and not program.backwards:
         seen = next(each for each in program.optimizers.values() if each.steps)
-        if not any(any(True for _ in each.norms.finite if _ > 0) for each in program.optimizers.values()):
+        if not any(norm > 0 for each in program.optimizers.values() for norm in each.norms.finite):
             yield told(
                 "step-missing", [f"The optimizer took {steps} steps. backward was never called."],
                 place=seen.step_place, weight=2.6,
@@ -67,8 +79,7 @@ def _missing(program: Program) -> Iterator[Told]:
             )  # fmt: skip
     elif not steps and not program.skipped and program.backwards >= 2 * FEWEST and program.optimizers:
         seen = next(iter(program.optimizers.values()))
-        held = [p for group in seen.optimizer.param_groups for p in group["params"]]
-        known = [p for p in held if id(p) in program.first_weights]
+        known = [p for p in seen.parameters if id(p) in program.first_weights]
         if known and all(bool((program.first_weights[id(p)] == p.detach()).all()) for p in known):
             place = next(iter(program.losses), seen.place)
             yield told(
@@ -82,13 +93,10 @@ def _missing(program: Program) -> Iterator[Told]:
 def _stale(seen: OptimizerSeen) -> Iterator[Told]:
     if seen.stale < max(FEWEST, 0.45 * seen.steps):
         return
-    again = seen.idle
     place = seen.step_place
-    if again >= 0.4 * seen.steps:
-        yield told(
-            "double-step", [f"{again} of {seen.steps} steps reused the gradients of the step before."],
-            place=place, weight=2.0,
-        )  # fmt: skip
+    if seen.idle >= 0.4 * seen.steps:
+        said = f"{seen.idle} of {seen.steps} steps reused the gradients of the step before."
+        yield told("double-step", [said], place=place, weight=2.0)
         return
     yield told(
         "no-zero-grad", [f"{seen.stale} of {seen.steps} steps also applied gradients left over from earlier steps."],
@@ -101,16 +109,11 @@ def _nothing(program: Program, seen: OptimizerSeen) -> Iterator[Told]:
         return
     if seen.cleared_unused >= 0.6 * seen.steps:
         place = seen.cleared_place
-        yield told(
-            "cleared-before-step",
-            [
-                f"{seen.nothing} of {seen.steps} steps found no gradient.",
-                f"{short(place)} cleared fresh gradients {seen.cleared_unused} times before a step used them.",
-            ],
-            place=place, weight=2.5,
-        )  # fmt: skip
+        cleared = f"{short(place)} cleared fresh gradients {seen.cleared_unused} times before a step used them."
+        said = [f"{seen.nothing} of {seen.steps} steps found no gradient.", cleared]
+        yield told("cleared-before-step", said, place=place, weight=2.5)
         return
-    parameters = [p for group in seen.optimizer.param_groups for p in group["params"]]
+    parameters = seen.parameters
     if parameters and not any(p.requires_grad for p in parameters):
         yield told(
             "params-frozen", [f"None of the optimizer's {len(parameters)} parameters requires a gradient."],

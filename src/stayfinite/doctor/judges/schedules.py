@@ -37,7 +37,7 @@ def _judge_one(program: Program, seen: ScheduleSeen) -> Told | None:
     top = max(max(rates, default=0.0), optimizer.first_rate if math.isfinite(optimizer.first_rate) else 0.0)
     if top <= 0:
         return None
-    epochs = _epochs(program)
+    epochs = max((each.epochs for each in program.loaders.values() if each.trained), default=0)
     if each_batch and name in DECAYS and epochs != optimizer.steps:
         low = next((index for index, rate in enumerate(rates) if rate <= 1e-3 * top), None)
         first = rates.index(max(rates))
@@ -74,10 +74,6 @@ def _judge_one(program: Program, seen: ScheduleSeen) -> Told | None:
 
 def _base(schedule: object) -> float:
     return max((float(rate) for rate in getattr(schedule, "base_lrs", [])), default=0.0)
-
-
-def _epochs(program: Program) -> int:
-    return max((each.epochs for each in program.loaders.values() if each.trained), default=0)
 
 
 def _told(seen: ScheduleSeen, what: str, fix: str) -> Told:

@@ -77,7 +77,7 @@ def make_patch(seen: Seen, script: Path | None, words: list[str], code: int) -> 
         if text in tried or len(tried) > MOST_TRIED or not _compiles(text):
             continue
         tried.add(text)
-        said = _run(file, text, words, seen.program.seconds, imported=script is None or not _same(file, script))
+        said = _run(file, text, words, seen.program.seconds, imported=script is None or not file.samefile(script))
         verified, outcome = _judged(seen, top.finding.cause, said, code)
         patch = Patch(file, _diff(original, text, _from_here(file)), text, top.finding.cause, verified, outcome)
         if verified:
@@ -101,10 +101,6 @@ def _from_here(file: Path) -> str:
         return file.resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
         return file.name
-
-
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
 
 
 def _compiles(text: str) -> bool:
@@ -151,13 +147,9 @@ def _judged(seen: Seen, cause: str, said: dict[str, Any] | None, code: int) -> t
     if any(each["cause"] == cause and each["severity"] != "info" for each in said["findings"]):
         return False, f"not verified: the patched copy still shows {cause}"
     if bad is not None:
-        past = said["steps"] > bad.step
-        return (
-            past,
-            f"verified: the patched copy ran {said['steps']} steps, past step {bad.step}"
-            if past
-            else "not verified: the patched copy ended early",
-        )
+        if said["steps"] <= bad.step:
+            return False, "not verified: the patched copy ended early"
+        return True, f"verified: the patched copy ran {said['steps']} steps, past step {bad.step}"
     if any(each["severity"] == "error" for each in said["findings"]):
         return False, f"not verified: the patched copy shows {said['findings'][0]['cause']}"
     course = seen.program.main_loss()

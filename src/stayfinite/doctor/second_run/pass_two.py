@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -217,11 +218,8 @@ class PassTwo:
 
     def _compare(self, loss: Tensor) -> float:
         """The loss as a float. Records the first difference from the first run."""
-        if self._tracer is None:
+        with nullcontext() if self._tracer is None else self._tracer.paused():
             number = float(loss.detach()) if loss.numel() == 1 else math.nan
-        else:
-            with self._tracer.paused():
-                number = float(loss.detach()) if loss.numel() == 1 else math.nan
         at = self._backwards - 1
         if self._differs is None and at < len(self._plan.losses):
             before = self._plan.losses[at]

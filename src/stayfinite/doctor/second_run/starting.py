@@ -40,13 +40,13 @@ class Plan:
     """Generator states at program start."""
 
     def write(self, folder: Path) -> None:
-        kept = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        (folder / PLAN).write_bytes(pickle.dumps(kept))
+        (folder / PLAN).write_bytes(pickle.dumps(self))
 
-    @classmethod
-    def read(cls, folder: Path) -> Plan:
+    @staticmethod
+    def read(folder: Path) -> Plan:
         """Read the plan, written by our own process to a private folder."""
-        return cls(**pickle.loads((folder / PLAN).read_bytes()))
+        plan: Plan = pickle.loads((folder / PLAN).read_bytes())
+        return plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +105,7 @@ def run_again(plan: Plan, words: Sequence[str], seconds: float) -> Answer:
     with tempfile.TemporaryDirectory(prefix="stayfinite-second-") as folder:
         plan.write(Path(folder))
         command = [sys.executable, "-W", "ignore", "-m", "stayfinite", "doctor", "--second-run", folder, *words]
-        environment = dict(os.environ)
-        environment.setdefault(HASH_SEED, "0")
+        environment = {HASH_SEED: "0"} | os.environ
         try:
             ended = subprocess.run(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -55,11 +55,9 @@ def weights_of(program: Program, most: int = LARGE) -> dict[int, Tensor]:
     """Copies of all weights and buffers by ``id``; empty above ``most`` elements."""
     tensors: dict[int, Tensor] = {}
     for seen in program.optimizers.values():
-        for group in seen.optimizer.param_groups:
-            tensors.update((id(p), p) for p in group["params"])
+        tensors.update((id(p), p) for p in seen.parameters)
     for model in program.models.values():
-        tensors.update((id(p), p) for p in model.module.parameters())
-        tensors.update((id(b), b) for b in model.module.buffers())
+        tensors.update((id(t), t) for t in (*model.module.parameters(), *model.module.buffers()))
     if sum(t.numel() for t in tensors.values()) > most:
         return {}
     return {key: tensor.detach().clone() for key, tensor in tensors.items()}
@@ -85,11 +83,10 @@ def after_backward(seen: OptimizerSeen) -> None:
     """Record fresh gradients."""
     if seen.witness is None or seen.witness.grad is None:
         smallest: Tensor | None = None
-        for group in seen.optimizer.param_groups:
-            for p in group["params"]:
-                smaller = smallest is None or p.numel() < smallest.numel()
-                if smaller and p.grad is not None and not p.grad.is_sparse and bool(p.grad.any()):
-                    smallest = p
+        for p in seen.parameters:
+            smaller = smallest is None or p.numel() < smallest.numel()
+            if smaller and p.grad is not None and not p.grad.is_sparse and bool(p.grad.any()):
+                smallest = p
         seen.witness = smallest
     if seen.witness is not None and seen.witness.grad is not None and bool(seen.witness.grad.any()):
         seen.fresh = True
@@ -114,10 +111,8 @@ def before_step(seen: OptimizerSeen, norm: float, backwards: int, *, has_gradien
     seen.idle += seen.steps > 0 and backwards == seen.backwards_before
     seen.backwards_before = backwards
     nonzero = has_gradients and norm != 0  # a NaN norm counts as nonzero
-    if not nonzero:
-        seen.nothing += 1
-    if not seen.cleared and nonzero and seen.steps:
-        seen.stale += 1
+    seen.nothing += not nonzero
+    seen.stale += not seen.cleared and nonzero and seen.steps > 0
     if len(seen.backwards_a_step) < 512:
         seen.backwards_a_step.append(seen.backwards)
 
@@ -132,10 +127,8 @@ def after_step(seen: OptimizerSeen) -> None:
 def note_gradients(seen: OptimizerSeen) -> None:
     """Count looks at which a parameter had no gradient."""
     seen.looks += 1
-    for p in (p for group in seen.optimizer.param_groups for p in group["params"]):
-        if not p.requires_grad:
-            continue
-        if p.grad is None:
+    for p in seen.parameters:
+        if p.requires_grad and p.grad is None:
             seen.none_always[id(p)] = seen.none_always.get(id(p), 0) + 1
 
 
@@ -146,11 +139,11 @@ def note_hand_step(program: Program, loss: Tensor, place: Place) -> None:
         hand = program.hand = OptimizerSeen(SimpleNamespace(param_groups=[{"params": leaves_of(loss)}]), place)
     else:
         hand.steps += 1
-        stale = [p for p in hand.optimizer.param_groups[0]["params"] if p.grad is not None and bool(p.grad.any())]
+        stale = [p for p in hand.parameters if p.grad is not None and bool(p.grad.any())]
         moved = [p for p in stale if hand.none_always.get(id(p)) != p._version]
         hand.stale += bool(moved)
         hand.backwards_a_step.append(1)
-    for p in hand.optimizer.param_groups[0]["params"]:
+    for p in hand.parameters:
         hand.none_always[id(p)] = p._version
     hand.step_place = place
 

@@ -54,7 +54,7 @@ class StepWatcher(Watching):
 
     def attach(self, stand_ins: StandIns) -> None:
         stand_ins.keep(register_optimizer_step_pre_hook(self.before_step).remove)
-        stand_ins.keep(register_optimizer_step_post_hook(self.after_step).remove)
+        stand_ins.keep(register_optimizer_step_post_hook(self._after_step).remove)
         meet_backward(stand_ins, self._run_backward)
         self.after(stand_ins, Optimizer, "__init__", self._note_optimizer)
         for owner in (Optimizer, torch.nn.Module):
@@ -185,11 +185,8 @@ class StepWatcher(Watching):
             self.good = {}  # free the old copy first
             self.good = looking.weights_of(self.program)
 
-    def after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        self._after_step(optimizer)
-
     @safely
-    def _after_step(self, optimizer: Any) -> None:
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
         seen = self._seen(optimizer)
         seen.steps += 1
         self.program.steps += 1
@@ -199,9 +196,7 @@ class StepWatcher(Watching):
         self.notes.begin_step()
 
     def _seen(self, optimizer: Any) -> OptimizerSeen:
-        if id(optimizer) not in self.program.optimizers:
-            self.program.optimizers[id(optimizer)] = OptimizerSeen(optimizer, ("", 0))
-        return self.program.optimizers[id(optimizer)]
+        return self.program.optimizers.setdefault(id(optimizer), OptimizerSeen(optimizer, ("", 0)))
 
     def meet_bad(self, loss: float, norm: float, optimizer: Any) -> None:
         """Record the first non-finite step."""

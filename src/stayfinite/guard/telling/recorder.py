@@ -71,7 +71,7 @@ class Recorder:
         self._journal = Journal(run_dir)
         self._reporter = Reporter(self._journal.directory if report and self._first else None)
         self._voice = Voice(console, "" if self._first else f"rank {rank}: ")
-        self._tally = Tally()
+        self.tally = Tally()
         self._groups = Groups(None) if groups is None else groups
         self._unlearned = unlearned
         self._layers = Layers()
@@ -108,21 +108,11 @@ class Recorder:
         """The run directory."""
         return self._journal.directory
 
-    @property
-    def refused(self) -> int:
-        """Count of all refused steps."""
-        return self._tally.refused
-
-    @property
-    def unusual(self) -> dict[str, int]:
-        """Counts of bounded finite steps, and of rollbacks caused by one."""
-        return self._tally.unusual
-
     def note(self, judgement: Judgement, done: Mapping[str, Any] | None = None) -> None:
         """Record a decided step; ``done`` is the action beyond a veto."""
         decision = judgement.decision
         self.decisions.append(decision)
-        self._tally.count(decision)
+        self.tally.count(decision)
         for sentence in self._groups.count(decision):
             line = f"WARNING: {sentence}: the model hardly learns from them"
             self.announce("group-refused", decision.step, line, reason=sentence)
@@ -150,11 +140,11 @@ class Recorder:
 
     def trouble(self, event: str, step: int, line: str = "", **details: Any) -> None:
         """Record an event of this rank."""
-        self._tally.hear(event)
+        self.tally.hear(event)
         if cause := details.get("cause"):
             self.causes.setdefault(str(cause), step)
             if event == SIGN:
-                self._tally.see(str(cause), step)
+                self.tally.see(str(cause), step)
         self._journal.line(self._events, plain_event(event, step, now(), details))
         if line:
             self._voice.text(line)
@@ -163,7 +153,7 @@ class Recorder:
 
     def pace(self, slowest: Any, step: int) -> None:
         """Record the slowest rank's share of a step, which all ranks know."""
-        self._tally.slowest = (slowest.rank, slowest.host, slowest.share, slowest.mean_share)
+        self.tally.slowest = (slowest.rank, slowest.host, slowest.share, slowest.mean_share)
         self.announce(
             "slowest-rank",
             step,
@@ -196,7 +186,7 @@ class Recorder:
         for (step, names, indices), table in self._samples.collect(wait=wait):
             self._layers.add(step, names, indices, table)
             norms = table[FIELDS.index("norm") :: len(FIELDS)]
-            self._tally.look(names, indices, norms)
+            self.tally.look(names, indices, norms)
         if self._layers.due and time.monotonic() >= self._layers_rest_until:
             begun = time.monotonic()
             self._journal.whole(LAYERS, self._layers.to_bytes())
@@ -237,7 +227,7 @@ class Recorder:
             directory += f"; see {REPORT}"
         if directory and self._journal.has_gaps:
             directory += ", with gaps: some writes failed"
-        told_at_end = summary(self._tally, unlearned=in_words(unlearned), groups=neglected, directory=directory)
+        told_at_end = summary(self.tally, unlearned=in_words(unlearned), groups=neglected, directory=directory)
         self._voice.text(told_at_end)
 
     def _say_failed_report(self, step: int | None = None) -> None:

@@ -214,10 +214,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _from_json(path: Path, settings: dict[str, Any] | None) -> Vocabulary:
-    try:
+    with MissingExtra.unless("tokenizers", extra="hf", what_for=f"counting tokens with {path.name}"):
         import tokenizers
-    except ImportError:
-        raise MissingExtra.of("tokenizers", extra="hf", what_for=f"counting tokens with {path.name}") from None
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
         model = json.loads(path.read_text(encoding="utf-8")).get("model") or {}
@@ -233,10 +231,8 @@ def _from_json(path: Path, settings: dict[str, Any] | None) -> Vocabulary:
 
 
 def _from_pieces(path: Path) -> Vocabulary:
-    try:
+    with MissingExtra.unless("sentencepiece", extra="hf", what_for=f"counting tokens with {path.name}"):
         import sentencepiece
-    except ImportError:
-        raise MissingExtra.of("sentencepiece", extra="hf", what_for=f"counting tokens with {path.name}") from None
     try:
         return pieces(sentencepiece.SentencePieceProcessor(model_file=str(path)))
     except Exception as error:  # sentencepiece raises RuntimeError, TypeError and its own errors
@@ -245,10 +241,8 @@ def _from_pieces(path: Path) -> Vocabulary:
 
 
 def _through_transformers(path: Path) -> Vocabulary:
-    try:
+    with MissingExtra.unless("transformers", extra="hf", what_for=f"the tokenizer in {path}"):
         import transformers
-    except ImportError:
-        raise MissingExtra.of("transformers", extra="hf", what_for=f"the tokenizer in {path}") from None
     try:
         return slow(transformers.AutoTokenizer.from_pretrained(str(path), local_files_only=True))
     except Exception as error:  # tokenizer files can cause any error

@@ -75,6 +75,10 @@ def _best_model(plan: Plan) -> list[Remark]:
     return [(text, where, "make save_steps a multiple of eval_steps")]
 
 
+_TRAINERS = frozenset({"Trainer", "Seq2SeqTrainer", "SFTTrainer", "SentenceTransformerTrainer", "RewardTrainer"})
+"""Trainers of libraries that compute what `compute_metrics` returns, and no other metric."""
+
+
 def _metric(plan: Plan) -> list[Remark]:
     metric = plan.find("metric_for_best_model")
     if metric is None or not isinstance(metric.value, str):
@@ -87,10 +91,11 @@ def _metric(plan: Plan) -> list[Remark]:
     if greater is not None and wrong_way is not None and wrong_way.fullmatch(name):
         text = f"{metric.name}: {metric.value} with {shown(greater)}: the worst checkpoint is kept"
         found.append((text, metric.where, f"greater_is_better={not upwards}"))
-    calls = any("Trainer(" in source.text for source in plan.scripts)
+    trainers = {name for source in plan.scripts for name in re.findall(r"\b(\w*Trainer)\(", source.text)}
     computes = re.compile(r"compute_metrics|class \w+\(\w*Trainer\)|def evaluat|\bevaluator\s*=")
-    computed = any(computes.search(source.text) for source in plan.scripts)
-    if calls and not computed and not name.endswith("loss") and plan.on("load_best_model_at_end") is not None:
+    # A Trainer of the project's own may compute its metrics in `evaluate`.
+    computed = trainers - _TRAINERS or any(computes.search(source.text) for source in plan.scripts)
+    if trainers and not computed and not name.endswith("loss") and plan.on("load_best_model_at_end") is not None:
         text = f"{metric.name}: {metric.value} is never computed: the Trainer has no compute_metrics"
         fix = f'give the Trainer a compute_metrics that returns {metric.value!r}, or metric_for_best_model="loss"'
         found.append((text, metric.where, fix))

@@ -17,6 +17,7 @@ from stayfinite.inspection.files.sources import Source
 from stayfinite.inspection.notes import Edit, Notes
 from stayfinite.readers.configs.commands import looks_like_command, split_command, unquoted
 from stayfinite.readers.configs.script_settings import whole_tree
+from stayfinite.rules.context import ADAPTERS, CHECKPOINTING
 
 _PARSERS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
 _OPEN = lazy_regex(
@@ -99,7 +100,7 @@ def _take_call(call: ast.Call, declared: Declared, classes: dict[str, ast.ClassD
         declared.flags |= {f"--{texts[0]}", f"--no{texts[0]}"}
     elif name == "add_config_arguments":
         declared.flags |= {"--deepspeed", "--deepspeed_config", "--deepscale", "--deepscale_config"}
-    elif name in _PARSERS:
+    elif name in _PARSERS or ("ArgumentParser" in name and any(each in classes for each in _class_names(call))):
         for each in _class_names(call):
             _take_class(each, declared, classes)
     elif any(isinstance(each, ast.Name) and each.id in _CALLED for each in call.args):
@@ -159,8 +160,10 @@ _CALLS: dict[str, frozenset[str]] = {
         known.TRAINING_ARGUMENTS | known.TRL,
     ),
 }
-_ANYWHERE = frozenset().union(*_DIALECTS.values(), *_CALLS.values(), known.LIGHTNING_TRAINER, known.LAUNCHERS)
-"""A name of another framework is not a typo."""
+_ANYWHERE = frozenset().union(
+    *_DIALECTS.values(), *_CALLS.values(), known.LIGHTNING_TRAINER, known.LAUNCHERS, ADAPTERS, CHECKPOINTING
+)
+"""A name of another framework, or one that many programs have, is not a typo."""
 _FEW, _SHARE = 4, 0.6
 """A file uses a dialect if at least this many of its keys, and this share of them, belong to it."""
 _SCRIPT = lazy_regex(r"\S+\.py")
@@ -288,11 +291,12 @@ def _misspelt(
 
 def _in_calls(source: Source) -> Iterator[_Looked]:
     lightning = re.search(r"\blightning\b|pytorch_lightning", source.text) is not None
+    others = re.search(r"from (?!(?:pytorch_)?lightning)[\w.]+ import [^\n#]*\bTrainer\b", source.text) is not None
     calls: dict[str, dict[str, str]] = {}
     for setting in source.settings:
         call, _, keyword = setting.name.rpartition(".")
         last = call.rpartition(".")[2]
-        if last in _CALLS or (lightning and last == "Trainer"):
+        if last in _CALLS or (lightning and last == "Trainer" and not others):
             calls.setdefault(last, {}).setdefault(keyword, setting.where)
     for call, keywords in calls.items():
         if re.search(rf"\bclass {call}\b", source.text):

@@ -72,30 +72,51 @@ def _span_meant(text: str, finding: Finding, settings: Sequence[Setting]) -> Spa
 
 
 CAUSES = (
-    "clip-before-unscale", "no-zero-grad", "double-step", "accumulation-unscaled", "softmax-before-cross-entropy",
+    "no-zero-grad", "double-step", "accumulation-unscaled", "softmax-before-cross-entropy",
     "probability-loss-on-logits", "softmax-axis", "flipped-sign", "where-nan-branch", "loss-formula-singularity",
     "naive-exp", "wrong-reduction", "attention-unscaled", "params-not-in-optimizer",
 )  # fmt: skip
 """Rules that read code. They explain failures; before a launch only near certainty counts."""
+
+FROM_LOOPS = (
+    "clip-before-unscale", "no-zero-grad", "accumulation-unscaled", "detached-loss", "step-missing",
+    "cleared-before-step",
+)  # fmt: skip
+"""Faults that the syntax tree of a loop shows; the words of a program, which logs quote, prove them less."""
 
 CERTAIN = 0.7
 
 
 def look_at_code(plan: Plan, notes: Notes) -> list[Finding]:
     """Run the rules that read code; return their findings and add a check list line."""
-    lines = sum(len(source.settings.notes) for source in plan.scripts)
+    settings = sum((source.settings for source in plan.scripts), Settings())
+    lines = len(settings.notes)
     notes.check(
         "Code",
         "training loop and loss",
-        *CAUSES,
+        *dict.fromkeys((*FROM_LOOPS, *CAUSES)),
         seen=f"{lines} lines of loop and loss" if lines else "",
         otherwise="no training loop or loss in these files" if plan.scripts else "no script given",
     )
-    if not lines:
+    if not lines and not settings.code_faults:
         return []
-    settings = sum((source.settings for source in plan.scripts), Settings())
-    found = rank(Facts(settings=settings), [rule_of(slug) for slug in CAUSES])
-    return [finding for finding in found if finding.confidence >= CERTAIN]
+    shown = Settings(code_faults=[each for each in settings.code_faults if each.where not in plan.switched_off])
+    found = rank(Facts(settings=Settings(settings, settings.notes)), [rule_of(slug) for slug in CAUSES])
+    found += rank(Facts(settings=shown), [rule_of(slug) for slug in FROM_LOOPS])
+    by_cause: dict[str, Finding] = {}
+    for finding in found:
+        by_cause.setdefault(finding.cause, finding)
+    sure = [finding for finding in by_cause.values() if finding.confidence >= CERTAIN]
+    return [finding for finding in sure if not (finding.cause in _BY_NAME and _imports_a_namesake(plan))]
+
+
+_BY_NAME = frozenset({"probability-loss-on-logits", "softmax-before-cross-entropy"})
+_NAMESAKE = lazy_regex(r"from (?!torch)[\w.]+ import [^\n]*\b(?:nll_loss|cross_entropy|binary_cross_entropy)\b")
+
+
+def _imports_a_namesake(plan: Plan) -> bool:
+    """Whether a loss has the name of torch's and another module's meaning."""
+    return any(_NAMESAKE.search(source.text) for source in plan.scripts)
 
 
 TOPICS = (

@@ -7,15 +7,18 @@ import re
 from dataclasses import replace
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.core.settings import Expression, Setting
+from stayfinite.core.settings import Expression, Setting, in_script
+from stayfinite.inspection.files.handed import OPTIMIZERS, counting_rates, handed_clips, own_optimizer
 from stayfinite.inspection.files.names import last_step
 from stayfinite.inspection.files.plan import RATES, Plan, shown
 from stayfinite.inspection.files.post_training import algorithm_of
 from stayfinite.inspection.notes import Notes
+from stayfinite.readers.configs.script_calls import is_optimizer
 from stayfinite.rules.context import CLIP, OPTIMIZER
 from stayfinite.rules.known import Known, number_in, written
 from stayfinite.rules.optimization.loop_code import learns_nothing
 from stayfinite.rules.optimization.planned_limits import PlannedRate, too_high
+from stayfinite.rules.optimization.planned_rate import KIND
 
 _LARGE = frozenset({"LLaMA", "Qwen", "Gemma", "DeepSeek", "Phi", "ChatGLM", "Baichuan", "InternLM", "Yi", "OLMo",
                     "Falcon", "Granite", "bf16-trained"})  # fmt: skip
@@ -30,15 +33,10 @@ _SCRATCH = lazy_regex(r"from_scratch|init_from: scratch|train_from_scratch|\.fro
 _PRETRAINED = ("model_name_or_path", "base_model", "from_pretrained_name", "pretrained_model_name_or_path", "model_id",
                "pretrained_model", "restore_file", "finetune_from_model", "pretrained")  # fmt: skip
 _FACTOR = lazy_regex(
-    r"\bnoam|\btransformer[-_]lr\b|\bscaled_?adam\b|lambda_?lr\b|lr_lambda|rsqrt|\bxformer_schedule", re.IGNORECASE
-)
-_FROZEN = lazy_regex(r"requires_grad: False|\bfreeze|\bfrozen|linear_prob", re.IGNORECASE)
-_OPTIMIZERS = lazy_regex(
-    r"\b(\w*adam\w*|sgd|adafactor|lion\w*|prodigy|rmsprop|lamb|lars|adagrad|muon|nag|adadelta|lbfgs|rprop|asgd|signsgd|"
-    r"\w*shampoo|soap|d-?adapt\w*)\b",
+    r"\bnoam|\btransformer[-_]lr\b|\bscaled_?adam\b|lambda_?lr\b|lr_lambda|rsqrt|\bxformer_schedule|lr_?find|find_?lr|lr_?range",
     re.IGNORECASE,
 )
-
+_FROZEN = lazy_regex(r"requires_grad: False|\bfreeze|\bfrozen|linear_prob", re.IGNORECASE)
 _NORMALISED = lazy_regex(
     r"(?:batch|layer|group|instance|rms)_?norm|(?:\b|_)(?:resnet|resnext|densenet|efficientnet|mobilenet|wrn|"
     r"wide_resnet)",
@@ -73,16 +71,17 @@ def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
     """Check that the rate exists, is positive, and fits its optimizer and model."""
     causes: tuple[str, ...] = ("lr-zero", "lr-too-high", "lr-too-low")
     title = "size for optimizer and model"
-    setting = _counting(plan)
-    if setting is None:
+    counting = _counting(plan)
+    if not counting:
         notes.check("Learning rate", title, *causes, skipped="not set")
         return
+    setting = _worst(plan, counting)
     known = written(setting, number_in(setting.value))
     impossible = _impossible(plan, known)
     if impossible is not None:
         text = f"{impossible.text}: must be a number above 0"
         causes = (*causes, notes.contradict(text, impossible.where, "set a finite number above 0"))
-    elif known.value == 0 and _all_zero(plan) and not _set_by_hand(plan, setting):
+    elif known.value == 0 and _all_zero(plan) and not _set_by_hand(plan, setting) and not _warms_up(plan, setting):
         notes.remark("plan.lr_zero", (f"{known.text}: nothing is learned", known.where))
     planned = planned_rate(plan, known, setting)
     critic = _critics(plan)
@@ -94,6 +93,13 @@ def look_at_learning_rate(plan: Plan, notes: Notes) -> None:
     for_what = " for ".join(part for part in (planned.optimizer, _trained_words(planned)) if part)
     seen = shown(setting) + (f", {for_what}" if for_what else "")
     notes.check("Learning rate", title, *causes, seen=seen)
+
+
+def _worst(plan: Plan, counting: list[Setting]) -> Setting:
+    """A rate that is too high for its optimizer; among branches that exclude each other, one that is not."""
+    high = [each for each in counting if too_high(planned_rate(plan, written(each, number_in(each.value)), each))]
+    fine = [each for each in counting if each not in high]
+    return (fine if counting[0].doubtful and fine else high or counting)[0]
 
 
 def _critics(plan: Plan) -> Setting | None:
@@ -109,7 +115,7 @@ def planned_rate(plan: Plan, known: Known, setting: Setting) -> PlannedRate:
     return PlannedRate(
         rate=float(known.value),
         text=known.text,
-        optimizer=_own_optimizer(setting) or optimizer_of(plan),
+        optimizer=own_optimizer(setting) or optimizer_of(plan),
         trained="tensors" if alone else _trained_from_answers(plan) if answers else trained(plan),
         model=model_kind(plan),
         batch=batch_of(plan),
@@ -117,21 +123,35 @@ def planned_rate(plan: Plan, known: Known, setting: Setting) -> PlannedRate:
         normalised=plan.says(_NORMALISED) or any(_NORMALISED.search(each.text) for each in plan.scripts),
         preference=plan.preference,
         answers=answers,
-        factor=plan.says(_FACTOR)
-        or (plan.adapters is None and plan.says(_FROZEN))
+        part=plan.adapters is None and plan.says(_FROZEN),
+        factor=_is_factor(plan)
         or any(learns_nothing(source.settings) for source in plan.scripts if source.name == setting.source),
     )
+
+
+def _is_factor(plan: Plan) -> bool:
+    """Whether the schedule takes the rate as a factor; where a config names its schedule, by that name."""
+    kind = plan.find(*KIND)
+    if kind is None or not isinstance(kind.value, str) or in_script(kind.where):
+        return plan.says(_FACTOR)
+    told = (f"{each.name}: {each.value}" for each in plan.known if not in_script(each.where))
+    return any(_FACTOR.search(line) for line in told)
 
 
 def optimizer_of(plan: Plan) -> str:
     """The optimizer's name in lowercase; empty if unknown."""
     for setting in plan.settings.all(*OPTIMIZER, *_OPTIMIZER_CLASS):
-        found = _OPTIMIZERS.search(setting.value) if isinstance(setting.value, str) else None
+        found = OPTIMIZERS.search(setting.value) if isinstance(setting.value, str) else None
         if found is not None and setting.where not in plan.switched_off:
             return found.group().lower()
     for setting in plan.settings:
-        if setting.where not in plan.switched_off and (name := _own_optimizer(setting)):
+        if setting.where not in plan.switched_off and (name := own_optimizer(setting)):
             return name
+        if last_step(setting) == "target" and isinstance(setting.value, str) and is_optimizer(setting.value):
+            return setting.value.rpartition(".")[2].lower()
+    for setting in plan.known:  # `OPTIMIZING_METHOD: sgd`
+        if "optim" in setting.plain and isinstance(setting.value, str) and OPTIMIZERS.fullmatch(setting.value):
+            return setting.value.lower()
     if any(_BY_HAND.search(text) for source in plan.scripts for _, text in source.settings.notes):
         return "sgd"
     if plan.find("_base_") is not None:
@@ -141,17 +161,10 @@ def optimizer_of(plan: Plan) -> str:
     return "adamw" if plan.framework else ""
 
 
-def _own_optimizer(setting: Setting) -> str:
-    """`sgd` of `torch.optim.SGD.lr`: the optimizer that gets this rate; empty for another call."""
-    call, _, name = setting.name.rpartition(".")
-    found = _OPTIMIZERS.search(call) if name == "lr" else None
-    return "" if found is None else found.group().lower()
-
-
 def _moves_tensors(plan: Plan, setting: Setting) -> bool:
     """Whether the optimizer gets plain tensors, as in `Adam([image], lr=0.2)`, instead of model weights."""
     lines = plan.text_of(setting.source).split("\n")[max(0, setting.line - 1) : setting.line + _LONGEST_CALL]
-    return bool(_own_optimizer(setting)) and _OF_TENSORS.search("\n".join(lines).partition("lr=")[0]) is not None
+    return bool(own_optimizer(setting)) and _OF_TENSORS.search("\n".join(lines).partition("lr=")[0]) is not None
 
 
 def trained(plan: Plan) -> str:
@@ -206,36 +219,31 @@ def batch_of(plan: Plan) -> float | None:
     return float(rows.value) * max(1.0, steps.value if steps else 1.0) * max(1.0, cards.value if cards else 1.0)
 
 
-def _counting(plan: Plan) -> Setting | None:
-    """The effective rate: among several in a file, the optimizer's own."""
-    first = plan.numbered(*RATES)
-    if first is None or _SHOWN.search(first.plain):
-        return None
-    if first.kind == "command":
-        return first
-    if first.kind != "file":
-        return _counting_in_script(plan, first)
-    for setting in plan.settings:
-        of_optimizer = setting.source == first.source and setting.name.startswith(("optimizer.", "optim."))
-        if of_optimizer and last_step(setting) in RATES and number_in(setting.value) is not None:
-            return setting
-    return first
-
-
-def _counting_in_script(plan: Plan, first: Setting) -> Setting | None:
-    """In a script: the rate passed to the optimizer, before those of other calls and similar names."""
-    for setting in plan.known:
-        same = setting.source == first.source and setting.where not in plan.switched_off
-        if same and _own_optimizer(setting) and number_in(setting.value) is not None:
-            return setting
+def _counting(plan: Plan) -> list[Setting]:
+    """The effective rates: among several in a file, the optimizer's own; in a script, all that it hands on."""
+    rates = counting_rates(plan)
+    if not rates or _SHOWN.search(rates[0].plain):
+        return []
+    first = rates[0]
+    if first.kind == "file":
+        for setting in plan.settings:
+            of_optimizer = setting.source == first.source and setting.name.startswith(("optimizer.", "optim."))
+            if of_optimizer and last_step(setting) in RATES and number_in(setting.value) is not None:
+                return [setting]
     # An optimizer class may default to 0, which its caller replaces; a peak rate counts instead.
     begins = first.kind == "default" and _OF_A_CLASS.match(first.name) is not None
-    return None if number_in(first.value) == 0 and (begins or first.name == "max_lr") else first
+    return [] if number_in(first.value) == 0 and (begins or first.name == "max_lr") else rates
 
 
 def _set_by_hand(plan: Plan, setting: Setting) -> bool:
     """Whether a script sets the rate in the optimizer's groups: `group["lr"] = rate`."""
     return _IN_GROUPS.search(plan.text_of(setting.source)) is not None
+
+
+def _warms_up(plan: Plan, setting: Setting) -> bool:
+    """Whether the rate is that of a warmup's first step: `lr = self.warmup_lr`."""
+    here = (last_step(each) for each in plan.settings if each.where == setting.where)
+    return any(re.search(r"warm\w*_(?:lr|rate)|(?:lr|rate)_warm", name) for name in here)
 
 
 def _impossible(plan: Plan, counts: Known) -> Known | None:
@@ -252,7 +260,9 @@ def _impossible(plan: Plan, counts: Known) -> Known | None:
 
 def _bounded(plan: Plan, rate: float) -> bool:
     """Whether clipping bounds a plain SGD step at this rate."""
-    norms = [norm.value for name in CLIP if (norm := plan.number(name)) is not None]
+    handed = handed_clips(plan)
+    named = (plan.numbered(name) for name in CLIP) if handed is None else handed
+    norms = [number_in(each.value) or 0.0 for each in named if each is not None]
     return any(norm > 0 and rate * norm <= _MOST_STEP for norm in norms)
 
 

@@ -28,6 +28,9 @@ LIMITS = (
 )  # fmt: skip
 _PAIRS = {"min_new_tokens": "max_new_tokens", "min_length": "max_length", "doc_stride": "max_seq_length"}
 """Each must be below the other."""
+_HEARS = lazy_regex(r"whisper|wav2vec|hubert|speech|audio", re.IGNORECASE)
+_OF_TARGETS = frozenset({"max_target_length", "max_text_length"})
+"""Lengths in tokens also where inputs are frames or samples of sound."""
 _NO_TEXT = lazy_regex(r"(?:\w+\.)*(?:vision|image|visual|audio|speech)_", re.IGNORECASE)
 """Models whose inputs are not tokens; text limits belong to the model next to them."""
 DEFAULT_LIMIT = 20  # transformers' default limit of generated tokens
@@ -73,7 +76,8 @@ def _beyond_positions(plan: Plan) -> list[Remark]:
     if plan.says(r"\brope|rotary|alibi|relative_position|interpolat|position_ids|sliding|stride"):
         return []
     limit = position_limit(Facts(settings=plan.settings))
-    lengths = [each for name in INPUT if (each := _named(plan, name)) is not None]
+    names = INPUT & _OF_TARGETS if limit is not None and _HEARS.search(limit[1]) else INPUT
+    lengths = [each for name in names if (each := _named(plan, name)) is not None]
     longest, setting = max(lengths, key=lambda each: each[0], default=(0.0, None))
     if limit is None or setting is None or longest <= limit[0]:
         return []

@@ -90,8 +90,11 @@ def _value_of_condition(test: ast.expr, settings: Settings) -> bool | None:
 
 
 RATES = (*LR, "peak_lr", "init_lr", "lr0", "initial_lr")
-_ARGUMENTS = lazy_regex(r"\w*(?:TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|ORPOConfig|KTOConfig|RewardConfig)\.")
+TRAINER_ARGUMENTS = r"\w*(?:TrainingArguments|SFTConfig|DPOConfig|GRPOConfig|ORPOConfig|KTOConfig|RewardConfig)"
+_ARGUMENTS = lazy_regex(rf"{TRAINER_ARGUMENTS}\.")
 _TRAINER = lazy_regex(r"(?:^|\.)\w*Trainer\.(?:args|train_dataset)$")
+_CAST = lazy_regex(r"\.(?:to|type)\.dtype$")
+"""A cast of a batch or a model, which is not what the training computes in."""
 TELLING = frozenset(
     {
         "per_device_train_batch_size", "num_train_epochs", "save_total_limit", "eval_strategy", "evaluation_strategy",
@@ -129,7 +132,9 @@ class Plan:
     @cached_property
     def context(self) -> Context:
         """Model, precision, optimizer and so on, independent of the framework."""
-        certain = Settings([setting for setting in self.known if not setting.doubtful], self.settings.notes)
+        certain = Settings(
+            [each for each in self.known if not each.doubtful and not _CAST.search(each.name)], self.settings.notes
+        )
         whole = understand(Settings(self.known, self.settings.notes))
         return replace(whole, precision=precision_of(certain, ()), weights=weights_of(certain))
 
@@ -258,7 +263,7 @@ class Plan:
 
     @cached_property
     def soft_prompt(self) -> bool:
-        return self.says(_SOFT_PROMPT)
+        return self.says(_SOFT_PROMPT) or self.number("pre_seq_len", "num_virtual_tokens") is not None
 
     @cached_property
     def preference(self) -> bool:

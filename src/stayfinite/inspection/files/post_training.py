@@ -303,8 +303,23 @@ _PAD_MASKED = lazy_regex(
 )
 
 
+_PADDED = lazy_regex(
+    r"(?:labels?\w*\s*=|[\"']labels[\"']\s*:)[^\n]*pad_sequence\((?:[^()]|\([^()]*\))*"
+    r"padding_value\s*=\s*[\w.]*(?:pad_token_id|pad_id)\b"
+)
+_LEFT_OUT = lazy_regex(r"==\s*[\w.]*pad_token_id[^\n]*(?:-100|IGNORE)|ignore_index|masked_fill\([^\n]*pad")
+_TO_MAX = lazy_regex(r"padding\s*=\s*\\?[\"']max_length")
+_COPIED = lazy_regex(r"\[\\?[\"']labels\\?[\"']\]\s*=\s*\w+(?:\[\\?[\"']input_ids\\?[\"']\]|\.input_ids)")
+_MASKED = lazy_regex(
+    r"-100|ignore_(?:index|id)|IGNORE_\w+|DataCollatorFor(?:LanguageModeling|Completion)|ignore_pad_token|\bloss_mask"
+)
+
+
 def look_at_post_training(plan: Plan, notes: Notes) -> None:
     """Check RL and preference settings, and for a masked end token."""
+    if padded := list(_learned_padding(plan)):
+        notes.remark("plan.padding_learned", *padded)
+        notes.check("Labels", "padding", "padding-learned", seen=padded[0][0])
     if ends := list(_masked_ends(plan)):
         notes.remark("plan.end_masked", *ends)
         notes.check("Labels", "end-of-answer token", "eos-never-learned", seen=ends[0][0])
@@ -319,6 +334,20 @@ def look_at_post_training(plan: Plan, notes: Notes) -> None:
     notes.remark("plan.reference", *moving)
     if algorithm or moving:
         notes.check("Post-training", "reference", "reference-moves", seen=moving[0][0] if moving else algorithm)
+
+
+def _learned_padding(plan: Plan) -> Iterator[Remark]:
+    """Labels filled with the padding's id, for a model of transformers, whose loss leaves out -100 alone."""
+    for source in plan.scripts if plan.trains else ():
+        text = source.text
+        if "from_pretrained" not in text:
+            continue
+        if not _LEFT_OUT.search(text):
+            for line, where in plan.lines(source, _PADDED):
+                yield f"{line[:120]}: labels hold the padding's id", where
+        if _TO_MAX.search(text) and not _MASKED.search(text):
+            for line, where in plan.lines(source, _COPIED):
+                yield f"{line[:120]}: with padding to max_length, labels hold the padding's id", where
 
 
 def _heads_left_out(plan: Plan) -> Iterator[Remark]:

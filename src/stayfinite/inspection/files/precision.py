@@ -8,15 +8,19 @@ from itertools import product
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
+from stayfinite.inspection.files.handed import OPTIMIZERS
+from stayfinite.inspection.files.learning_rate import optimizer_of
 from stayfinite.inspection.files.names import first_steps, last_step
 from stayfinite.inspection.files.plan import Plan
 from stayfinite.inspection.files.post_training import VERL
 from stayfinite.inspection.notes import Edit, Notes
+from stayfinite.readers.configs.loops import HOLDS_LOSS
 from stayfinite.rules.fp8_modules import MULTIPLE, keeps_head
 from stayfinite.rules.fp8_settings import BLOCKWISE, MXFP8, ROWWISE, EightBits, eight_bits_of
 from stayfinite.rules.known import Known, is_on, number_in
 from stayfinite.rules.plans import Remark
 from stayfinite.rules.precision.fp8_stale_scale import short_memory
+from stayfinite.rules.precision_settings import TRAINED
 
 _HALF = lazy_regex(r"(?:torch\.)?(?:float16|fp16|half)", re.IGNORECASE)
 _OTHER_MODEL = lazy_regex(
@@ -27,6 +31,9 @@ _MODEL = lazy_regex(r"(?:self\.)?(?:\w*model\b|net\b|network\b|[A-Z]\w+\.(?:\w+\
 
 _BEARS_HALF = lazy_regex(r"(?:^|/)t5-small$")
 """Only t5-small is trained in fp16 by its library's own notebooks; larger and gated T5s overflow."""
+_LEAST_HALF = 6e-8
+_MASTER = lazy_regex(r"master_?(?:param|weight|copy)|fp16_?optimizer|main_?params|fp32_?param", re.IGNORECASE)
+"""Optimizers that keep fp32 copies of fp16 weights."""
 _AS_BF16 = {"fp16": "bf16", "float16": "bfloat16", "16-mixed": "bf16-mixed"}
 _ROUNDED = lazy_regex(r"\.half\(\)\.(?:float|double|bfloat16)\(\)|deepcopy\(|\bsave\(")
 """Weights rounded to fp16 and converted back, or a copy of them: the trained ones stay in fp32."""
@@ -56,7 +63,7 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
     true_half = plan.settings.search(r"(?:precision|dtype)\W{1,3}16-true\b")
     mixed = half and precision is not None and weights is not None and not _says_both(precision, weights)
     if weights is not None and precision is not None and mixed and not _quantized(plan):
-        text = f"{weights.name}: {weights.value} loads fp16 weights, and {_as_written(precision)} adds a loss scaler"
+        text = f"{_written(weights)} makes fp16 weights, and {_as_written(precision)} adds a loss scaler"
         notes.remark("plan.double_fp16", (text, weights.where))
     elif true_half is not None:
         notes.remark("plan.pure_fp16", (f"{true_half[1].strip()[:80]} keeps no fp32 weights", true_half[0]))
@@ -64,15 +71,29 @@ def look_at_precision(plan: Plan, notes: Notes) -> None:
         of_verl = weights.name.startswith(VERL)
         bf16 = of_verl if precision is None else precision.value == "bf16"
         cast = "no loss scaler under bf16" if bf16 else "no mixed precision"
-        text = f"{weights.name}: {weights.value}, no adapters and {cast}: fp16 weights are updated directly"
-        if plan.is_transformers or of_verl:
+        text = f"{_written(weights)}, no adapters and {cast}: fp16 weights are updated directly"
+        if plan.is_transformers or of_verl or (last_step(weights) == TRAINED and _divides_by_zero(plan)):
             notes.remark("plan.pure_fp16", (text, weights.where))
+    notes.remark("plan.scaler_missing", *_unscaled(plan))
     seen = "" if precision is None else f"{precision.value} ({precision.where})"
-    causes = ("both-half-formats", "fp16-overflow-model-family")
+    causes = ("both-half-formats", "fp16-overflow-model-family", "scaler-missing")
     notes.check("Precision", "precision for this model", *causes, seen=seen, otherwise="not set")
     loaded = plan.context.weights
     seen = "" if loaded is None else f"{loaded.value} ({loaded.where})"
     notes.check("Precision", "weight dtype", "double-fp16", "pure-fp16-weights", seen=seen, otherwise="not set")
+
+
+def _unscaled(plan: Plan) -> list[Remark]:
+    """A loss computed in fp16, whose gradients nothing scales."""
+    for setting in plan.settings:
+        call, _, name = setting.name.rpartition(".")
+        if name != HOLDS_LOSS or setting.where in plan.switched_off:
+            continue
+        told = {each.name.removeprefix(f"{call}."): each.value for each in plan.known if each.name.startswith(call)}
+        half = setting.value == "default" or _HALF.fullmatch(str(told.get("dtype")))
+        if half and told.get("enabled") is not False and told.get("device_type") != "cpu":
+            return [("the loss is computed in fp16 (autocast), and its gradients are not scaled", setting.where)]
+    return []
 
 
 def _no_cast(precision: Known | None, weights: Setting) -> bool:
@@ -83,6 +104,19 @@ def _no_cast(precision: Known | None, weights: Setting) -> bool:
 def _says_both(precision: Known, weights: Setting) -> bool:
     """Whether one setting was read as both the weights' dtype and the compute precision."""
     return precision.text == f"{weights.name}: {weights.value}"
+
+
+def _divides_by_zero(plan: Plan) -> bool:
+    """Whether Adam updates fp16 weights with an eps that is 0 in fp16. SGD bears fp16 weights."""
+    told = [each for each in plan.known if last_step(each) in ("adam_epsilon", "adam_eps")]
+    told += [each for each in plan.known if last_step(each) == "eps" and OPTIMIZERS.search(each.name)]
+    small = all((number_in(each.value) or 0.0) < _LEAST_HALF for each in told)
+    return "adam" in optimizer_of(plan) and small and not plan.says(_MASTER)
+
+
+def _written(weights: Setting) -> str:
+    """`model.half: float16`, `AutoModel.from_pretrained.torch_dtype: float16`."""
+    return f"{weights.name.removesuffix(f'.{TRAINED}')}: {weights.value}"
 
 
 def _as_written(precision: Known) -> str:
@@ -110,7 +144,7 @@ def _both_halves(plan: Plan) -> tuple[Setting, Setting] | None:
     for setting in plan.known:
         name = last_step(setting)
         name = first_steps(setting).rpartition(".")[2] if name == "enabled" else name
-        if name in switches and is_on(setting.value) is True:
+        if name in switches and is_on(setting.value) is True and (number_in(setting.value) or 1) == 1:
             switches[name].append(setting)
     pairs = product(switches["fp16"], switches["bf16"])
     return next(((half, brain) for half, brain in pairs if _meet(half, brain, plan)), None)
@@ -129,6 +163,11 @@ def _meet(one: Setting, other: Setting, plan: Plan) -> bool:
 
 
 def _half_weights(plan: Plan) -> Setting | None:
+    """Where the trained weights become fp16; by names alone only where no model was followed to its optimizer."""
+    followed = [each for each in plan.settings if last_step(each) == TRAINED]
+    if followed:
+        sure = (each for each in followed if each.value == "float16" and not each.doubtful)
+        return next((each for each in sure if each.where not in plan.switched_off), None)
     halves = [
         setting
         for setting in plan.settings.all("torch_dtype", "from_pretrained_dtype", "model_dtype", "params_dtype")

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Expression, Setting, Settings
+from stayfinite.inspection.files.handed import counting_clip, counting_rates
 from stayfinite.inspection.files.learning_rate import model_kind, optimizer_of, trained
 from stayfinite.inspection.files.names import first_steps, last_step
-from stayfinite.inspection.files.plan import RATES, Plan, shown
+from stayfinite.inspection.files.plan import Plan, shown
 from stayfinite.inspection.notes import Notes
-from stayfinite.rules.context import CLIP, WARMUP
+from stayfinite.rules.context import WARMUP
 from stayfinite.rules.known import Known, number_in, written
 from stayfinite.rules.optimization.planned_rate import EPOCHS, KIND, STEPS
 from stayfinite.rules.plans import Remark
@@ -86,7 +87,7 @@ def _length(plan: Plan, names: Sequence[str]) -> Known | None:
 def _upside_down(plan: Plan) -> list[Remark]:
     """A schedule that ends above its start, or before its warmup ends."""
     found: list[Remark] = []
-    rate, least = plan.number(*RATES), plan.number("min_lr", "eta_min", "lr_end", "final_lr")
+    rate, least = _rate(plan), plan.number("min_lr", "eta_min", "lr_end", "final_lr")
     if rate is not None and least is not None and 0 < rate.value < least.value:
         text = f"{least.text} is above {rate.text} ({rate.where}), where the schedule starts"
         found.append((text, least.where, f"set it below the rate, for example a tenth ({rate.value / 10:g})"))
@@ -97,9 +98,14 @@ def _upside_down(plan: Plan) -> list[Remark]:
     return found
 
 
+def _rate(plan: Plan) -> Known | None:
+    rate = next(iter(counting_rates(plan)), None)
+    return None if rate is None else written(rate, number_in(rate.value))
+
+
 def _missing(plan: Plan, warmup: Known | None) -> list[Remark]:
     """No warmup at a rate that needs one, if it is disabled or the framework has none by default."""
-    rate = plan.number(*RATES)
+    rate = _rate(plan)
     if rate is None or (warmup is None and not plan.is_transformers) or (warmup is not None and warmup.value > 0):
         return []
     warms = any("warm" in last_step(each) and _set(each) for each in plan.settings)
@@ -125,7 +131,7 @@ fairseq and OpenNMT clip only on request, and their recipes often spell out the 
 
 def look_at_clipping(plan: Plan, notes: Notes) -> None:
     """Record the limit of the gradient norm, or the setting that disables it."""
-    setting = plan.numbered(*CLIP)
+    setting = counting_clip(plan)
     called = plan.find("clip_grad_norm_", "clip_gradients", "clip_grad_value_")
     if setting is not None:
         limit = number_in(setting.value) or 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stayfinite.core.lazy_regex import lazy_regex
@@ -59,9 +59,20 @@ def read_sources(
         for path in _named_in(source):
             if os.path.realpath(path) not in seen and len(found) < MOST_NAMED:
                 seen.add(os.path.realpath(path))
-                named = _read_if_whole(path, source.name, surroundings, instead)
+                passed = _passed_by(source, surroundings)
+                named = _read_if_whole(path, source.name, passed, instead)
                 found.extend([named] if named else [])
     return found
+
+
+def _passed_by(source: Source, surroundings: Surroundings) -> Surroundings:
+    """With the flags of a launch script: the program that it names is read for them, if it names one only."""
+    commands = [each for each in source.settings if each.kind == "command"] if source.kind == "shell" else []
+    scripts = {each.value for each in source.settings if last_step(each) == "script"}
+    if not commands or len(scripts) != 1:
+        return surroundings
+    flags = {each.plain: each for each in commands if not isinstance(each.value, Expression)}
+    return replace(surroundings, arguments={**flags, **surroundings.arguments})
 
 
 def _read(argument: str, surroundings: Surroundings, instead: Mapping[str, str]) -> Source:

@@ -192,9 +192,7 @@ class StayFinite(PassGuard):
         self._asking.stop()
 
 
-def deepspeed_guard(engine: Any, **settings: Any) -> StayFinite:
-    """Guard a DeepSpeed engine; ``settings`` are those of :class:`StayFinite`."""
-    return StayFinite(engine, **settings)
+deepspeed_guard = StayFinite
 
 
 def _fitting(engine: Any, policy: Policy | None, *, explain: bool) -> Policy:

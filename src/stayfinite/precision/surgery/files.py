@@ -39,13 +39,9 @@ def batches_from(
         UsageError: nothing in it can be used.
     """
     seq2seq = bool(config.is_encoder_decoder)
-    found: list[Row] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if len(found) == count * rows:
-            break
-        if line.strip():
-            found.append(_row(line, path, tokenizer, seq2seq=seq2seq, length=length))
-    found = [row for row in found if row[0] and row[1]]
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()][: count * rows]
+    read = (_row(line, path, tokenizer, seq2seq=seq2seq, length=length) for line in lines)
+    found = [row for row in read if row[0] and row[1]]
     if not found:
         raise UsageError(f"no rows in {path}", fix="one text per line, or JSON lines with input_ids")
     filler = config.pad_token_id if config.pad_token_id is not None else 0

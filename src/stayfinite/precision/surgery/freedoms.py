@@ -44,12 +44,10 @@ def scale(model: nn.Module, anatomy: Anatomy, exponents: Mapping[str, int]) -> d
     """Multiply parameters by powers of two, by the freedoms' names. Returns the exponent of each changed one."""
     taken: dict[str, int] = {}
     for freedom in anatomy.freedoms:
-        exponent = exponents.get(freedom.name, 0)
-        if exponent == 0:
-            continue
-        for name, power in freedom.parameters.items():
-            taken[name] = taken.get(name, 0) + power * exponent
-        _scale_epsilon(model, freedom, exponent)
+        if exponent := exponents.get(freedom.name, 0):
+            for name, power in freedom.parameters.items():
+                taken[name] = taken.get(name, 0) + power * exponent
+            _scale_epsilon(model, freedom, exponent)
     taken = {name: exponent for name, exponent in taken.items() if exponent}
     for name, exponent in taken.items():
         parameter = model.get_parameter(name)

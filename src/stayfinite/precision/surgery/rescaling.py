@@ -14,13 +14,7 @@ from stayfinite.inspection.probes.ranges import ranges_of
 from stayfinite.precision.formats import FP16
 from stayfinite.precision.surgery.families import anatomy_of
 from stayfinite.precision.surgery.freedoms import Anatomy, Freedom, deciding, exponents_for, scale
-from stayfinite.precision.surgery.measuring import (
-    Size,
-    check_full_precision,
-    lost_share,
-    measure,
-    weight_sizes,
-)
+from stayfinite.precision.surgery.measuring import Size, check_full_precision, lost_share, measure, weight_sizes
 from stayfinite.precision.surgery.result import Change, Obstacle, Rescaled, Verdict
 from stayfinite.state.parts import evaluating
 from stayfinite.state.rng import capture_rng

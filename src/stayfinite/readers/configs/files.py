@@ -167,8 +167,9 @@ def looks_like_config(path: str | os.PathLike[str], head: bytes) -> bool:
         return False
     if b"\0" in head[:2000] and not head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return False
-    if suffix.startswith(".json") and (head.lstrip()[:1] == b"[" or _JSON_LINES.match(head)):
-        return False
+    measured = head.lstrip()[:1] == b"[" or _JSON_LINES.match(head) or b'"log_history"' in head
+    if suffix.startswith(".json") and measured:
+        return False  # records, or a copy of trainer_state.json by another name
     try:
         return Path(path).stat().st_size <= (MOST_BYTES if suffix == ".ipynb" else _MOST_OF_A_CONFIG)
     except OSError:

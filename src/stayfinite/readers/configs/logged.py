@@ -39,6 +39,7 @@ _CODE = lazy_regex(
     r"(?:for|while|if|elif|else|with|def|class|try|except)\b.{0,200}:\s*(?:#.*)?$|return\b|import [a-z]|"
     r"from \S+ import |[A-Za-z_][\w.]{0,60}\(.{0,300}\)\s*(?:#.*)?$)"
 )
+_COMMENT = lazy_regex(r"\s*#")
 _PROGRAM = 3
 """Lines of code in a row that are a program."""
 
@@ -91,6 +92,8 @@ class _Reader:
             if _CODE.match(text) and not is_measuring(text):
                 block.append(index)
                 continue
+            if _COMMENT.match(text):
+                continue  # between lines of code, it ends no program
             for each in block if len(block) >= _PROGRAM else ():
                 if self._wheres[each] not in noted:
                     self._note(each)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stayfinite.core.settings import Setting, Settings
+from stayfinite.readers.configs.code_faults import faults_in_lines
 from stayfinite.readers.configs.commands import read_shell, settings_of_command
 from stayfinite.readers.configs.files import as_text, kind_of, read_content
 from stayfinite.readers.configs.literals import parse_json
@@ -17,6 +19,10 @@ from stayfinite.readers.configs.vocabulary import without_secrets
 
 if TYPE_CHECKING:
     from stayfinite.readers.configs.program.state import Surroundings
+
+
+MOST_QUOTED = 400
+"""Lines among which a text may quote code."""
 
 
 def read_config(path: str | os.PathLike[str], surroundings: Surroundings | None = None) -> Settings:
@@ -56,7 +62,7 @@ def settings_of_kind(kind: str, text: str, source: str, surroundings: Surroundin
     if kind == "shell":
         return read_shell(text, source, settings_of_kind)
     if kind not in ("script", "notebook") and not is_python(text):
-        return read_notes(text, source)
+        return read_notes(text, source) + _quoted(text, source)
     from stayfinite.readers.configs.notebooks import read_notebook  # with the evaluator of scripts, which is large
     from stayfinite.readers.configs.program.state import ANY_CARD
     from stayfinite.readers.configs.scripts import read_script
@@ -67,7 +73,13 @@ def settings_of_kind(kind: str, text: str, source: str, surroundings: Surroundin
         return read_notebook(text, source, settings_of_kind, surroundings or ANY_CARD)
     found = read_script(text, source)
     # A printed `Namespace(lr=0.1)` is an expression that sets nothing. Every line is kept as a note.
-    return Settings(found, notes_of(text, source)) if found else read_notes(text, source)
+    return (Settings(found, notes_of(text, source)) if found else read_notes(text, source)) + _quoted(text, source)
+
+
+def _quoted(text: str, source: str) -> Settings:
+    """What the code in a text shows; what was left out of it could excuse each fault."""
+    faults = faults_in_lines(text.split("\n", MOST_QUOTED)[:MOST_QUOTED], source)
+    return Settings(code_faults=[replace(each, sure=False) for each in faults])
 
 
 def _read_yaml(text: str, source: str) -> Settings:

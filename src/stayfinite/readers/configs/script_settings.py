@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from stayfinite.core.settings import Setting, Settings
+from stayfinite.core.settings import CodeFault, Setting, Settings
 from stayfinite.readers.configs.commands import settings_of_command
 from stayfinite.readers.configs.tree import MOST_SETTINGS, Node, node_of, settings_of
 
@@ -109,6 +109,8 @@ class ScriptSettings:
         self.settings: list[tuple[int, Setting]] = []
         """Each with the script line where it is used."""
         self.note_lines: list[tuple[int, str]] = []
+        self.faults: list[CodeFault] = []
+        """Of the loops, ``where`` without the line's file if it is the script's own: `12`, `engine.py:12`."""
         self._seen: set[tuple[str, str, str, int, str]] = set()
 
     @property
@@ -168,4 +170,8 @@ class ScriptSettings:
         return Settings(
             [each for _, each in ordered[:MOST_SETTINGS]],
             [(f"{self.source}:{mapped(line)}", text) for line, text in self.note_lines],
+            [
+                replace(each, where=f"{self.source}:{mapped(int(each.where))}") if each.where.isdigit() else each
+                for each in self.faults
+            ],
         )

@@ -10,6 +10,7 @@ import importlib
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.settings import Expression
 from stayfinite.readers.configs.literals import value_in_text
 from stayfinite.readers.configs.scalars import scalar
 from stayfinite.readers.configs.tree import Node, node_of
@@ -17,6 +18,11 @@ from stayfinite.readers.configs.tree import Node, node_of
 MOST_EVENTS = 200_000
 MOST_YAML_NESTING = 200
 MOST_MERGED = 100_000  # total entries merged by `<<`: nested merges multiply
+
+
+_MADE = lazy_regex(r"!(?:new|name|apply):([\w.]+)")
+"""HyperPyYAML's `!new:torch.nn.Linear`: what an entry is made by."""
+_REFERENCE = lazy_regex(r"<(\w+)>")
 
 
 class Broken(Exception):
@@ -53,10 +59,13 @@ class _Builder:
         self._keys: list[str | None] = []
         self._anchors: dict[str, Node] = {}
         self._merged = 0
+        self._references: list[Node] = []
 
     def take(self, name: str, event: Any) -> None:
         if name == "ScalarEvent":
             node = node_of(_scalar(event), event.start_mark.line + 1)
+            if event.tag == "!ref":
+                self._references.append(node)
             self._anchor(event, node)
             self._place(node, key=event.value)
         elif name == "AliasEvent":
@@ -64,6 +73,9 @@ class _Builder:
         elif name in {"MappingStartEvent", "SequenceStartEvent"}:
             node = Node({} if name.startswith("M") else [], event.start_mark.line + 1)
             self._anchor(event, node)
+            made = _MADE.fullmatch(event.tag or "")
+            if made is not None and isinstance(node.value, dict):
+                node.value["_target_"] = Node(made[1], node.line)
             self._open.append(node)
             if len(self._open) > MOST_YAML_NESTING:
                 raise Broken(f"nested deeper than {MOST_YAML_NESTING}, line {node.line}")
@@ -77,6 +89,18 @@ class _Builder:
         while self._open:
             self._keys.pop()
             self._place(self._open.pop())
+        for node in self._references:
+            self._resolve(node)
+
+    def _resolve(self, node: Node) -> None:
+        """`!ref <lr>` is the value of the top-level key; anything computed stays an expression."""
+        named = _REFERENCE.fullmatch(str(node.value))
+        top = self.documents[0].value if self.documents else None
+        found = top.get(named[1]) if named is not None and isinstance(top, dict) else None
+        if found is not None and found not in self._references and not isinstance(found.value, (dict, list)):
+            node.value, node.line = found.value, found.line
+        else:
+            node.value = Expression(str(node.value))
 
     def _anchor(self, event: Any, node: Node) -> None:
         if event.anchor:

@@ -86,9 +86,8 @@ _ASSIGNED = lazy_regex(
 
 def without_secrets(settings: Settings) -> Settings:
     """The same settings, with tokens, keys and passwords hidden in values and notes."""
-    return Settings(
-        (_without_secret(setting) for setting in settings), ((where, _hidden(text)) for where, text in settings.notes)
-    )
+    notes = ((where, _hidden(text)) for where, text in settings.notes)
+    return Settings((_without_secret(setting) for setting in settings), notes, settings.code_faults)
 
 
 def _without_secret(setting: Setting) -> Setting:

@@ -65,8 +65,7 @@ def save_adapter(
     place = instead_of or directory
     if is_fresh(weights_of(model)) and holds_trained(place):
         raise UsageError(
-            f"{place} holds a trained adapter; an untrained one was not saved over it",
-            fix="name another directory",
+            f"{place} holds a trained adapter; an untrained one was not saved over it", fix="name another directory"
         )
     # An output layer that is adapted is still the base's: only the adapter is written.
     model.save_pretrained(str(directory), save_embedding_layers=False)

@@ -46,12 +46,9 @@ def card(found: Found, use: str, notes: Sequence[str]) -> str:
 def _section(title: str, rows: Sequence[tuple[str, str]]) -> list[str]:
     if not rows:
         return []
-    table = "\n".join(f"| {name} | {_cell(value)} |" for name, value in rows)
+    cells = [(name, value.replace("|", "\\|").replace("\n", " ")) for name, value in rows]
+    table = "\n".join(f"| {name} | {value} |" for name, value in cells)
     return [f"## {title}\n\n| | |\n|---|---|\n{table}"]
-
-
-def _cell(value: str) -> str:
-    return value.replace("|", "\\|").replace("\n", " ")
 
 
 def _scores(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -133,7 +130,8 @@ def use_of(found: Found, name: str, *, merged: bool) -> str:
     if found.recipe == "mmdit":
         return f'from safetensors.torch import load_file\n\nweights = load_file("{name}/model.safetensors")'
     if found.recipe in ("translate", "mt5"):
-        prompt = "Thank you <extra_id_0> me to your party." if _fills(found) else "The train left at"
+        objective = found.beside("language.json").get("objective", found.settings.get("objective"))
+        prompt = "Thank you <extra_id_0> me to your party." if objective == "span_corruption" else "The train left at"
         translates = found.recipe == "translate"
         text = f"{found.settings.get('prefix') or ''}a text to translate" if translates else prompt
         return _loading("AutoModelForSeq2SeqLM", name) + (
@@ -194,7 +192,3 @@ def notes_of(found: Found, *, merged: bool) -> list[str]:
             "slightly."
         )
     return notes
-
-
-def _fills(found: Found) -> bool:
-    return found.beside("language.json").get("objective", found.settings.get("objective")) == "span_corruption"

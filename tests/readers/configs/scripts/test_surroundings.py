@@ -30,12 +30,6 @@ Trainer(model, TrainingArguments("out", learning_rate=args.lr, fp16=args.half)).
 """
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def causes(*arguments: str, gpu: str | None = None) -> set[str]:
     return {finding.cause for finding in inspect_files(arguments, gpu=gpu).findings}
 

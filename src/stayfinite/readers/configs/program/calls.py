@@ -7,8 +7,9 @@ from dataclasses import replace
 from functools import partial
 
 from stayfinite.readers.configs.program.data_files import config_of_main
-from stayfinite.readers.configs.program.libraries import call_library, call_method
+from stayfinite.readers.configs.program.libraries import call_library, call_method, parser_of
 from stayfinite.readers.configs.program.names import (
+    OF_MODELS,
     bind,
     declared_default,
     given_argument,
@@ -70,8 +71,7 @@ def _result(
         returns = [*returns, run.value(None, node)]
     if not returns:  # every path raises
         return run.unknown(node)
-    value = joined(returns)
-    return run.unknown(node, value.data.least) if isinstance(value.data, Unknown) else value
+    return run.used(joined(returns), node)
 
 
 def _own_nodes(function: ast.AST) -> list[ast.AST]:
@@ -197,7 +197,7 @@ def follow_call(run: Run, node: ast.Call) -> Value:
     """Evaluate a call and record its settings."""
     if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
         return _super(run, node)
-    function = run.evaluate(run, node.func)
+    function = _method_of_model(run, node.func) or run.evaluate(run, node.func)
     called, call = _opened(function, _given(run, node))
     name = called.data.name if called is not function and isinstance(called.data, External) else ""
     name = name or shown_name(run, node.func, called)
@@ -209,6 +209,7 @@ def follow_call(run: Run, node: ast.Call) -> Value:
         followed = run.followed.get(called.data.node, 0) > before
         # Arguments of the script's own functions are recorded where the function uses them.
         run.telling.call(run, name, Call(node) if followed else call)
+        run.weights.called(run, name, called, call, result)
         return result
     result = call_value(run, called, call)
     if isinstance(result.data, Made) and run.frame.scope.parent is None and not run.frame.scope.is_main:
@@ -216,7 +217,16 @@ def follow_call(run: Run, node: ast.Call) -> Value:
     else:
         # A script class may share a library's name but not its parameter order.
         run.telling.call(run, name, replace(call, positional=[]) if isinstance(called.data, Class) else call)
+    run.weights.called(run, name, called, call, result)
     return result
+
+
+def _method_of_model(run: Run, function: ast.expr) -> Value | None:
+    """`model.half` for a model of which nothing is known but its place; None for anything else."""
+    if not isinstance(function, ast.Attribute) or function.attr not in OF_MODELS:
+        return None
+    base = run.evaluate(run, function.value)
+    return run.value(Method(base, function.attr), function) if isinstance(base.data, (Unknown, Made)) else None
 
 
 def call_value(run: Run, function: Value, call: Call) -> Value:
@@ -226,7 +236,8 @@ def call_value(run: Run, function: Value, call: Call) -> Value:
     if isinstance(data, Function):
         return call_function(run, data, call)
     if isinstance(data, Class):
-        return instantiate(run, function, call)
+        of_library = parser_of(data)
+        return instantiate(run, function, call) if of_library is None else call_library(run, of_library, call)
     if isinstance(data, Method):
         return call_method(run, data, call)
     if isinstance(data, External):
@@ -235,7 +246,7 @@ def call_value(run: Run, function: Value, call: Call) -> Value:
         own = look_up(data.of, "__call__")
         if own is not None and isinstance(own.data, Function):
             return call_function(run, own.data, Call(call.node, [function, *call.positional], call.keywords))
-    return run.unknown(call.node)
+    return run.unknown(call.node, function, *call.positional, *call.keywords.values())
 
 
 def _given(run: Run, node: ast.Call) -> Call:

@@ -21,15 +21,18 @@ from stayfinite.readers.configs.structured_files import Broken, parse_toml, pars
 from stayfinite.readers.configs.tree import Node
 
 _MOST_BYTES = 256 * 1024
-_MOST_FILES = 16
+_MOST_FILES = 32
 _MOST_VALUES = 20_000
 _DEEPEST = 16
 _KINDS = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 _REFERENCE = lazy_regex(r"\$\{(?:oc\.env:(\w+),)?([^${}]+)\}")
 
 
-def loaded(run: Run, path: str, kind: str = "") -> Value | None:
-    """The content of a project file, each value with its line; None if missing or unreadable."""
+def loaded(run: Run, path: str, kind: str = "", *, raw: bool = False) -> Value | None:
+    """The content of a project file, each value with its line; None if missing or unreadable.
+
+    ``raw``: references to other values stay as they are, because the file is a part of a larger config.
+    """
     for place in places(path, run.frame.scope.module.folder):
         known = run.modules.data.get(place)
         if known is None:
@@ -38,7 +41,10 @@ def loaded(run: Run, path: str, kind: str = "") -> Value | None:
             known = _read(place, kind or _KINDS.get(PurePath(place).suffix.lower(), ""))
             run.modules.data[place] = known
         if known.data is not None:
-            return copied(known)
+            value = copied(known)
+            if not raw:
+                _resolve(value, value, 0)
+            return value
     return None
 
 
@@ -82,9 +88,7 @@ def _read(path: str, kind: str) -> Value:
     nodes = _parsed(text, kind) if text is not None else []
     if not nodes:
         return nothing
-    root = _value(nodes[0], origin, 0, Limit(_MOST_VALUES))
-    _resolve(root, root, 0)
-    return root
+    return _value(nodes[0], origin, 0, Limit(_MOST_VALUES))
 
 
 def _parsed(text: str, kind: str) -> list[Node]:
@@ -128,7 +132,7 @@ def _resolve(value: Value, root: Value, depth: int) -> None:
         if found and found.group(1):
             value.data, value.assumed = scalar(found.group(2).strip()), True
         elif named is not None and named is not value and not (isinstance(named.data, str) and "${" in named.data):
-            value.data, value.line = named.data, named.line
+            value.data, value.line, value.origin = named.data, named.line, named.origin
         else:
             value.data = Unknown()
 
@@ -155,40 +159,59 @@ def config_of_main(run: Run, function: ast.FunctionDef) -> Value | None:
                 found = composed(run, folder if isinstance(folder, str) else "", name)
                 if found is not None:
                     _override(run, found, "", 0)
+                    run.telling.config(found, run.main_line)
                 return found
     return None
 
 
-def composed(run: Run, folder: str, name: str, depth: int = 0) -> Value | None:
-    """A config with the files of its `defaults` list."""
+def composed(run: Run, folder: str, name: str, top: str | None = None, depth: int = 0) -> Value | None:
+    """A config with the files of its `defaults` list; those with a `/` are looked for in the ``top`` folder."""
     stem = name if posixpath.splitext(name)[1] in (".yaml", ".yml") else f"{name}.yaml"
-    own = loaded(run, posixpath.join(folder, stem), "yaml")
+    own = loaded(run, posixpath.join(folder, stem), "yaml", raw=True)
+    top = folder if top is None else top
     if own is None or not isinstance(own.data, Table) or depth > _MOST_NESTED_DEFAULTS:
         return own
     listed = own.data.entries.pop("defaults", None)
     whole: dict[str, Value] = {}
     for each in listed.data.items if listed is not None and isinstance(listed.data, Row) else []:
         if isinstance(each.data, str) and each.data != "_self_":
-            base = composed(run, folder, each.data, depth + 1)
+            base = composed(run, top if each.data[0] == "/" else folder, each.data.lstrip("/"), top, depth + 1)
             merge(whole, base.data.entries if base is not None and isinstance(base.data, Table) else {})
         elif isinstance(each.data, Table):
             for group, choice in each.data.entries.items():
-                _take_group(run, folder, str(group), choice, whole, depth)
+                _take_group(run, (folder, top), str(group), choice, whole, depth)
     merge(whole, own.data.entries)
-    return Value(Table(whole), own.origin, own.line)
+    found = Value(Table(whole), own.origin, own.line)
+    if depth == 0:
+        _resolve(found, found, 0)
+    return found
 
 
-def _take_group(run: Run, folder: str, group: str, choice: Value, whole: dict[str, Value], depth: int) -> None:
-    group = group.removeprefix("override ").removeprefix("optional ").lstrip("/").partition("@")[0]
-    given = given_argument(run, group)
-    chosen = given.data if given is not None else choice.data
-    part = composed(run, posixpath.join(folder, group), chosen, depth + 1) if isinstance(chosen, str) else None
-    if part is None:
-        return
-    nested = part
-    for step in reversed(group.split("/")):
-        nested = Value(Table({step: nested}), part.origin, part.line)
-    merge(whole, nested.data.entries)
+def _take_group(
+    run: Run, folders: tuple[str, str], group: str, choice: Value, whole: dict[str, Value], depth: int
+) -> None:
+    """Merge `optimizer: adamw`, a file of the folder `optimizer`, under its name or as its first line says."""
+    group = group.removeprefix("override ").removeprefix("optional ").partition("@")[0]
+    folder, group = folders[group.startswith("/")], group.lstrip("/")
+    given = given_argument(run, group) or choice
+    for each in given.data.items if isinstance(given.data, Row) and "items" in given.data.cell else [given]:
+        inside = posixpath.join(folder, group)
+        part = composed(run, inside, each.data, folders[1], depth + 1) if isinstance(each.data, str) else None
+        if part is None or not isinstance(part.data, Table):
+            continue
+        nested = part
+        for step in () if _is_global(part.origin.source) else reversed(group.split("/")):
+            nested = Value(Table({step: nested}), part.origin, part.line)
+        merge(whole, nested.data.entries)
+
+
+def _is_global(path: str) -> bool:
+    """Whether a part of a config is merged at its top: `# @package _global_`."""
+    try:
+        with Path(path).open("rb") as file:
+            return b"@package _global_" in file.readline(200)
+    except OSError:
+        return False
 
 
 def merge(into: dict[str, Value], more: dict[str, Value]) -> None:

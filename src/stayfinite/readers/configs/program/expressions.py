@@ -64,7 +64,7 @@ def _choice(run: Run, node: ast.IfExp) -> Value:
             return Value(value.data, value.origin, value.line, value.node, assumed=True)
         return value
     both = joined([evaluate(run, node.body), evaluate(run, node.orelse)])
-    return both if both.is_scalar or isinstance(both.data, Table) else run.unknown(node)
+    return both if both.is_scalar or isinstance(both.data, Table) else run.used(both, node)
 
 
 def _bool_op(run: Run, node: ast.BoolOp) -> Value:
@@ -104,7 +104,7 @@ def _unary_op(run: Run, node: ast.UnaryOp) -> Value:
 def _bin_op(run: Run, node: ast.BinOp) -> Value:
     left, right = evaluate(run, node.left), evaluate(run, node.right)
     result = computed(node.op, left.data, right.data)
-    return run.unknown(node) if result is MISSING else run.value(result, node, left, right)
+    return run.unknown(node, left, right) if result is MISSING else run.value(result, node, left, right)
 
 
 def _compare(run: Run, node: ast.Compare) -> Value:
@@ -197,22 +197,23 @@ def function_defaults(run: Run, arguments: ast.arguments) -> dict[str, Value]:
 def _comprehension(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
     """Followed over known items; otherwise its parts are visited once."""
     generator = node.generators[0]
-    items = items_of(evaluate(run, generator.iter))
+    over = evaluate(run, generator.iter)
+    items = items_of(over)
     scope = Scope(run.frame.scope.origin, run.frame.scope)
     with run.inside(Frame(scope, line=run.frame.line, target=run.frame.target)):
         if items is None or len(items) > _MOST_UNROLLED or len(node.generators) > 1:
-            return _looked_at(run, node)
+            return _looked_at(run, node, over)
         return _collected(run, node, generator, items)
 
 
-def _looked_at(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> Value:
+def _looked_at(run: Run, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, over: Value) -> Value:
     for generator in node.generators:
-        assign_unknown(run, generator.target)
+        assign_unknown(run, generator.target, over)
         for each in generator.ifs:
             evaluate(run, each)
     for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
         evaluate(run, part)
-    return run.unknown(node)
+    return run.unknown(node, over)
 
 
 def _collected(
@@ -229,7 +230,7 @@ def _collected(
         if False in kept:
             continue
         if None in kept:
-            return _looked_at(run, node)
+            return _looked_at(run, node, run.value(Row(items), node))
         if isinstance(node, ast.DictComp):
             key = evaluate(run, node.key)
             entries[key.data if key.is_scalar else key.text] = evaluate(run, node.value)
@@ -251,16 +252,16 @@ def unpacked(run: Run, target: ast.Tuple | ast.List, value: Value) -> list[tuple
     """Each part of `a, b` with its value; if the values are not known, none, and the names become unknown."""
     items = items_of(value) or []
     if len(items) != len(target.elts) or any(isinstance(each, ast.Starred) for each in target.elts):
-        assign_unknown(run, target)
+        assign_unknown(run, target, value)
         return []
     return list(zip(target.elts, items, strict=True))
 
 
-def assign_unknown(run: Run, target: ast.expr) -> None:
-    """Bind every name in a target to an unknown value."""
+def assign_unknown(run: Run, target: ast.expr, part_of: Value) -> None:
+    """Bind every name in a target to an unknown part of a value."""
     for each in ast.walk(target):
         if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-            bind(run, each.id, run.unknown(each))
+            bind(run, each.id, run.unknown(each, part_of))
 
 
 _KINDS: dict[type[ast.AST], Callable[[Run, Any], Value]] = {

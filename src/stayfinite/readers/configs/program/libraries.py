@@ -7,7 +7,7 @@ import posixpath
 from typing import Any
 
 from stayfinite.readers.configs.program.data_files import composed, loaded, merge
-from stayfinite.readers.configs.program.names import RETURN_THEMSELVES, environment_value
+from stayfinite.readers.configs.program.names import OF_MODELS, RETURN_THEMSELVES, environment_value, lineage
 from stayfinite.readers.configs.program.parsers import call_parser
 from stayfinite.readers.configs.program.pure import computed_by, result_of, table_in
 from stayfinite.readers.configs.program.state import Run, copied
@@ -25,6 +25,7 @@ from stayfinite.readers.configs.program.values import (
     Row,
     Slots,
     Table,
+    Unknown,
     Value,
 )
 from stayfinite.readers.configs.script_calls import is_constructor
@@ -46,9 +47,11 @@ def call_method(run: Run, method: Method, call: Call) -> Value:
         return _of_row(run, method, data, call)
     if isinstance(data, Parser):
         return call_parser(run, method, data, call)
+    if method.name in RETURN_THEMSELVES:
+        return method.of
+    if method.name in OF_MODELS:
+        return run.unknown(call.node, method.of)
     if isinstance(data, Instance):
-        if method.name in RETURN_THEMSELVES:
-            return method.of
         return _save_hyperparameters(run, data, call)
     if isinstance(data, OpenFile):
         return method.of if method.name in {"read", "__enter__"} else run.unknown(call.node)
@@ -192,9 +195,20 @@ _LOADERS = {
 }  # fmt: skip
 _PARSERS = frozenset({"ArgumentParser", "ArgParser", "FlexibleArgumentParser"})
 _CLASS_PARSERS = frozenset({"HfArgumentParser", "TrlParser", "H4ArgumentParser"})
+_WRAPPERS = frozenset({
+    "DataParallel", "DistributedDataParallel", "DDP", "DP", "FullyShardedDataParallel", "FSDP", "compile",
+    "convert_sync_batchnorm", "convert_syncbn_model", "setup_module",
+})  # fmt: skip
+"""Calls that return the model they are given, wrapped or compiled."""
 _STARTERS = frozenset({"Fire", "cli", "CLI", "entrypoint", "auto_cli", "nested_entrypoint"})
 """Calls that pass the command line to a function or a class."""
 _LAUNCHERS = frozenset({"spawn", "start_processes", "notebook_launcher", "debug_launcher"})
+
+
+def parser_of(owner: Class) -> External | None:
+    """The library's class behind `class OwnParser(HfArgumentParser)`, whose objects are filled in the same way."""
+    bases = (base.data for each in lineage(owner) for base in each.bases if isinstance(base.data, External))
+    return next((each for each in bases if each.full.rpartition(".")[2] in _CLASS_PARSERS), None)
 
 
 def call_library(run: Run, function: External, call: Call) -> Value:
@@ -210,9 +224,11 @@ def call_library(run: Run, function: External, call: Call) -> Value:
     last = function.full.rpartition(".")[2]
     if last == "prepare" and call.positional:  # accelerate returns the same objects, wrapped
         return call.positional[0] if len(call.positional) == 1 else run.value(Row(call.positional), call.node)
+    if last in _WRAPPERS and call.positional and isinstance(call.positional[0].data, (Unknown, Made, Instance)):
+        return call.positional[0]
     if is_constructor(last):
         return run.value(Made(function.name, Slots(call.keywords)), call.node)
-    return run.unknown(call.node)
+    return run.unknown(call.node, *call.positional, *call.keywords.values())
 
 
 def _from_outside(run: Run, function: External, call: Call) -> Value | None:

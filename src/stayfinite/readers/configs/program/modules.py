@@ -106,7 +106,7 @@ def _read(run: Run, path: str) -> Scope | None:
     parsed = parse_python(text) if text is not None else None
     if parsed is None or text is None:
         return None
-    scope = Scope(Origin(path, text.split("\n")), folder=str(PurePath(path).parent))
+    scope = Scope(Origin(path, text.split("\n")), folder=str(PurePath(path).parent), tree=parsed.tree)
     run.modules.scopes[real] = scope  # before evaluation: two modules may import each other
     with run.inside(Frame(scope)), run.store.outside():
         run.execute(run, parsed.tree.body)

@@ -78,7 +78,7 @@ def named(run: Run, node: ast.Name) -> Value:
         return run.value(External(node.id, node.id, imported=False), node)
     if isinstance(found.data, Made):
         tell_of(found.data)
-    return run.unknown(node, found.data.least) if isinstance(found.data, Unknown) else found
+    return run.used(found, node)
 
 
 def tell_of(made: Made) -> None:
@@ -155,7 +155,8 @@ RETURN_THEMSELVES = frozenset(
     {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_", "apply", "compile"}
 )
 """torch module methods that return the module."""
-INHERITED = RETURN_THEMSELVES | {"save_hyperparameters"}
+OF_MODELS = RETURN_THEMSELVES | {"parameters", "named_parameters", "state_dict", "load_state_dict", "modules"}
+INHERITED = OF_MODELS | {"save_hyperparameters"}
 
 
 def attribute(run: Run, base: Value, name: str, node: ast.AST) -> Value:
@@ -167,11 +168,13 @@ def attribute(run: Run, base: Value, name: str, node: ast.AST) -> Value:
     if found is not None and isinstance(found.data, Made):
         tell_of(found.data)
     if found is not None:
-        return run.unknown(node, found.data.least) if isinstance(found.data, Unknown) else found
+        return run.used(found, node)
     if isinstance(data, Instance) and name in INHERITED:
         return run.value(Method(base, name), node)
+    if isinstance(data, (Unknown, Made)) and name == "module":  # the model inside of a wrapper
+        return base
     if isinstance(data, (Unknown, Instance, Made)):
-        return declared_default(run, name) or run.unknown(node)
+        return declared_default(run, name) or run.unknown(node, base)
     if isinstance(data, str) and name in _OF_TEXT:
         return Value(_OF_TEXT[name](data), base.origin, base.line, base.node, base.assumed)
     if isinstance(data, (Table, Row, str, Parser, OpenFile)):
@@ -281,12 +284,14 @@ def entry(run: Run, holder: Value, key: Value, node: ast.AST) -> Value:
         found = environment_value(run, key.data)
     if found is None:
         return run.unknown(node)
-    return run.unknown(node, found.data.least) if isinstance(found.data, Unknown) else found
+    return run.used(found, node)
 
 
 def set_attribute(run: Run, holder: Value, name: str, value: Value) -> None:
     """`holder.name = value`."""
     data = holder.data
+    if name == "requires_grad" and value.data is False and not run.in_doubt:
+        run.weights.froze(holder)
     table = _table(data)
     if table is not None:
         run.store.put(table, name, value)

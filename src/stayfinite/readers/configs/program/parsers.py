@@ -28,7 +28,7 @@ def call_parser(run: Run, method: Method, parser: Parser, call: Call) -> Value:
         return _namespace(run, parser, call)
     elif method.name in {"parse_known_args", "parse_args_and_config"} and not parser.classes:
         return run.value(Row([_namespace(run, parser, call), run.unknown(call.node)]), call.node)
-    elif parser.classes and method.name.startswith("parse_"):
+    elif parser.classes and method.name.startswith("parse"):
         found = _instances(run, parser, [*call.positional, *call.keywords.values()], call.node)
         strings = call.keywords.get("return_remaining_strings")
         if strings is not None and strings.data is True:

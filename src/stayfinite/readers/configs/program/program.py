@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import PurePath
 
-from stayfinite.core.settings import Expression
+from stayfinite.core.settings import CodeFault, Expression
+from stayfinite.readers.configs.loops import HOLDS_LOSS, Loops
 from stayfinite.readers.configs.program.calls import call_function, call_value, instantiate
 from stayfinite.readers.configs.program.expressions import evaluate
 from stayfinite.readers.configs.program.modules import Modules
@@ -17,6 +18,7 @@ from stayfinite.readers.configs.program.pure import MAPPINGS
 from stayfinite.readers.configs.program.state import MOST_STEPS, Frame, Run, Scope, Surroundings
 from stayfinite.readers.configs.program.statements import execute
 from stayfinite.readers.configs.program.values import Call, Class, Function, Origin, Table, Unknown, Value, node_of
+from stayfinite.readers.configs.program.weights import UNKNOWN
 from stayfinite.readers.configs.scalars import dtype_name
 from stayfinite.readers.configs.script_calls import (
     argument_of,
@@ -32,6 +34,7 @@ from stayfinite.readers.configs.script_calls import (
 )
 from stayfinite.readers.configs.script_settings import ScriptSettings
 from stayfinite.readers.configs.tree import Node
+from stayfinite.rules.precision_settings import TRAINED
 
 _TELLING_NAMES = frozenset(
     {"fp16", "bf16", "dtype", "torch_dtype", "precision", "lr", "learning_rate", "eps", "requires_grad"}
@@ -139,12 +142,18 @@ class Telling:
         elif name and (not isinstance(shown.value, Expression) or _is_worth_keeping(name, target, written)):
             self._put(run, name, shown)
 
+    def config(self, value: Value, at: int) -> None:
+        """Record a config that a framework hands to the script's main function."""
+        if not self._silent:
+            self._tables.append(("config", value, at, False))
+
     def left_at_default(self, function: Function, name: str) -> None:
         """Note that a call leaves a parameter at its default."""
         self._left.setdefault(function.node, {})[name] = None
 
     def rest(self, run: Run) -> None:
         """At the end, record dicts in their final state and the remaining defaults of parameters and fields."""
+        self._weights(run)
         for name, value, at, doubtful in self._tables:
             self._found.add_node(name, node_of(value), at=at, doubtful=doubtful)
         methods = [
@@ -165,6 +174,17 @@ class Telling:
                 used = name in owner.left or not (name in owner.overruled or _is_hidden(run, owner, name))
                 if used and name in owner.names:
                     self._default(f"{owner.node.name}.{name}", owner.names[name], line, kind=kind)
+
+    def _weights(self, run: Run) -> None:
+        """Record the dtype of the trained weights, if any model of the script is in fp16: maybe another one."""
+        run.weights.settle()
+        for cast in run.weights.settled.values() if run.weights.has_halves else ():
+            if cast is None:
+                self._found.add_node(TRAINED, Node(None, 0))
+            else:
+                value = Expression(cast.dtype) if cast.dtype == UNKNOWN else cast.dtype
+                shown = Node(value, cast.line, source=cast.source)
+                self._found.add_node(f"{cast.name}.{TRAINED}", shown, at=cast.main_line, doubtful=cast.doubtful)
 
     def _default(self, name: str, value: Value, at: int, *, kind: str) -> None:
         shown = node_of(value)
@@ -245,6 +265,20 @@ def follow(
         pass
     del run.frames[1:]
     telling.rest(run)
+    _take_loops(run, tree, text, found)
+
+
+def _take_loops(run: Run, tree: ast.Module, text: str, found: ScriptSettings) -> None:
+    """Faults of the script's loops, and of functions that it calls in modules beside it."""
+    own = Loops(tree, text)
+    others = [(scope.origin.source, Loops(scope.tree, "\n".join(scope.origin.lines), set(run.followed)))
+              for scope in run.modules.scopes.values() if scope.tree is not None]  # fmt: skip
+    for source, loops in [("", own), *others]:
+        for each in loops.faults():
+            where = f"{source}:{each.line}" if source else str(each.line)
+            found.faults.append(CodeFault(each.cause, each.text, where, each.sure, each.mild))
+        for call, dtype, line in loops.unscaled_autocasts():
+            found.add_node(f"{call}.{HOLDS_LOSS}", Node(dtype, line, source=source or found.source))
 
 
 def _call_assumed(run: Run, value: Value, node: ast.expr) -> Value:

@@ -209,7 +209,7 @@ def computed_by(run: Run, function: External, call: Call) -> Value | None:
         result = result_of(_PURE[full], given)
         return None if result is MISSING else run.value(result, call.node, *given)
     if full in {"copy.copy", "copy.deepcopy", "deepcopy", "copy"}:
-        return copied(first)
+        return run.unknown(call.node) if isinstance(first.data, (Unknown, Made)) else copied(first)
     if last in {"partial", "partialmethod"}:
         return run.value(Partial(first, call.positional[1:], dict(call.keywords)), call.node)
     if full == "zip":

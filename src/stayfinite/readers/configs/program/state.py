@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from stayfinite.readers.configs.program.values import (
     Unknown,
     Value,
 )
+from stayfinite.readers.configs.program.weights import Weights
 from stayfinite.rules.cards import Card
 
 if TYPE_CHECKING:
@@ -84,13 +85,18 @@ def joined(values: list[Value], depth: int = 0, limit: Limit | None = None) -> V
     """What is known about a value that is one of these."""
     first = values[0]
     limit = limit or Limit()
-    if all(same(first, each) for each in values[1:]):
+    if all(each.data is first.data or same(first, each) for each in values[1:]):
         return first
     if depth < _DEEPEST and limit.spend() and all(isinstance(each.data, Table) for each in values):
         keys = dict.fromkeys(key for each in values for key in each.data.entries)
         entries = {key: _entry([each.data.entries.get(key, MISSING) for each in values], depth, limit) for key in keys}
         return Value(Table(entries), first.origin, first.line, first.node, first.assumed)
-    return Value(Unknown(), first.origin, first.line, first.node)
+    return Value(unknown_from(values), first.origin, first.line, first.node)
+
+
+def unknown_from(values: Iterable[Value]) -> Unknown:
+    """An unknown value that is one of these, or is computed from them."""
+    return Unknown(sources=tuple(each.data for each in values if not each.is_scalar))
 
 
 def join_slot(values: list[Any], *, names: bool) -> Any:
@@ -160,6 +166,8 @@ class Scope:
     folder: str | None = None
     """Folder of a module's siblings; None if it has none."""
     is_main: bool = False
+    tree: ast.Module | None = None
+    """Of a module beside the script."""
 
     @property
     def module(self) -> Scope:
@@ -219,6 +227,7 @@ class Run:
     """Call something as the user would: without arguments, each of which could be passed."""
     frames: list[Frame] = field(default_factory=list)
     store: Store = field(default_factory=Store)
+    weights: Weights = field(default_factory=Weights)
     environment: dict[str, Value] = field(default_factory=dict)
     """`os.environ`, as far as the script sets it."""
     declared: dict[str, list[tuple[ast.expr, Scope]]] = field(default_factory=dict)
@@ -277,9 +286,16 @@ class Run:
         assumed = any(each.assumed for each in used)
         return Value(data, self.frame.scope.origin, getattr(node, "lineno", 0), node, assumed)
 
-    def unknown(self, node: ast.AST, least: int | None = None) -> Value:
+    def unknown(self, node: ast.AST, *used: Value, least: int | None = None) -> Value:
         """A value known only at run time."""
-        return Value(Unknown(least), self.frame.scope.origin, getattr(node, "lineno", 0), node)
+        data = unknown_from(used) if used else Unknown(least)
+        return Value(data, self.frame.scope.origin, getattr(node, "lineno", 0), node)
+
+    def used(self, value: Value, node: ast.AST) -> Value:
+        """A value where it is used: an unknown one has the text of its use, and stays the same object."""
+        if not isinstance(value.data, Unknown):
+            return value
+        return Value(value.data, self.frame.scope.origin, getattr(node, "lineno", 0), node)
 
     def either(self, branches: list[Callable[[], bool]]) -> bool:
         """Follow alternative branches; return whether all of them leave the function."""

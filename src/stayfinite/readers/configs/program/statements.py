@@ -140,7 +140,8 @@ _MOST_NODES = 20_000
 
 def follow_for(run: Run, statement: ast.For | ast.AsyncFor) -> bool:
     """`for`: each of a few known items in turn; otherwise once, with everything it changes unknown."""
-    items = items_of(run.evaluate(run, statement.iter))
+    over = run.evaluate(run, statement.iter)
+    items = items_of(over)
     rounds = run.rounds * len(items or ())
     if items is not None and not run.spent and rounds <= _MOST_ITEMS and _is_short(items, statement.body):
         before, run.rounds = run.rounds, max(rounds, 1)
@@ -150,7 +151,7 @@ def follow_for(run: Run, statement: ast.For | ast.AsyncFor) -> bool:
         run.rounds = before
         return run.execute(run, statement.orelse)
     _forget(run, statement.body)
-    assign_unknown(run, statement.target)
+    assign_unknown(run, statement.target, over)
     run.either([lambda: run.execute(run, statement.body), lambda: False])
     return run.execute(run, statement.orelse)
 

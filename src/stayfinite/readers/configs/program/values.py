@@ -146,6 +146,8 @@ class Unknown:
 
     least: int | None = None
     """A known lower bound: 1 for `torch.cuda.device_count()` on a machine with a GPU."""
+    sources: tuple[Any, ...] = ()
+    """What it was computed from, or is one of: the model, for `model.parameters()`."""
 
 
 @dataclass(slots=True, eq=False)
