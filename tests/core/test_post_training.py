@@ -7,7 +7,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from stayfinite.core.post_training.signs import ALL_RIGHT, ALL_WRONG, CONSTANT, Sign
@@ -184,6 +184,8 @@ def test_a_reward_that_wanders_is_rarely_called_falling_and_one_that_breaks_down
 
 @settings(max_examples=30, deadline=None)
 @given(seed=SEEDS, answers=st.sampled_from((4, 8, 16)), cut=st.floats(0.02, 0.98), equal=st.floats(0.0, 0.5))
+@example(seed=1715421755, answers=16, cut=0.5, equal=0.0)  # explained variance of 0.3 is near 0 ten times in a row
+@example(seed=11, answers=4, cut=0.9048, equal=0.5)
 def test_signals_of_small_batches_that_only_fluctuate_are_quiet_for_300_steps(seed, answers, cut, equal):
     """Shares of four answers, or of one group, are 0 or 1 many times in a row."""
     draw = random.Random(seed)

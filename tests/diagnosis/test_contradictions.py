@@ -154,6 +154,18 @@ def test_numbers_that_cannot_go_together_are_sick(log: str, what: str) -> None:
             for epoch in (1, 2)
             for i in range(1, 10)
         ),
+        # What a program prints is no complaint: times, and losses of two sets beside their perplexities.
+        "".join(f" | > loss: {3 - i / 9:.3f}\n | > step_time: 1.42 (1.40)\n | > loader_time: 1.01\n" for i in range(6)),
+        "".join(f"| epoch {i} | loss {6 - i / 9:.2f} | ppl {403 - i}\n" for i in range(1, 9))
+        + "| End of training | test loss  5.12 | test ppl   169.1\n",
+        "Is it right that the loss is negative and keeps decreasing?\n"
+        + "".join(f"Epoch {i}/9 - loss: {-0.7 - i / 50:.4f} - dice_coef: {0.7 + i / 50:.4f}\n" for i in range(1, 9)),
+        "".join(
+            f"loss_D: {0.4 - i / 90:.3f}, loss_G_fake: {0.3 + i / 30:.3f}\nloss_adv: {7 - i / 5:.3f}\n"
+            for i in range(9)
+        ),
+        "epoch 10 lr 0.05 train 0.702 val acc 82.4\nThanks, with the new sampler it works, dice 0.87 instead of 0.6.\n",
+        "AdamW 91,2; SGD 90,9. Aucun NaN, aucune divergence.\n",
     ],
 )
 def test_a_look_alike_is_not_sick(log: str) -> None:

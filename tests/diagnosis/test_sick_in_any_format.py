@@ -7,6 +7,7 @@ import pytest
 from stayfinite.diagnosis.diagnose import judge_reading
 from stayfinite.diagnosis.diagnosis import Diagnosis
 from stayfinite.diagnosis.reading import read_text
+from stayfinite.readers.configs import faults_in_lines
 
 FRAMES = """Detected inf/nan during batch_number=0
 Last 21 forward frames:
@@ -46,6 +47,7 @@ def diagnosed(log: str) -> Diagnosis:
         ("11 2.31\n12 2.29\n13 nan\n14 nan\n", "13"),
         ("tensor([[nan, nan, nan],\n        [nan, nan, nan]], device='cuda:0', grad_fn=<AddmmBackward0>)\n", "printed"),
         ("hidden: [nan nan nan]\n", "hidden"),
+        (">>> loss.item(), grad.min().item()\n(inf, nan)\n", "printed"),
         ("iter 0: activation mean 0.1 std 1.2\niter 10: activation mean nan std nan\n", "activation_mean"),
         ("Iteration 100: weights norm 1.2e3\nIteration 200: weights norm inf\n", "weights_norm"),
         ("mean reward -20.1\nmean reward -20.5\nmean reward nan\n", "mean_reward"),
@@ -98,6 +100,8 @@ def test_a_sick_run_is_called_sick_with_what_is_wrong(log: str, where: str) -> N
     "log",
     [
         "11 2.31\n12 2.29\n13 2.21\n14 2.20\n",
+        "clip(x, -1, inf)\nsearch over (0, inf) for the rate\nmask = (0.0, -inf)\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
+        "3 | model.bottleneck | ConvBlock | 49.5 M\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
         "mask = tensor([[0., -inf, -inf], [0., 0., -inf], [0., 0., 0.]])\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
         "{'best_valid_loss': inf, 'best_train_loss': inf}\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
         "val_loss improved from inf to 0.4213, saving model\nepoch 1 loss 2.3\nepoch 2 loss 1.9\n",
@@ -218,3 +222,61 @@ def test_skips_without_a_loss_scale_are_no_overflow_of_fp16(log: str) -> None:
         each.cause for each in found.findings
     }
     assert "bf16=True" not in f"{found}"
+
+
+LOOP = "for x, y in loader:\n    loss = crit(net(x), y)\n    {}\n"
+QUOTED = {
+    "cleared-before-step": (
+        LOOP.format("loss.backward()\n    opt.zero_grad()\n    opt.step()"),
+        LOOP.format("opt.zero_grad()\n    loss.backward()\n    opt.step()"),
+    ),
+    "step-missing": (
+        LOOP.format("opt.zero_grad()\n    loss.backward()\n    opt.step"),
+        LOOP.format("opt.zero_grad()\n    loss.backward()\n    opt.step()"),
+    ),
+    "double-step": (
+        (
+            "def training_step(self, m):\n    loss = super().training_step(m)\n"
+            "    self.optimizer.step()\n    return loss\n"
+        ),
+        "def training_step(self, m):\n    loss = super().training_step(m)\n    self.log(loss)\n    return loss\n",
+    ),
+    "target-out-of-step": (
+        "for t, s in zip(target.parameters(), net.parameters()):\n    t = t * (1 - tau) + s * tau\n",
+        "for t, s in zip(target.parameters(), net.parameters()):\n    t.data.copy_(t * (1 - tau) + s * tau)\n",
+    ),
+    "unregistered-module": (
+        "The model is small: self.blocks = [nn.Linear(8, 8) for _ in range(4)]. Why?\n",
+        "The model is small: self.blocks = nn.ModuleList([nn.Linear(8, 8) for _ in range(4)]). Why?\n",
+    ),
+    "scaler-missing": (
+        ">>> with torch.autocast('cuda', dtype=torch.float16):\n...     loss = net(x).mean()\n>>> loss.backward()\n",
+        ">>> with torch.autocast('cuda', dtype=torch.bfloat16):\n...     loss = net(x).mean()\n>>> loss.backward()\n",
+    ),
+    "params-not-in-optimizer": (
+        "code: opt = AdamW(net.parameters()); net.head = nn.Linear(768, 14)\n",
+        "code: net.head = nn.Linear(768, 14); opt = AdamW(net.parameters())\n",
+    ),
+    "labels-shuffled": ("```python\nnp.random.shuffle(X)\nnp.random.shuffle(y)\n```\n", "X, y = shuffle(X, y)\n"),
+    "metric-not-reset": (
+        "total_loss = 0\nfor epoch in range(9):\n    for b in dl:\n        total_loss += f(b)\n    print(total_loss)\n",
+        (
+            "for epoch in range(9):\n    total_loss = 0\n    for b in dl:\n        total_loss += f(b)\n"
+            "    print(total_loss)\n"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", QUOTED)
+def test_code_that_a_report_quotes_is_judged(cause: str) -> None:
+    sick, fine = (diagnosed(f"Epoch 1: loss 2.31\n{code}Any idea?\n") for code in QUOTED[cause])
+    assert (sick.verdict, sick.findings[0].cause) == ("sick", cause)
+    assert cause not in {each.cause for each in fine.findings if each.severity != "info"}
+
+
+def test_source_lines_of_a_traceback_are_no_program() -> None:
+    frames = '  File "train.py", line 7, in main\n    {}\n'
+    lines = (frames.format(line) for line in ("loss.backward()", "opt.zero_grad()", "opt.step()"))
+    log = f"Traceback (most recent call last):\n{''.join(lines)}KeyError: 'x'\n"
+    assert not faults_in_lines(log.split("\n"), "train.log")

@@ -204,6 +204,10 @@ UndefinedMetricWarning: Precision is ill-defined and being set to 0.0 due to no 
         Example(observed={"data.labels_not_augmented": "the image is mirrored, the mask is not"}),
         Example(observed={"data.labels_not_augmented": ""}),
     ),
+    "padding-learned": (
+        Example(observed={"plan.padding_learned": [("inputs['labels'] = targets['input_ids']", "a.py:8")]}),
+        Example(config="inputs['labels'] = targets['input_ids']\nlabels[attention_mask == 0] = -100\n"),
+    ),
     "eos-never-learned": (
         Example(observed={"plan.end_masked": [("labels[labels == tokenizer.pad_token_id] = -100", "a.py:8")]}),
         Example(config="tokenizer.pad_token = tokenizer.eos_token\nlabels[attention_mask == 0] = -100\n"),

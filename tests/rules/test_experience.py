@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
 from stayfinite.diagnosis.diagnose import facts_of, judge_reading
 from stayfinite.diagnosis.reading import read_text
-from stayfinite.rules.experience import pages
 from stayfinite.rules.experience.features import features, words
-from stayfinite.rules.experience.likely import judged, weights
-from stayfinite.rules.experience.pages import likeness, words_of_pages
+from stayfinite.rules.experience.likely import from_lines, judged, to_lines, weights
 from stayfinite.rules.registry import all_rules
 
 
@@ -30,10 +25,13 @@ def test_shares_are_those_of_all_runs_and_reasons_were_seen():
     assert "fp16-overflow" in said[0].cause
 
 
-def test_a_cause_that_no_labeled_run_had_is_guessed_from_its_page():
+def test_a_cause_that_no_labeled_run_had_is_guessed_from_what_describes_it():
     said = "BatchNorm with eps=1e-12: the variance of a constant channel is 0 and 1/sqrt(0+eps) is inf"
-    assert likeness(words([said]))["norm-eps"] == max(likeness(words([said])).values())
-    assert "norm-eps" in [each.cause for each in judged(words([said]), weights())][:5]
+    assert "norm-eps" in [each.cause for each in judged(words([said]), weights())][:2]
+
+
+def test_a_model_is_read_as_it_was_written():
+    assert from_lines(to_lines(weights())) == weights()
 
 
 @pytest.mark.parametrize(
@@ -42,11 +40,11 @@ def test_a_cause_that_no_labeled_run_had_is_guessed_from_its_page():
         ("softmax-before-cross-entropy", "My loss stays at 1.74. I apply nn.Softmax and then nn.CrossEntropyLoss."),
         ("references-transposed", "sacrebleu is nonsense: references are a list per sentence, not per reference set."),
         ("grpo-zero-advantage", "All completions of a group get the same reward: the advantage is zero, no learning."),
-        ("flipped-sign", "Our loss decreases to minus a million; the sign of the similarity was wrong."),
+        ("flipped-sign", "The reward goes down steadily: policy loss is (log_prob * advantage).mean(), no minus."),
     ],
 )
-def test_what_a_person_describes_without_numbers_is_found_by_its_page(cause: str, said: str):
-    assert judge_reading(read_text(said + "\n")).findings[0].cause == cause
+def test_what_a_person_describes_without_numbers_is_found_by_its_words(cause: str, said: str):
+    assert cause in [each.cause for each in judge_reading(read_text(said + "\n")).findings[:3]]
 
 
 def test_an_error_that_is_not_about_nan_is_not_blamed_on_the_learning_rate():
@@ -57,7 +55,8 @@ def test_an_error_that_is_not_about_nan_is_not_blamed_on_the_learning_rate():
 
 
 def test_words_are_those_inside_of_names():
-    assert {"cross", "entropy", "loss", "learn", "rate"} <= words(["nn.CrossEntropyLoss(), learning_rates"])
+    found = words(["nn.CrossEntropyLoss(), learning_rates"])
+    assert {"cross", "entropy", "loss", "learn", "rate", "cross+entropy", "learn+rate"} <= found
 
 
 FORM = """### System Info
@@ -117,11 +116,6 @@ def test_what_people_say_of_a_sick_run_is_understood(said: str):
 )  # fmt: skip
 def test_what_people_say_of_a_healthy_run_alarms_nobody(said: str):
     assert judge_reading(read_text(said + "\n")).verdict != "sick"
-
-
-def test_the_words_kept_of_the_pages_are_those_of_the_pages():
-    kept = json.loads(Path(pages.__file__).with_name("pages.json").read_text(encoding="utf-8"))
-    assert kept == words_of_pages(), "run `python -m benchmarks.failures.learning --pages`"
 
 
 def test_a_rate_of_infinity_has_no_size():

@@ -3,7 +3,10 @@
 import pytest
 
 from rules.example import Example
-from stayfinite.rules.registry import rule_of
+from stayfinite.diagnosis.diagnose import judge_reading
+from stayfinite.diagnosis.reading import read_text
+from stayfinite.rules.ranking import rank
+from stayfinite.rules.registry import all_rules, rule_of
 
 FALLING = "\n".join(f"step {i} loss {2.0 - 0.1 * i:.2f}" for i in range(10))
 STUCK = "\n".join(f"step {i} loss 2.3026" for i in range(10))
@@ -69,6 +72,15 @@ WORDS = [
         ),
         "",
         "parameter group",
+    ),
+    (
+        "architecture-mismatch",
+        (
+            '  File "torch/optim/adam.py", line 363, in step\n    exp_avg.lerp_(grad, 1 - beta1)\n'
+            "RuntimeError: The size of tensor a (512) must match the size of tensor b (768) at dimension 0"
+        ),
+        "",
+        "its state is that of another model",
     ),
     (
         "unused-parameters",
@@ -164,3 +176,44 @@ WORDS = [
 def test_the_words_of_a_library_speak_for_the_cause_that_they_name(slug, log, config, words):
     clues = rule_of(slug).judge(Example(log=log, config=config).facts())
     assert [clue for clue in clues if clue.weight > 0 and words in clue.text]
+
+
+ONE_ROW = "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 32])\n"
+STATED = [
+    ("both-half-formats", "ConfigError: switch_fp16 and switch_bf16 are exclusive, choose one"),
+    ("architecture-mismatch", "RestoreError: 12 variables in the checkpoint do not match the layers of the network"),
+    ("resume-state-missing", "RestoreError: slot momentum of the optimizer was not found in the checkpoint"),
+    ("tokenizer-mismatch", "ValueError: the tokenizer has 32000 entries and does not match the embedding of the model"),
+    ("loss-broadcast", "ShapeError: predictions and targets differ: sizes (8, 1) and (8,) do not match in mse_loss"),
+    ("empty-batch", "RuntimeError: pattern data/*.rec matched 0 files, so there are zero batches"),
+    ("config-contradiction", "ValueError: --warmup-steps must be smaller than --max-steps"),
+    ("config-contradiction", "AssertionError: warmup_steps=2000 >= max_steps=1500"),
+    ("config-contradiction", "ValueError: `save_total` cannot be combined with `keep_best`"),
+    ("adam-eps-underflow", "AssertionError: nan in conv1\nhalf weights, Adam eps=1e-8; with eps=1e-4 no nan"),
+    ("last-batch-of-one", ONE_ROW + "151 graphs in batches of 50"),
+]
+
+
+@pytest.mark.parametrize(("slug", "log"), STATED, ids=[each[1][:40] for each in STATED])
+def test_an_error_tells_its_cause_in_whichever_words(slug, log):
+    found = judge_reading(read_text(log + "\n"))
+    assert (found.verdict, found.findings[0].cause) == ("sick", slug)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Token indices sequence length is longer than the specified maximum sequence length for this model (612 > 512)",
+        "ConnectionError: timed out, retrying in 5 s",
+        "choose one of fp16 and bf16 with --precision",
+    ],
+)
+def test_a_remark_of_a_run_that_learns_states_no_cause(line):
+    facts = Example(log=f"{line}\n{FALLING}\n").facts()
+    assert facts.symptoms.healthy
+    assert not [each for each in rank(facts, all_rules()) if each.severity != "info"]
+
+
+def test_rows_that_divide_evenly_leave_no_last_batch_of_one():
+    facts = Example(log=ONE_ROW + "150 graphs in batches of 50\n").facts()
+    assert rank(facts, all_rules())[0].cause == "wrong-mode"

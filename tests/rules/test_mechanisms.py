@@ -50,6 +50,45 @@ PAIRS = {
         Example(EVALUATED.format(5.9506, 5.9506, 5.9506, 5.9506), "model: t5-small\nlearning_rate: 2e-9\n"),
         Example(EVALUATED.format(5.9506, 5.2147, 4.9501, 4.8012), "model: t5-small\nlearning_rate: 2e-5\n"),
     ),
+    "a-rate-told-in-a-sentence": (
+        "lr-too-high",
+        Example("I train a ResNet with Adam, learning rate 0.01.\nMy loss never leaves 1.61.\n"),
+        Example("I train a ResNet with Adam, learning rate 0.01.\nMy loss falls from 1.61 to 0.2.\n"),
+    ),
+    "a-column-against-a-row": (
+        "loss-broadcast",
+        Example(
+            "my plain regression does not converge\n",
+            "y = 10 + 9 * x[:, 0] + eps\nmodel = nn.Linear(2, 1)\nloss = nn.MSELoss()(model(x), y)\nloss.backward()\n",
+        ),
+        Example(
+            "my plain regression converges\n",
+            "y = 10 + 9 * x[:, 0] + eps\nmodel = nn.Linear(2, 1)\nloss = nn.MSELoss()(model(x).squeeze(1), y)\n",
+        ),
+    ),
+    "a-test-without-eval": (
+        "wrong-mode",
+        Example(
+            "the accuracy on my test set is only 81 %, the paper has 93 %\n",
+            "net = resnet18().cuda()\nnet.load_state_dict(torch.load('a.pt'))\nfor x, y in loader:\n"
+            "    out = net(x)\n    right += (out.argmax(1) == y).sum()\n",
+        ),
+        Example(
+            "the accuracy on my test set is 93 %\n",
+            "net = resnet18().cuda()\nnet.load_state_dict(torch.load('a.pt'))\nnet.eval()\nfor x, y in loader:\n"
+            "    out = net(x)\n    right += (out.argmax(1) == y).sum()\n",
+        ),
+    ),
+    "a-label-without-class-in-tensorflow": (
+        "label-out-of-range",
+        Example(NEVER, "loss = sparse_categorical_crossentropy(y, p)\nclasses: 10, own dataset\n"),
+        Example(FALLS, "loss = sparse_categorical_crossentropy(y, p)\nclasses: 10, own dataset\n"),
+    ),
+    "a-lower-rate-changed-nothing": (
+        "loss-formula-singularity",
+        Example(NEVER, "I wrote a custom dice loss. I use Adam for it. I tried a lower learning rate, still NaN.\n"),
+        Example(FALLS, "I wrote a custom dice loss. I use Adam for it. I tried a lower learning rate as well.\n"),
+    ),
     "two-vocabularies-side-by-side": (
         "tokenizer-mismatch",
         Example("RuntimeError: The size of tensor a (151936) must match the size of tensor b (49152) at dimension 2\n"),

@@ -95,14 +95,17 @@ def test_a_climb_before_the_nan_is_told_from_a_sudden_one():
     sudden = series(
         *[{"loss": v, "grad_norm": n} for v, n in ((2, 1), (1.9, 1), (1.8, 1), (1.8, 1), (math.nan, math.nan))]
     )
+    hard_batch = series(*losses(0.53, 1.55, 2.33, 1.14, 1.3, 3.67, 1.13, 1.12, math.nan))
     assert climbing.explodes
     assert not sudden.explodes
+    assert not hard_batch.explodes
 
 
 def test_a_search_from_far_above_that_finds_its_scale_is_no_collapse():
     searching = [{"loss_scale": 2.0**power, "skipped": True} for power in range(32, 8, -1)]
     learning = [{"loss": 3.0 - 0.02 * step, "loss_scale": 256.0} for step in range(60)]
     assert not series(*searching, *learning).collapses
+    assert not series(*searching[:16]).collapses  # from 2**32 it takes as many to come to the usual 2**16
     assert series(*searching).collapses
     assert series(*learning, *searching).collapses
     assert series(*learning[:5], *searching, *losses(*[math.nan] * 60)).collapses
@@ -121,6 +124,25 @@ def test_a_noisy_plateau_neither_diverges_nor_stands_still():
 
 def test_a_loss_that_ends_far_above_its_best_diverges():
     assert series(*losses(*[3 - i / 10 for i in range(20)], *[1.1 * 1.2**i for i in range(20)])).diverges
+
+
+@pytest.mark.parametrize(
+    ("values", "sick"),
+    [
+        ([1.42, 1.67, 5.93, 7.81, 7.55], True),
+        ([3.1, 11.8, 47.0], True),
+        ([3.91, 3.40, 3.62, 5.21, 7.09, 7.08], True),
+        ([*[4 - i / 20 for i in range(20)], *[3 + i / 5 for i in range(20)]], True),
+        ([1.9, 3.8, 5.8], False),  # a running sum
+        ([1.39, 1.21, 1.06, 1.69], False),  # one batch
+        ([0.64, 0.64, 0.54, 0.74, 0.73, 0.81], False),  # single batches
+        ([6.1, 6.1, 372.0], False),  # one batch, or another quantity
+        ([58.0, 43.4, 47.9, 50.2, 68.2, 61.7, 76.5, 83.7, 108.0], False),  # sorted by length
+        ([2.0, 3.5, 1.9, 3.6, 2.1, 3.4], False),
+    ],
+)
+def test_a_loss_that_rises_well_above_its_first_diverges_and_ups_and_downs_do_not(values, sick):
+    assert series(*losses(*values)).diverges is sick
 
 
 def test_a_loss_that_the_first_update_throws_away_diverges_and_one_that_grows_from_nothing_does_not():
@@ -166,6 +188,12 @@ def test_of_several_series_the_sickest_speaks():
     assert symptoms_of([fine, bad]).source == "b.log"
 
 
+@pytest.mark.parametrize("count", [3, 4, 5, 7, 16, 30])
+def test_a_few_losses_of_small_batches_are_no_climb(count):
+    draws = (random.Random(1000 * seed + count) for seed in range(400))
+    assert sum(diverges([draw.lognormvariate(1, 0.25) for _ in range(count)]) for draw in draws) <= 12
+
+
 @pytest.mark.parametrize("count", [8, 12, 30, 200])
 def test_losses_of_single_batches_that_differ_much_are_no_divergence(count):
     """As in a diffusion model, whose loss depends on a random noise level."""
@@ -184,3 +212,15 @@ def test_losses_of_single_batches_that_differ_much_are_no_divergence(count):
 def test_losses_that_leap_and_stay_diverge(noise, share, factor):
     at = int(share * len(noise))
     assert diverges([math.exp(value) * (factor if index >= at else 1) for index, value in enumerate(noise)])
+
+
+def test_an_accuracy_that_is_gone_from_one_epoch_to_the_next_is_trouble():
+    assert series(val_acc=[99.718, 0.03]).lost_score == "val_acc"
+    assert not series(val_acc=[99.718, 97.03]).lost_score
+    assert not series(val_acc=[12.0, 0.1]).lost_score
+
+
+def test_preference_losses_are_those_of_a_classifier():
+    rising = losses(0.69, 0.58, 5.9, 7.3, 9.1, 11.2)
+    assert series(*rising, **{"rewards/chosen": [0, -1, -9, -20, -28, -33]}).trouble
+    assert not series(*rising, episode_reward=[1, 2, 4, 8, 16, 32]).trouble

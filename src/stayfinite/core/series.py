@@ -145,6 +145,8 @@ class RunSeries:
         self.metrics: dict[str, Track] = {}
         """Evaluation metrics and all other named numbers: `eval_loss`, `bleu`, `loss_cls`, `rewards/mean`."""
         self.messages: list[Message] = []
+        self.opening: list[str] = []
+        """The first lines as they are written; empty for other ranks than the first."""
         self.lines = 0
         """Lines read."""
         self.points_seen = 0
@@ -167,7 +169,7 @@ class RunSeries:
     def with_points(self, points: Iterable[Point]) -> RunSeries:
         """The same run with other points; messages and metrics are shared."""
         other = RunSeries(self.source, kind=self.kind, rank=self.rank)
-        other.metrics, other.messages = self.metrics, self.messages
+        other.metrics, other.messages, other.opening = self.metrics, self.messages, self.opening
         other.lines, other.total_steps, other.total_epochs = self.lines, self.total_steps, self.total_epochs
         other.counted, other.counted_none = self.counted, self.counted_none
         other.loss_name = self.loss_name

@@ -21,7 +21,7 @@ LONGEST_TEXT = 4_000
 MOST_TEXT = 250_000
 """Characters of all settings that rules search."""
 _OTHER_MEANING = lazy_regex(
-    "no|not|non|disable|without|min|minimum|max|end|final|eval|valid|validation|test|dev|compute|storage|quant|old|prev|previous|last|current|"
+    "no|not|non|disable|without|min|minimum|max|end|final|eval|val|valid|validation|test|dev|compute|storage|quant|old|prev|previous|last|current|"
     "warmup|ema|teacher|target|decoder|encoder|text|discriminator|disc"
 )
 """Prefixes that change the meaning: `min_lr` is not `lr`, `eval_batch_size` not the batch size,
@@ -69,6 +69,20 @@ class Setting:
         return plain_name(self.name)
 
 
+@dataclass(frozen=True, slots=True)
+class CodeFault:
+    """A fault that a program shows by its own text."""
+
+    cause: str
+    """The slug of the rule."""
+    text: str
+    where: str
+    sure: bool
+    """Whether nothing that was left out could excuse it."""
+    mild: bool = False
+    """Whether training survives it."""
+
+
 class Expression(str):
     """Source text of a value that is known only at run time."""
 
@@ -78,12 +92,19 @@ class Expression(str):
 class Settings:
     """All settings of a run, in reading order, and the texts they were read from."""
 
-    def __init__(self, settings: Iterable[Setting] = (), notes: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        settings: Iterable[Setting] = (),
+        notes: Iterable[tuple[str, str]] = (),
+        code_faults: Iterable[CodeFault] = (),
+    ) -> None:
         self._settings = list(settings)
         self._index: _Index | None = None
         self._written: list[tuple[str, str]] | None = None
         self.notes = list(notes)
         """``(where, text)``: remarks, commands and code lines that are not key-value pairs."""
+        self.code_faults = list(code_faults)
+        """What quoted code shows."""
 
     def __iter__(self) -> Iterator[Setting]:
         return iter(self._settings)
@@ -95,7 +116,8 @@ class Settings:
         return bool(self._settings or self.notes)
 
     def __add__(self, other: Settings) -> Settings:
-        return Settings([*self._settings, *other._settings], [*self.notes, *other.notes])
+        faults = [*self.code_faults, *other.code_faults]
+        return Settings([*self._settings, *other._settings], [*self.notes, *other.notes], faults)
 
     def find(self, *names: str) -> Setting | None:
         """First of these names that is set; explicit values come before defaults, known ones before expressions.

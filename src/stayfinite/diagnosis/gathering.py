@@ -28,7 +28,7 @@ _LOG_NAMES = lazy_regex(
     r"(?:\.(?:log|out|err|jsonl|ndjson|csv|tsv)(?:\.\d+|\.gz)?|^events\.out\.tfevents.*|^trainer_log.*|"
     r"^(?:nohup|train|training|stdout|stderr|output|log|logs|console|slurm|metrics|history|results)[\w.-]*\.(?:txt|"
     r"json)|"
-    r"^trainer_state\.json)$",
+    r"trainer_state[\w.-]*\.json)$",
     re.IGNORECASE,
 )
 _CONFIG_NAMES = lazy_regex(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 from stayfinite.core.finding import Finding
+from stayfinite.rules.experience.features import PAIR
 from stayfinite.rules.experience.likely import SAME, Likely, likely_causes
 from stayfinite.rules.experiments import EXPERIMENTS
 from stayfinite.rules.facts import Facts
@@ -23,7 +24,7 @@ from stayfinite.rules.signs.witness import not_finite
 DECIDED = 0.9
 """A cause of this confidence stands as the rules have it."""
 
-CLUES = 2.0
+CLUES = 1.0
 """What clues count over experience, on a scale of log-odds."""
 
 NO_CLUE = -3.0
@@ -66,7 +67,7 @@ MOST = 3
 CLEAR, FAINT = 0.7, 0.1
 """Beside a cause of confidence ``CLEAR``, a guess below ``FAINT`` is not worth a reader's time."""
 
-WORTH_NAMING = 0.1
+WORTH_NAMING = 0.06
 """The share of similar reports from which a cause is named where nothing shows trouble."""
 
 LONGEST_FILLER = 3
@@ -168,8 +169,6 @@ def _score(confidence: float, share: float) -> float:
 def _finding(likely: Likely) -> Finding:
     rule = rule_of(likely.cause)
     telling = [each for each in likely.because if len(each) > LONGEST_FILLER and not each.startswith(SAID_ABOVE)]
-    said = ", ".join(f"'{each}'" if " " not in each else each for each in telling)
+    said = ", ".join(each if " " in each else f"'{each.replace(PAIR, ' ')}'" for each in telling)
     why = f"from similar runs ({said})" if said else "because it is common"
-    if not said and likely.described:
-        why = f"from its rule page, which mentions {', '.join(map(repr, likely.described))}"
     return rule.finding(0.0, "", [f"a guess {why}; no clue in the text decides"])

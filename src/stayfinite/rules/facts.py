@@ -12,11 +12,13 @@ from stayfinite.core.settings import Settings, in_script
 from stayfinite.rules.context import Context, understand
 from stayfinite.rules.haystack import Haystack
 from stayfinite.rules.reported_experiments import ReportedExperiment, reported_experiments
-from stayfinite.rules.run_symptoms import symptoms_of, with_told
+from stayfinite.rules.run_symptoms import symptoms_of
 from stayfinite.rules.signs.post_training import Seen, signs_in
 from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, by_a_person
 from stayfinite.rules.skipped_steps import of_steps_taken
 from stayfinite.rules.symptoms import Symptoms
+from stayfinite.rules.told_courses import told_run
+from stayfinite.rules.told_symptoms import with_told
 
 LONGEST_STATEMENT = 12
 """Lines of a call that are joined."""
@@ -77,7 +79,10 @@ class Facts:
     @cached_property
     def post_training(self) -> dict[str, Seen]:
         """Signs in logs of RL or preference training, by cause."""
-        return signs_in(self.runs)
+        if any(run.points_seen for run in self.runs):
+            return signs_in(self.runs)
+        told = [told_run(each.where, each.text) for each in self.reports]
+        return signs_in([*self.runs, *(run for run in told if run.metrics)])
 
     @cached_property
     def messages(self) -> list[Message]:

@@ -8,7 +8,7 @@ from statistics import median
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import Point, RunSeries
-from stayfinite.rules.named_numbers import Numbers, Odd, column, numbers_in
+from stayfinite.rules.named_numbers import Numbers, Odd, column, numbers_by_training, numbers_in
 
 LAST = 3
 """Values in a row that are no accident."""
@@ -93,7 +93,7 @@ def _pairs(run: RunSeries, trained: Sequence[float]) -> Iterator[tuple[Sequence[
 
 def unlearned(run: RunSeries) -> Odd | None:
     """A score of which less is better that ends above its first value, twice as high as it had been."""
-    for each in numbers_in(run):
+    for each in numbers_by_training(run):
         values = each.values
         if _LOWER.search(each.name) and len(values) > 2 * LAST and min(values) > 0:
             end, best = min(values[-LAST:]), min(values)

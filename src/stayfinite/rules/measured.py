@@ -49,7 +49,7 @@ class Measured:
 
 def measured(run: RunSeries) -> Measured:
     """Sort the numbers of a run."""
-    everything = _without_means(list(run.points))
+    everything = _without_pauses(_without_means(list(run.points)))
     points = [point for point in everything if point.loss is not None or point.grad_norm is not None]
     good_before = next((index for index, point in enumerate(points) if point.bad), len(points))
     return Measured(
@@ -80,6 +80,18 @@ def _without_means(points: list[Point]) -> list[Point]:
     if not kept or not losses or not all(map(math.isfinite, losses)) or losses[-1] >= losses[0]:
         return points
     return [point._replace(grad_norm=None) if point.bad and point.loss_scale is not None else point for point in points]
+
+
+def _without_pauses(points: list[Point]) -> list[Point]:
+    """Leave out an infinite gradient norm at which the schedule paused: a loss scaler has skipped that one step."""
+    kept = list(points)
+    for at in range(1, len(points) - 1):
+        before, point, after = points[at - 1 : at + 2]
+        if not point.bad or before.bad or after.bad or (point.loss is not None and not math.isfinite(point.loss)):
+            continue
+        if point.lr is not None and before.lr == point.lr and after.lr not in (None, point.lr):
+            kept[at] = point._replace(grad_norm=None)
+    return kept
 
 
 def _values_of(run: RunSeries, names: Sequence[str]) -> list[tuple[float, int]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from stayfinite.core.series import Point, RunSeries
+from stayfinite.rules.number_shapes import trainings
 
 
 class Numbers(NamedTuple):
@@ -37,6 +39,16 @@ def numbers_in(run: RunSeries) -> Iterator[Numbers]:
         rows = [row for row in zip(track.values, track.lines, strict=True) if math.isfinite(row[0])]
         if rows:
             yield Numbers(name, [value for value, _ in rows], [line for _, line in rows])
+
+
+def numbers_by_training(run: RunSeries) -> Iterator[Numbers]:
+    """Every metric, apart for each training where a log has several."""
+    starts = [0, *(part[0].line for part in trainings([*run.points])[1:]), math.inf]
+    for each in numbers_in(run):
+        for start, end in pairwise(starts) if len(starts) > 2 else [(0, math.inf)]:
+            rows = [row for row in zip(each.values, each.lines, strict=True) if start <= row[1] < end]
+            if rows:
+                yield Numbers(each.name, [value for value, _ in rows], [line for _, line in rows])
 
 
 def column(points: Sequence[Point], name: str, called: str = "") -> Numbers:

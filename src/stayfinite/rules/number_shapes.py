@@ -31,6 +31,9 @@ SWING = 3.0
 SWINGS = 3
 """So many of them are no single hard batches."""
 
+OFTEN = 0.03
+"""The share of such steps among many: batches of one image, or of mixed ones, are hard now and then."""
+
 CHANCE = {2: math.log(2), 3: math.log(3), 4: math.log(4), 5: math.log(5), 10: math.log(10), 20: math.log(20),
           100: math.log(100), 1000: math.log(1000)}  # fmt: skip
 """The loss of guessing, by usual numbers of classes."""
@@ -78,9 +81,12 @@ def growth(values: Sequence[float]) -> float:
     finite = finite_of(values)
     if len(finite) < 2 or min(finite) <= 0:
         return 1.0
-    # A hard batch among the last ones is no reason to look away from a climb.
-    end = max(range(max(len(finite) - 3, 1), len(finite)), key=finite.__getitem__) if len(finite) > 3 else -1
-    return finite[end] / min(finite[:end] if end > 0 else finite)
+    if len(finite) <= 3:
+        return finite[-1] / min(finite)
+    # An easy batch at the end is no reason to look away from a climb, nor a hard one that is over a reason to see one.
+    end = max(range(len(finite) - 3, len(finite)), key=finite.__getitem__)
+    climb, last = finite[end] / min(finite[:end]), finite[-1] / min(finite)
+    return climb if last * last >= climb else last
 
 
 def trailing_zeros(values: Sequence[float]) -> int:
@@ -143,7 +149,9 @@ def swings(losses: Sequence[float]) -> bool:
     learns = median(losses[-third:]) <= 0.6 * median(losses[:third])
     # What learns also reaches new lows.
     learns = learns and (thrown < 2 * SWINGS or min(losses[-third:]) < min(losses[:-third]))
-    return thrown >= SWINGS and not learns and max(losses[-third:]) >= 0.25 * max(losses[:third])
+    return (
+        thrown >= max(SWINGS, OFTEN * len(losses)) and not learns and max(losses[-third:]) >= 0.25 * max(losses[:third])
+    )
 
 
 def digits(value: float) -> int:
@@ -166,8 +174,11 @@ def zero_was_earned(losses: Sequence[float]) -> bool:
 
 def is_range_test(rates: Sequence[float]) -> bool:
     """Whether the rate was raised on purpose to find where training breaks."""
-    rising = all(later >= earlier for earlier, later in pairwise(rates))
-    return len(rates) >= 10 and rising and rates[0] > 0 and rates[-1] >= 1e3 * rates[0]
+    if len(rates) < 5 or rates[0] <= 0 or any(later < earlier for earlier, later in pairwise(rates)):
+        return False
+    gains = [math.log(later / earlier) for earlier, later in pairwise(rates)]
+    by_a_factor = gains[-1] >= 0.8 * median(gains) and rates[-1] >= 30 * rates[0]  # a warm-up adds, and slows down so
+    return by_a_factor or (len(rates) >= 10 and rates[-1] >= 1e3 * rates[0])
 
 
 def is_absurd(losses: Sequence[float]) -> bool:
@@ -180,6 +191,8 @@ def is_absurd(losses: Sequence[float]) -> bool:
         return False  # a single one may be the sum over all pixels of a batch
     if len(losses) < 8 and max(losses) < min(2 * losses[0], ABSURD_LOSS**2):
         return False  # it started there, as a sum or a square does, and had no time to fall
+    if losses.index(max(losses)) <= len(losses) // 10 and median(losses[-3:]) <= losses[0] / ORDERS:
+        return False  # it started there and falls by orders of magnitude: a residual in units of its own
     return max(losses) >= ABSURD_LOSS**2 or median(losses[-3:]) >= max(ABSURD_LOSS, losses[0] / 2)
 
 
@@ -204,12 +217,32 @@ def jumps(losses: Sequence[float]) -> bool:
     return len(losses) == 2 or not max(gains) <= 2 * min(gains)
 
 
+FEW, WINDOWS = 8, 7
+"""Fewer losses are compared one by one, many by medians of so many windows."""
+RISE, OVER_FIRST = 2.0, 1.6
+"""Ratios of the last losses to the lowest before them and to the first."""
+STRAIGHT = 0.6
+"""The part of all ups and downs since the lowest loss that leads up."""
+
+
 def climbs(losses: Sequence[float]) -> bool:
-    """Whether a few losses rise by growing steps to several times the first."""
-    if not 4 <= len(losses) < 8 or losses[0] < LEAST_FIRST or losses[-1] < JUMP * losses[0]:
+    """Whether losses rise from their lowest to far above their first, and not by the ups and downs of batches."""
+    if FEW <= len(losses) < 2 * FEW:
+        return False
+    if len(losses) >= FEW:
+        size = len(losses) / WINDOWS
+        losses = [median(losses[int(at * size) : int((at + 1) * size)]) for at in range(WINDOWS)]
+    if len(losses) < 3 or min(losses) <= 0 or losses[0] < LEAST_FIRST:
         return False
     gains = [later - earlier for earlier, later in pairwise(losses)]
-    return min(gains) > 0 and max(gains) > 2 * min(gains)  # a printed running sum grows evenly
+    best = min(range(len(losses)), key=losses.__getitem__)
+    ends = losses[-1] if len(gains[best:]) > 1 and min(gains[best:]) > 0 else min(losses[-2:])
+    if ends < max(RISE * losses[best], OVER_FIRST * losses[0]) or (len(losses) == 3 and min(gains) <= 0.1 * max(gains)):
+        return False
+    if 0 < max(gains) <= 2 * min(gains) and min(gains) > losses[0] / 2:
+        return False  # a printed running sum grows evenly, by about its first value
+    since = [math.log(later / earlier) for earlier, later in pairwise(losses[best:])]
+    return sum(since) >= STRAIGHT * sum(map(abs, since))
 
 
 NOISE = 2.5
@@ -218,7 +251,7 @@ NOISE = 2.5
 
 def diverges(losses: Sequence[float]) -> bool:
     """Whether losses end far above an earlier level."""
-    if len(losses) < 8:
+    if len(losses) < FEW:
         return jumps(losses) or climbs(losses)
     window = max(3, len(losses) // 10)
     ends = median(losses[-window:])
@@ -228,7 +261,8 @@ def diverges(losses: Sequence[float]) -> bool:
         return False
     starts = median(losses[:window])
     best = min(median(losses[index : index + window]) for index in range(0, len(losses) - window + 1, window))
-    return ends > 3.0 * best and ends > 1.5 * starts and not _is_noise(losses, window)
+    rises = climbs(losses) or (ends > 3.0 * best and ends > 1.5 * starts)
+    return rises and not _is_noise(losses, window)
 
 
 def _is_noise(losses: Sequence[float], window: int) -> bool:

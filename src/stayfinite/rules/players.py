@@ -10,8 +10,8 @@ from stayfinite.rules.named_numbers import Odd, numbers_in
 
 HELPLESS = 5.0
 """The loss of a player that is always wrong."""
-_DISCRIMINATOR = lazy_regex(r"(?:loss_?|err_?)?(?:d|dis\w*|critic)(?:_?loss)?", re.IGNORECASE)
-_GENERATOR = lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_?loss)?", re.IGNORECASE)
+_DISCRIMINATOR = lazy_regex(r"(?:loss_?|err_?)?(?:d|dis\w*|critic)(?:_(?:fake|real))?(?:_?loss)?", re.IGNORECASE)
+_GENERATOR = lazy_regex(r"(?:loss_?|err_?)?(?:g|gen|generator)(?:_(?:fake|gan|adv))?(?:_?loss)?", re.IGNORECASE)
 
 
 def two_players(run: RunSeries) -> bool:

@@ -22,8 +22,10 @@ FORMATS = (
     "fp16_opt_level", "amp_dtype",
 )  # fmt: skip
 WEIGHTS = ("torch_dtype", "from_pretrained_dtype", "model_dtype", "weights_dtype", "params_dtype")
-_ELSEWHERE = lazy_regex(r"(?:router|kv_cache|rollout|fsdp_config_model)_dtype$")
-"""Dtypes of one layer, a cache, or verl's sampler and weights; not the compute precision."""
+TRAINED = "trained_dtype"
+"""In which dtype a script has the weights when their training begins."""
+_ELSEWHERE = lazy_regex(r"(?:router|kv_cache|rollout|fsdp_config_model|trained)_dtype$")
+"""Dtypes of one layer, a cache, weights, or verl's sampler; not the compute precision."""
 
 _SAID = lazy_regex(
     r"16[- ]?bit (?:native )?(?:automatic mixed )?precision|cuda_amp half precision|using fp16", re.IGNORECASE
@@ -51,7 +53,7 @@ def precision_of(settings: Settings, messages: Sequence[str]) -> Known | None:
             value = setting.value.get("enabled", True) if isinstance(setting.value, dict) else setting.value
             if is_on(value) and not _negated(setting):
                 return written(setting, precision)
-    loaded = {setting.where for setting in settings.all(*WEIGHTS) if setting.line}
+    loaded = {setting.where for setting in settings.all(*WEIGHTS, TRAINED) if setting.line}
     for setting in settings.all(*FORMATS):
         if "from_pretrained" in setting.plain or "torch_dtype" in setting.plain:
             continue

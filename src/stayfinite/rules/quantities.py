@@ -16,7 +16,7 @@ LAST = 3
 ENOUGH = 5
 """Values of a quantity that has collapsed, with those before."""
 
-_SHARE = lazy_regex(r"(?:^|[_/])(?:acc(?:uracy)?|f1|m?iou|dice|dsc|recall|precision)(?:$|[_/@])")
+_SHARE = lazy_regex(r"(?:^|[_/])(?:acc(?:uracy)?|f1|m?iou|dice|dsc|recall|precision)(?:$|[_/@](?!loss))")
 _AREA = lazy_regex(r"(?<!pr)(?:^|[_/])(?:roc_?)?(?:auc|auroc)(?:$|[_/])")
 _AT_MOST_1 = lazy_regex(
     r"(?:^|[_/])(?:cos(?:ine)?_?sim(?:ilarity)?|r2(?:_score)?|r_squared|explained_variance)(?:$|[_/])"

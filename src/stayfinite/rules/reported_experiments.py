@@ -9,11 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from stayfinite.core.lazy_regex import lazy_regex
 
 LONGEST = 240
-"""Longer texts are not remarks."""
+"""Characters of a remark: of a longer text, each two sentences that follow each other are one."""
+MOST_SENTENCES = 24
+_TRIED = lazy_regex(
+    r"\b(?:tried|trying|tested|changed|chang(?:e|ing)|switch\w*|instead|without|disabl\w+|remov\w+|lower\w*|reduc\w+|"
+    r"replac\w+|(?:when|if|once|after) (?:I|we))\b",
+    re.IGNORECASE,
+)
+"""Without one of these a long text's version or card is what somebody has."""
+_SENTENCE = lazy_regex(r"(?:[^.!?]|[.](?=\S))+[.!?]?")
 
 _GOOD = lazy_regex(
     r"\b(?:(?<!to )trains?|works?|working|fine|ok(?:ay)?|normal(?:ly)?|finite|stable|converges?|"
@@ -21,14 +30,17 @@ _GOOD = lazy_regex(
     r"(?:does|did)(?: not|n't) (?:happen|occur|appear|crash|diverge|reproduce)|"
     r"not (?:seen|happen\w*|reproduc\w*|affected)|never (?:happens?|occurs?|seen|nan\w*|diverges?|fails?)|"
     r"(?:is|are) good|gone|disappear(?:s|ed)?|vanish(?:es|ed)|resolve[sd]?|(?:solve|fixe|cure)[sd]?|help(?:s|ed)|"
-    r"(?:goes?|going|went) away|succeeds?|learns|fall(?:s|ing)|decreas(?:es|ing)|healthy)\b",
+    r"(?:goes?|going|went) away|succeeds?|learns|fall(?:s|ing)|decreas(?:es|ing)|improves?|"
+    r"does (?:rise|fall|learn|train|work|converge|improve|go (?:up|down))|healthy)\b|"
+    r"\b(?:grad\w*|gnorm|cross-?entropy)\b(?: ?norm)?(?: is| ?=| ?:)? ?\d*\.\d",
     re.IGNORECASE,
 )
 _BAD = lazy_regex(
     r"\b(?:no (?:change|effect|difference|help)|same (?:problem|issue|result|error|nan|thing)|the same\b|still|"
     r"also (?:nan|fails?|happens?)|(?:does|did)(?: not|n't) (?:help|work|train|solve|fix|change|matter|converge|learn)|"
     r"as well|nan (?:too|as well|again)|fails? too|not (?:fine|stable|finite|working)|never (?:works?|trains?|"
-    r"converges?|learns?)|nothing (?:helps|helped|changes))\b|[:,] ?same\W*$",
+    r"converges?|learns?)|nothing (?:helps|helped|changes)|changed nothing|did nothing|"
+    r"no (?:luck|faster|better|avail)|in vain|makes? no difference|made no difference|to no effect)\b|[:,] ?same\W*$",
     re.IGNORECASE,
 )
 _LOST = lazy_regex(
@@ -58,7 +70,8 @@ def _off(names: str) -> str:
 
 
 _SUBJECTS = {
-    "eager attention": r"\beager\b(?! mode)|\bmath (?:kernel|sdp\w*|attention|backend)|"
+    "eager attention": r"\beager\b(?! mode)|enable_(?:flash|mem_efficient)_sdp\(false|"
+    r"\breplac\w+ \W?(?:\w+\.)?scaled_dot_product_attention|\bmath (?:kernel|sdp\w*|attention|backend)|"
     + _off(r"flash\w*|xformers|sdpa|fused"),
     "no fp8": _off("fp8|float8"),
     "rowwise scales": r"\b(?:row-?wise|axis-?wise|block-?wise|per-row)\b",
@@ -96,9 +109,9 @@ _SUBJECTS = {
     "the bad batch skipped": r"\bskip\w* (?:that|this|the|those|these|it)\b|"
     r"\bwithout (?:that|this|those) (?:batch|step)",
     "another seed": r"\b(?:an)?other seeds?|\bdifferent seeds?|\bdepends on the seed",
-    "another optimizer": r"\b(?:with|using|and)? ?(?:sgd|adafactor|rmsprop|adagrad|another optimizer)\b",
+    "another optimizer": r"\b(?:with|using|and)? ?(?:sgd|adafactor|rmsprop|adagrad|adadelta|another optimizer)\b",
     "a larger eps": r"\b(?:larger|bigger|increas\w+|rais\w+)\b[^.;]{0,16}\b(?:adam'?s? )?eps(?:ilon)?\b|"
-    r"\badam\w*\b[^.;]{0,12}\beps(?:ilon)?[ =:]{1,3}1e-0?[3-6]\b",
+    r"\beps(?:ilon)?(?:[ =:]{1,3}| to )1e-0?[2-6]\b",
     "a guarded loss": r"\b(?:add(?:ing|ed)?|with) (?:an? |small )*(?:eps(?:ilon)?|1e-\d+|clamp\w*)\b[^.;]{0,30}"
     r"\b(?:log|sqrt|norm|div\w*|denominator|loss|inside|before)|\bclamp(?:ing|ed)\b[^.;]{0,30}\b(?:log|sqrt|prob\w*|"
     r"var\w*)",
@@ -136,6 +149,10 @@ def reported_experiments(remarks: Iterable[tuple[str, str]]) -> list[ReportedExp
 
 def _in_remark(where: str, text: str) -> Iterator[ReportedExperiment]:
     if len(text) > LONGEST:
+        sentences = _SENTENCE.findall(text)
+        for pair in pairwise(sentences) if len(sentences) <= MOST_SENTENCES else ():
+            if len(remark := "".join(pair)) <= LONGEST and _TRIED.search(remark):
+                yield from _in_remark(where, remark)
         return
     clauses = [clause for clause in _CLAUSE.split(text) if clause.strip()]
     for subject, pattern in SUBJECTS.items():

@@ -165,6 +165,9 @@ class Rule:
                     yield Clue(text, weight, where, risk=True, fix=fix[0] if fix else "", mild=mild)
         if self.signals:
             yield from seen_in_log(facts, self.slug)
+        for fault in facts.settings.code_faults:
+            if fault.cause == self.slug:
+                yield Clue(fault.text, PROOF if fault.sure else STRONG + HINT, fault.where, mild=fault.mild)
         for name, words in self.proofs.items():
             shown = facts.seen(name)
             if shown is not None and shown.value:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RUNNING_AVERAGE, Message, Point, RunSeries, Track
 from stayfinite.rules.contradictions import USUAL_WITH, contradictions, sums_by_epoch
+from stayfinite.rules.crashes import crash_in
 from stayfinite.rules.measured import EVALUATION, Measured, measured
 from stayfinite.rules.number_shapes import (
     SMALL_LOSS,
@@ -45,42 +45,22 @@ from stayfinite.rules.scores import (
     unused_code,
     zero_score,
 )
-from stayfinite.rules.signs.nan_words import prints_not_finite, turned_not_finite
-from stayfinite.rules.signs.reported_symptoms import ReportedSymptom, by_a_person, reported_symptoms
+from stayfinite.rules.signs.nan_words import prints_not_finite, turned_not_finite, without_empty_statistics
+from stayfinite.rules.signs.reported_symptoms import reported_symptoms
 from stayfinite.rules.skipped_steps import longest_skips, never_updates, of_steps_taken
 from stayfinite.rules.symptoms import TINY_LOSS, Symptoms
-
-NEAR = 3
-"""Lines of a question around the error that it is about."""
-WENT_ON = 10
-"""After this many measurements, a crash was not the end."""
+from stayfinite.rules.told_courses import reported_courses
+from stayfinite.rules.told_symptoms import believed, with_told
 
 REMARKED = 60
 """Lines among which a remark can be separated from library output."""
-_UNMEASURED = frozenset(
-    {"same answers", "bad answers", "weights still", "worse after loading", "low score", "not as expected", "rate off",
-     "score falls", "negative loss", "negative kl", "memory grows", "hangs", "overflows"}
-)  # fmt: skip
-"""Symptoms that no loss shows, or that may be meant to be."""
-HARDLY_LOWER, HIGHER, LARGE = 0.9, 1.2, 20.0
-"""A last loss over the first, or over the lowest: it bears out who says that it does not move, or
-that it rises. A large one that does not fall bears out who says that it is."""
-
 NO_RATE = 1e-30
 """A smaller learning rate changes no weight in any format."""
 
+SETTLED = 10
+"""So many evaluations show where a loss goes."""
 FEW = 3
 """Too few finite losses to vouch for a run that prints NaN elsewhere."""
-
-_CRASH = lazy_regex(
-    r"^(?:\[?rank\s?\d+\]?:?\s*)?(?:E\s+)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b(?::|$| \()|"
-    r"\bAssertion [`'\"]?.+ failed|"
-    r"^Traceback \(most recent call last\)|CUDA error:|device-side assert|\bsegmentation fault|\bsegfault|core dumped|"
-    r"^-{2,}> ?\d+ |^\s*Error in \w+\(|^\s*Evaluation error:|exited with exit code [1-9]|\bSIG(?:SEGV|ABRT|KILL|BUS)\b|"
-    r"^\S+\.py: error: argument |^File \"[^\"]+\", line \d+, in \w+|"
-    r"\bterminate called after throwing|^\s*Killed\s*$|\u5df2\u6740\u6b7b\s*$",
-    re.IGNORECASE,
-)
 
 _OVER_NOTHING = r"best|lowest|ep_?(?:rew|len)|episode"
 """Statistics that are NaN or infinite before there is any data."""
@@ -96,8 +76,8 @@ _PART = lazy_regex(r"loss|grad|weight|param|activation|logit", re.IGNORECASE)
 
 def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()) -> Symptoms:
     """The symptoms of the sickest series, plus crashes of any of them and what the notes say."""
-    crash = next((m for run in runs for m in run.messages if _CRASH.search(m.text) and not _went_on(run, m)), None)
     recognised = sum(run.points_seen + sum(map(_tells, run.metrics.values())) for run in runs)
+    crash = crash_in(runs, measured=recognised >= FEW)
     each = [_symptoms(measured(run), crash, recognised) for run in runs]
     seen = max(each, key=lambda one: (len(one.trouble), one.points), default=Symptoms(crash=crash))
     usual = {kind for kind, words in USUAL_WITH.items() if any(words.search(text) for _, text in notes)}
@@ -106,60 +86,21 @@ def symptoms_of(runs: Sequence[RunSeries], notes: Sequence[tuple[str, str]] = ()
     nothing = any(map(_means_of_nothing, runs))
     told_lines = [each for run in runs for each in of_steps_taken(run)]
     lines = [*((each.where, each.text) for each in told_lines if not nothing or _PART.search(each.text)), *notes]
-    if seen.points > FEW:  # enough numbers, but they do not show what the model answers
-        told = [] if seen.trouble or len(lines) > REMARKED else reported_symptoms(lines)
-        return with_told(seen, [each for each in told if each.kind in _UNMEASURED or _borne_out(each, seen)])
     usual_here = {"still"} if any(map(has_learned, runs)) else set()
     if any(USUAL_WITH["negative loss"].search(name) for run in runs for name in run.metrics):
         usual_here.add("negative loss")
-    return with_told(seen, [each for each in reported_symptoms(lines) if each.kind not in usual_here])
+    if seen.points > FEW:  # enough numbers, but they do not show what the model answers
+        told = [] if seen.trouble or len(lines) > REMARKED else reported_symptoms(lines)
+        return with_told(seen, believed(told, seen, runs, usual_here))
+    if len(lines) > REMARKED and recognised > REMARKED:
+        return seen  # scores of a whole run, and its output: here, too, no remark can be told from it
+    complaints = {each.kind: each for each in [*reported_courses(lines), *reported_symptoms(lines)]}
+    return with_told(seen, [each for each in complaints.values() if each.kind not in usual_here])
 
 
 def _tells(track: Track) -> int:
     """How many values say something of a run: many that are all equal may be a setting."""
     return len(track.values) if len(track.values) <= FEW or len({*track.values}) > 1 else 0
-
-
-def _borne_out(told: ReportedSymptom, seen: Symptoms) -> bool:
-    """Whether the losses themselves show, if faintly, what somebody complains of."""
-    first, best, last = seen.first_loss, seen.best_loss, seen.last_loss
-    if first is None or best is None or last is None or best <= 0:
-        return False
-    if told.kind == "still":
-        return last >= HARDLY_LOWER * first
-    if told.kind == "rate still":
-        return seen.lrs > FEW and seen.smallest_lr == seen.largest_lr
-    if told.kind == "explodes" and seen.norm_growth >= HIGHER:
-        return True
-    high = told.kind == "explodes" and last >= max(LARGE, HARDLY_LOWER * first)
-    return high or (told.kind in ("explodes", "loss rises") and last >= HIGHER * best)
-
-
-def with_told(seen: Symptoms, told: Sequence[ReportedSymptom]) -> Symptoms:
-    """Add reported symptoms as if measured, unless measurements contradict them."""
-    kinds = {each.kind: each.where for each in told}
-    where = dict(seen.where)
-    changed: dict[str, Any] = {}
-    if "not finite" in kinds and not (seen.bad or seen.bad_losses or seen.printed or seen.lost_metrics):
-        changed["bad_losses"] = 1
-        where.setdefault("summary", kinds["not finite"])
-    if "zero loss" in kinds and not seen.good_losses and not seen.bad:
-        changed["zero_losses"] = max(seen.zero_losses, 1)
-        where.setdefault("first_zero", kinds["zero loss"])
-    if "zero gradient" in kinds and seen.typical_norm is None:
-        changed["zero_norms"] = 2
-        where.setdefault("start", kinds["zero gradient"])
-    if "rate 0" in kinds and not seen.lrs:
-        changed["lrs"] = changed["zero_lrs"] = 2
-        where.setdefault("zero_lr", kinds["rate 0"])
-    grows = kinds.get("explodes", None if "worse after loading" in kinds else kinds.get("loss rises"))
-    if grows is not None and not seen.bad:
-        changed["diverges"] = True
-        where.setdefault("largest_loss", grows)
-    elif "still" in kinds and not seen.bad:
-        changed["flat"] = True
-        where.setdefault("start", kinds["still"])
-    return replace(seen, **changed, where=where, told=(*seen.told, *told))
 
 
 def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptoms:
@@ -185,7 +126,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         bad_losses=_bad_losses(seen),
         bad_norms=len(seen.norms) - len(finite_norms),
         bad_evals=sum(not math.isfinite(value) for value, _ in seen.evaluations),
-        zero_losses=0 if zero_was_earned(finite) or small_evaluation or two_players(seen.run) else zeros_in(told),
+        zero_losses=0 if _may_be_zero(seen.run, finite) or small_evaluation else zeros_in(told),
         good_losses=sum(loss > TINY_LOSS for loss in told),
         range_test=range_test,
         rewarded=rewarded(seen.run),
@@ -226,7 +167,7 @@ def _symptoms(seen: Measured, crash: Message | None, recognised: int) -> Symptom
         lost_at=_lost_at(seen.run, lost),
         printed=_printed(seen, len(finite)),
         chance=at_chance(finite, by_epochs=_by_epochs(points), steps=_span(points)),
-        swings=not expected_to_rise and any(map(swings, losses)),
+        swings=not expected_to_rise and not _keeps_improving(evaluated) and any(map(swings, losses)),
         zero_score=zero_score(seen.run, finite),
         lost_score=lost_score(seen.run),
         unused_code=unused_code(seen.run),
@@ -274,7 +215,8 @@ def _lost_at(run: RunSeries, names: Sequence[str]) -> float | None:
 def _printed(seen: Measured, finite: int) -> Message | None:
     end = seen.points[-1].line if seen.points and finite > FEW else 0
     # Behind the last line that was understood, NaN in line after line is no remark: the run went on like this.
-    after = [message for message in seen.run.messages if message.line > end and (not end or message.count > FEW)]
+    messages = without_empty_statistics(seen.run.messages)
+    after = [message for message in messages if message.line > end and (not end or message.count > FEW)]
     found = next((message for message in after if prints_not_finite(message.text)), None)
     if end:
         return found
@@ -327,17 +269,21 @@ def _losses_of_the_climb(seen: Measured) -> list[list[float]]:
     return [[point.loss for point in part if point.loss is not None] for part in trainings(points)]
 
 
-def _went_on(run: RunSeries, crash: Message) -> bool:
-    """Whether measurements follow a crash: it was caught, or the run was resumed."""
-    last = max(crash.line, crash.last_line)
-    quoted = not any(point.line < crash.line for point in run.points) and any(
-        by_a_person(message.text) for message in run.messages if message.line <= last + NEAR
-    )  # a question names its error first, and shows its log then
-    return not quoted and sum(point.line > last for point in run.points) >= WENT_ON
-
-
 def _finite_or(value: float | None, other: float) -> float:
     return value if value is not None and math.isfinite(value) else other
+
+
+def _may_be_zero(run: RunSeries, losses: Sequence[float]) -> bool:
+    """Whether a loss of 0 tells nothing: it was earned, it is that of two players, or no row was counted yet."""
+    counts = [run.metrics[name].values for name in ("bsz", "wpb") if name in run.metrics]
+    uncounted = bool(counts) and not any(map(any, counts))  # fairseq prints its meters before the first update
+    return uncounted or zero_was_earned(losses) or two_players(run)
+
+
+def _keeps_improving(evaluated: Sequence[float]) -> bool:
+    """Whether an evaluation loss falls to the end: batches that are hard now and then do it no harm."""
+    best = min(evaluated, default=0.0)
+    return len(evaluated) >= SETTLED and evaluated[-1] <= 1.02 * best and 0 < best <= 0.8 * evaluated[0]
 
 
 def _by_epochs(points: Sequence[Point]) -> bool:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.series import RunSeries, Track
-from stayfinite.rules.number_shapes import MANY_DIGITS, digits, finite_of
+from stayfinite.rules.number_shapes import MANY_DIGITS, digits, finite_of, trainings
 
-ABSURD_PERPLEXITY = 1e12
-"""exp of a loss of 28: worse than guessing among all words of any language."""
+ABSURD_PERPLEXITY = 1e7
+"""exp of a loss of 16: worse than guessing among all words of any language."""
 
 _SCORE = lazy_regex(
     r"(?:^|[_/])dsc(?:$|_)|dice|bleu|chrf|rouge|exact_?match|(?:^|[_/])em(?:$|_)|accuracy|(?:^|[_/])acc(?:$|_)|f1|pass@|"
@@ -25,7 +26,7 @@ _OF_ANSWERS = lazy_regex(r"(?:^|[_/])(?:precision|recall|f1)(?:$|[_@\d])", re.IG
 _PRECISION = lazy_regex(r"(?:^|[_/])m?ap(?:$|[_@\d])", re.IGNORECASE)
 _AREA = lazy_regex(r"(?:^|[_/])(?:auc|auroc|roc_auc)(?:$|_)", re.IGNORECASE)
 """Half of it is a coin's."""
-_RIGHT = lazy_regex(r"accuracy|(?:^|[_/])acc(?:$|_)", re.IGNORECASE)
+_RIGHT = lazy_regex(r"accuracy|(?:^|[_/])(?:acc(?:$|_)|(?:prec|acc)@1$)", re.IGNORECASE)
 _RIGHT_OR_LOSS = lazy_regex(r"acc|loss|nll|mse|mae|ppl")
 _ERROR = lazy_regex(r"(?:test|val|valid|validation|dev|eval)[_/]err(?:or)?(?:$|_)", re.IGNORECASE)
 """Of an evaluation: what `_RIGHT` is short of 1."""
@@ -59,6 +60,10 @@ _REWARD = lazy_regex(
 )
 _REWARD_TOLD = lazy_regex(r"\W*(?:average|mean|total|episode)[ _]?(?:return|reward)s?\W+\d", re.IGNORECASE)
 _REWARDS = ("reward", "return", "epsilon", "score", "episode")
+_OF_PAIRS = lazy_regex(
+    r"rewards?[/_](?:chosen|rejected|margins?|accurac\w+|real|generated|gap)|reward_(?:accuracy|margin)"
+)
+"""Of preferences: their loss is that of a classifier."""
 _ACTOR_AND_CRITIC = (
     lazy_regex(r"(?:^|[_/])(?:pi|policy|pg|policy_gradient|actor)_loss$"),
     lazy_regex(r"(?:^|[_/])(?:vf?|value|critic|q\d?|qf\d?)_loss$"),
@@ -165,9 +170,12 @@ def still_score(run: RunSeries, losses: Sequence[float]) -> str:
 def evaluated(run: RunSeries) -> Mapping[str, Track]:
     """The metrics without splits whose numbers, of two or more names, are all exactly 0: those were not evaluated.
 
-    A loss or an accuracy is among them: overlaps and precisions alone are 0 together where nothing is found.
+    A loss or an accuracy is among them: overlaps and precisions alone are 0 together where nothing is found. Where a
+    log has several trainings, the last one tells.
     """
     splits: dict[str, list[str]] = {}
+    points = trainings([*run.points])[-1]
+    last = points[0].line if points else 0
     for name in run.metrics:
         if found := _OF_SPLIT.match(name):
             splits.setdefault(found[1], []).append(name)
@@ -176,10 +184,15 @@ def evaluated(run: RunSeries) -> Mapping[str, Track]:
         for names in splits.values()
         if len(names) >= 2
         and any(map(_RIGHT_OR_LOSS.search, names))
-        and not any(value for each in names for value in run.metrics[each].values)
+        and not any(value for each in names for value in _since(run.metrics[each], last))
         for name in names
     }
     return {name: track for name, track in run.metrics.items() if name not in empty}
+
+
+def _since(track: Track, line: int) -> Sequence[float]:
+    """The values from a line on; all where none is."""
+    return track.values[bisect_left(track.lines, line) :] or track.values
 
 
 def _prints_digits(metrics: Mapping[str, Track]) -> bool:
@@ -241,10 +254,12 @@ GAINED, LASTING = 0.2, 20
 
 def lost_score(run: RunSeries) -> str:
     """The name of a score that had been learned and is back where it began, to the end of the log."""
-    for name, track in run.metrics.items():
+    for name, track in _by_training(run):
         sign = 1 if _RIGHT.search(name) else -1 if _ERROR.search(name) else 0
         known = [step for step in track.steps if step is not None]
         scores = [sign * value for value in finite_of(track.values)]
+        if sign > 0 and len(scores) >= 2 and _fell_off(scores):
+            return name
         if not sign or len(scores) <= SCORED:
             continue
         gained = max(scores) - scores[0]
@@ -262,8 +277,25 @@ def lost_score(run: RunSeries) -> str:
             return name
         if part >= GAINED and gone:
             return name
-    lost = (name for name, track in run.metrics.items() if _of_answers(name) and _gone(track.values))
-    return next(lost, _first(run, _REWARD, _forgotten))
+    lost = (name for name, track in _by_training(run) if _of_answers(name) and _gone(track.values))
+    forgotten = (name for name, track in _by_training(run) if _REWARD.search(name) and _forgotten(track.values))
+    return next(lost, next(forgotten, ""))
+
+
+def _by_training(run: RunSeries) -> Iterator[tuple[str, Track]]:
+    """The metrics, apart for each training where a log has several."""
+    starts = [part[0].line for part in trainings([*run.points])[1:]]
+    for name, track in run.metrics.items():
+        cuts = [0, *(bisect_left(track.lines, line) for line in starts), len(track.lines)]
+        for start, end in pairwise(cuts):
+            if start < end:
+                yield name, Track(track.steps[start:end], track.values[start:end], track.lines[start:end])
+
+
+def _fell_off(accuracies: Sequence[float]) -> bool:
+    """Whether the last of them is next to nothing after a high one: no batch or class explains that."""
+    best = max(accuracies[:-1])
+    return best >= HIGH * (1 if best <= 1 else 100) and accuracies[-1] <= 0.02 * best
 
 
 def _of_answers(name: str) -> bool:
@@ -285,7 +317,7 @@ def _gone(values: Sequence[float]) -> bool:
 
 def rewarded(run: RunSeries) -> bool:
     """Whether it learns from rewards: a value loss rises with them."""
-    named = any(word in name.lower() for name in run.metrics for word in _REWARDS)
+    named = any(word in name.lower() for name in run.metrics for word in _REWARDS if not _OF_PAIRS.search(name))
     told = any(_REWARD_TOLD.match(message.text) for message in run.messages)
     return named or told or all(any(map(each.search, run.metrics)) for each in _ACTOR_AND_CRITIC)
 
@@ -301,7 +333,7 @@ def _forgotten(values: Sequence[float]) -> bool:
     gained = max(rewards) - rewards[0]
     row = 3 if len({*rewards}) > 2 else LONG
     held = any(min(rewards[at : at + row]) >= rewards[0] + 0.8 * gained for at in range(1, len(rewards) - row - 1))
-    return gained >= abs(rewards[0]) and held and max(rewards[-3:]) <= rewards[0] + 0.25 * gained
+    return gained > 0 and gained >= abs(rewards[0]) and held and max(rewards[-3:]) <= rewards[0] + 0.25 * gained
 
 
 def has_learned(run: RunSeries) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stayfinite.core.series import Message, Point, RunSeries
-from stayfinite.rules.signs.nan_words import says_not_finite
+from stayfinite.rules.signs.nan_words import says_not_finite, without_empty_statistics
 
 FEW = 3
 """Fewer skips prove nothing."""
@@ -47,14 +47,15 @@ def never_updates(run: RunSeries) -> bool:
 
 
 def of_steps_taken(run: RunSeries) -> Sequence[Message]:
-    """The messages without those about NaN or inf in steps that a scaler skipped, where the log goes on after them."""
+    """The messages without those about NaN or inf that mean nothing: of skipped steps, of empty statistics."""
+    messages = without_empty_statistics(run.messages)
     lines = [(point.line, point.skipped) for point in run.points]
     skips = [line for line, skipped in lines if skipped]
-    ends = max((lines[-1][0] if lines else 0, *(max(each.line, each.last_line) for each in run.messages)))
+    ends = max((lines[-1][0] if lines else 0, *(max(each.line, each.last_line) for each in messages)))
     if not skips or ends <= skips[-1] + 1:
-        return run.messages
+        return messages
     return [
         each
-        for each in run.messages
+        for each in messages
         if each.count > len(skips) or max(each.line, each.last_line) > skips[-1] + 1 or not says_not_finite(each.text)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -25,6 +26,7 @@ _SAID: dict[Kind, str] = {
     "negative loss": "reported: the loss is negative",
     "negative kl": "reported: a KL divergence is negative",
     "not as expected": "reported: the result is not what it should be",
+    "slow": "reported: it is slow",
     "rate still": "reported: the learning rate does not change",
     "rate off": "reported: the learning rate is not what its schedule says",
     "overflows": "reported: step after step overflows",
@@ -244,7 +246,8 @@ class Symptoms:
         )
         # Occasional skips at a scale near 1, with good steps in between, are normal for a hard task.
         lowest = self.lowest_scale is not None and self.lowest_scale < 0.1 and self.skipped >= 2
-        endless = self.longest_skips >= 12 and not self.found_scale
+        search = math.log2(max(self.first_scale or 0.0, 1.0)) - 8  # each skip halves what is tried
+        endless = self.longest_skips >= max(12, search) and not self.found_scale
         return self.skipped > 0 and ((low and self.longest_skips >= 3) or lowest or endless)
 
     @property

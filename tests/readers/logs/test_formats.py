@@ -466,3 +466,21 @@ def test_lines_of_every_format_become_points(kind: str, text: str, expected: lis
     series = series_of(text)[0]
     assert same(points_of(series), expected), points_of(series)
     assert series.kind == kind
+
+
+def test_three_rows_below_a_heading_are_a_table():
+    text = "     pol_surr |   vf_loss |      kl\n" + "    0.95906 |  1.73e+05 | 0.01685\n" * 3
+    assert series_of(text)[0].metrics["kl"].values == [0.01685] * 3
+    assert not series_of("some words |  of text | 0.1\n" + "    0.95906 |  1.73e+05 | 0.01685\n" * 2)[0].metrics
+
+
+def test_an_object_that_was_cut_off_keeps_what_came_before():
+    line = '{ "epoch": 0.39, "logits/real": -2.5, "logps/real": -633.4, "loss": 5.8769, "rewards/accuracies": 0.9, "rewards/margins": -1.75'
+    series = series_of(line + "\n")[0]
+    assert [point.loss for point in series.points] == [5.8769]
+    assert "rewards/margins" not in series.metrics
+
+
+def test_a_precision_at_one_without_a_colon_is_a_metric():
+    line = "Epoch: [49][20/29]\tTime 2.013 (0.869)\tLoss 5.7096 (5.7113)\tPrec@1 0.781 (0.316)\tPrec@5 2.734 (1.376)\n"
+    assert series_of(line)[0].metrics["prec@1"].values == [0.781]

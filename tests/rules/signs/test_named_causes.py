@@ -52,6 +52,10 @@ STATED = {
     "attention-fully-masked-row": "some of our sentences are completely padded",
     "bad-init": "all my weights were initialized to zeros",
     "bad-data-row": "it is caused by missing values in my table",
+    "ddp-unused-parameters": "it says that some of my parameters did not contribute to the loss",
+    "detached-loss": "I print my loss and its requires_grad is False",
+    "unscaled-input": "I feed the raw features into my network",
+    "position-out-of-range": "my seq_length is 583 and there are 512 position_ids",
     "lr-schedule-bug": "I changed the maximum number of epochs and resumed",
 }
 

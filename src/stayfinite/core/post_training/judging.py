@@ -265,7 +265,8 @@ def _value_is_blind(step: int, courses: Courses) -> Iterator[Sign]:
     explained, loss, reward = (courses.get(name) for name in ("explained_variance", "value_loss", "reward"))
     if explained is None or explained.count < EXPLAINING or not explained.judged:
         return
-    if max(explained.late, explained.before) > EXPLAINS_NOTHING or explained.rose(1.0):
+    # Two short levels near 0 are chance where the values scatter: the long level must be there as well.
+    if max(explained.late, explained.before, explained.late_long) > EXPLAINS_NOTHING or explained.rose(1.0):
         return
     if loss is not None and loss.judged and (loss.late <= 0.9 * loss.early or loss.late == 0):
         return  # it still learns, or there is nothing to explain

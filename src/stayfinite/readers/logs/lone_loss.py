@@ -7,19 +7,14 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.log_names import is_evaluation, is_loss_part, means_loss
 from stayfinite.core.series import Point, RunSeries, Track
-from stayfinite.readers.logs.names import is_evaluation, is_loss_part
 
 _ONE_OF_MANY = lazy_regex(
     r"(?:^|[_/])(?:d|g|disc\w*|gen\w*|real|fake|adv\w*|policy|value|actor|critic|pi|vf?|q\d?|entropy|kld?|aux|reg)[_/]|"
     r"_(?:d|g|real|fake|best)$|loss[_/]\d+$"
 )
 """Losses of players, and terms that are not what is minimized."""
-_MEANS_LOSS = lazy_regex(
-    r"(?:^|[_/.])(?:objective|obj|xe|xent|ce|bce|mse|crit|criterion|cost|nll|l|j|tloss|l_total|loss(?:es)?[_./]total|"
-    r"verlust|perte|perdida|pérdida|perda|perdita|потери|损失|損失|손실)$"
-)
-"""Names of what is minimized."""
 _ELSE = lazy_regex(
     r"acc|bleu|rouge|f1|iou|\bmap\b|auc|reward|return|score|recall|precision|psnr|ssim|r2|norm|grad|lr|rate|kl|entropy|"
     r"scale|temp|time|step|epoch|speed|samples|fps|throughput|per_sec|elapsed|\beta\b|mem|^column_\d+$"
@@ -64,11 +59,6 @@ def _loss_among(metrics: Mapping[str, Track]) -> str:
         return meant[0]
     lone = next(iter(others), "") if len(others) == 1 and not named else ""
     return lone if lone and falls_at_first(trained[lone]) else ""
-
-
-def means_loss(name: str) -> bool:
-    """Whether a normalized name is that of something minimized: `objective`, `xent`, `train_loss`."""
-    return _MEANS_LOSS.search(name) is not None or is_loss_part(name)
 
 
 def _total(columns: Mapping[str, Sequence[float]]) -> str:

@@ -9,7 +9,7 @@ import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.logs.names import column_of, is_loss_part, plain
+from stayfinite.core.log_names import column_of, is_loss_part, plain
 
 Pair = tuple[str, int, int]
 """A name, and where its number starts and ends."""
@@ -44,6 +44,9 @@ def number(text: str) -> float:
 _SEPARATED = lazy_regex(
     rf"[:=]\s{{0,40}}\[{{0,2}}(?:[A-Za-z_][\w.]{{0,16}}\()?[\[('\"]{{0,3}}\s{{0,9}}({NUMBER})(?!:\d|\s?\*\s?[A-Za-z]|\s=\s)"
 )
+_SHARE = lazy_regex(rf"\s?\(({NUMBER})\s?%\)")
+_SCORED = lazy_regex(r"top[-_ ]?\d|acc|prec|recall|f1", re.IGNORECASE)
+"""`Top1: 4913.281 (68.240%)`: a sum of shares, and the share."""
 _SOURCE = lazy_regex(r"\.(?:py|cc?|cpp|cxx|cuh?|h|hpp|rs|go|ipynb)$|\s\d+\.\d+\w*$")
 _NAME = lazy_regex(r"([A-Za-z_][\w./%@+#\- ]*+)['\"]?\s*$")
 _ENDS_NAME = lazy_regex(r"[,|;:{}()\[\]<>=\t]|\s-\s|\s{2,}|(?<=\d)(?<!\btop[ -]\d)\s", re.IGNORECASE)
@@ -59,7 +62,7 @@ _BARE_NAMES = (
     r"(?<!time )(?<!batch )(?<!reader )cost(?!\s+\S+\s?(?:s|ms|sec\w*|min\w*|h|hours?|m)\b)|ep(?=\. )|up(?=\. )|"
     r"grad(?:ient)?[ _]?norm|gnorm|norm|lr|learning[ _]rate|loss[ _]scale|(?:global[ _]?)?steps?|iter(?:ation)?s?|"
     r"epoch|ep|batch|num_updates|skipped|(?:(?:train|valid|val|test|eval)[ _]?)?(?:ppl|perplexity|"
-    r"acc(?:uracy)?(?:@\d{1,3})?|bleu|reward|log[ _]likelihood|elbo|[wc]er|f1|m?iou|dice|auc|"
+    r"(?:acc(?:uracy)?(?:@\d{1,3})?|prec@\d{1,3})|bleu|reward|log[ _]likelihood|elbo|[wc]er|f1|m?iou|dice|auc|"
     r"top[ _-]?\d{1,3}(?:[ _]acc(?:uracy)?)?)|\w{1,30}_(?:loss|acc|accuracy|reward)"
 )
 _BARE = lazy_regex(
@@ -102,10 +105,15 @@ def separated_pairs(line: str, start: int = 0) -> list[Pair]:
         placed = _PLACED.search(before) if before[-1:].isdigit() else None
         if placed or (name and not _SOURCE.search(name[1])):
             own = placed[1] if placed else _own_words(name[1], line[match.start()]) if name else ""
-            pair = (own, match.start(1), match.end(1))
-            found += _two_of(line, pair)
+            found += _two_of(line, _share_of(line, (own, *match.span(1))))
             last = found[-1][2]
     return found
+
+
+def _share_of(line: str, pair: Pair) -> Pair:
+    """The share of a score, where it stands in parentheses behind the sum."""
+    share = _SHARE.match(line, pair[2]) if _SCORED.search(pair[0]) else None
+    return pair if share is None else (pair[0], *share.span(1))
 
 
 def _two_of(line: str, pair: Pair) -> list[Pair]:
@@ -194,7 +202,7 @@ def all_pairs(line: str, start: int = 0) -> list[Pair]:
     if behind := named_behind(line, start):
         return behind
     found = {pair[1]: pair for pair in separated_pairs(line, start)}
-    bare = bare_pairs(line, start)
+    bare = [_share_of(line, pair) for pair in bare_pairs(line, start)]
     for pair in [*bare, *(alternating_pairs(line, start) if bare else ())]:
         found.setdefault(pair[1], pair)
     return [found[place] for place in sorted(found)]

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
+from stayfinite.core.log_names import is_loss_part
 from stayfinite.core.series import POINT_COLUMNS, RunSeries
 from stayfinite.readers.logs.messages import Messages, Traceback
-from stayfinite.readers.logs.names import is_loss_part
 from stayfinite.readers.logs.pairs import number
 from stayfinite.readers.logs.reading import (
     BATCH,

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.readers.logs.names import NO_METRICS, column_of, is_evaluation, name_rank, plain
+from stayfinite.core.log_names import NO_METRICS, column_of, is_evaluation, name_rank, plain
 from stayfinite.readers.logs.pairs import Pair, number
 
 BATCH = ".batch"  # batch number within its epoch

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.log_names import NO_METRICS, column_of, name_rank, plain
 from stayfinite.core.series import RunSeries
 from stayfinite.readers.logs.messages import Messages
-from stayfinite.readers.logs.names import NO_METRICS, column_of, name_rank, plain
 from stayfinite.readers.logs.pairs import number
 
 _DEEPEST = 8

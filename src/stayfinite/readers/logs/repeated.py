@@ -20,16 +20,15 @@ from itertools import pairwise
 from typing import Any
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.log_names import column_of, is_evaluation, means_loss, plain
 from stayfinite.core.series import POINT_COLUMNS, Point, RunSeries, Track, all_finite
-from stayfinite.readers.logs.lone_loss import means_loss
-from stayfinite.readers.logs.names import column_of, is_evaluation, plain
 from stayfinite.readers.logs.pairs import NUMBER, number
 from stayfinite.rules.number_shapes import multiplies
 
 MOST_KINDS, MOST_COLUMNS, LONGEST = 64, 24, 1_024
 """Kinds of lines, numbers on a line, characters of a line."""
-ENOUGH = 5
-"""Lines of a kind from which on they are a table."""
+ENOUGH, HEADED = 5, 3
+"""Lines of a kind from which on they are a table; with a heading above them, fewer do."""
 LOOK = 8
 """Lines of a kind after which it is decided whether they measure anything."""
 HEADINGS = 3
@@ -78,6 +77,11 @@ class _Kind:
     lines: int = 0
     useful: bool = True
     """Whether its numbers may tell something of a training."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether there are enough of them."""
+        return self.lines >= (HEADED if self.heading else ENOUGH)
 
 
 @dataclass(slots=True)
@@ -141,7 +145,7 @@ class RepeatedLines:
         """The same run with what these lines measure; unchanged if it has a loss already."""
         if any(point.loss is not None for point in run.points) or any("loss" in name for name in run.metrics):
             return run
-        kinds = [kind for kind in self._kinds.values() if kind.useful and kind.lines >= ENOUGH and not all(kind.whole)]
+        kinds = [kind for kind in self._kinds.values() if kind.useful and kind.is_table and not all(kind.whole)]
         tables = [_Table(kind) for kind in kinds]
         tables = [table for table in tables if table.counts or table.kind.heading or table.kind.lines >= 2 * ENOUGH]
         points = {point.line: point for point in run.points}

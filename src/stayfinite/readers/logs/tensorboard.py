@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from stayfinite.core.log_names import column_of, plain
 from stayfinite.core.series import RunSeries
-from stayfinite.readers.logs.names import column_of, plain
 from stayfinite.readers.logs.records import Records
 from stayfinite.readers.malformed import Malformed
 

@@ -22,6 +22,8 @@ from stayfinite.readers.logs.reading import RANK, Reading, Shape, ShapeBook
 LONGEST_MEASURED = 16_384  # longer lines are always messages
 OFTEN = 8  # a message seen this often gets a shape
 MOST_RANKS = 4_096
+MOST_OPENING = 400
+"""The first lines, kept as they are: what people quote stands there."""
 
 _MEASURES = lazy_regex(r"\d|(?i:\bnan|\binf)")
 _NOT_FINITE = lazy_regex(r"(?i:\bnan\b|\binf|finite)")
@@ -33,6 +35,14 @@ _BAR_BEFORE = lazy_regex(r"%\|[^|\r\n]{0,400}\|\s{0,9}\d+/(?:\d+|\?) \[[^\[\]\n]
 _REMARK = lazy_regex(
     r"(?i:\b(?:warning|error|exception|failed|invalid|overflow|no valid)\b|\bskipp(?:ed|ing)\b(?!\s*[:=]?\s*\d))"
 )
+_SAID = lazy_regex(
+    r"(?i:\b(?:the|an?|my|it|is|are|was|but|and|does|only|always|never|after|with|without|for|in|why|if|"
+    r"der|die|das|ist|und|nach|nicht|mit|les?|la|est|et|avec|el|los|es|con|no|y|de|que|\u043d\u0435|\u0438|\u043d\u0430)\b)|"
+    r"\?\s*$|[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]{2}"
+)
+"""Words that no program prints between its numbers."""
+MOST_SAID = 6
+"""Numbers in a sentence; a line with more is a log's."""
 _COMMA = lazy_regex(r"(?i:loss|norm|acc(?:uracy)?)[ :=]{1,4}[-+]?\d{1,6},(?:\d{2}|\d{4,9})(?![\d,.])")
 _POINT = lazy_regex(r"\d\.\d")
 _DECIMALS = lazy_regex(r"(?<![\d.,])(\d{1,9}),(\d{1,9})(?![\d,])")
@@ -45,6 +55,7 @@ class TextReader:
     def __init__(self, source: str) -> None:
         self.source = source
         self.lines = 0
+        self._opening: list[str] = []
         self._ranks: dict[int, RankState] = {}
         self._processes: dict[str, int] = {}
         self._formats: list[Format] = [make() for make in FORMATS]
@@ -63,6 +74,8 @@ class TextReader:
         """Read lines without line ends; one that ends in a carriage return continues in the next."""
         if self._counted is None and lines:
             self._counted = counts_up(lines)
+        if len(self._opening) < MOST_OPENING:
+            self._opening += lines[: MOST_OPENING - len(self._opening)]
         fullmatch = _NOTHING if self._shape is None else self._shape.pattern.fullmatch
         number = self.lines
         add_line, add_groups = self._run_lines.append, self._run.append
@@ -106,6 +119,7 @@ class TextReader:
             series.lines = self.lines
             series.messages = state.messages.listed(self.source, series.rank)
             series.kind = state.kind
+        states[0][1].series.opening = self._opening
         return [state.repeated.measured(state.series) for _, state in states]
 
     def _split(self, line: str, number: int) -> None:
@@ -255,7 +269,9 @@ def _with_points(line: str) -> str:
 
 
 def _has_remark(reading: Reading, line: str) -> bool:
-    """Whether text follows the numbers, such as output of another process on the same line."""
+    """Whether somebody says more than the numbers, or output of another process follows them on the same line."""
+    if reading.kind and len(reading.fields) <= MOST_SAID and len(_SAID.findall(line)) >= 2:
+        return True
     end = max((end for _, _, end in reading.fields), default=len(line))
     return len(line) - end > 12 and _REMARK.search(line, end) is not None
 

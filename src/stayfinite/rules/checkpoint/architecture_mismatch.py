@@ -63,6 +63,10 @@ _KEYS = (
 _PEFT = r"target modules .{0,200}not found in the base model|no modules? targeted"
 _GROUP_SIZE = r"parameter group that doesn'?t match the size of optimizer'?s group"
 """The optimizer was saved with another number of parameters: those of another model."""
+_STATE = r"[\\/]optim[\\/]\w+\.py|\bexp_avg\w*\.\w+_\(|\bbuf\.mul_\(|momentum_buffer|\boptim\w*\.step\(\)"
+_UNLIKE = r"(?i)size of tensor a \(\d+\) must match the size of tensor b \(\d+\)"
+NEAR = 6
+"""Lines of a traceback between an error and the optimizer's code."""
 _HEAD = lazy_regex(
     r"size mismatch for [\w.]*(?:head|class|\bfc\b|clf|logit)[\w.]*: .{0,60}\[\d+(,[^\]]*)?\].{0,80}\[\d+(?(1)\1|)\]",
     re.IGNORECASE,
@@ -94,6 +98,10 @@ def judge(facts: Facts) -> Clues:
     elif keys:
         yield Clue(keys.text.strip()[:240], PROOF - HINT / 2, keys.where)
     yield from quote(facts.said(_GROUP_SIZE), STRONG + HINT)
+    update, unlike = facts.said(_STATE), facts.said(_UNLIKE)
+    if update is not None and unlike is not None and 0 <= unlike.line - update.line <= NEAR:
+        text = f"in the optimizer's step, {re.findall(_UNLIKE, unlike.text)[-1]}: its state is that of another model"
+        yield Clue(text, PROOF, unlike.where, fix="load only the weights, and start with a new optimizer")
     yield from quote(facts.said(_PEFT), STRONG + HINT, "{:.240}")
 
 

@@ -37,8 +37,26 @@ they harm nothing until they are used.
 from stayfinite.rules.checkpoint.restart import resumed
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.numerics.nan_weights import NAMED_TENSOR, SAID_OF_WEIGHTS
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.witness import not_finite
+
+_TAKEN_UP = (
+    r"\b(?:warm start|restor\w+|resum\w+|load(?:ed|ing|s)?\b.{0,40}\b(?:checkpoint|ckpt|policy|\w*opt\w*|model)|"
+    r"\.load\(|continu\w+ (?:from|pre-?train)|from (?:a |the |my |\w+ )?(?:checkpoint|ckpt|\S+\.pth?\b)|"
+    r"checkpoint_last)"
+)
+_ITS_STATE = (
+    r"(?:running_(?:mean|var)|obs_rms|exp_avg_sq|opt(?:imizer)?_?state|named_buffers|\.pth?\b|checkpoint|ckpt)"
+    r"\b.{0,80}\b(?:nan|infs?)\b"
+)
+_OTHER_FILE = (
+    r"\b(?:ckpt|checkpoint|epoch)[-_ ]?\d+\S*(?: is| was|:| ->)? ?(?:fine|ok|good|normal|\d+\.\d)|"
+    r"\b(?:official|original|base|fresh|other)\b.{0,40}\b(?:trains?|works?|gives?|is|are) (?:fine|ok|numbers|well|good)"
+)
+_AT_ONCE = (
+    r"before (?:a single|any) (?:\w+ )?(?:step|training)|very first|from (?:iteration|step) 0|every batch|for every|"
+    r"no_grad|whatever (?:lr|learning rate)|first (?:iter\w*|step|update|predict)"
+)
 
 
 def judge(facts: Facts) -> Clues:
@@ -57,6 +75,11 @@ def judge(facts: Facts) -> Clues:
     if tensor and file and facts.symptoms.good_before == 0:
         yield Clue(f"a loaded tensor is NaN or inf: {tensor.text.strip()[:120]}", STRONG, tensor.where)
     bad = not_finite(facts)
+    loaded = facts.mentioned(_TAKEN_UP)
+    if loaded is not None and bad is not None and facts.symptoms.good_before <= 1:
+        yield from quote(facts.mentioned(_ITS_STATE), STRONG, "a loaded state is NaN or inf: {:.100}")
+        yield from quote(facts.mentioned(_OTHER_FILE), STRONG, "another file is fine: {:.100}")
+        yield from quote(facts.mentioned(_AT_ONCE), FAIR, "NaN or inf at once after loading: {:.100}")
     taken_up = resumed(facts)
     if bad and taken_up:
         text, where = taken_up.text, taken_up.where

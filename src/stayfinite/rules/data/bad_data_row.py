@@ -48,7 +48,7 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.data.remarks_on_data import impossible_alignment, remarks
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.precision.half_range import half_of
-from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, REFUTED, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.aftermath import went_on
 from stayfinite.rules.signs.going_bad import weights_survived
 from stayfinite.rules.signs.post_training import samples
@@ -129,6 +129,14 @@ _SUSPECTED = (
     r"fill_missing_dates ?= ?True|\b(?:beyond|outside) (?:of )?(?:the )?image|"
     r"\b(?:width|height|area|length|duration)s? (?:of|is|are|=|==) ?(?:0|zero)\b"
 )
+_CHECKED = (
+    r"\b(?:inputs?|data|images?|labels?|batch(?:es)?|features?)\b[^.;\n]{0,24}\b(?:is|are|was|were|"
+    r"looks?) (?:all |both |completely )?"
+    r"(?:normal|fine|finite|ok|okay|correct|clean|good)\b|"
+    r"\b(?:no|without|not (?:any|a single)|n't any|free of) (?:nans?|nulls?|missing values?)(?: values?)? (?:in|"
+    r"among) (?:the |my |our )?"
+    r"(?:inputs?|data\w*|images?|features?|labels?|targets?)"
+)
 _MERE_WARNING = r"\A(?!\W*E\b)(?:\W*W\b|(?s:.*?)\b(?:warn|ignor|skipp|dropp))"
 """What a logger marks as an error is none."""
 _SKIPPED = r"grad norm is nan\. ?(?:skipping|do not) updat"
@@ -196,6 +204,7 @@ def judge(facts: Facts) -> Clues:
     measured = facts.mentioned(_MEASURED)
     if measured is not None and symptoms.from_start and refused is None and half_of(facts) is None:
         yield Clue("and no finite value", 1.3, symptoms.at("first_bad"))
+    yield from quote(facts.mentioned(_CHECKED), AGAINST, "reported: the inputs are fine ({:.100})")
     yield from _course(facts)
 
 

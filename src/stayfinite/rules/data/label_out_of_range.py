@@ -103,6 +103,13 @@ def judge(facts: Facts) -> Clues:
     yield from _below_zero(facts)
     if facts.symptoms.trouble:
         yield from _pixels_for_classes(facts)
+        if facts.symptoms.non_finite:
+            # On a GPU, TensorFlow gives NaN where torch and its own CPU kernel raise.
+            yield from quote(
+                facts.mentioned(r"sparse_(?:softmax_)?(?:categorical_)?cross_?entropy"),
+                FAIR + HINT,
+                "on a GPU, TensorFlow returns NaN for a label outside the classes: {:.80}",
+            )
         yield from _raised(facts)
     if target is None and (scatter is not None or vague is not None):
         lookup = lookup_failure(facts)

@@ -23,11 +23,32 @@ A sampler of one's own may leave another remainder than the dataset's length say
 statistics are used, and one row is enough.
 """
 
-from stayfinite.core.series import RunSeries
-from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import PROOF, STRONG, Clue, Clues, Rule, quote
+import re
 
-ONE_VALUE = r"expected more than 1 value per channel when training"
+from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.series import RunSeries
+from stayfinite.rules.facts import Facts, Line
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
+
+ONE_VALUE = r"expected more than 1 value per channel when training|got input size (?:torch\.size\()?\[1, \d+\]"
+_AT_THE_END = (
+    r"\blast (?:batch|iter\w*|step|one|piece|mini-?batch)\b|\bend of (?:\w+ )?(?:\w+ )?epoch|100(?:\.0+)?%|"
+    r"\bafter (?:1|one|the first) epoch|in the end\b|(?<![\d/])(\d{2,})(?: of |/)\1(?![\d/])|\b\d+(?: \d+)+ 1$"
+)
+"""Every batch before it worked."""
+_NORM = r"batch_?norm|\bbn\b"
+_ODD_ONE = r"\blast\b|\bspikes?\b|\bjumps?\b"
+_BATCH = lazy_regex(r"\b(?:batch\w*(?:[ _]size)?|bs|bsz)(?: of)?\W{0,4}(\d+)\b|\bbatches of (\d+)", re.IGNORECASE)
+_OF_ROWS = lazy_regex(
+    r"images?\b|imgs?\b|samples|\brows|examples|windows|graphs|crops\b|pictures|shapes?\b|clips|sentences|items|"
+    r"records|"
+    r"files|\bfolds?\b|len\(|data ?set|pairs|patches|molecules",
+    re.IGNORECASE,
+)
+_ROWS = lazy_regex(r"(?<![\d.\[e-])(?<!line )(?<!size=)(?<!size )(\d{1,3}(?:,\d{3})+|\d+)(?![\d.]*[\d\]x%])")
+_REMAINDER = r"% ?\w*batch\w* ?== ?1\b"
+LONGEST = 400
+"""Longer lines are not remarks."""
 
 
 def judge(facts: Facts) -> Clues:
@@ -39,8 +60,30 @@ def judge(facts: Facts) -> Clues:
     refused = facts.said(ONE_VALUE)
     if refused is None:  # the traceback is cut before its last line
         yield from quote(facts.said(r"\b_verify_batch_size\("), STRONG)
-    if refused is not None and any(map(_ends_an_epoch, facts.runs)):
+        if facts.mentioned(_NORM) is not None and facts.mentioned(_ODD_ONE) is not None:
+            yield from quote(facts.mentioned(_REMAINDER) or _remainder_of_one(facts), STRONG + FAIR)
+        return
+    if any(map(_ends_an_epoch, facts.runs)):
         yield Clue(f"at the end of an epoch: {refused.text.strip().splitlines()[-1]}", PROOF, refused.where)
+    yield from quote(_remainder_of_one(facts), PROOF)
+    yield from quote(facts.mentioned(_AT_THE_END), PROOF - HINT, "the batches before it worked: {:.100}")
+
+
+def _remainder_of_one(facts: Facts) -> Line | None:
+    """A number of rows and a batch size that leave one row."""
+    lines = [line for line in facts.lines if len(line.text) < LONGEST]
+    batches = [(int(one or other), line) for line in lines for one, other in _BATCH.findall(line.text)]
+    counts = {
+        int(number.replace(",", ""))
+        for line in lines
+        if _OF_ROWS.search(line.text)
+        for number in _ROWS.findall(line.text)
+    }
+    for batch, line in batches:
+        rows = next((rows for rows in sorted(counts) if rows > batch > 1 and rows % batch == 1), None)
+        if rows is not None:
+            return Line(line.where, f"{rows:,} rows in batches of {batch:,} leave one")
+    return None
 
 
 def _ends_an_epoch(run: RunSeries) -> bool:

@@ -33,7 +33,9 @@ _SHAPES = (
     r"size mismatch, m1|matrix size-incompatible|incompatible shapes|is invalid for input of size|"
     r"expanded size of the tensor .{0,40}must match|expected input.{0,40} to have \d+ (?:channels|dimensions)|"
     r"expected \d(?:d| ?-?dim\w*)\b.{0,80}\bgot\b|expected .{0,40}input.{0,40}\bbut got (?:input of size|\d ?-?d)|"
-    r"must be equal to input_size|is incompatible with the layer"
+    r"must be equal to input_size|is incompatible with the layer|mat1 dim \d must match|"
+    r"stack expects each tensor to be equal size|kernel size can'?t be greater|shape (?:mismatch|inconsistent)|"
+    r"number of dimensions .{0,40}does not match"
 )
 """Two shapes that one operation cannot join."""
 _OF_PYTHON = (

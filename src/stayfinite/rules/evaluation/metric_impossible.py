@@ -31,7 +31,8 @@ from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import PROOF, Clue, Clues, Rule
 
 _SHARE = lazy_regex(
-    r"(?:^|[_/ ])(?:acc|accuracy|top[-_]?[15]|f1|dice|iou|miou|recall|auc|auroc)(?:$|[_/@ ])", re.IGNORECASE
+    r"^(?!.*loss).*?(?:^|[_/ ])(?:acc|accuracy|top[-_]?[15]|f1|dice|iou|miou|recall|auc|auroc)(?:$|[_/@ ])",
+    re.IGNORECASE,
 )
 HIGHEST = 100.0
 """In percent. An integer above it may be a count of rows."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import pairwise
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.context import Context
@@ -25,18 +27,20 @@ _OF_A_FORM = lazy_regex(
 )
 """Headings, boxes, versions and platforms that a form for issues asks for."""
 _HUMPS = lazy_regex(r"_|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+PAIR = "+"
+"""Between two words in a row."""
 _ENDINGS = ("ing", "ed", "es", "s")
 _SHORTEST_STEM = 4
 
 
 def features(facts: Facts) -> set[str]:
-    """All features. Facts give phrases, texts give single words."""
+    """All features. Facts give phrases, texts give words and pairs of them."""
     texts = (text for _, text in facts.lines if not _OF_A_FORM.fullmatch(text[:LONGEST]))
     return {*_shown(facts.symptoms), *_known(facts.context), *_tried(facts), *words(texts)}
 
 
 def words(texts: Iterable[str]) -> set[str]:
-    """The stemmed words of these lines, including parts of names like ``CrossEntropyLoss``."""
+    """The stemmed words of these lines and each two in a row, including parts of names like ``CrossEntropyLoss``."""
     found: set[str] = set()
     room = MOST
     for text in texts:
@@ -44,10 +48,13 @@ def words(texts: Iterable[str]) -> set[str]:
         room -= len(line)
         if room < 0:
             break
-        found.update(_WORD.findall(_HUMPS.sub(" ", line).lower()))
-    return {_stem(word) for word in found if len(word) > 1}
+        stems = [_stem(word) for word in _WORD.findall(_HUMPS.sub(" ", line).lower()) if len(word) > 1]
+        found.update(stems)
+        found.update(map(PAIR.join, pairwise(stems)))
+    return found
 
 
+@cache
 def _stem(word: str) -> str:
     for ending in _ENDINGS:
         if word.endswith(ending) and not word.endswith("ss") and len(word) - len(ending) >= _SHORTEST_STEM:

@@ -27,51 +27,42 @@ for masking *inputs* (masked autoencoders).
 """
 
 import re
+from collections.abc import Iterator
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import FAIR, PROOF, STRONG, Clue, Clues, Rule
-from stayfinite.rules.signs.numbers import finite, measured
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
+from stayfinite.rules.signs.numbers import measured
 
-_NAMES = (
-    "dropout", "dropout_rate", "hidden_dropout_prob", "attention_probs_dropout_prob", "attention_dropout",
-    "resid_pdrop", "embd_pdrop", "attn_pdrop", "lora_dropout", "classifier_dropout", "drop_rate", "p_dropout",
-    "hidden_dropout",
-)  # fmt: skip
 DROWNS = 0.95
 """Dropping this share leaves only noise."""
 HIGH = 0.6
-
-
-_IN_CODE = lazy_regex(
-    r"\b((?:Alpha)?Dropout\d?d?|dropout|keep_?prob)\s*(?:\(\s*(?:p\s*=\s*|rate\s*=\s*)?|=\s*)(0?\.\d+)", re.IGNORECASE
+VERY_HIGH = 0.8
+_WRITTEN = lazy_regex(
+    r"(\w*?(?:dropout|pdrop|layerdrop|keep_?prob)\w*)(?:['\"]?\s*(?:[(:=]|\b(?:of|is|was|at|to|p|prob|rate)\b)){0,3}[\s(]*"
+    r"(?:[\w.]+, )?(?:p\s*=\s*|rate\s*=\s*)?(0?\.\d+)\b(?! ?(?:%|->|→))",
+    re.IGNORECASE,
 )
+"""A rate beside its name: `nn.Dropout(0.9)`, `F.dropout(x, p=0.9)`, `hidden_dropout_prob: 0.7`, `keep_prob=0.1`."""
 
 
 def judge(facts: Facts) -> Clues:
-    """Clues: an extreme rate in a run that does not learn."""
-    for setting in facts.settings.all(*_NAMES):
-        rate = finite(setting.value)
-        if rate is not None and HIGH <= rate <= 1.0:
-            yield Clue(f"{setting.name}: {setting.value}", STRONG if rate >= 0.85 else FAIR, setting.where, risk=True)
-            if facts.symptoms.flat or facts.symptoms.zero_norms:
-                yield Clue("the loss does not move", FAIR, facts.symptoms.at("start"))
-            break
-    else:
-        yield from _written(facts)
+    """Clues: an extreme rate in a run that does not learn, or that somebody asks about."""
+    rates = [(rate, line) for line in facts.lines for rate in _rates(line.text)]
+    rate, line = max(rates, default=(0.0, None))
+    if line is not None and rate >= HIGH and not facts.symptoms.crash:
+        weight = STRONG + HINT if rate >= VERY_HIGH else STRONG if facts.symptoms.trouble else FAIR
+        yield Clue(f"dropout {rate:.2g}: {line.text.strip()[:80]}", weight, line.where)
+        if facts.symptoms.flat or facts.symptoms.zero_norms:
+            yield Clue("the loss does not move", FAIR, facts.symptoms.at("start"))
     largest = measured(facts, "dropout.rate")
     if largest is not None and largest[0] >= DROWNS:
         yield Clue(f"dropout {largest[0]:.4g}", PROOF, largest[1])
 
 
-def _written(facts: Facts) -> Clues:
-    """A rate in code: `nn.Dropout(0.9)`, `keep_prob=0.1`."""
-    for where, text in facts.settings.notes:
-        for name, number in _IN_CODE.findall(text):
-            rate = 1.0 - float(number) if "keep" in name.lower() else float(number)
-            if HIGH <= rate < 1.0 and facts.symptoms.trouble:
-                yield Clue(f"dropout {rate:.2g}: {text.strip()[:80]}", STRONG if rate >= 0.85 else FAIR, where)
-                return
+def _rates(text: str) -> Iterator[float]:
+    for name, number in _WRITTEN.findall(text):
+        yield 1.0 - float(number) if "keep" in name.lower() else float(number)
 
 
 RULE = Rule(

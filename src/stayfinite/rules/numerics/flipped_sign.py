@@ -28,7 +28,7 @@ import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
-from stayfinite.rules.facts import Facts
+from stayfinite.rules.facts import Facts, Line
 from stayfinite.rules.numerics.formulas import code_lines, first_line
 from stayfinite.rules.rule import FAIR, HINT, STRONG, Clue, Clues, Rule, quote
 
@@ -54,10 +54,20 @@ _LOG_PROBABILITY = lazy_regex(r"log_?p|logprob|reduction\s*=\s*['\"]none", re.IG
 """The negated cross entropy per token is its log-probability, which RL needs."""
 
 
+def _is_one_of_several(facts: Facts, negated: Line) -> bool:
+    """Whether the negated term is added to others, as an adversary or a bonus is: `l_in + weight * l_out`."""
+    named = re.match(r"\s*(\w+)\s*=", negated.text)
+    if named is None:
+        return False
+    added = lazy_regex(rf"\+[^=\n]*\b{named[1]}\b|=[^=\n]*\b{named[1]}\b[^=\n]*\+")
+    return first_line(code_lines(facts), added) is not None
+
+
 def judge(facts: Facts) -> Clues:
     """Clues: a sign in the code, or a loss that falls below zero ever faster."""
     negated = first_line(code_lines(facts), _NEGATED, but=_LOG_PROBABILITY)
-    yield from quote(negated, STRONG + FAIR, "a minus before a loss: {:.140}")
+    if negated is not None and not _is_one_of_several(facts, negated):
+        yield from quote(negated, STRONG + FAIR, "a minus before a loss: {:.140}")
     gain = first_line(code_lines(facts), _GAIN, but=_TURNED)
     lowest = facts.symptoms.best_loss
     falls = lowest is not None and lowest < -1e-3 and facts.symptoms.last_loss is not None

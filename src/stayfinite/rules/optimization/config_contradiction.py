@@ -28,6 +28,8 @@ and saves every 500 steps by default.
 A script may change a setting after it has been read: what is judged are the values as they are written.
 """
 
+import re
+
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.rule import HINT, PROOF, STRONG, Clues, Rule, quote
@@ -41,21 +43,42 @@ _REFUSED = (
 )
 
 
-_SETTING = lazy_regex(r"(?<![\w.])[a-z]+(?:_[a-z]+)+(?![\w.(])")
+_IMPOSSIBLE = (
+    r"\binvalid (?:learning rate|momentum|weight_decay|epsilon|beta)\w*(?: \w+)*: ?-|could not find the monitored key"
+)
+"""A value that an optimizer refuses, or a metric that nobody reports."""
+
+_SETTING = lazy_regex(
+    r"(?<![\w.-])(?:--[a-z]+(?:[-_][a-z]+)+|[a-z]+(?:_[a-z]+)+(?![\w.(])|(?:batch size|learning rate|number of \w+|"
+    r"(?:max|min)\w* length|warm-?up|momentum|gradient clipping)\b)"
+)
 _TOGETHER = (
-    r"\b(?:\w*Error|Exception)\b.*(?:mutually exclusive|simultaneously|at the same time|\bdivisible by\b|"
+    r"(?:\b\w*(?:Error|Exception)\b|assertion failed).*(?:mutually exclusive|simultaneously|at the same time|"
+    r"\bdivisible by\b|"
     r"\bmust (?:divide|match|equal|be (?:set|smaller|larger|greater|less|equal)\b)|\bnot equal to\b|!=|"
+    r"\b(?:larger|smaller|greater|less|lower|longer|more|fewer) than\b|\b(?:can ?not|can'?t|can only) be (?:used|"
+    r"combined|set)\b|"
+    r"\bnot (?:compatible|allowed|a multiple)\b|\bincompatible\b|\bonly (?:valid|allowed|supported|works)\b|"
+    r"\bat (?:most|least)\b|[a-z]_\w+(?:=\S+)? [<>]=? \w+|\w+ [<>]=? [a-z]+_\w+|"
+    r"\brequires?\b|\beither all\b|\bnot supported (?:for|with)\b|"
     r"\bconflict\w* with\b|\bcannot both\b|\bonly one of\b)"
 )
 """An error about values that do not go together: of two settings, if it names them."""
 
 
+_OF_TENSORS = lazy_regex(r"\b(?:shapes?|tensors?|dtype|dimensions?)\b", re.IGNORECASE)
+
+
 def judge(facts: Facts) -> Clues:
     """Clues: contradictory settings in a plan, or the framework's error in a log."""
-    refused = facts.said(_REFUSED)
+    refused = facts.said(_REFUSED) or facts.said(_IMPOSSIBLE)
     yield from quote(refused, PROOF)
     if refused is None:
-        told = (each for each in facts.all_said(_TOGETHER) if len({*_SETTING.findall(each.text)}) > 1)
+        told = (
+            each
+            for each in facts.all_said(_TOGETHER)
+            if len({*_SETTING.findall(each.text)}) > 1 and not _OF_TENSORS.search(each.text)
+        )
         yield from quote(next(told, None), STRONG + HINT)
 
 

@@ -9,15 +9,15 @@ from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.settings import Settings
 from stayfinite.rules.facts import Facts
 
-BACKWARD = lazy_regex(r"(?<!def )(?:\.backward\(|scaler\.scale\(|accelerator\.backward\(|manual_backward\()")
-STEP = lazy_regex(r"\b\w*(?:optim|opt)\w*\.step\(|\bscaler\.step\(")
+BACKWARD = lazy_regex(r"(?<!def )(?:\.backward\(|scaler\w*\.scale\(|accelerator\.backward\(|manual_backward\()")
+STEP = lazy_regex(r"\b\w*(?:optim|opt)\w*\.step\(|scaler\w*\.step\(")
 ZERO = lazy_regex(
     r"\.zero_grads?\(|\.clear_grad\w*\(|\.grad(?:\.data)?\s*\*?=(?!=)|\.grad\b[\w.]*\.zero_\(|set_to_none"
 )
 LOOP = lazy_regex(r"^\s*(?:for|while)\b.{0,80}:")
 CLIP = lazy_regex(r"clip_grad_(?:norm|value)_?\(|clip_gradients\(")
 UNSCALE = lazy_regex(r"\bunscale_\(")
-SCALE = lazy_regex(r"\bscaler\.scale\(")
+SCALE = lazy_regex(r"scaler\w*\.scale\(", re.IGNORECASE)
 COMMENT = lazy_regex(r"^\s*(?:#|//)")
 _OF_OUTPUTS = lazy_regex(r"\.(?:sum|mean)\(\)\.backward\(\)")
 _LOSS = lazy_regex(r"loss|criterion|entropy|reward|target|label", re.IGNORECASE)

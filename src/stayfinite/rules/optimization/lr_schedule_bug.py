@@ -185,6 +185,5 @@ RULE = Rule(
         "optimizer.lr_not_finite": "the learning rate is NaN or inf: {}",
     },
     beats=("lr-zero", "lr-too-low", "loss-diverging"),
-    plans={"plan.schedule": PROOF},
-    mild_plans={"plan.warmup_too_long": PROOF},
+    mild_plans={"plan.schedule": PROOF, "plan.warmup_too_long": PROOF},
 )

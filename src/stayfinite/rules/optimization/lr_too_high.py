@@ -93,7 +93,7 @@ def judge(facts: Facts) -> Clues:
         yield from _fell_apart(facts, high)
         return
     if broken is None and not (seen.diverges or seen.explodes or seen.absurd or seen.swings):
-        if seen.contradicted("evaluation frozen") is not None:
+        if seen.contradicted("evaluation frozen") is not None or (high and seen.said("still")):
             yield from high
         lost, tossed = seen.contradicted("back at start"), seen.contradicted("tosses about")
         yield from quote(lost or tossed, FAIR + HINT)

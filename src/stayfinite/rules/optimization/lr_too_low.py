@@ -33,7 +33,7 @@ usual (SF107).
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.optimization.planned_limits import too_low
 from stayfinite.rules.rule import AGAINST, FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule
-from stayfinite.rules.signs.course import stands_still
+from stayfinite.rules.signs.course import evaluates_alike, stands_still
 
 TINY_UPDATE = 1e-6
 """Update over weight below which a model does not change."""
@@ -63,7 +63,7 @@ def judge(facts: Facts) -> Clues:
         seen.flat
         or seen.chance is not None
         or seen.contradicted("evaluation frozen") is not None
-        or (rate is not None and rate <= TINY_RATE and stands_still(facts) is not None)
+        or (rate is not None and rate <= TINY_RATE and (stands_still(facts) or evaluates_alike(facts)))
     )
     if not still or rate is None or rate <= 0:
         return

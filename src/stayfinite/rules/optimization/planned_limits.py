@@ -35,8 +35,10 @@ class PlannedRate:
     """RL or preference training, whose rates are tiny by design."""
     answers: bool = False
     """A language model's own answers are rewarded (GRPO, PPO) or compared (DPO, KTO)."""
+    part: bool = False
+    """Something is frozen: perhaps only a head is trained, which bears more."""
     factor: bool = False
-    """No scale applies: the schedule uses the rate as a factor (Noam), or only a head is trained."""
+    """No scale applies: the schedule uses the rate as a factor (Noam)."""
 
 
 _ADAPTIVE = lazy_regex(r"adam|lamb|rmsprop|nadam|radam|adagrad|sophia|adopt|ademamix|stable")
@@ -69,6 +71,8 @@ def highest(plan: PlannedRate) -> tuple[float, str] | None:
     if name and not _ADAPTIVE.search(name):
         return None
     called = "Adam" if name else "Adam (likely)"
+    if plan.part and plan.trained not in ("vectors", "adapters"):
+        return (0.3, called) if name else None
     if plan.trained == "vectors":
         return 0.5, f"small adapters under {called}"
     if plan.trained == "adapters":
@@ -96,8 +100,8 @@ def _highest_of_tensors(plan: PlannedRate) -> tuple[float, str] | None:
 
 
 def _highest_of_sgd(plan: PlannedRate) -> tuple[float, str] | None:
-    if plan.clipped:
-        return None  # LSTMs with clipped gradients use rates of 20 and 30
+    if plan.clipped or plan.part:
+        return None  # a head alone bears 30; LSTMs with clipped gradients use rates of 20 and 30
     if plan.trained == "whole" and plan.model:
         return 1.0, "SGD on a pre-trained transformer"
     if plan.batch is not None:
@@ -109,7 +113,7 @@ def _highest_of_sgd(plan: PlannedRate) -> tuple[float, str] | None:
 def lowest(plan: PlannedRate) -> tuple[float, str] | None:
     """The rate below which nothing is learned and its reason; None if unknown."""
     name = plan.optimizer
-    if plan.factor or _OWN_SCALE.search(name):
+    if plan.factor or plan.part or _OWN_SCALE.search(name):
         return None
     if "sgd" in name:
         return 1e-6, "SGD"

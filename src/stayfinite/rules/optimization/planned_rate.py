@@ -15,7 +15,7 @@ KIND = ("lr_scheduler_type", "lr_scheduler", "scheduler", "lr_schedule", "lr_dec
         "scheduler_type", "sched", "lr_policy")  # fmt: skip
 EPOCHS = ("num_train_epochs", "max_epochs", "epochs", "num_epochs", "n_epochs", "train_epochs", "max_epoch")
 STEPS = ("max_steps", "max_train_steps", "total_steps", "num_training_steps", "train_iters", "max_update", "max_iters",
-         "train_steps", "total_num_steps")  # fmt: skip
+         "train_steps", "total_num_steps", "num_iterations", "max_iterations")  # fmt: skip
 OTHER_SHAPE = (
     r"min_lr|lr_end|final_lr|end_lr|restart|cycl|constant|\bwsd\b|plateau|stable|lr_min|eta_min|\bT_max\b|\bT_0\b|"
     r"decay[_-](?:steps|iters|epochs)|\bhold\b|\bnoam\b|LinearLR|start_factor|sched_power"

@@ -48,6 +48,13 @@ _RATE = lazy_regex(
     re.IGNORECASE,
 )
 """Other names of the rate, and the first argument of optimizers in Keras and TensorFlow."""
+_TOLD_RATE = lazy_regex(
+    r"^(?!.*\b(?:tr(?:y|ied|ying)|lower\w*|reduc\w+|decreas\w+|smaller|instead|works?|help\w*|fixed|warm-?up|decay\w*|drop\w*|should|"
+    r"paper|default|from|between)\b).*\b(?:lr|learning[- ]?rate)\b(?: (?:is|was|of|at|used is|set to|equal to)){0,2}"
+    r"[\s:=(~]{1,3}(\d*\.?\d+(?:e-?\d+)?)(?![\d%]|\.\d)",
+    re.IGNORECASE,
+)
+"""A rate that a person states, and not one of those that were tried."""
 _OWN_SCALE = lazy_regex(r"adafactor|prodigy|dadapt|lars|lamb|schedule_?free", re.IGNORECASE)
 _LIMITS = {
     "adam": ((1e-2, STRONG), (3e-3, 2.5), (1e-3, 1.5)),
@@ -136,6 +143,9 @@ def rate_of(facts: Facts) -> Known | None:
         found = _RATE.search(text)
         if found is not None:
             return Known(float(found.group(1) or found.group(2)), where, text.strip())
+    for line in facts.written:
+        if (told := _TOLD_RATE.search(line.text)) is not None:
+            return Known(float(told[1]), line.where, line.text.strip()[:100])
     return None
 
 
@@ -147,7 +157,9 @@ def optimizer_of(facts: Facts) -> str:
         found = _OPTIMIZER.search(text)
         if found is not None:
             return found.group()
-    return ""
+    told = (found for line in facts.written for found in _OPTIMIZER.finditer(line.text))
+    named = {found.group().lower(): found.group() for found in told}
+    return named.popitem()[1] if len(named) == 1 else ""
 
 
 def _smaller_batch(facts: Facts, detection: bool) -> Line | None:

@@ -31,10 +31,11 @@ With fp32 states 1e-8 is right, whatever precision the forward pass has. bf16 ha
 
 import re
 
+from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.rules.facts import Facts
 from stayfinite.rules.known import number_in
 from stayfinite.rules.precision.half_range import half_of, half_weights, overflow_sign
-from stayfinite.rules.rule import FAIR, HINT, PROOF, Clue, Clues, Rule
+from stayfinite.rules.rule import FAIR, HINT, PROOF, STRONG, Clue, Clues, Rule, quote
 from stayfinite.rules.signs.going_bad import remark
 
 SMALLEST_HALF = 6e-8
@@ -56,6 +57,22 @@ GRADIENT_FINE = (
 CHOSEN_ADAM = r"(?<![\w-])(?:optim\.|torch\.optim\.)?(?:Nadam|RAdam|AdamW?)\b(?!\w)"
 """Adam chosen in a script; `adamw_torch` is only a framework's default."""
 
+MOMENTS = (
+    r"(?:exp_avg_sq|second moments?|optimi[sz]er states?|\bm, ?v\b|\bv ?=)[^;\n]{0,60}"
+    r"(?:== ?0|\b0\.? |(?<![\d.])0\b(?![.\d])|\bzeros?\b|float16|\bhalf\b|fp16)"
+)
+"""A second moment that is 0, or in a format that makes it so."""
+
+OTHER_OPTIMIZER = r"\b(?:sgd|lion|adafactor)\b[^.;\n]{0,30}\b(?:works?|well|fine|ok|gives? \d)"
+AFTER_A_STEP = (
+    r"\bafter (?:the )?(?:1|one|first|\w+\.step)\b|second iteration|\b1 step\b|first (?:gradient )?(?:step|update)|"
+    r"in (?:the )?optimi[sz]er|before update"
+)
+_EPS = lazy_regex(r"\beps(?:ilon)?\b\D{0,8}(\d(?:\.\d+)?e-\d+)", re.IGNORECASE)
+
+LONGEST = 400
+"""Longer lines are not remarks."""
+
 SENSELESS = 1e-12
 """Too small even for fp32."""
 
@@ -71,6 +88,15 @@ def judge(facts: Facts) -> Clues:
         why = "eps is 0: the update is 0/0 where the gradient is 0"
         yield Clue(f"{why}: {', '.join(map(str, broken.value[:4]))}", PROOF, broken.where)
     sign = overflow_sign(facts)
+    lost = sign is not None or not (facts.symptoms.healthy or facts.mentioned(r"\bnan\b|\binf\b") is None)
+    if lost and facts.mentioned(r"\badam|\beps\b|exp_avg_sq") and facts.mentioned(r"(?<!b)float16|\bhalf\b|fp16"):
+        yield from quote(facts.mentioned(MOMENTS), STRONG, "a second moment that fp16 cannot hold: {:.100}")
+        yield from quote(facts.mentioned(AFTER_A_STEP), FAIR, "the update itself makes the NaN: {:.100}")
+        yield from quote(facts.mentioned(OTHER_OPTIMIZER), STRONG, "an optimizer without it works: {:.100}")
+    if lost and (adams := facts.mentioned(r"\badam|optimi[sz]er")) is not None:
+        tried = {float(eps) for line in facts.lines if len(line.text) < LONGEST for eps in _EPS.findall(line.text)}
+        if len(tried) > 1:
+            yield Clue(f"Adam's eps of {min(tried):g} is compared with {max(tried):g}", STRONG + HINT, adams.where)
     if sign is None:
         return
     setting = facts.settings.find("adam_epsilon", "adam_eps", "adam_w_mode_eps", "epsilon", "eps")

@@ -29,7 +29,7 @@ does the same work. Evaluation needs none.
 """
 
 from stayfinite.rules.facts import Facts
-from stayfinite.rules.rule import STRONG, Clue, Clues, Rule
+from stayfinite.rules.rule import HINT, STRONG, Clue, Clues, Rule
 
 
 def judge(facts: Facts) -> Clues:
@@ -43,5 +43,6 @@ RULE = Rule(
     code="SF116",
     severity="warning",
     fix="scale the loss with torch.amp.GradScaler (and give it to preflight as scaler=...), or autocast to bf16",
+    plans={"plan.scaler_missing": STRONG + HINT},
     observes={"scaler.missing": "whether products run in fp16 over fp32 weights and no enabled scaler is there"},
 )

@@ -43,7 +43,10 @@ KERNEL_BACKWARD = (
     r"ScaledDotProduct\w*Backward|_?flash_?attn\w*backward|FlashAttn\w*Backward|_efficient_attention_backward"
 )
 OTHER_KERNEL_FINE = (
-    r"(?:eager|math)\b[^.;\n]{0,40}\b(?:fine|works?|ok|finite|no nan|normal|correct|solves?|fixes|cures?)\b"
+    r"(?:eager|math\b|manual\b.{0,20}attention|nvte_fused_attn=0|flash_attention\W{1,3}false|_sdp\(false\)|"
+    r"disabl\w+ (?:xformers|flash\w*))[^.;\n]{0,40}"
+    r"(?:\b(?:fine|works?|ok(?:ay)?|finite|no nan|normal|correct|right|solves?|fixes|cures?|vanish\w*)\b|norm: \d|"
+    r"\u6b63\u5e38|tritt es nicht)"
 )
 ATTENTION_GRADIENT = (
     r"(?:^|[\s(])(?:d[QKV]|[qkv]\.grad|[QKV][ _]grad\w*|(?:query|key|value)[ _]grad\w*)\b.{0,40}"
@@ -99,6 +102,6 @@ def judge(facts: Facts) -> Clues:
 RULE = Rule(
     code="SF112",
     fix='use another kernel (attn_implementation="eager", or sdpa_kernel(SDPBackend.MATH)) and a newer version',
-    beats=("nan-loss", "exploding-gradient", "loss-collapse", "fp16-overflow"),
+    beats=("nan-loss", "exploding-gradient", "loss-collapse", "fp16-overflow", "upstream-bug"),
     observes={"worlds.math_attention.finite": "whether the same step is finite with math (eager) attention"},
 )

@@ -39,6 +39,12 @@ def stands_still(facts: Facts) -> Line | None:
     return None
 
 
+def evaluates_alike(facts: Facts) -> bool:
+    """Whether an evaluation's loss never falls by a hundredth, over two evaluations or more."""
+    values = [value for value, _ in facts.metric("validation_loss", "eval_loss", "val_loss")]
+    return len(values) >= 2 and min(values) > 0.99 * values[0] > 0
+
+
 def fell_apart(facts: Facts) -> Line | None:
     """A finite loss that was low and got far worse, permanently or repeatedly.
 

@@ -31,7 +31,9 @@ NAMED: Mapping[str, str] = {
         r"\b(?:should|needs? to|must|forg[oe]t\w*)\b.{0,40}\b(?:in)?to (?:train\w*|eval\w*) mode\b|"
         r"\b(?:incorrect|wrong) use of the (?:train\w*|eval\w*)\b.{0,24}\bmode\b|"
         r"\b(?:still|remains|stays|left) in (?:train\w*|eval\w*) mode\b|"
-        r"\bdropout (?:is |seems |was )?(?:still )?(?:to be )?active\b"
+        r"\bdropout (?:is |seems |was )?(?:still )?(?:to be )?active\b|"
+        r"\bbatch[ _-]?size\b.{0,16}\b(?:1|one)\b(?![\d.]).{0,40}\bbatch ?norm|"
+        r"\bbatch ?norm\w*\b.{0,60}\bbatch[ _-]?size\b.{0,12}\b(?:1|one)\b"
     ),
     "resume-state-missing": (
         r"\boptimi[sz]ers?(?: states?)? (?:were|was|is|are|got|get) (?:\w+ )?(?:stripped|lost|discarded|"
@@ -39,6 +41,13 @@ NAMED: Mapping[str, str] = {
         r"\b(?:lr|learning rate|scheduler|optimi[sz]er)\b[^.;\n]{0,20}\b(?:(?:re)?starts?|begins?) (?:over|again|anew|"
         r"from (?:the (?:beginning|start)|scratch|step 0|zero))"
     ),
+    "ddp-unused-parameters": r"\b(?:did not (?:contribute to|take part in|receive grad\w* for) the loss)\b",
+    "detached-loss": r"\bloss\b[^.;\n]{0,40}\brequires_grad\b\W{1,4}(?:is |== )?\W?False",
+    "unscaled-input": (
+        r"\braw (?:features?|inputs?|values?|pixels?|intensit\w+|observations?)\b|"
+        r"\bpixels? (?:values? )?(?:are |is |in )?0 ?(?:to|-|\u2013|\.\.) ?255\b"
+    ),
+    "position-out-of-range": r"\bseq(?:uence)?[_ ]?len\w*\b.{0,60}\bposition_?\w*\b",
     "lr-too-high": (
         r"\b(?:higher|larger|bigger)\b.{0,12}\b(?:lr|learning rate)\b.{0,60}\b(?:error|fail\w*|nan|diverg\w*|crash\w*|"
         r"explod\w*|no sound)\b"
@@ -129,7 +138,7 @@ NAMED: Mapping[str, str] = {
         r"\bDense\(\s*1\s*,\s*activation\s*=\s*['\"]relu"
     ),
     "input-ignored": (
-        r"\bignor(?:es?|ing) (?:the |its )?(?:inputs?|image|prompt|condition\w*|source)\b|"
+        r"(?<!nohup: )\bignor(?:es?|ing) (?:the |its )?(?:inputs?|image|prompt|condition\w*|source)\b|"
         r"\bnot depend on the (?:input|image|prompt)|\bindependent of the input"
     ),
     "weights-untied": r"\b(?:weights?|embeddings?|lm_head) (?:are|is|were|was) not (?:\w+ )?tied\b",
@@ -177,6 +186,8 @@ NAMED: Mapping[str, str] = {
     "lr-schedule-bug": (
         r"\bstep(?:ped|s|ping)?\b[^.;]{0,24}\b(?:batch|iteration|step)\b[^.;]{0,40}\b(?:per|each|every|an) epoch\b|"
         r"\bcall\w* \W?(?:lr_)?sched\w*\.step\(\)\W{0,2}(?: \w+)? (?:before|at the (?:top|start|beginning)|first)\b|"
+        r"\bwarm-?up\b.{0,24}\b(?:over|ends?|done|finished)\b.{0,24}\b(?:earlier|too (?:early|soon|fast)|sooner)\b|"
+        r"\b(?:misused?|wrong(?:ly)?) .{0,16}\bscheduler\b|"
         r"\bchang\w+ .{0,40}\b(?:max\w*|total|number of)\b.{0,24}\bepochs?\b.{0,60}\b(?:continu|resum|restart|again)\w*"
     ),
 }  # fmt: skip

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from stayfinite.core.lazy_regex import lazy_regex
 from stayfinite.core.post_training.course import EARLY, LATE
@@ -101,9 +102,16 @@ def signs_in(runs: Sequence[RunSeries]) -> dict[str, Seen]:
         watch = PostTraining(early=min(EARLY, few), late=min(LATE, few))
         for step, line, signals in rows:
             for sign in watch.take(step, signals):
-                if sign.cause not in found and (sampled or sign.cause != REWARD_FALLS):
+                falls = sign.cause == REWARD_FALLS
+                if sign.cause not in found and not (falls and (not sampled or _came_back(sign, rows))):
                     found[sign.cause] = Seen(sign, run.where(line))
     return found
+
+
+def _came_back(sign: Sign, rows: Sequence[tuple[int, int, Mapping[str, float]]]) -> bool:
+    """Whether the rewards at the end of a log are nearer to their best than to where they had fallen."""
+    rewards = [signals["reward"] for _, _, signals in rows if "reward" in signals]
+    return median(rewards[-max(LEAST_LINES, len(rows) // 10) :]) >= (sign.value + sign.usual) / 2
 
 
 def lost_from(run: RunSeries) -> int | None:

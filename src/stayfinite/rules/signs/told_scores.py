@@ -8,7 +8,9 @@ import re
 from stayfinite.core.lazy_regex import lazy_regex
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
-_ROUGHLY = r"(?:around|about|approx\w*|only|just|below|under|at most|~|\u2248|stuck at|stays? at|remains? at|still)"
+_ROUGHLY = (
+    r"(?:around|about|approx\w*|some|only|just|below|under|at most|~|\u2248|stuck at|stays? at|remains? at|still)"
+)
 _TOLD = lazy_regex(
     rf"\b(acc(?:uracy)?|psnr|bleu|f1|m?ap(?:50)?|m?iou|dice|recall|"
     rf"precision)\b[^\n;.\d]{{0,25}}?{_ROUGHLY}\W{{0,3}}{_NUMBER}",
@@ -53,6 +55,27 @@ _POOR = lazy_regex(
     r"official|original|claim\w*)\b",
     re.IGNORECASE,
 )
+_IMPOSSIBLE = lazy_regex(
+    r"\b(?:precision|recall|f1|ssim|m?iou|dice|auc|auroc)\b(?:\s?[:=>]|\s(?:is|of|was))?\s{0,2}"
+    r"(?:1\.\d*[1-9]\d*|[2-9]\.\d{2,})(?!\s?%|\d)",
+    re.IGNORECASE,
+)
+_COUNTED_ON = lazy_regex(
+    r"(?<!than )\bI(?: had|'d| would have)? expected (?!it|the|to|that|this)|# (?:expected|should be) ", re.IGNORECASE
+)
+_FEW_ROWS = lazy_regex(r"\b(?:examples?|shots?|images|samples) (?:each|per)\b|\bfew[- ]shot", re.IGNORECASE)
+_GOT_WORSE = lazy_regex(
+    r"(?<!no )(?<!not )(?<!little )(?<!slightly )(?<!bit )(?<!or )(?<!somewhat )\bworse\b(?! or|[^.\n]{0,90}\?)",
+    re.IGNORECASE,
+)
+_EVALUATED = lazy_regex(r"^(?:e?val|dev|test|infer).*")
+_ON_A_SIDE = lazy_regex(
+    r"\b(?P<side>train(?:ing)?|e?val\w*|dev|test\w*|infer\w*|fp32|bf16|fp16|amp|teacher|student|before|after|nach\w*|danach)\b"
+    rf"[^.;,|\n\d]{{0,24}}?(?<![\w.-])(?P<number>{_NUMBER[1:-1]})(?![\w.]|,\d|\s?(?:epochs?|steps?|k\b|m\b|rows|samples|images|gpus?|schritte\w*))",
+    re.IGNORECASE,
+)
+GULF, COMPARABLE = 3.0, 1e3
+"""Ratio of one quantity on two sides that no overfitting explains; farther apart are two quantities."""
 _TIME = lazy_regex(r"\b(?:time|eta|hours?|minutes?|seconds?|days?|finish\w*)\b", re.IGNORECASE)
 _HOPED_FOR = lazy_regex(rf"\bexpected\b(?: (?:\w+ ){{0,4}}\w+)?(?:\s?[:=]\s+~?-?|\s?~\s?){_NUMBER}", re.IGNORECASE)
 _SCORE = (
@@ -68,6 +91,7 @@ _IN_ITS_PLACE = lazy_regex(
 )
 """The same phrases about settings are not complaints."""
 _ERROR = lazy_regex(r"\w*(?:Error|Exception|Warning)\b")
+_SOLVED = lazy_regex(r"\b(?:it|now|this|that|all) works\b|\bworks (?:now|fine|well)\b|\bsolved\b", re.IGNORECASE)
 _SIDES = lazy_regex(
     r"\b(train|eval|test|val|valid|validation|inference)(?:ing|uation)?\b[^;\n]{0,40}?\bacc(?:uracy)?\W{1,3}"
     rf"(?:(?:is|of|was) )?{_NUMBER}",
@@ -77,6 +101,24 @@ _AGAINST = lazy_regex(
     r"\b(\d+(?:\.\d+)?)\s?%\s?(?:vs\.?|versus|against|compared to)\s(\d+(?:\.\d+)?)\s?%", re.IGNORECASE
 )
 _BOTH_SIDES = lazy_regex(r"\btrain.*\b(?:test|val|eval)|\b(?:test|val|eval).*\btrain", re.IGNORECASE)
+_PLAIN = lazy_regex(
+    r"\b(acc(?:uracy)?|bleu|rouge-?[12l]?|f1|m?ap(?:50)?|m?iou|dice|recall|precision|auc|auroc|[wc]er)\b"
+    r"(?:\s?[:=(]|\s(?:is|of|was|at))?\s{0,2}(0?\.\d+|\d+(?:\.\d+)?)(?![\d.]*\s?(?:->|\u2192|[a-df-z*/+x]))\s?(%?)",
+    re.IGNORECASE,
+)
+"""A score and its number, without a word between that judges it."""
+_AT_FIRST = lazy_regex(
+    r"\b(?:first|1st|start\w*|initial\w*|epoch [01]|step \d{1,3}|rare|random|chance|threshold|class)\b", re.IGNORECASE
+)
+_SET_AGAINST = lazy_regex(
+    rf"(?<![\w.]){_NUMBER}\s?%?(?: \w+){{0,3}}[\s,;(]{{1,2}}"
+    r"(?:vs\.?|versus|against|instead of|rather than|compared (?:to|with)|expected|should be|"
+    r"(?:the )?paper(?: [a-z]+)?|usual(?:ly)?|normal(?:ly)?|otherwise|originally|before(?: it was)?|instead)"
+    rf"[\s:(]{{1,2}}(?:[a-z]\w* ){{0,3}}[~(]?{_NUMBER}(?![\w.])",
+    re.IGNORECASE,
+)
+APART = 1.3
+"""Ratio of two numbers of one quantity that are set against each other."""
 NO_PICTURE = 16.0
 """Decibels: below this, nothing of an image is visible."""
 NOTHING = 0.02
@@ -96,7 +138,20 @@ def tells_low_score(text: str) -> bool:
             return True
     if any(float(after) <= 0.4 * float(before) for before, after in _DROPPED.findall(text)):
         return True
+    plain = [_is_hopeless(name.lower(), float(number), percent) for name, number, percent in _PLAIN.findall(text)]
+    if plain and all(plain) and not _AT_FIRST.search(text):
+        return True
     return _ZERO.search(text) is not None or _BELOW_MEAN.search(text) is not None or _tells_gulf(text)
+
+
+def _is_hopeless(name: str, value: float, percent: str) -> bool:
+    """Whether a score is what guessing or giving no answer gets."""
+    share = value / 100 if percent or value > 1 else value
+    if name in ("wer", "cer"):
+        return share >= 0.95
+    if name in ("auc", "auroc"):
+        return 0.49 <= share <= 0.505
+    return share <= NOTHING if name == "bleu" or value != 1 else False
 
 
 def _tells_gulf(text: str) -> bool:
@@ -115,12 +170,34 @@ def _tells_gulf(text: str) -> bool:
 
 def tells_what_was_hoped_for(text: str) -> bool:
     """Whether an expected number is reported that was not reached."""
-    if _ERROR.search(text) or _TIME.search(text):
+    if _ERROR.search(text) or _TIME.search(text) or _SOLVED.search(text):
         return False
     hoped_for = _HOPED_FOR.search(text)
     if hoped_for and (_OF_A_SCORE.search(text) or _is_missed(text[: hoped_for.start()], float(hoped_for[1]))):
         return True
-    return any(pattern.search(text) for pattern in (_IN_ITS_PLACE, _WORSE, _POOR))
+    counted = re.search(rf"\(expected:? (?:\w+ ){{0,2}}~?{_NUMBER}", text)
+    if counted and _is_missed(text[: counted.start()], float(counted[1])):
+        return True
+    if _OF_A_SCORE.search(text) and not _FEW_ROWS.search(text) and _differs_by_side(text):
+        return True
+    if _OF_A_SCORE.search(text) and any(_are_apart(*map(float, pair)) for pair in _SET_AGAINST.findall(text)):
+        return True
+    return any(pattern.search(text) for pattern in (_IN_ITS_PLACE, _WORSE, _POOR, _IMPOSSIBLE, _COUNTED_ON, _GOT_WORSE))
+
+
+def _differs_by_side(text: str) -> bool:
+    """Whether a sentence about a score has numbers of two sides that are of different sizes."""
+    found = [
+        (_EVALUATED.sub("eval", each["side"].lower()), float(each["number"])) for each in _ON_A_SIDE.finditer(text)
+    ]
+    sides = {side: number for side, number in found if number > 0}
+    numbers = sides.values()
+    mixed = len(sides) >= 2 and min(numbers) <= 1 and max(numbers) > 20  # a loss beside a score in percent
+    return len(sides) >= 2 and not mixed and GULF <= max(numbers) / min(numbers) <= COMPARABLE
+
+
+def _are_apart(one: float, other: float) -> bool:
+    return max(one, other) >= APART * min(one, other)
 
 
 def _is_missed(before: str, expected: float) -> bool:

@@ -36,28 +36,44 @@ _SUBJECT = lazy_regex(
     re.IGNORECASE,
 )
 _NOT = (
-    r"(?:(?:does|do|did|is|are|was|were|can|could|has|have|will|wo)(?: not|n[o']t)|not|never|does'?t|doesnt|dont|didnt|"
-    r"cannot|hardly|barely|no longer|fail(?:s|ed)? to|refuses? to)"
+    r"(?:(?:does|do|did|is|are|was|were|can|could|has|have|will|would|wo|ca|ai)(?: not|n[o']t)|not|never|"
+    r"does'?t|doesnt|"
+    r"dont|didnt|wont|cannot|hardly|barely|scarcely|no longer|nowhere|fail(?:s|ed|ing)? to|refus(?:es?|ing) to|"
+    r"(?:not|n't) seem to|without)"
 )
 _STATES = {
     "zero": (
-        r"(?:\b(?:always|constantly|exactly|all|only|just|still|stays?|remains?|keeps?|stuck|is|are|becomes?|became|"
-        r"becoming|was|were|goes|went|drops?|dropped|fell|falls|turns?|gets?|decreas\w+|decays?|finally)\b|[:=])\W{1,2}"
-        r"(?:(?:exactly|always|all|constantly|still|at|to|down to|around|suddenly|become|\w+ed as|as)\s){0,3}"
+        r"(?:\b(?:always|down|constantly|exactly|all|only|just|still|stays?|remains?|keeps?|stuck|is|are|becomes?|became|"
+        r"becoming|was|were|goes|went|drops?|dropped|fell|falls|turns?|gets?|"
+        r"decreas\w+|decays?|finally|equals?|reads?|shows?|sits?|(?:comes?|came) (?:out|back)|ends?|collapses?|"
+        r"hits|reaches)\b|[:=])\W{1,2}"
+        r"(?:(?:exactly|always|all|constantly|still|at|to|down|around|suddenly|become|\w+ed as|as|just|only|a|"
+        r"flat|pure|next|"
+        r"near|close|basically|practically|literally|simply)\s){0,3}"
         r"(?:zeros?|0(?:\.0+)?)\b(?!\.?\d|[ /]*%|e-?\d)(?! ?[-x/*])|[:=] ?none\b|\b(?:is|are) (?:all |always )?none\b|"
         r"\bvanish\w*|\bno (?=gradients?\b)|\b(?:is|are) (?:all |always )?-1\.0+\b"
     ),
     "still": (
-        rf"\b{_NOT}\s(?:\w+\s){{0,3}}?(?:decreas|go(?:es|ing)? (?:down|lower|below|up|past|above|beyond)|"
-        r"get\w* (?:lower|better|updated)|dip|com(?:e|es|ing) down|chang|mov|diminish|drop|reduc|fall|improv|"
-        r"learn(?!ing[_ ]rate|ed about)|budge|converg|train\b|increas|exceed|"
-        r"updat|decay|warm|follow|be(?:ing)? (?:updated|trained|changed))\w*|"
+        rf"\b{_NOT}\s(?:\w+\s){{0,3}}?(?:decreas|(?:go(?:es|ing)?|went) (?:down|lower|below|under|up|past|above|"
+        rf"beyond|over|anywhere)|"
+        r"g[eo]t\w* (?:lower|better|higher|updated|under|below|past|above|over|beyond|off|away|anywhere|out of|far)|"
+        r"(?:get|getting|got) down|dip|com(?:e|es|ing) (?:down|off)|chang|mov|diminish|drop|reduc|fall|fell|"
+        r"sink|shrink|lower|improv|leav|leaves|"
+        r"escap|learn(?!ing[_ ]rate|ed about)|budge|converg|train\b|training\b(?! (?:set|data|loss|step))|"
+        r"increas|ris(?:e|es|ing)\b|climb|exceed|surpass|"
+        r"updat|decay|warm|follow|pick\w* up|take\w* off|mak(?:e|es|ing) (?:any )?progress|"
+        r"be(?:ing)? (?:updated|trained|changed))\w*|"
+        r"\blearn(?:s|ed|ing)? nothing\b|\b(?:decreas|drop|fall|learn|converg)\w* (?:very|too|extremely|really|"
+        r"so) slow\w*|"
         r"\b(?:stuck|(?<!not )flat|unchanged|(?<![\"'])constant|(?<!not )frozen|plateau\w*|stagnat\w*|flat-?lin\w*|"
-        r"(?:at|near|below|under|worse than|lower than|no better than) (?:random )?(?:chance|guess\w*)|"
-        r"(?:is|are|at|like) random|"
+        r"(?:at|near|below|under|worse than|lower than|no better than|like) (?:random )?(?:chance|guess\w*|random)|"
+        r"(?<=[(])(?:i\.e\.,? )?(?:(?:pure |just )?random|chance)\b|"
+        r"(?:is|are|at|like) random|guess(?:es|ing)? (?:at random|randomly)|random guess\w*|"
         r"fixed (?:at|as|to)|stands? still|(?:straight|horizontal|flat) line)\b|"
-        r"\b(?:stay|remain|keep|hover|linger)(?:s|ed|ing)?\s(?:\w+\s)?(?:(?:at|around|about|near|"
-        r"to be|as (?:it|before|is)|between|above|over|exactly|the same|same|identical|constant|fixed|low|random|"
+        r"\b(?:stay|remain|keep|hover|linger|sit|sat|rest|stick|hang|float|circl|stall|park)(?:s|es|ed|ing|ting)?\s"
+        r"(?:\w+\s)?(?:(?:at|around|about|near|"
+        r"to be|as (?:it|before|is)|between|above|over|exactly|the same|same|identical|constant|fixed|low|poor|"
+        r"bad|random|"
         r"unchanged)\b"
         r"(?! (?:finite|stable|fine|low|nan))|"
         r"~?\d)|"
@@ -65,16 +81,24 @@ _STATES = {
         r"\b(?:always|constantly) (?:(?:at|around|about|exactly|equal to|the) )?(?:~?\d|same)|"
         r"\bsame (?:(?:value|number|loss|result) )?(?:for|in|at|after|every|each|all|throughout)\b"
         r"(?! (?:\w+ )?(?:rank|gpu|device|run|seed|model|method|worker)s?\b)|"
-        r"\b(?:no|without|zero) (?:any )?(?:change|improvement|progress|convergence|learning|decrease)\b(?! to the)|"
+        r"\b(?:no|without|zero|hardly any|barely any) (?:any |real |visible |further |sign of )?"
+        r"(?:change|improvement|progress|convergence|learning|decrease|drop|decay|movement|reduction)\b(?! to the)|"
+        r"\bidentical\b(?= (?:\w+ ){1,3}(?:(?:in|at|for|on|after|over) )?(?:every|each|all)\b)|"
+        r"\b(?:every|each) (?:epoch|step|iteration) (?:gives|has|shows|prints|yields) (?:an|the) (?:identical|same)\b|"
+        r"\bstill (?:exactly |just |about )?(?:the same|there\b|is\b(?=\W*$))|\b(?:the )?(?:same|value|"
+        r"one) (?:it|they) (?:began|started) with\b|"
+        r"(?<=\d) ?%? (?:constantly|all along|throughout|forever|all the time|"
+        r"from (?:the )?(?:start|first|beginning) (?:to|on)|"
+        r"since (?:the )?(?:begin\w*|start\w*|first|epoch|step|iter\w*))\b|"
         r"\buntil the (?:very )?end\b|\bstill (?:at |around |about )?~?\d[\d.]*\b[^.;\n]{0,20}\bafter\b"
     ),
     "everywhere": r"\b(?:for|in|at) (?:all|every|each) (?:\w+ )?(?:epoch|step|iter|class)",
     "grows": (
         r"\bexplod\w*|\bdiverg(?:e|es|ed|ing|ence)\b|\b(?:blow|blew)(?:s|ing|n)? up|\bsky-?rocket\w*|"
-        r"\bshoots? (?:up|to)\b|"
+        r"\b(?:shoots?|shot) (?:up|to)\b|"
         r"\bgo(?:es|ing)? (?:crazy|wild|haywire|to the moon)\b|"
         r"\bwithout (?:any )?bound|\bunbounded|\bto infinity\b|"
-        r"\b(?:very|extremely|absurdly|insanely|extraordinar\w+|ridiculously|too) "
+        r"\b(?:very|extremely|absurdly|insanely|extraordinar\w+|ridiculously|really|incredibly|too) "
         r"(?:large|high|big)\b|\bhuge\b|\benormous\b|\bout of control\b|"
         r"\b(?:in|to|of|over|reach\w*) (?:the |several |many )?(?:thousand|million|billion|trillion)s?\b"
     ),
@@ -93,13 +117,15 @@ _STATES = {
     "off": (
         r"\b(?:abnormal|incorrect|wrong|strange|weird|odd|unexpected)(?:ly)?\b|\bdiscontinuit\w+|"
         r"\bsudden(?:ly)? drop|\b(?:rather than|instead of) the\b|"
-        r"\b(?:is|are|was|gets?|got) reset\b|"
-        r"\b(?:decreas|decres|decay|drop|fall)\w* too (?:fast|quick|early|soon)\w*|"
+        r"\b(?:is|are|was|gets?|got) reset\b|\b(?:back|put|set|jumps?|goes|went) (?:back )?to (?:the|"
+        r"its) (?:initial|first|start\w*)\b|"
+        r"\b(?:(?:decreas|decres|decay|drop|fall)\w*|go(?:es|ing)? down) too (?:fast|quick|early|soon)\w*|"
         r"\bresets?\b|\bjump(?:s|ed)?\b|\b(?:not|n't) (?:correct|right|as expected)\b|\b(?:is|was) supposed to be\b"
     ),
     "negative": (
-        r"\bbetween positive and negative\b|\bnegative (?=loss)|(?<=loss )negative\b|\bas negative\b|"
-        r"\b(?:is|becomes?|became|goes|turns?|gets?) (?:\w+ )?negative\b"
+        r"\b(?:between positive and|from positive to) negative\b|\bnegative (?=loss)|(?<=loss )negative\b|"
+        r"\bas negative\b|"
+        r"\b(?:is|becomes?|became|goes|turns?|turned|gets?|comes? out|came out) (?:\w+ )?negative\b"
     ),
 }
 """NaN has a reader of its own."""
@@ -111,11 +137,13 @@ _KINDS: dict[tuple[str, str], StateKind] = {
     ("scale", "zero"): "overflows",
     ("score", "zero"): "still",
     ("weights", "still"): "weights still",
+    ("weights", "zero"): "weights still",
     ("rate", "still"): "rate still",
     ("loss", "still"): "still",
     ("score", "still"): "still",
     ("model", "still"): "still",
     ("score", "everywhere"): "still",
+    ("loss", "everywhere"): "still",
     ("", "still"): "still",
     ("", "zero"): "still",
     ("loss", "grows"): "explodes",
@@ -135,13 +163,25 @@ _KINDS: dict[tuple[str, str], StateKind] = {
     ("rate", "falls"): "rate off",
 }
 """What each pair is called. Others, such as a loss that falls, are good or say nothing."""
-_AS_SET = lazy_regex(r"constant|flat|frozen|fixed|no |without|until", re.IGNORECASE)
+_AS_SET = lazy_regex(r"constant|flat|frozen|fixed|(?:no|without) (?!decay|decrease|change)|until", re.IGNORECASE)
 """Said of a learning rate, this describes a setting."""
 _NOT_SO = lazy_regex(r"\b(?:no|without|not|never|n't)\s(?:\w+\s)?$", re.IGNORECASE)
 """Before a state that is denied: `no spikes`, `does not explode`."""
-_OF_A_MODEL = lazy_regex(r"learn|improv|converg|\btrain|progress|stuck|plateau|stagnat|flat", re.IGNORECASE)
+_OF_A_MODEL = lazy_regex(
+    r"learn|improv|converg|\btrain|progress|stuck|plateau|stagnat|flat|decreas|drop|go(?:es|ing)? (?:down|"
+    r"lower)|budge|guess|stays? at|"
+    r"g[eo]t\w* (?:under|below|past|above|over|beyond)",
+    re.IGNORECASE,
+)
 """What stands still of a model or `it`; `it does not change the API` is no complaint."""
-_ON_PURPOSE = lazy_regex(r"\bfreez|\bfroze|\bteacher|\btarget net|\bon purpose|\bby design", re.IGNORECASE)
+_OF_MODELS_ONLY = lazy_regex(
+    r"converge\b|learns? (?:anything|nothing)\b|learned nothing|get (?:past|above|beyond|below)\b|guess"
+)
+"""Nothing else is said to do it, so what did needs no name that is known here."""
+_ON_PURPOSE = lazy_regex(
+    r"\bema\b|\baveraged? (?:model|weights)|\bfreez|\bfroze|\bteacher|\btarget net|\bon purpose|\bby design",
+    re.IGNORECASE,
+)
 _OPENING = lazy_regex(
     r"\W*(?:\w+:\s)?(?:(?:it|this|that|which|and|but|both|value|always|just|only)\s+){0,2}"
     r"(?!do not|don't|frozen|fixed)",
@@ -160,14 +200,23 @@ _OF_EVALUATION = lazy_regex(
     r"\b(?:val|valid|validation|eval|evaluation|test|dev)[ _](?:\w+ )?loss\W*(?:\w+ )?$", re.IGNORECASE
 )
 _HOW_FAR = lazy_regex(r"\s?(?:up )?(?:to )?~?\d")
+_HELD = lazy_regex(r"\d\W{0,3}$")
+"""A number right before `in every epoch`."""
 _AT_ONCE = lazy_regex(r"\s(?:suddenly|sharply|abruptly)\b", re.IGNORECASE)
 _AT_THE_END = lazy_regex(r"\s(?:at|by|towards?|near) the (?:very )?end\b", re.IGNORECASE)
-_COMMAND = lazy_regex(r"(?:^|\s)--\w")
+_IN_THE_END = lazy_regex(r"\b(?:in the end|finally|eventually|by the end)\b[^.;\n]{0,16}$", re.IGNORECASE)
+"""Where a loss that fell has arrived."""
+_COMMAND = lazy_regex(
+    r"(?:^|\s)--\w.*\s--\w|^\W*(?:python\d?|accelerate|torchrun|deepspeed|bash|sh|srun)\b.*\s--\w|^\s*--\w"
+)
 _TWO_PLAYERS = lazy_regex(r"generator\b.*\bdiscriminator|discriminator\b.*\bgenerator", re.IGNORECASE)
 """Neither of their losses is meant to fall."""
 _ARRIVED = lazy_regex(
     r"\b\d{2,4}k (?:steps|iter)\w*\b.*\bloss\b[^.;\n\d]{0,30}\b0\.0\d|"
     r"(?<!train )(?<!training )\bacc(?:uracy)?(?: is| of| was)?\W{1,3}(?:0\.[89]\d|[89]\d(?:\.\d+)? ?%)|"
+    r"\bit works, I only\b|\b(?:what comes out|results?|samples?|images?|outputs?|edits) (?:\w+ )?(?:looks?|are|"
+    r"is) (?:\w+ )?"
+    r"(?:great|good|nice|fine)\b(?<!not great)(?<!not good)|\bnot of bad quality\b|"
     r"\b(?:results?|samples?|quality|rewards?)\b[^.;\n]{0,30}"
     r"\b(?:improv(?:e|es|ed|ing)|gets? better|getting better|looks? good)\b(?<!not improve)(?<!not improving)",
     re.IGNORECASE,
@@ -186,11 +235,11 @@ def told_states(sentence: str) -> Iterator[StateKind]:
         name, said = str(state.lastgroup), state[0].lower()
         subject, distance = _subject(subjects, state.start(), state.end(), counted=name == "zero")
         opens = _OPENING.match(sentence, 0)
-        if not subject and not (opens and opens.end() == state.start()):
+        if not subject and not (opens and opens.end() == state.start()) and not _OF_MODELS_ONLY.search(said):
             continue
         if not subject and opens and ":" in opens[0] and _AS_SET.match(said):
             continue  # `lr_scheduler_type: constant` is a setting
-        if said[0] in ":=" and (subject in ("", "score") or (distance > 1 and not said.endswith("none"))):
+        if said[0] in ":=" and (subject in ("", "score", "weights") or (distance > 1 and not said.endswith("none"))):
             continue  # another name's value, or a score's first one
         if _says_nothing(sentence, subject, state, distance):
             continue
@@ -204,9 +253,15 @@ def _says_nothing(sentence: str, subject: str, state: re.Match[str], distance: i
     name, said = state.lastgroup, state[0].lower()
     if name == "still":
         model = subject == "model" and not _OF_A_MODEL.search(said)
-        meant = subject == "weights" and _ON_PURPOSE.search(sentence) is not None
+        meant = subject in ("weights", "model", "loss") and _ON_PURPOSE.search(sentence) is not None
         meant_rate = subject == "rate" and _AS_SET.match(said) is not None
-        return model or meant or _TWO_PLAYERS.search(sentence) is not None or meant_rate
+        return (
+            model
+            or meant
+            or _IN_THE_END.search(sentence, 0, state.start()) is not None
+            or _TWO_PLAYERS.search(sentence) is not None
+            or meant_rate
+        )
     if subject == "rate" and name == "rises":
         return not said.startswith("jump")  # a warm-up increases it
     if subject == "rate" and name == "falls":
@@ -223,6 +278,8 @@ def _says_nothing(sentence: str, subject: str, state: re.Match[str], distance: i
         return distance == 0 and "reset" in said  # before its subject it is a request: `reset the learning rate`
     if name == "zero":
         return subject != "gradient" and said.endswith("none")
+    if name == "everywhere" and subject == "loss" and not _HELD.search(sentence, 0, state.start()):
+        return True
     return (name == "everywhere" and distance > NEAR) or _NOT_SO.search(sentence[: state.start()]) is not None
 
 

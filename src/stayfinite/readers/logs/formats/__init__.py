@@ -12,7 +12,7 @@ from stayfinite.readers.logs.formats.answers import (
     Reports,
     ShownAnswers,
 )
-from stayfinite.readers.logs.formats.detection import Detectron, OpenMmlab, ValuesFirst
+from stayfinite.readers.logs.formats.detection import DarknetRegions, Detectron, OpenMmlab, ValuesFirst
 from stayfinite.readers.logs.formats.dicts import BoxedRows, Dicts, JsonFragments
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.generic import Generic
@@ -28,8 +28,8 @@ from stayfinite.readers.logs.formats.tables import BareRows, ClassTables, Tables
 FORMATS: tuple[Callable[[], Format], ...] = (
     OverflowFrames, Evaluations, Reports, AnswersAlike, GuardLines, Rounds, Dicts, JsonFragments, Megatron, Fairseq,
     DeepSpeed, LossScalers, NanoGpt, LitGpt, OpenMmlab, TorchTitan, Detectron, OpenNmt, Icefall, EspNet, Keras,
-    ClassTables, Tables, TrainOutput, Parameters, ProgressBars, BoxedRows, ValuesFirst, Rates, ParameterGradients,
-    Detections, ByClass, ShownAnswers, BareRows, Generic, OtherMetrics,
+    ClassTables, Tables, TrainOutput, Parameters, ProgressBars, BoxedRows, DarknetRegions, ValuesFirst, Rates,
+    ParameterGradients, Detections, ByClass, ShownAnswers, BareRows, Generic, OtherMetrics,
 )  # fmt: skip
 
 __all__ = ["FORMATS", "Format"]

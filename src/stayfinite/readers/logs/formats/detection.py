@@ -96,6 +96,29 @@ _PARTS = lazy_regex(
 _PART = lazy_regex(rf"([a-z_]+) ({NUMBER}), ", re.IGNORECASE)
 
 
+_REGION = lazy_regex(r"\s*\S+ \(\w+ loss, Normalizer: \([^()]*\)+ ")
+
+
+class DarknetRegions(Format):
+    """Darknet's line of each region, behind the factors of its terms, which are settings.
+
+    ::
+
+        v3 (mse loss, Normalizer: (iou: 0.75, obj: 1.00, cls: 1.00) Region 82 Avg (IOU: 0.5), count: 4, total_loss = 3.1
+    """
+
+    marks = ("normalizer",)
+
+    def read(self, line: str, start: int) -> Reading | None:
+        head = _REGION.match(line, start)
+        if head is None:
+            return None
+        reading = Reading("darknet")
+        reading.take(separated_pairs(line, head.end()))
+        reading.is_point = reading.has("loss")
+        return reading if reading.fields else None
+
+
 class ValuesFirst(Format):
     """Lines with the number before its name: darknet, its forks, tinygrad.
 

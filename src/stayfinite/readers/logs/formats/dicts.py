@@ -16,8 +16,8 @@ import re
 from typing import ClassVar
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.log_names import column_of, is_evaluation, is_loss_part, plain
 from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
 from stayfinite.readers.logs.pairs import NUMBER, Pair, worst_of_list
 from stayfinite.readers.logs.reading import TOTAL, Reading
 
@@ -33,6 +33,8 @@ _TELLING = lazy_regex(r"reward|accuracy|acc\b|perplexity|ppl|bleu|kl\b|logps|ent
 _LISTED_STEP = lazy_regex(r"\"step\":\s*\[(?:\d+,\s*){1,3}(\d+)\]")
 """DLLogger: epoch, step, and position within them."""
 _DEEPEST = 16
+ENOUGH = 4
+"""Numbers that make an object of a line that was cut off."""
 _EVALUATES = {"eval", "val", "valid", "validation", "test", "dev"}
 
 
@@ -43,10 +45,14 @@ class Dicts(Format):
 
     def read(self, line: str, start: int) -> Reading | None:
         opening = _OPENS.search(line, start)
-        if opening is None or (line[-1] not in "}] )," and "}" not in line[-40:]):
+        if opening is None:
             return None
         begin = opening.start()
         pairs, texts, wild = _flattened(line, begin)
+        if line[-1] not in "}] )," and "}" not in line[-40:]:
+            if len(pairs) < ENOUGH:
+                return None
+            pairs.pop()  # the line was cut off, perhaps within this number
         if not pairs:
             return None
         listed = _LISTED_STEP.search(line, begin)

@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.log_names import column_of, is_evaluation, is_loss_part, plain
 from stayfinite.core.series import RUNNING_AVERAGE
 from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.names import column_of, is_evaluation, is_loss_part, plain
 from stayfinite.readers.logs.pairs import AVERAGE, Pair, all_pairs, worst_of_list
 from stayfinite.readers.logs.reading import BATCH, BATCHES, SKIPS_EVER, TOTAL, TOTAL_EPOCHS, Reading
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.log_names import plain
 from stayfinite.readers.logs.formats.format import Format, Head
-from stayfinite.readers.logs.names import plain
 from stayfinite.readers.logs.pairs import NUMBER
 from stayfinite.readers.logs.reading import Reading, fields_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from stayfinite.core.log_names import plain
 from stayfinite.readers.logs.formats.format import Format, Head
-from stayfinite.readers.logs.names import plain
 from stayfinite.readers.logs.pairs import NUMBER, Pair, separated_pairs
 from stayfinite.readers.logs.reading import NANS_HERE, RANK, SKIPS_HERE, Reading
 

@@ -49,6 +49,8 @@ _INVALID = lazy_regex(r"\b(?P<value>invalid) (?P<what>loss), terminating trainin
 _DENIED = lazy_regex(r"\b(?:no|not|never|without|zero)\s+(?:an?\s+|any\s+)?$", re.IGNORECASE)
 _SUPPOSED = lazy_regex(r"\?|\b(?:if|when|whether|avoid|prevent|unless|may|might|could|can)\b", re.IGNORECASE)
 _FORMS = (_IS_NAN, _NAN_IS, _RECEIVED, _INVALID)
+_SOURCE = lazy_regex(r"\bf[\"'].{0,200}\{[A-Za-z_]")
+"""The line of a script that would say so: its names are not filled in."""
 _STEP = lazy_regex(r"\b(?:step|iter(?:ation)?|batch)[ :=#]{1,3}(\d+)", re.IGNORECASE)
 _SKIPS = lazy_regex(r"\bskip(?:ping|ped)?\b", re.IGNORECASE)
 
@@ -66,6 +68,8 @@ class LossScalers(Format):
         small = _TOO_SMALL.search(line, start)
         if small:
             return Reading("loss scaler", fields=[("loss_scale", *small.span(1))], is_message=True)
+        if _SOURCE.search(line, start):
+            return None
         said = next((found for form in _FORMS if (found := form.search(line, start))), None)
         if said is None or _SUPPOSED.search(line, start) or _DENIED.search(line, start, said.start()):
             return None

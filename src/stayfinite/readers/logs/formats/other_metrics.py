@@ -17,8 +17,8 @@ import math
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.log_names import NO_METRICS, column_of, is_evaluation, plain
 from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.names import NO_METRICS, column_of, is_evaluation, plain
 from stayfinite.readers.logs.pairs import NUMBER, Pair, number, separated_pairs
 from stayfinite.readers.logs.reading import SCORES, Reading, fields_of
 

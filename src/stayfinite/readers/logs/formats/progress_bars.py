@@ -15,8 +15,8 @@ from __future__ import annotations
 import re
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.log_names import column_of, is_loss_part, plain
 from stayfinite.readers.logs.formats.format import Format
-from stayfinite.readers.logs.names import column_of, is_loss_part, plain
 from stayfinite.readers.logs.pairs import Pair, all_pairs, separated_pairs
 from stayfinite.readers.logs.reading import BATCH, BATCHES, OTHER, TOTAL, Reading, fields_of
 
@@ -100,6 +100,11 @@ _HEADING = lazy_regex(r"\s*Epoch\s+(\d+)\s*/\s*\d+\s*:?\s*$")
 _KERAS_BAR = lazy_regex(
     r"\s*(?P<batch>\d+)/(?P<batches>\d+)\s+(\[[=>.]*\]|[━╸╺ ]*)\s(?:(\S.{0,40}?)\s)??-\s(?=(?!ETA)\w+: )"
 )
+_KERAS_EPOCH = lazy_regex(
+    r"\s*(?:(?P<batch>\d+)/(?P<batches>\d+) )?- (?P<time>\d+m?s(?: \d+[mu]?s/(?:step|epoch|sample))?) - "
+    r"(?=(?!ETA)\w+: )"
+)
+"""With `verbose=2`: no bar, one line an epoch."""
 
 
 class Keras(Format):
@@ -110,6 +115,7 @@ class Keras(Format):
         Epoch 3/10
          100/1875 [=>............................] - ETA: 5s - loss: 0.4300 - accuracy: 0.8800
         1875/1875 ━━━━━━━━━━━━━━━━━━━━ 3s 1ms/step - accuracy: 0.9 - loss: nan - val_loss: nan
+        1875/1875 - 3s - loss: 0.4300 - val_loss: 0.3910
     """
 
     marks = ("epoch", " - ")
@@ -120,7 +126,7 @@ class Keras(Format):
             return Reading("keras", fields=[("epoch", *heading.span(1))], is_point=False, moves=True)
         bar = _KERAS_BAR.match(line, start)
         if bar is None:
-            return None
+            return self._epoch_line(line, start)
         reading = Reading("keras", fields=fields_of(bar))
         if bar[3]:
             reading.wild.append((*bar.span(3), r"[\[\]=>.━╸╺ ]*+"))
@@ -129,3 +135,14 @@ class Keras(Format):
         reading.take([pair for pair in separated_pairs(line, bar.end() - 1) if pair[0].lower() != "eta"])
         reading.is_point = reading.has("loss", "lr")
         return reading if len(reading.fields) > 2 else None
+
+    @staticmethod
+    def _epoch_line(line: str, start: int) -> Reading | None:
+        found = _KERAS_EPOCH.match(line, start)
+        if found is None:
+            return None
+        reading = Reading("keras", fields=[each for each in fields_of(found) if each[0] != "time"])
+        reading.wild.append((*found.span("time"), r"[\w /]++"))
+        reading.take(separated_pairs(line, found.end() - 1))
+        reading.is_point = reading.has("loss", "lr")
+        return reading if reading.is_point else None

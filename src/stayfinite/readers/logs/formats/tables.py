@@ -29,9 +29,9 @@ import re
 from itertools import pairwise
 
 from stayfinite.core.lazy_regex import lazy_regex
+from stayfinite.core.log_names import column_of, plain
 from stayfinite.readers.logs.formats.format import Format
 from stayfinite.readers.logs.formats.progress_bars import read_bar
-from stayfinite.readers.logs.names import column_of, plain
 from stayfinite.readers.logs.pairs import NUMBER
 from stayfinite.readers.logs.reading import BATCH, BATCHES, TOTAL, Reading, fields_of
 

@@ -6,6 +6,11 @@ from functools import lru_cache
 
 from stayfinite.core.lazy_regex import lazy_regex
 
+_MEANS_LOSS = lazy_regex(
+    r"(?:^|[_/.])(?:objective|obj|xe|xent|ce|bce|mse|crit|criterion|cost|nll|l|j|tloss|l_total|loss(?:es)?[_./]total|"
+    r"verlust|perte|perdida|pérdida|perda|perdita|потери|损失|損失|손실)$"
+)
+"""Names of what is minimized."""
 LOSSES = (
     "loss", "train_loss", "training_loss", "total_loss", "loss_total", "lm_loss", "average_loss", "train_loss_step",
     "step_loss", "loss_step", "reduced_train_loss", "batch_loss", "cur_loss", "current_loss", "avr_loss", "avg_loss",
@@ -116,3 +121,8 @@ def name_rank(name: str) -> int:
 def is_loss_part(name: str) -> bool:
     """Whether a normalized name is a loss or a loss term: `loss_cls`, `d_loss`; not `best_loss`."""
     return _PART.search(name) is not None and _NO_PART.search(name) is None and not is_evaluation(name)
+
+
+def means_loss(name: str) -> bool:
+    """Whether a normalized name is that of something minimized: `objective`, `xent`, `train_loss`."""
+    return _MEANS_LOSS.search(name) is not None or is_loss_part(name)
